@@ -130,3 +130,38 @@ def test_a_new_model_of_any_topology_loads_with_its_norms(cache, topology):
     more = {"pre": 0, "siamese": (2 * 4 + 2) * 32, "siamese_hybrid_pre": None}[topology]
     assert more is None or loaded.parameters == plain.parameters + more
     assert loaded.tokenizer.eos_ids == (2, 0)
+
+
+def test_segments_are_where_pieces_end():
+    import numpy as np
+
+    from burnish.lm.model_input import Segments
+
+    starts = np.array([[0, 0, 2, 2], [0, 1, 1, 1], [0, 0, 0, 0]])
+    found = Segments.of(starts, torch.device("cpu"))
+    assert found.ends_N.tolist() == [0, 2, 4, 5, 8, 12]
+    assert found.longest == 4
+    module = load_model("tiny", device="cpu").module
+    assert not Segments.can_run(module, torch.device("cpu"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_segments_equal_a_mask_on_a_gpu(cache):
+    import numpy as np
+
+    from burnish.lm.model_input import ModelInput, Segments
+
+    sizes = NewModel(layers=2, width=128, heads=2, kv_heads=1)
+    module = load_model(new_model(sizes, 0), dtype="bfloat16", device="cuda").module
+    device = torch.device("cuda")
+    assert Segments.can_run(module, device)
+    starts = np.array([[0] * 40 + [40] * 24, [0] * 64])
+    ids = torch.randint(4, 260, (2, 64), device=device)
+    positions = torch.from_numpy(np.arange(64) - starts).to(device)
+    begin = torch.from_numpy(starts).to(device)
+    column = torch.arange(64, device=device)
+    mask = (column >= begin[:, :, None]) & (column <= column[:, None])
+    with torch.no_grad():
+        masked = module(ModelInput(ids, positions, mask))
+        pieces = module(ModelInput(ids, positions, Segments.of(starts, device)))
+    torch.testing.assert_close(pieces, masked, rtol=0.05, atol=0.05)

@@ -117,3 +117,28 @@ def test_a_norm_within_the_limit_changes_nothing():
         optimiser.step(0.1, optimiser.gradient_norm())
         moments.append((optimiser.first[0], optimiser.second[0], weight.detach()))
     assert all(torch.equal(a, b) for a, b in zip(*moments, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("decay", "shrinks"),
+    [
+        ("all", {"model.embed_tokens.weight", "q_proj.weight", "norm.weight", "q_proj.bias"}),
+        ("matrices", {"q_proj.weight"}),
+        ("no_embeddings", {"q_proj.weight", "norm.weight", "q_proj.bias"}),
+    ],
+)
+def test_weight_decay_reaches_only_what_it_is_for(decay, shrinks):
+    shapes = {
+        "model.embed_tokens.weight": (3, 2),
+        "q_proj.weight": (2, 2),
+        "norm.weight": (2,),
+        "q_proj.bias": (2,),
+    }
+    named = {name: torch.ones(shape, requires_grad=True) for name, shape in shapes.items()}
+    config = Optimiser(weight_decay=0.5, decay=decay, clip_norm=0.0)
+    optimiser = MasterAdamW(named.items(), config)
+    optimiser.step(0.1, optimiser.gradient_norm())
+    for name, parameter in named.items():
+        # Without a gradient AdamW only decays: 1 - rate x decay.
+        wanted = 1 - 0.1 * 0.5 if name in shrinks else 1.0
+        torch.testing.assert_close(parameter.detach(), torch.full(shapes[name], wanted))

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import signal
+import sys
 import time
 import tracemalloc
 
@@ -22,7 +23,7 @@ from burnish.store import RunStore
 from burnish.tasks.corpus import Corpus
 from burnish.training import build, token_cache
 from burnish.training.algorithms.pretrain import document_starts, shuffled, window_start, windows
-from burnish.training.events import HeldOut, Prepared, StepDone
+from burnish.training.events import HeldOut, Prepared, Preparing, StepDone
 from burnish.training.token_cache import open_tokens, token_bytes
 from warm import start
 
@@ -186,6 +187,20 @@ def test_a_damaged_cache_says_so(tmp_path, tokenizer):
     (tokens.folder / "train.bin").write_bytes(b"short")
     with pytest.raises(StoreError, match=r"cached tokens are damaged .* remove the folder"):
         open_tokens(corpus, tokenizer, held_out=0.2)
+
+
+def test_tokenising_tells_how_far_it_is(tmp_path, monkeypatch):
+    trainer_module = sys.modules["burnish.training.trainer"]
+    monkeypatch.setattr(trainer_module, "TELL_S", 0.0)
+    write_text(tmp_path)
+    trainer = make(tmp_path, steps=1, evaluation={"prompts": 0})
+    told = []
+    trainer.tell = told.append
+    finish(trainer)
+    assert {type(event) for event in told} == {Preparing}
+    size = (tmp_path / "text.jsonl").stat().st_size
+    assert (told[-1].done, told[-1].total) == (size, size)
+    assert str(told[-1]).startswith(f"tokenising the text, 100 % of {size:,} bytes")
 
 
 # --- sequences

@@ -111,6 +111,9 @@ class LineView(View):
         for name in event.constant:
             warn(f"reward '{one_line(name)}' was the same for all of them: any change is clipped.")
 
+    def on_preparing(self, event: Any) -> None:
+        say(f"          {event}")
+
     def on_prepared(self, event: Any) -> None:
         say(f"{event.what:<9} {one_line(event.line)}")
 
@@ -198,7 +201,7 @@ COLUMNS = (
     Column("entropy", lambda e: number(e.metrics.get("policy/entropy"), 2), 5),
     Column("clipped", lambda e: share(e.metrics.get("policy/clipped_share")), 6),
     Column("mismatch", lambda e: mismatch_text(e.metrics), 3),
-    Column("length", lambda e: length_text(e.metrics), 1),
+    Column("length", lambda e: number(e.metrics.get("length/mean"), 1), 1),
     Column("cut", lambda e: share(e.metrics.get("length/truncated_share")), 7),
     Column("tokens/s", lambda e: "reread" if e.reused else f"{e.tokens_per_s:.0f}", 5),
     Column("left", lambda e: "-" if e.remaining_s is None else duration(e.remaining_s), 1),
@@ -253,11 +256,6 @@ def loss_text(metrics: Mapping[str, float]) -> str:
 def epoch_text(metrics: Mapping[str, float]) -> str:
     """How often the text was read."""
     return f"{metrics['text/epoch']:.2f}" if "text/epoch" in metrics else "-"
-
-
-def length_text(metrics: Mapping[str, float]) -> str:
-    """The mean length, where it can differ from step to step."""
-    return "-" if "text/epoch" in metrics else number(metrics.get("length/mean"), 1)
 
 
 def kept_text(metrics: Mapping[str, float]) -> str:

@@ -43,6 +43,23 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Preparing:
+    """Work before the first step under way, told every ten seconds."""
+
+    doing: str
+    unit: str
+    done: int
+    total: int
+    seconds: float
+    """Since it began."""
+
+    def __str__(self) -> str:
+        """`tokenising the text, 40 % of 1,000,000 bytes, 12 s`."""
+        share = f"{100 * self.done // max(self.total, 1)} % of {self.total:,} {self.unit}"
+        return f"{self.doing}, {share}, {self.seconds:.0f} s"
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Something that is done before the first step."""
 
@@ -150,6 +167,7 @@ class Finished:
 Event = (
     Started
     | Calibrated
+    | Preparing
     | Prepared
     | StageBegun
     | StepDone

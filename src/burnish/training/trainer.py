@@ -51,7 +51,16 @@ from burnish.training.checkpoint import TrainState
 from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop, calm_collector
-from burnish.training.events import Evaluating, Event, Finished, HeldOut, Saved, Started, StepDone
+from burnish.training.events import (
+    Evaluating,
+    Event,
+    Finished,
+    HeldOut,
+    Preparing,
+    Saved,
+    Started,
+    StepDone,
+)
 from burnish.training.forecast import Forecast
 from burnish.training.guards import name_samples
 from burnish.training.optimiser import MasterAdamW, learning_rate
@@ -275,7 +284,9 @@ class Trainer:
         """The steps of the stage under way; returns why it stopped early, if it did."""
         stage = self.stage
         for what, work in stage.algorithm.prepare():
-            yield self.guarded(work, what)
+            with observed(told_every(TELL_S, self._tell_preparing)):
+                done = self.guarded(work, what)
+            yield done
         evaluates = self.config.evaluation.prompts > 0 and not stage.name
         if evaluates and self.state.step == 0:
             yield from self._evaluate()
@@ -284,7 +295,7 @@ class Trainer:
             what = stage.step_name(self.state.step)
             self.is_between_steps = False
             try:
-                done, stop = self.guarded(self._step, what, keeps=True)
+                step_done, stop = self.guarded(self._step, what, keeps=True)
             except StepUndone as undone:
                 if self.state.step and not stage.name:
                     yield self._save()
@@ -292,7 +303,7 @@ class Trainer:
             self.is_between_steps = True
             if self.watchdog is not None:
                 self.watchdog.beat()
-            yield done
+            yield step_done
             yield from self._tell_time(stop)
             if evaluates and self._is_due(self.config.evaluation.every):
                 yield from self._evaluate()
@@ -522,6 +533,11 @@ class Trainer:
         if found is not None:
             yield found
             yield from self.algorithm.evaluated(found)
+
+    def _tell_preparing(self, activity: Activity, seconds: float) -> None:
+        if self.world.is_main:
+            done, total = activity.done, activity.total
+            self.tell(Preparing(activity.label, activity.unit, done, total, seconds))
 
     def _teller(self, step: int) -> Callable[[Activity], None]:
         """Tells how far the evaluation is, at most every `TELL_S`."""

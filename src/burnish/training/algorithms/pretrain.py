@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.errors import UserError
-from burnish.lm.head import token_logprobs
+from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
 from burnish.seeds import derive
 from burnish.tasks.corpus import Corpus
@@ -189,7 +189,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         return self._cut(batch, mine, tokens)
 
     def _cut(self, batch: Sequences, mine: Sequence[int], tokens: int) -> Iterator[TextMicro]:
-        size = max(1, tokens // batch.targets.shape[1])
+        size = max(1, min(tokens, self._kept_tokens) // batch.targets.shape[1])
         for begin in range(0, len(mine), size):
             rows = list(mine[begin : begin + size])
             ids_RS1 = to_device(torch.from_numpy(batch.ids_RS1[rows]), self.setup.batches.device)
@@ -199,6 +199,13 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
                 [batch.names[row] for row in rows],
                 batch.targets.size,
             )
+
+    @cached_property
+    def _kept_tokens(self) -> int:
+        """Tokens of a pass whose logits are kept for the backward pass; beyond it they are computed
+        twice, which costs more than another pass."""
+        head_VD = self.loaded.module.head_weight
+        return chunk_tokens(head_VD.shape[0], head_VD.dtype, head_VD.device)
 
     def _inputs(self, host_RS: Integers, ids_RS: Tensor) -> ModelInput:
         """What the model reads, documents apart where that is asked for."""
@@ -250,8 +257,6 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         size = float(self._bytes_V[targets].sum())
         found = {
             "length/tokens": float(targets.size),
-            "length/mean": float(targets.shape[1]),
-            "length/max": float(targets.shape[1]),
             "text/epoch": (step + 1)
             * self.settings.batch
             / windows(self.tokens.train, self.settings.sequence),
