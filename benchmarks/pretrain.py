@@ -15,6 +15,7 @@ Each row is a process of its own. Model FLOPs are 6 x weights + 6 x layers x wid
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import subprocess
@@ -35,9 +36,9 @@ def documents(count: int, words: int) -> Iterator[str]:
     draw = random.Random(0)
     letters = "aeioubcdfghklmnprstvwz"
     known = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(words)]
-    weights = [1 / (rank + 3) for rank in range(words)]
+    shares = list(itertools.accumulate(1 / (rank + 3) for rank in range(words)))
     for _ in range(count):
-        yield " ".join(draw.choices(known, weights, k=draw.randint(40, 900)))
+        yield " ".join(draw.choices(known, cum_weights=shares, k=draw.randint(40, 900)))
 
 
 def settings(job: dict[str, Any], **train: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import torch
 from training_cases import assert_same, finish, finish_with_stops, outcome, stop_after
 
 from burnish.config import Config, load, render
+from burnish.config.resolve import to_plain
 from burnish.errors import RunChanged, StoreError, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
@@ -263,7 +264,7 @@ def test_the_loss_is_that_of_documents_alone(tmp_path, separate):
     for tokens in (1, 130, 10_000):
         micros = list(algorithm.micro_batches(batch, tokens))
         assert len(micros) == {1: 4, 130: 2, 10_000: 1}[tokens]
-        found = sum(float(algorithm.loss(module, micro).total) for micro in micros)
+        found = sum(float(algorithm.loss(module, micro).total.detach()) for micro in micros)
         assert found == pytest.approx(nll / (4 * 64), rel=1e-5)
     trainer.store.close()
 
@@ -312,7 +313,7 @@ def test_held_out_bits_are_all_bits_over_all_bytes(tmp_path):
             ids = torch.tensor([row[columns].tolist()])
             logits = module.logits(module(ModelInput(ids, torch.arange(len(columns))[None])))
             target = torch.tensor([row[k + 1] for k in columns])
-            nats -= float(logits[0].log_softmax(-1).gather(1, target[:, None]).sum())
+            nats -= float(logits[0].log_softmax(-1).gather(1, target[:, None]).sum().detach())
         size += int((row[1:] >= 4).sum())
     assert sum(scores.marks) / 5 == pytest.approx(nats / math.log(2) / size, rel=1e-5)
     trainer.store.close()
@@ -449,6 +450,18 @@ def test_pretrained_then_sft_then_grpo(tmp_path):
     first = load_model(model, device="cpu")
     assert not torch.equal(last.module.head_weight, first.module.head_weight)
     assert last.tokenizer.eos_ids == first.tokenizer.eos_ids
+
+
+def test_folders_named_like_new_and_byte_are_left_alone(tmp_path):
+    write_text(tmp_path)
+    for name in ("new", "byte"):
+        (tmp_path / name).mkdir()
+    table = to_plain(config(tmp_path).value)
+    table["train"]["data"] = "text.jsonl"
+    trainer = build(load(Config, table), tmp_path / "run", root=tmp_path)
+    trainer.store.close()
+    assert (trainer.config.model.path, trainer.config.model.new.tokenizer) == ("new", "byte")
+    assert trainer.config.train.data == str(tmp_path / "text.jsonl")
 
 
 def test_a_model_that_exists_is_trained_on(tmp_path):

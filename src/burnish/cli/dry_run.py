@@ -73,7 +73,7 @@ def try_(
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     scorer = build_all(config.rewards, base=asked.root)
     bind_check(scorer, tasks.fields)
-    found = tokenizer_for(config.model.path)
+    found = tokenizer_for(_tokenizer_name(config, asked.root))
     say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
     for note in tasks.notes:
         say(f"data: {note}")
@@ -95,6 +95,14 @@ def try_(
     return USER if broken else 0
 
 
+def _tokenizer_name(config: Config, root: Path) -> str:
+    """The model whose tokenizer is shown; a new one has that of `tiny` or of a folder."""
+    if config.model.path != NEW:
+        return config.model.path
+    given = config.model.new.tokenizer
+    return "tiny" if given == "byte" else str(root / given)
+
+
 def _try_text(config: Config, asked: Asked, count: int) -> int:
     """The first documents of a pre-training as tokens."""
     from burnish.bench.scripted_answers import tokenizer_for
@@ -103,11 +111,7 @@ def _try_text(config: Config, asked: Asked, count: int) -> int:
     train = config.train
     assert isinstance(train, PretrainTrain)
     corpus = Corpus(train.sources, train.column, train.separator, asked.root)
-    model = config.model.path
-    if model == NEW:
-        given = config.model.new.tokenizer
-        model = "tiny" if given == "byte" else str(asked.root / given)
-    found = tokenizer_for(model)
+    found = tokenizer_for(_tokenizer_name(config, asked.root))
     say(f"recipe {asked.recipe}: text of {one_line(corpus.name)}, {found.what}", style="bold")
     for place, text in enumerate(itertools.islice(corpus.documents(), count), 1):
         ids = found.tokenizer.encode(text[:SHOWN_TEXT])

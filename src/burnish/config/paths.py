@@ -11,6 +11,7 @@ import msgspec
 from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 from burnish.lm.base import SHIPPED
+from burnish.lm.new_model import BYTE, NEW
 from burnish.memory import ROWS, is_kept, rows_file
 from burnish.rewards.checks.support import SupportConfig
 from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
@@ -181,7 +182,8 @@ def _model(name: str, root: Path) -> str:
 
 def _folder(name: str, root: Path) -> str:
     """A model's folder from `root`, where there is one; a shipped or served model's name stays."""
-    is_folder = name not in SHIPPED and "://" not in name and (root / name).is_dir()
+    is_name = name in (*SHIPPED, NEW, BYTE) or "://" in name
+    is_folder = not is_name and (root / name).is_dir()
     return str(root / name) if is_folder else name
 
 

@@ -25,6 +25,8 @@ from burnish.seeds import digest
 
 NEW = "new"
 """The name of such a model in the place of a path."""
+BYTE = "byte"
+"""The tokenizer with one token a byte, in the place of a folder."""
 LLAMA = "llama"
 LAYOUT = 1
 """Counts changes of what this module writes, so that an older folder is not taken for a new one."""
@@ -62,7 +64,7 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     std: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Standard deviation of the first weights, 0: 1 / sqrt(2.5 x width); matrices that write to the
     stream have it divided by the root of twice the layers."""
-    tokenizer: Annotated[str, Meta(min_length=1)] = "byte"
+    tokenizer: Annotated[str, Meta(min_length=1)] = BYTE
     """`byte` (one token a byte) or a folder with a tokenizer.json, as `burnish tokenizer train`
     writes it."""
 
@@ -105,7 +107,7 @@ def new_model(sizes: NewModel, seed: int) -> Path:
     >>> load_model(new_model(NewModel(layers=1, width=16, heads=2), seed=0), device="cpu").parameters
     8288
     """
-    source = None if sizes.tokenizer == "byte" else _tokenizer_folder(sizes.tokenizer)
+    source = None if sizes.tokenizer == BYTE else _tokenizer_folder(sizes.tokenizer)
     contents = [] if source is None else [(source / n).read_bytes() for n in _present(source)]
     settings = msgspec.json.encode({**msgspec.structs.asdict(sizes), "tokenizer": ""})
     name = digest(f"{LAYOUT} {seed}", settings, *contents)

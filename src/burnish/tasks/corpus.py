@@ -313,10 +313,12 @@ def _split(blocks: Iterator[str], separator: str) -> Iterator[Piece]:
             yield from _cut(text, begun)
             begun = False
         # What could be the beginning of a separator stays.
-        while len(held) > PIECE + len(separator):
-            place = _place(held)
-            yield Piece(held[:place], ends=False)
-            held, begun = held[place:], True
+        start = 0
+        while len(held) - start > PIECE + len(separator):
+            place = _place(held, start)
+            yield Piece(held[start:place], ends=False)
+            start, begun = place, True
+        held = held[start:]
     yield from _cut(held, begun)
 
 
@@ -324,17 +326,19 @@ def _cut(text: str, begun: bool = False) -> Iterator[Piece]:
     """A document, or the rest of one that has `begun`, in pieces."""
     if not text.strip() and not begun:
         return
-    while len(text) > PIECE:
-        place = _place(text)
-        yield Piece(text[:place], ends=False)
-        text = text[place:]
-    yield Piece(text, ends=True)
+    start = 0
+    while len(text) - start > PIECE:
+        place = _place(text, start)
+        yield Piece(text[start:place], ends=False)
+        start = place
+    yield Piece(text[start:], ends=True)
 
 
-def _place(text: str) -> int:
-    """Where a long text is cut: before a blank between two words, where no token reaches across."""
-    place = PIECE
-    while (place := text.rfind(" ", PIECE // 2, place)) > 0:
+def _place(text: str, start: int) -> int:
+    """Where the piece from `start` on ends: before a blank between two words, where no token reaches
+    across."""
+    place = start + PIECE
+    while (place := text.rfind(" ", start + PIECE // 2, place)) > 0:
         if not text[place - 1].isspace() and not text[place + 1].isspace():
             return place
-    return PIECE
+    return start + PIECE
