@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import httpx
 
@@ -137,6 +138,18 @@ def silent(task, *, base_url, api_key):
     return "I know it myself"
 
 
+def leaves(task, *, base_url, api_key):
+    """Ends while a request of its own is under way."""
+
+    def asks():
+        with suppress(httpx.HTTPError):
+            post(base_url, api_key, messages=history(task))
+
+    threading.Thread(target=asks, daemon=True).start()
+    TURNSTILE.wait(30)
+    return "gone"
+
+
 def endless(task, *, base_url, api_key):
     """Asks and asks, whatever it is told."""
     while post(base_url, api_key, messages=history(task)).status_code != 401:
@@ -238,6 +251,8 @@ def program(name):
             said(post(base_url, api_key, messages=messages))
     elif name == "nothing":
         say("42")
+    elif name == "early":
+        raise ValueError("no such tool:\n  a second line")
     elif name in ("child", "stray"):
         import subprocess
 

@@ -20,10 +20,11 @@ from burnish.errors import ModelError, UserError
 from burnish.lm import open_lm
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Status
-from burnish.rollouts import AgentRollout, Limits, Session, roll_out
+from burnish.rollouts import AgentRollout, Limits, Session, episode, roll_out
 from burnish.rollouts.chat_wire import BadRequest, read_request
 from burnish.rollouts.session import Session as _Session
 from burnish.rollouts.tool_form import tool_form
+from burnish.source import load_source
 
 AGENTS = Path(agents.__file__)
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 4}}\n</tool_call>'
@@ -277,6 +278,11 @@ def test_what_the_model_wrote_is_never_read_as_rewards():
         ("hang", Status.TIMEOUT, "over 3 s"),
         ("flood", Status.INFRA_ERROR, "wrote over 64 KB"),
         ("nothing", Status.INFRA_ERROR, "without a reply of the model"),
+        (
+            "early",
+            Status.INFRA_ERROR,
+            "exit status 1: ValueError: no such tool: a second line (and never asked the model)",
+        ),
     ],
 )
 def test_programs_that_fail_are_named(name, status, reason):
@@ -398,6 +404,30 @@ def test_a_program_that_hangs_up_leaves_no_trace():
     assert [m.content for m in played.messages] == ["one", "and?", "two"]
     assert lm.calls[1][0] == lm.calls[2][0]
     assert played.info["agent"]["requests"] == 3
+
+
+def test_a_request_under_way_ends_with_the_episode_and_without_a_word(caplog):
+    class Stuck(Speaker):
+        async def sample(self, prompt, sampling):
+            agents_of_file().TURNSTILE.set()
+            await anyio.sleep_forever()
+
+    def agents_of_file():
+        return load_source(AGENTS)
+
+    (played,) = play(settings("leaves"), Stuck(["x"]), checked=False)
+    assert played.status is Status.INFRA_ERROR
+    assert not caplog.records
+
+
+def test_a_prompt_of_megabytes_is_refused_before_it_is_read(monkeypatch):
+    def read(*arguments):
+        raise AssertionError("it was cut into tokens")
+
+    monkeypatch.setattr(episode, "whole_conversation", read)
+    (played,) = play(settings("once"), Speaker(["x"]), prompt="word " * 1_000_000)
+    assert played.status is Status.INFRA_ERROR
+    assert "a prompt of 5000000 characters; rollout.max_prompt_tokens is 1024" in played.reason
 
 
 def test_a_key_is_worth_nothing_after_its_episode():

@@ -91,6 +91,23 @@ def test_a_step_without_any_rollout_stops_in_one_line(tmp_path):
     with pytest.raises(GuardTripped, match=r"step 1: all 8 rollouts failed; .*KeyError") as error:
         finish(run)
     assert "\n" not in str(error.value)
+    assert "unscored-start-" in str(error.value)  # the name under which `burnish show` has it
+    kept = samples(tmp_path, "eval:unscored")
+    assert len(kept) == 8
+    assert {sample.reward.status.value for sample in kept} == {"infra_error"}
+    assert all("KeyError" in sample.reward.reason for sample in kept)
+
+
+def test_the_length_of_prompts_counts_the_tools_that_they_offer(tmp_path):
+    tool = {"path": f"{GAMES}:double"}
+    rollout = {"kind": "env", "tools": [tool], "prompts": 2, "samples": 4}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with_tool = trainer(tmp_path / "a", {"rollout": rollout}).stage.setup.prompts.longest
+    plain = trainer(
+        tmp_path / "b", {"rollout": {"kind": "single_turn"}}
+    ).stage.setup.prompts.longest
+    assert with_tool > plain + 50
 
 
 def test_roles_are_trained_in_groups_of_their_own(tmp_path):

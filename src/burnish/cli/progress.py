@@ -340,7 +340,8 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
         say(f"to fit    {forecast.advice}", style="yellow")
     prompts = event.prompts
     if prompts.looked_at:
-        say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")
+        lengths = f"{prompts.looked_at} measured, longest {prompts.longest} tokens"
+        say(f"prompts   {lengths}{prompts.note}")
     if event.answers.reason:
         limit = event.answers
         say(f"answers   rollout.max_tokens={limit.tokens}, chosen: {limit.reason}")

@@ -209,7 +209,10 @@ def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: 
             session.info["turns"] = session.turns
             session.text = ended.answer.replace(key, "(key)")
     if not sessions:
-        raise RolloutError(f"{problem or 'the program ended'} without a reply of the model{told}")
+        early = "before the model had replied" if episode.requests else "and never asked the model"
+        if problem:
+            raise RolloutError(f"{problem} ({early}{told})")
+        raise RolloutError(f"the program ended without a reply of the model{told}")
     if not trained and episode.untrained:
         raise RolloutError("the program sampled every reply at another temperature or top_p")
     if episode.limit:

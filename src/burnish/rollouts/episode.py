@@ -37,6 +37,8 @@ MOST_REFUSED = 100
 """Requests that an episode may send in vain before its program is ended."""
 MOST_PAST_LIMIT = 8
 """The same once a limit is reached."""
+MOST_CHARACTERS = 128
+"""Of one token: no vocabulary has many that are longer."""
 OVERLONG = "context_length_exceeded"
 """What the protocol calls a prompt that is too long."""
 
@@ -254,6 +256,7 @@ class Episode:
 
     def _opened(self, asked: ChatRequest, keys: list[str], form: ToolForm | None) -> list[_Turn]:
         """A conversation that begins with the request, `n` times."""
+        self._refuse_overlong(asked)
         messages = whole_conversation(form, asked.messages)
         schemas = form.schemas if form is not None else ()
         turns = []
@@ -271,6 +274,16 @@ class Episode:
             conversation = Conversation(session, _offer(asked.tools), list(keys), is_busy=True)
             turns.append(_Turn(conversation, session.mark, is_new=True))
         return turns
+
+    def _refuse_overlong(self, asked: ChatRequest) -> None:
+        """Refuse a prompt that is surely too long before it is cut into tokens, which would take
+        seconds for megabytes and hold up every other episode."""
+        size = sum(len(message.text) for message in asked.messages)
+        most = self.rules.max_prompt_tokens
+        if size > most * MOST_CHARACTERS:
+            raise BadRequest(
+                f"a prompt of {size} characters; rollout.max_prompt_tokens is {most}", OVERLONG
+            )
 
     async def _generate(
         self, turns: Sequence[_Turn], asked: ChatRequest, form: ToolForm | None

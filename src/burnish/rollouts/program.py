@@ -36,6 +36,9 @@ KEPT = 64 << 10
 """Bytes that are kept of the end of what a program writes."""
 
 
+TRACEBACK = "Traceback (most recent call last):"
+
+
 class Ran(NamedTuple):
     """How a program ended."""
 
@@ -110,7 +113,7 @@ async def run_program(
     if is_flood:
         return Ran("", f"the program wrote over {most >> 10} KB")
     last = out.last_line()
-    return Ran(last, "" if code == 0 else f"the program {_ended(code)}{_words(err.last_line())}")
+    return Ran(last, "" if code == 0 else f"the program {_ended(code)}{_words(err.error())}")
 
 
 def _ended(code: int) -> str:
@@ -148,8 +151,21 @@ class _Tail(asyncio.Protocol):
 
     def last_line(self) -> str:
         """The last line that is not empty."""
-        lines = self.end.decode("utf-8", "replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return next((line.strip() for line in reversed(self._lines()) if line.strip()), "")
+
+    def error(self) -> str:
+        """What a program that failed says of it: the exception of its last traceback, whole, in one
+        line; else its last line."""
+        lines = self._lines()
+        starts = [n for n, line in enumerate(lines) if line.startswith(TRACEBACK)]
+        told = lines[starts[-1] + 1 :] if starts else []
+        first = next((n for n, line in enumerate(told) if line and not line[0].isspace()), None)
+        if first is None:
+            return self.last_line()
+        return " ".join(" ".join(told[first:]).split())
+
+    def _lines(self) -> list[str]:
+        return self.end.decode("utf-8", "replace").splitlines()
 
 
 class _pipe:  # noqa: N801 - a context manager

@@ -40,6 +40,8 @@ from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
+from burnish.rollouts import AgentRollout, EnvRollout, Tool
+from burnish.rollouts.tool_form import tool_form
 from burnish.seeds import Seeds
 from burnish.store import RunStore, manifest
 from burnish.store.durable import write_file
@@ -130,7 +132,7 @@ def build(
         check_same(resolved, folder, data.fingerprint, files)
     place = _stage_to_open(folder, config)
     trainable = _load(config, world, _start_weights(folder, config, place))
-    length_of = _prompt_lengths(trainable.loaded)
+    length_of = _prompt_lengths(trainable.loaded, _tools(config, root))
     prompts = _measure(config, data, trainings, length_of)
     digest, answers = resolved.digest(FREE), AnswerBudget(config.rollout.max_tokens, "")
     if not answers.tokens:
@@ -263,7 +265,10 @@ def _measure(
     samples = any(training.chosen.kind.samples_prompts for training in trainings)
     limit = config.rollout.max_prompt_tokens if samples else None
     drops = config.rollout.overlong_prompts == "drop"
-    return measure_prompts(data.tasks, length_of, limit, drops)
+    report = measure_prompts(data.tasks, length_of, limit, drops)
+    note = "; what the program adds to them, tools too, is not known yet"
+    is_agent = isinstance(config.rollout, AgentRollout)
+    return dataclasses.replace(report, note=note) if is_agent else report
 
 
 def _writes_answers(config: Config, trainings: Sequence[Training], scorer: Weighted | None) -> bool:
@@ -554,12 +559,23 @@ def _first_threads(store: RunStore) -> int:
     return int(forecasts[0].data.get("threads", 0)) if forecasts else 0
 
 
-def _prompt_lengths(loaded: LoadedModel) -> Callable[[Task], int]:
+def _tools(config: Config, root: Path) -> list[Tool]:
+    """The tools that every prompt of the rollout offers."""
+    rollout = config.rollout
+    return [one.build(root) for one in rollout.tools] if isinstance(rollout, EnvRollout) else []
+
+
+def _prompt_lengths(loaded: LoadedModel, tools: Sequence[Tool] = ()) -> Callable[[Task], int]:
+    """Tokens of a task's prompt, with the tools that it offers."""
     known: dict[str, int] = {}
+    tokenizer = loaded.tokenizer
+    form = tool_form(tokenizer, tools) if tools else None
+    renderer = tokenizer.with_tools(form.schemas) if form and form.schemas else tokenizer
 
     def length_of(task: Task) -> int:
         if task.id not in known:
-            known[task.id] = len(loaded.tokenizer.render(task.messages))
+            messages = form.opening(task.messages) if form else task.messages
+            known[task.id] = len(renderer.render(messages))
         return known[task.id]
 
     return length_of

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import msgspec
 import torch
@@ -71,6 +70,22 @@ class BrokenStep(GuardTripped):
             samples=error.samples,
         )
         self.scored = scored
+
+
+class NoRollouts(GuardTripped):
+    """Every rollout of a step failed; `failed` are their trajectories with the reasons."""
+
+    def __init__(self, step: int, failed: list[Scored]) -> None:
+        first = failed[0].trajectory
+        super().__init__(
+            f"rollout guard at step {step + 1}: all {len(failed)} rollouts failed; the first "
+            f"({first.id}) with {first.status.value}: {first.reason}",
+            stage="rollout",
+            tensor="rollout",
+            step=step,
+            samples=tuple(s.trajectory.id for s in failed),
+        )
+        self.failed = failed
 
 
 @dataclass
@@ -188,20 +203,9 @@ class RolloutCollector:
         if not kept:
             kept, aside = aside, []  # without a reward: a step that moves nothing
         if not kept:
-            self._stop_without_rollouts(step, failed)
+            raise NoRollouts(step, failed)
         left = dropped + aside + failed
         return Collected(kept, left, tried, clock.rollout_s, clock.score_s, greedy)
-
-    def _stop_without_rollouts(self, step: int, failed: list[Scored]) -> NoReturn:
-        first = failed[0].trajectory
-        raise GuardTripped(
-            f"rollout guard at step {step + 1}: all {len(failed)} rollouts failed; the first "
-            f"({first.id}) with {first.status.value}: {first.reason}",
-            stage="rollout",
-            tensor="rollout",
-            step=step,
-            samples=tuple(s.trajectory.id for s in failed),
-        )
 
     def answer(self, tasks: Sequence[Task], seed: int, samples: int) -> list[Scored]:
         """Scored answers of the model as it is now, outside of any step.

@@ -157,6 +157,8 @@ class PromptReport:
     longest: int
     overlong: list[tuple[str, int]] = field(default_factory=list)
     """Task id and tokens, longest first."""
+    note: str = ""
+    """What the lengths do not count, in words."""
 
 
 def measure_prompts(

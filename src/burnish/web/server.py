@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
@@ -170,13 +170,21 @@ class LoopServer:
     """
 
     def __init__(self, app: ASGIApp, bounds: Bounds, host: str = "127.0.0.1") -> None:
-        self._state = ServerState()
-        self._config = make_server(app, bounds, stop_s=1).config
+        self._app, self._state = app, ServerState()
+        self._config = make_server(self, bounds, stop_s=1).config
         self._config.load()
         self._host = host
         self._server: asyncio.Server | None = None
         self.address = ""
         """`http://127.0.0.1:40213`, once it is started."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; one that `stop` cancels ends without a word."""
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if self._server is not None:
+                raise
 
     async def start(self) -> None:
         """Bind a free port and answer there."""

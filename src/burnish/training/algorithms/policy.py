@@ -50,6 +50,7 @@ from burnish.training.collect import (
     GREEDY,
     BrokenStep,
     Collected,
+    NoRollouts,
     RolloutCollector,
     Scored,
     reward_batch,
@@ -197,7 +198,11 @@ class PolicyAlgorithm(PolicyUpdate):
     def batch(self, step: int) -> PolicyBatch:
         self.scored, self.computer.reading = [], None
         begun = self.cursor.position
-        collected, is_reread = self._collect(step)
+        try:
+            collected, is_reread = self._collect(step)
+        except NoRollouts as error:
+            self._store_aside(step, Collected([], error.failed, 0, 0.0, 0.0), str(error))
+            raise
         if not is_reread:
             self._refuse_unscored(step, collected, begun)
         batch = self._with_advantages(step, collected, is_reread)
@@ -219,13 +224,19 @@ class PolicyAlgorithm(PolicyUpdate):
         if not reason:
             return
         self.cursor.position = begun
-        if self.setup.world.is_main:
-            tried = [e for e in store.evaluations() if e.name.startswith(UNSCORED)]
-            number = 1 + sum(e.step == step for e in tried)
-            name = UNSCORED if number == 1 else f"{UNSCORED}-{number}"
-            rows = metrics.unscored(step, name, collected)
-            store.append_evaluation(step, name, rows, {"reason": reason, "statuses": shares})
+        self._store_aside(step, collected, reason)
         raise StepUndone(reason)
+
+    def _store_aside(self, step: int, collected: Collected, reason: str) -> None:
+        """Store the rollouts of a step that is given up, with their statuses and reasons."""
+        if not self.setup.world.is_main:
+            return
+        store, shares = self.setup.store, metrics.status_shares(collected)
+        tried = [e for e in store.evaluations() if e.name.startswith(UNSCORED)]
+        number = 1 + sum(e.step == step for e in tried)
+        name = UNSCORED if number == 1 else f"{UNSCORED}-{number}"
+        rows = metrics.unscored(step, name, collected)
+        store.append_evaluation(step, name, rows, {"reason": reason, "statuses": shares})
 
     def _with_advantages(
         self,
