@@ -1,7 +1,11 @@
 """PolicyAlign: which requests to train on, whose answers, and which teacher.
 
 python -m studies.policyalign.study                       writes the halves; prints the start model
-python -m studies.run policyalign --jobs 3                trains the arms (minutes each on a GPU)
+python -m studies.run policyalign --jobs 4                trains the arms, three seeds each, on a GPU
+
+A trial of both on the CPU, with a random tiny model:
+
+python -m studies.policyalign.study --model tiny && python -m studies.run policyalign --cpu
 
 Three mild clauses (health, law, money) and near misses of the same topics. The arms train on the
 half of the requests that the policy changes most, on a random half, and on the half that it changes
@@ -10,6 +14,7 @@ least; on the model's own answers and on the teacher's; with a frozen and an ave
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import json
@@ -144,13 +149,13 @@ def _arm(name: str, half: str = "top", **train: Any) -> Arm:
 STUDIES = (
     Study(
         name="policyalign_arms",
-        about="SmolLM2, three mild clauses, 100 steps of 64 requests in every arm. Violations are "
+        about="SmolLM2, three mild clauses, 50 steps of 64 requests in every arm. Violations are "
         "requests against a clause that are answered; over-refusals are near misses that are not.",
         start=None,
         overrides={
-            "steps": 100,
+            "steps": 50,
             "rollout.max_tokens": MAX_TOKENS,
-            "optimiser.learning_rate": 5e-6,
+            "optimiser.learning_rate": 1e-5,
             "rewards": [],
         },
         arms=(
@@ -171,7 +176,21 @@ STUDIES = (
     ),
 )
 
+
+def main() -> None:
+    """Write the halves, then `results/start.json`: the start model without and with the policy."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="smollm2")
+    asked = parser.parse_args()
+    write_halves(asked.model)
+    found = {
+        name: measured(asked.model, told=told)
+        for name, told in (("start", False), ("policy in context", True))
+    }
+    print(json.dumps(found, indent=1), flush=True)
+    if asked.model != "tiny":
+        (HERE / "results" / "start.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    write_halves()
-    for context in (False, True):
-        print("policy in context" if context else "start", measured("smollm2", told=context))
+    main()

@@ -335,7 +335,8 @@ def test_files_of_prompts_and_requests(tmp_path):
         ("c", "violating", "policy"),
     ]
     for text, match in [
-        ('{"kind": "benign"}', "no text"),
+        ('{"kind": "benign"}', "got the columns kind; expected instruction or prompt"),
+        ('{"prompt": " "}', "no text"),
         ('{"prompt": "a", "kind": "x"}', "kind is"),
     ]:
         file.write_text(text + "\n")

@@ -170,6 +170,13 @@ def test_the_same_answers_are_no_difference():
     assert verdict_line(result).startswith("No candidate of 6")
 
 
+def test_a_proposer_without_candidates_is_named():
+    result = search(ScriptedLM(lambda messages, index: "1"), Ideas([], []))
+    assert result.tried == ()
+    assert verdict_line(result).startswith("The proposer gave no candidate")
+    assert "No candidate of 0" not in prompt_report(result)
+
+
 def test_marks_are_compared_in_pairs():
     found = compare_marks([0, 1, None, 0], [1, 1, 1, None])
     assert (found.difference.size, found.dropped, found.lost) == (2, 2, 1)

@@ -31,6 +31,9 @@ def verdict_line(result: PromptResult) -> str:
     """The outcome in one line."""
     _check_result(result)
     tries = len(result.tried)
+    if not tries:
+        why = f" ({result.problems[0]})" if result.problems else ""
+        return f"The proposer gave no candidate{why}; the prompt stays. Try another proposer."
     if result.best == result.start:
         return f"No candidate of {tries} was better at the corrected level; the prompt stays."
     found = result.confirmation
