@@ -14,6 +14,7 @@ from burnish.agents.ssp.rules import Rules
 from burnish.agents.ssp.settings import SelfPlay
 from burnish.agents.trace2skill import Settings as TraceSettings
 from burnish.config.schema import (
+    DiffusionTrain,
     DistilTrain,
     DpoTrain,
     ProcessRewardModelTrain,
@@ -76,6 +77,7 @@ SETTINGS = {
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),
+    "diffusion": (DiffusionTrain,),
     "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
         components.GeneralisedAdvantage,
