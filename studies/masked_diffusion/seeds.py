@@ -6,7 +6,7 @@
 Every run has the same number of forward passes of a row. Arms with two masks a row have half the rows;
 P-POTS pays for its probe with steps. A seed fixes start weights and rows, so arms are compared in
 pairs. A finished run is a row of a CSV and is not done again: a study that was cut short goes on with the
-same command.
+same command. `--jobs 8` does eight runs at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import argparse
 import csv
 import statistics
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -134,24 +137,38 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--examples", type=int, default=0, help="0: fresh rows at every step")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, a thread each")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     stem = f"seeds_{given.examples}" if given.examples else "seeds"
     file = given.out / f"{stem}.csv"
-    done = read(file)
-    for seed in range(given.seeds):
-        for name in ARMS:
-            key = (name, str(seed), str(given.steps), str(given.examples))
-            if any(tuple(row[k] for k in COLUMNS[:4]) == key for row in done):
-                continue
-            append(file, run(name, seed, given.steps, given.examples))
-            done = read(file)
-            print(*done[-1].values(), flush=True)
-    text = summary([row for row in done if row["steps"] == str(given.steps)], given)
+    done = {tuple(row[key] for key in COLUMNS[:4]) for row in read(file)}
+    wanted = [(name, seed) for seed in range(given.seeds) for name in ARMS]
+    missing = [
+        (name, seed, given.steps, given.examples)
+        for name, seed in wanted
+        if (name, str(seed), str(given.steps), str(given.examples)) not in done
+    ]
+    for row in rows_of(missing, given.jobs):
+        append(file, row)
+        print(*row.values(), flush=True)
+    done_rows = read(file)
+    text = summary([row for row in done_rows if row["steps"] == str(given.steps)], given)
     (given.out / f"{stem}.md").write_text(text)
     print(text)
+
+
+def rows_of(runs: list[tuple[str, int, int, int]], jobs: int) -> Iterator[dict[str, object]]:
+    """Rows of runs as they end, in the order of `runs`."""
+    if jobs == 1:
+        yield from (run(*one) for one in runs)
+        return
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        yield from pool.map(run, *zip(*runs, strict=True)) if runs else ()
 
 
 def read(file: Path) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from burnish.models.masked_diffusion.report import Interval, VarianceReport, variance_report
-from burnish.models.masked_diffusion.report import Rows as ReportRows
+from burnish.models.masked_diffusion.rows import Rows as ReportRows
 from studies.masked_diffusion import sorting
 from studies.masked_diffusion.seeds import ARMS, RESULTS, generator, train
 from studies.masked_diffusion.sorting import MASK

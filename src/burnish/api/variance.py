@@ -27,7 +27,8 @@ from burnish.lm.diffusion.layout import PADDING, segment_mask
 from burnish.lm.folder import LoadedModel, is_diffusion, load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
-from burnish.models.masked_diffusion.report import VarianceReport, collate, variance_report
+from burnish.models.masked_diffusion.report import VarianceReport, variance_report
+from burnish.models.masked_diffusion.rows import collate
 from burnish.store.manifest import is_ours
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.rows import BadRow, read_table

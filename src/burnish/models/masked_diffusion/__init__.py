@@ -11,6 +11,8 @@ from burnish.models.masked_diffusion.control import (
     LossBaseline,
     ema_control_variate,
 )
+from burnish.models.masked_diffusion.epr import epr_density, fit_epr
+from burnish.models.masked_diffusion.masks import IndependentMasks, MirrorMasks
 from burnish.models.masked_diffusion.objective import (
     isad_mask_prob,
     mdm_loss,
@@ -19,18 +21,15 @@ from burnish.models.masked_diffusion.objective import (
 )
 from burnish.models.masked_diffusion.probe import Probe, probe_losses
 from burnish.models.masked_diffusion.rates import (
-    epr_density,
-    fit_epr,
     optimal_t_density,
     probe_moments,
     sample_t,
     sampler_variance,
     stratum_counts,
 )
-from burnish.models.masked_diffusion.report import VarianceReport, collate, variance_report
+from burnish.models.masked_diffusion.report import VarianceReport, variance_report
+from burnish.models.masked_diffusion.rows import collate
 from burnish.models.masked_diffusion.samplers import (
-    IndependentMasks,
-    MirrorMasks,
     Noise,
     Noised,
     PPots,
