@@ -11,7 +11,6 @@ from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.fused import add_norm
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
-from burnish.models import siamesenorm
 from burnish.models.blocks import TOPOLOGIES
 
 SMALL = {
@@ -85,6 +84,8 @@ CONFIGS = {
 def make_pair(name):
     """A random transformers model and a decoder with its weights."""
     import transformers
+
+    from burnish.models import siamesenorm
 
     family, extra = CONFIGS[name]
     home = siamesenorm if family == "SiameseNorm" else transformers

@@ -17,7 +17,6 @@ from burnish.lm import LocalLM, Sampling, load_model
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import write_byte_tokenizer
-from burnish.models import siamesenorm
 from burnish.records import Message
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -84,6 +83,8 @@ def pairs(tmp_path_factory):
 def make_pair(folder, family, extra):
     """Weights large enough that the text depends on what was read, and does not repeat itself."""
     import transformers
+
+    from burnish.models import siamesenorm
 
     home = siamesenorm if family == "SiameseNorm" else transformers
     config = getattr(home, f"{family}Config")(**SMALL, **extra)

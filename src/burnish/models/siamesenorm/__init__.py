@@ -24,13 +24,13 @@ from burnish.models.siamesenorm.vit import VisionTransformer
 
 if TYPE_CHECKING:
     from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
-    from burnish.models.siamesenorm.from_prenorm import from_prenorm
     from burnish.models.siamesenorm.modeling_siamesenorm import (
         SiameseNormForCausalLM,
         SiameseNormForSequenceClassification,
         SiameseNormModel,
     )
     from burnish.models.siamesenorm.new import new_model
+    from burnish.models.siamesenorm.prenorm import from_prenorm
 
 __all__ = [
     "DiffusionTransformer",
