@@ -224,7 +224,7 @@ def test_rewards_may_be_what_is_held_out(tmp_path):
     found = [event for event in events if isinstance(event, HeldOut)]
     assert {event.measure for event in found} == {"reward"}
     with RunStore.open(tmp_path / "run", read_only=True) as store:
-        (sample, *_) = store.samples(1)
+        (sample, *_) = store.samples()
     assert len(sample.trajectory.info["unmasked"][0]) == len(sample.trajectory.spans[-1].token_ids)
 
 
@@ -264,3 +264,13 @@ def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path):
     row = algorithm.batch(0).rows[0]
     one.store.close()
     assert row.count > before
+
+
+def test_a_curve_that_runs_away_beyond_its_probe_is_held():
+    from burnish.models.masked_diffusion.rates import density_of
+
+    wild = {"a": 1.0, "b": 1.0, "A": 1e-30, "r": 1.0, "q": 1.0, "kappa": 400.0, "m": 30.0}
+    found = density_of([0.2, 0.4, 0.6, 0.8], wild, 0.0)
+    assert bool(found.fine_density.isfinite().all())
+    inside = found.fine_density[(found.fine_grid >= 0.2) & (found.fine_grid <= 0.8)]
+    assert float(found.fine_density.max()) <= 2.0 * float(inside.max()) * 1.01

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FINE = 257
 """Points of the grid over [0, 1] that a fitted curve is drawn from."""
+RUNAWAY = 2.0
+"""Beyond the probe's rates a curve is at most this many times its largest value on them."""
 FEWEST = 5
 """Rates with a loss that a fit needs."""
 PARAMETERS = ("a", "b", "A", "r", "q", "kappa", "m")
@@ -44,7 +46,9 @@ def epr_density(
     if not t_X.numel():
         raise refused("t", t, "at least one rate")
     given = {"a": a, "b": b, "A": A, "r": r, "q": q, "kappa": kappa, "m": m}
-    found = _epr(t_X, *(torch.tensor(as_number(k, x, low=0)).double() for k, x in given.items()))
+    found = _epr(
+        t_X, *(torch.tensor(as_number(k, x, low=0), dtype=torch.float64) for k, x in given.items())
+    )
     check_finite(found, "the density of these A, kappa")
     return found
 
@@ -110,14 +114,22 @@ def density_of(
     kl: float | None = None,
     fallback: str = "",
 ) -> EprFit:
-    """A fit from its parameters, as a checkpoint keeps them; uniform without parameters."""
+    """A fit from its parameters, as a checkpoint keeps them; uniform without parameters.
+
+    Beyond the ends of the grid, where nothing was measured, the curve may run away: there it is held
+    at `RUNAWAY` times its largest value on the grid.
+    """
     grid_T = as_grid(t_grid)
     fine_F = torch.linspace(0, 1, FINE, dtype=torch.float64)
+    numbers = [
+        torch.tensor(float(params[name]), dtype=torch.float64) for name in PARAMETERS if params
+    ]
 
     def density(at_T: Tensor) -> Tensor:
         if not params:
             return normalised(torch.ones_like(at_T), at_T, "w")
-        curve_T = epr_density(at_T, **{name: params[name] for name in PARAMETERS})
+        most = RUNAWAY * _epr(grid_T, *numbers).max()
+        curve_T = _epr(at_T, *numbers).clamp(max=most)
         return mixed(normalised(curve_T, at_T, "w"), at_T, mix_uniform)
 
     return EprFit(density(grid_T), dict(params), kl, mix_uniform, fine_F, density(fine_F), fallback)

@@ -142,7 +142,7 @@ class PPots:
         self.fit = fit_epr(t_grid, moments.w, self.n_starts, self.mix_uniform)
         self.fitted_at = step
         self.probe = {
-            "t": torch.as_tensor(t_grid).tolist(),
+            "t": torch.as_tensor(t_grid, dtype=torch.float64).tolist(),
             # JSON has no NaN: a rate without a loss is left to the reader as None.
             "w": [None if w != w else w for w in moments.w.tolist()],
         }
