@@ -18,6 +18,7 @@ from burnish.errors import UserError
 from burnish.lm.diffusion.decoding import read_decoding
 from burnish.lm.diffusion.layout import both_ways
 from burnish.lm.folder import find_folder
+from burnish.lm.tiny import tiny_model
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.diffusion import RATES_FILE
@@ -231,7 +232,6 @@ def test_rewards_may_be_what_is_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"model": {"path": "tiny"}}, "writes from left to right; expected a masked diffusion"),
         ({"train": {"kind": "sft"}}, "model.path: .* has no next token"),
         ({"train": {"kind": "diffusion", "decoding": "pace=3"}}, "decoding: got 'pace=3'"),
         ({"train": {"kind": "diffusion", "held_out": "rewards"}}, "the config has none"),
@@ -274,3 +274,18 @@ def test_a_curve_that_runs_away_beyond_its_probe_is_held():
     assert bool(found.fine_density.isfinite().all())
     inside = found.fine_density[(found.fine_grid >= 0.2) & (found.fine_grid <= 0.8)]
     assert float(found.fine_density.max()) <= 2.0 * float(inside.max()) * 1.01
+
+
+def test_shipped_and_fresh_models_are_converted_on_the_way(tmp_path):
+    for path in ("tiny", "new"):
+        (tmp_path / path).mkdir()
+        model = {"path": path, "new": {"layers": 1, "width": 32, "heads": 2}}
+        one = trainer(tmp_path / path, {**table(), "model": model})
+        one.store.close()
+        assert one.stage.algorithm.module.architecture.mask_id is not None
+
+
+def test_a_folder_that_writes_from_left_to_right_is_refused(tmp_path):
+    given = {**table(), "model": {"path": str(tiny_model(tmp_path / "causal"))}}
+    with pytest.raises(UserError, match="writes from left to right; expected a masked diffusion"):
+        trainer(tmp_path, given)

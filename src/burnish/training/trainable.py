@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from burnish.config.schema import Config, Lora
+from burnish.config.schema import Config, DiffusionPolicyTrain, DiffusionTrain, Lora
 from burnish.errors import UserError
+from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
+from burnish.lm.diffusion.convert import cached_conversion
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.new_model import NEW, new_model
 from burnish.seeds import Seeds
@@ -103,10 +105,17 @@ class Trainable:
 
 
 def start_model(config: Config) -> str | Path:
-    """The model that a run begins with: a name, a folder, or a fresh one of the sizes asked for."""
-    if config.model.path != NEW:
-        return config.model.path
-    return new_model(config.model.new, Seeds(config.run.seed).for_("model"))
+    """The model that a run begins with: a name, a folder, or a fresh one of the sizes asked for.
+
+    A run that trains a masked diffusion model converts a shipped or a fresh one on the way.
+    """
+    path = config.model.path
+    first = config.stages[0].train if config.stages else config.train
+    is_diffusion = isinstance(first, DiffusionTrain | DiffusionPolicyTrain)
+    if path != NEW:
+        return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else path
+    fresh = new_model(config.model.new, Seeds(config.run.seed).for_("model"))
+    return cached_conversion(fresh) if is_diffusion else fresh
 
 
 def _attach(module: nn.Module, lora: Lora, seed: int) -> None:
