@@ -1,0 +1,94 @@
+"""`burnish convert`, `burnish variance` and `--decoding`, as people type them."""
+
+import json
+
+import pytest
+
+from burnish.cli.entry import run
+from burnish.lm.diffusion.convert import convert
+from burnish.lm.tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    place = tmp_path_factory.mktemp("model")
+    return str(convert(tiny_model(place / "a"), place / "b").folder)
+
+
+def said(capsys, *words):
+    code = run([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_folder_is_converted_and_the_next_step_is_named(capsys, tmp_path):
+    source = tiny_model(tmp_path / "tiny")
+    code, out, _ = said(capsys, "convert", source, tmp_path / "new")
+    assert code == 0
+    assert "mask token <|mask|> (260), a new token" in out
+    assert "burnish train diffusion model.path=" in out
+    code, out, _ = said(
+        capsys, "convert", source, tmp_path / "other", "--prompt-sees", "prompt", "--json"
+    )
+    assert json.loads(out)["prompt_sees"] == "prompt"
+    code, _, err = said(capsys, "convert", tmp_path / "new", tmp_path / "third")
+    assert code == 2
+    assert "masked diffusion model already" in err
+
+
+def test_decoding_is_changed_by_words(capsys, model):
+    words = ("generate", model, "Hi", "--max-tokens", 4)
+    code, out, _ = said(capsys, *words, "--decoding", "block=2,steps=1,order=random")
+    assert code == 0
+    assert json.loads(out)["tokens"] <= 4
+    code, _, err = said(capsys, *words, "--decoding", "steps=fast")
+    assert code == 2
+    assert "steps: got 'fast'" in err
+    code, _, err = said(capsys, "generate", "tiny", "Hi", "--decoding", "steps=2")
+    assert code == 2
+    assert "writes from left to right" in err
+
+
+def test_the_variance_report_names_a_sampler(capsys, model, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    lines = [{"prompt": f"{i} + 1?", "answer": f"{i + 1}"} for i in range(4)]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ("variance", model, rows, "--rows", 3, "--rates", 5, "--masks", 2)
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    assert "A mask" in out
+    assert "least noise for its forward passes" in out
+    assert "(a bound, standard error" in out
+    code, out, _ = said(capsys, *words, "--no-gradient", "--json")
+    found = json.loads(out)
+    assert set(found["parts"]) == {"A", "B", "C"}
+    assert found["likelihood"]["is_bound"] is True
+    assert found["samplers"][0]["gradient"] is None
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [({"question": "1 + 1?"}, "expected input_ids, a prompt with one"), (None, "at least 2")],
+)
+def test_rows_that_cannot_be_measured_are_refused(capsys, model, tmp_path, row, what):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row or {"text": "abc"}) + "\n")
+    code, _, err = said(capsys, "variance", model, file)
+    assert code == 2
+    assert what in err
+
+
+def test_rows_of_tokens_are_read(capsys, model, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    rows = [{"input_ids": [5, 6, 7 + i, 8], "prompt_length": 2} for i in range(3)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("variance", model, file, "--rates", 5, "--masks", 2, "--no-gradient", "--json")
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    assert json.loads(out)["likelihood"]["bits_per_byte"] is None
+
+
+def test_a_causal_model_has_no_such_noise(capsys):
+    code, _, err = said(capsys, "variance", "tiny", "diffusion")
+    assert code == 2
+    assert "is causal: its loss has no mask" in err
