@@ -107,27 +107,18 @@ def ours(job: dict[str, Any], **train: Any) -> dict[str, Any]:
     }
 
 
-def plain(job: dict[str, Any]) -> dict[str, Any]:
-    """The same with a loop of one's own; begins with the same weights, reads the same batches."""
-    import numpy as np
+def plain_model(job: dict[str, Any], start: Any) -> Any:
+    """A Llama model in a screenful, with the weights of a built-in decoder."""
     import torch
     import torch.nn.functional as F
     from torch import nn
 
-    from burnish.config import Config, load
-    from burnish.lm import load_model
-    from burnish.seeds import Seeds
-    from burnish.training.algorithms.pretrain import corpus_of, window_start
-    from burnish.training.token_cache import open_tokens
-    from burnish.training.trainable import start_model
-
-    config = load(Config, settings(job)).value
-    device = torch.device(job["device"])
-    torch.set_num_threads(job["threads"])
-    torch.set_float32_matmul_precision("high")
-    start = load_model(start_model(config), dtype="float32", device="cpu")
-    heads, width, length = job["heads"], job["width"], job["sequence"]
+    heads, width = job["heads"], job["width"]
     size = width // heads
+
+    def turn(x: Any, cos: Any, sin: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
     class Block(nn.Module):
         def __init__(self, inner: int) -> None:
@@ -141,15 +132,12 @@ def plain(job: dict[str, Any]) -> dict[str, Any]:
             z = self.one(x)
             rows, steps, _ = z.shape
             q, k, v = (f(z).view(rows, steps, heads, size) for f in (self.q, self.k, self.v))
-            q, k, v = turn(q, cos, sin).transpose(1, 2), turn(k, cos, sin).transpose(1, 2), v
-            o = F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True)
+            q, k = turn(q, cos, sin), turn(k, cos, sin)
+            q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.o(o.transpose(1, 2).reshape(rows, steps, width))
             z = self.two(x)
             return x + self.down(F.silu(self.gate(z)) * self.up(z))
-
-    def turn(x: Any, cos: Any, sin: Any) -> Any:
-        a, b = x.chunk(2, -1)
-        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
     class Model(nn.Module):
         def __init__(self, vocabulary: int, inner: int) -> None:
@@ -168,17 +156,41 @@ def plain(job: dict[str, Any]) -> dict[str, Any]:
     weights = {k: v.detach() for k, v in start.module.state_dict().items()}
     inner = weights["model.layers.0.mlp.up_proj.weight"].shape[0]
     model = Model(start.module.head_weight.shape[0], inner)
+    model.load_state_dict({_short(name): value for name, value in weights.items()})
+    return model
+
+
+def _short(name: str) -> str:
+    """A weight's name in the plain model."""
     names = {"self_attn.q_proj": "q", "self_attn.k_proj": "k", "self_attn.v_proj": "v"}
     names |= {"self_attn.o_proj": "o", "mlp.gate_proj": "gate", "mlp.up_proj": "up"}
     names |= {"mlp.down_proj": "down", "input_layernorm": "one", "post_attention_layernorm": "two"}
-    renamed = {}
-    for name, value in weights.items():
-        short = name.removeprefix("model.").replace("embed_tokens", "embed")
-        for long, own in names.items():
-            short = short.replace(long, own)
-        renamed[short.replace("layers.", "blocks.")] = value
-    model.load_state_dict(renamed)
-    model.to(device)
+    names |= {"embed_tokens": "embed", "layers.": "blocks."}
+    name = name.removeprefix("model.")
+    for long, own in names.items():
+        name = name.replace(long, own)
+    return name
+
+
+def plain(job: dict[str, Any]) -> dict[str, Any]:
+    """The same with a loop of one's own; begins with the same weights, reads the same batches."""
+    import numpy as np
+    import torch
+
+    from burnish.config import Config, load
+    from burnish.lm import load_model
+    from burnish.seeds import Seeds
+    from burnish.training.algorithms.pretrain import corpus_of, window_start
+    from burnish.training.token_cache import open_tokens
+    from burnish.training.trainable import start_model
+
+    config = load(Config, settings(job)).value
+    device, length = torch.device(job["device"]), job["sequence"]
+    torch.set_num_threads(job["threads"])
+    torch.set_float32_matmul_precision("high")
+    start = load_model(start_model(config), dtype="float32", device="cpu")
+    model = plain_model(job, start).to(device)
+    size = job["width"] // job["heads"]
     frequencies = 1.0 / 10_000 ** (torch.arange(0, size, 2, device=device).float() / size)
     angles = torch.arange(length, device=device)[:, None] * frequencies
     cos, sin = angles.cos()[None, :, None], angles.sin()[None, :, None]
@@ -187,22 +199,20 @@ def plain(job: dict[str, Any]) -> dict[str, Any]:
     optimiser = torch.optim.AdamW(
         model.parameters(), RATE, (0.9, 0.95), weight_decay=0.0, fused=device.type == "cuda"
     )
-    step_of = model if job["plain_eager"] else torch.compile(model, dynamic=False)
+    run = model if job["plain_eager"] else torch.compile(model, dynamic=False)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=job["dtype"] == "bfloat16")
-    rows = max(1, job["micro"] // length)
+    rows, batch = max(1, job["micro"] // length), job["batch"]
     losses, seconds = [], []
     for step in range(job["steps"] + WARM):
         began = clock(job["device"])
-        first = step * job["batch"]
-        places = [
-            window_start(tokens.train, length, first + row, seed) for row in range(job["batch"])
-        ]
+        indices = range(step * batch, (step + 1) * batch)
+        places = [window_start(tokens.train, length, index, seed) for index in indices]
         ids = torch.from_numpy(np.stack([tokens.train.read(p, length + 1) for p in places]))
         ids = ids.to(device, non_blocking=True)
         total = torch.zeros((), device=device)
         for part in ids.split(rows):
             with autocast:
-                loss = step_of(part[:, :-1], part[:, 1:], cos, sin) * len(part) / len(ids)
+                loss = run(part[:, :-1], part[:, 1:], cos, sin) * len(part) / batch
             loss.backward()
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
