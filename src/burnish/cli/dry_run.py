@@ -24,9 +24,7 @@ from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_sty
 from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
 from burnish.config.recipes import Asked, resolve
-from burnish.config.schema import PretrainTrain
 from burnish.errors import UserError
-from burnish.lm.new_model import NEW
 from burnish.records import Finish, Reward, Span, Status, Task, Trajectory
 from burnish.texts import safe
 
@@ -61,6 +59,7 @@ def try_(
     import anyio
 
     from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
+    from burnish.config.schema import PretrainTrain
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -97,15 +96,18 @@ def try_(
 
 def _tokenizer_name(config: Config, root: Path) -> str:
     """The model whose tokenizer is shown; a new one has that of `tiny` or of a folder."""
+    from burnish.lm.new_model import BYTE, NEW
+
     if config.model.path != NEW:
         return config.model.path
     given = config.model.new.tokenizer
-    return "tiny" if given == "byte" else str(root / given)
+    return "tiny" if given == BYTE else str(root / given)
 
 
 def _try_text(config: Config, asked: Asked, count: int) -> int:
     """The first documents of a pre-training as tokens."""
     from burnish.bench.scripted_answers import tokenizer_for
+    from burnish.config.schema import PretrainTrain
     from burnish.tasks.corpus import Corpus
 
     train = config.train

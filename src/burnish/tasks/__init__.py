@@ -3,7 +3,6 @@
 from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks, Expression, Part
 from burnish.tasks.base import FiniteTasks, TaskSet, content_key, epoch_order
 from burnish.tasks.config import TaskConfig, build
-from burnish.tasks.corpus import Corpus
 from burnish.tasks.files import File, HeldOutColumn, HeldOutFile, HeldOutShare, load_file
 from burnish.tasks.forms import (
     GSM8K,
@@ -21,7 +20,6 @@ __all__ = [
     "LEVELS",
     "Arithmetic",
     "ArithmeticTasks",
-    "Corpus",
     "Expression",
     "File",
     "FiniteTasks",
