@@ -88,6 +88,22 @@ class NoRollouts(GuardTripped):
         self.failed = failed
 
 
+@dataclass(frozen=True)
+class _Round:
+    """What is sampled together."""
+
+    step: int
+    slots: list[Slot]
+    seed: int
+    version: int
+    """Of the weights that sample."""
+    sampling: Sampling
+    ending: str = ""
+    """Added to the names of the groups."""
+    spare: Sequence[Task] = ()
+    """Tasks that a game may draw on."""
+
+
 @dataclass
 class Clock:
     """Seconds of a step's two waits."""
@@ -180,9 +196,13 @@ class RolloutCollector:
             slots = list(enumerate(cursor.take(missing), start=tried))
             tried += len(slots)
             spare = cursor.peek(missing * self.game.spare) if self.game else []
-            played = self._sample_and_score(step, slots, seed, version, clock, spare=spare)
+            this = _Round(step, slots, seed, version, self.config.sampling, spare=spare)
+            played = self._sample_and_score(this, clock)
             if self.recipe.needs_greedy:
-                greedy += self._greedy(step, slots, seed, version, clock)
+                # The greedy answer to each prompt, in a group of its own.
+                coldly = msgspec.structs.replace(this.sampling, n=1, temperature=0.0)
+                again = replace(this, sampling=coldly, ending=f".{GREEDY}", spare=())
+                greedy += self._sample_and_score(again, clock)
             whole = [s for s in played if s.trajectory.status is Status.OK]
             scored = [s for s in whole if is_trained(s.trajectory)]
             aside += [s for s in whole if not is_trained(s.trajectory)]
@@ -215,81 +235,44 @@ class RolloutCollector:
         sampling = msgspec.structs.replace(self.config.sampling, n=samples)
         slots = list(enumerate(tasks))
         version = getattr(self.lm, "weight_version", 0)
-        return self._sample_and_score(0, slots, seed, version, Clock(), sampling)
+        return self._sample_and_score(_Round(0, slots, seed, version, sampling), Clock())
 
-    def _greedy(
-        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
-    ) -> list[Scored]:
-        """The greedy answer to each prompt, in a group of its own."""
-        sampling = msgspec.structs.replace(self.config.sampling, n=1, temperature=0.0)
-        return self._sample_and_score(step, slots, seed, version, clock, sampling, f".{GREEDY}")
+    def _sample_and_score(self, asked: _Round, clock: Clock) -> list[Scored]:
+        """This process's share of the slots, scored; then everybody's, in slot order."""
+        mine = self.world.share(asked.slots)
+        own_part = replace(asked, slots=mine, spare=self.world.share(list(asked.spare)))
+        own = self.loop.run(functools.partial(self._roll_and_score, own_part, clock))
+        return [scored for group in self.world.gather(own, len(asked.slots)) for scored in group]
 
-    def _sample_and_score(
-        self,
-        step: int,
-        slots: list[Slot],
-        seed: int,
-        version: int,
-        clock: Clock,
-        sampling: Sampling | None = None,
-        ending: str = "",
-        spare: Sequence[Task] = (),
-    ) -> list[Scored]:
-        """This process's share of the slots, scored; then everybody's, in slot order.
-
-        `ending` is added to the names of the groups.
-        """
-        mine = self.world.share(slots)
-        how = sampling or self.config.sampling
-        own_spare = self.world.share(list(spare))
-        work = functools.partial(
-            self._roll_and_score, step, mine, seed, version, clock, how, ending, own_spare
-        )
-        own = self.loop.run(work)
-        return [scored for group in self.world.gather(own, len(slots)) for scored in group]
-
-    async def _roll_and_score(
-        self,
-        step: int,
-        slots: list[Slot],
-        seed: int,
-        version: int,
-        clock: Clock,
-        sampling: Sampling,
-        ending: str,
-        spare: Sequence[Task],
-    ) -> list[list[Scored]]:
+    async def _roll_and_score(self, asked: _Round, clock: Clock) -> list[list[Scored]]:
         start = time.perf_counter()
-        groups = await self._roll_fresh(step, slots, seed, version, sampling, ending, spare)
+        groups = await self._roll_fresh(asked)
         clock.rollout_s += time.perf_counter() - start
         self._check_tokens(groups)
         start = time.perf_counter()
-        rewards = await self._score(step, [task for _, task in slots], groups)
+        rewards = await self._score(asked.step, [task for _, task in asked.slots], groups)
         clock.score_s += time.perf_counter() - start
         return [
             [Scored(task, t, rewards[t.id]) for t in group]
-            for (_, task), group in zip(slots, groups, strict=True)
+            for (_, task), group in zip(asked.slots, groups, strict=True)
         ]
 
-    async def _roll_fresh(
-        self,
-        step: int,
-        slots: list[Slot],
-        seed: int,
-        version: int,
-        sampling: Sampling,
-        ending: str,
-        spare: Sequence[Task],
-    ) -> list[list[Trajectory]]:
+    async def _roll_fresh(self, asked: _Round) -> list[list[Trajectory]]:
         """The rollouts of each slot. Those by weights that are too old are sampled once more.
 
         A rollout that then still is too old fails, and leaves its group.
         """
 
+        slots, version = asked.slots, asked.version
+
         async def roll(some: list[Slot]) -> list[list[Trajectory]]:
-            rolled = await roll_out(some, self.lm, sampling, self.rollout, seed, spare)
+            how, seed, spare = asked.sampling, asked.seed, asked.spare
+            rolled = await roll_out(some, self.lm, how, self.rollout, seed, spare)
             return [
-                [_stamp(t, f"{step}.{slot}", ending, i, version) for i, t in enumerate(group)]
+                [
+                    _stamp(t, f"{asked.step}.{slot}", asked.ending, i, version)
+                    for i, t in enumerate(group)
+                ]
                 for (slot, _), group in zip(some, rolled, strict=True)
             ]
 
