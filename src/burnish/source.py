@@ -55,10 +55,10 @@ def find_module(place: str, where: str, root: Path = Path()) -> ModuleType:
     """The module of `my_file.py` or `package.module`; `where` begins an error."""
     file = root / place
     if place.endswith(".py") and not file.is_file():
-        near = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
-        raise UserError(
-            f"{where}: file '{file.absolute()}' does not exist.{did_you_mean(file.name, near)}"
-        )
+        near = [other.stem for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        # By their stems: that both end in .py says nothing.
+        hint = did_you_mean(file.stem, near).replace("'?", ".py'?")
+        raise UserError(f"{where}: file '{file.absolute()}' does not exist.{hint}")
     try:
         with calling_user_code():
             return load_source(file) if place.endswith(".py") else importlib.import_module(place)

@@ -36,7 +36,7 @@ from burnish.policy import (
 )
 from burnish.records import Message, Response, Task
 from burnish.rewards.judges.proxy_grm import extract_rubric
-from burnish.rewards.judges.proxy_rubric import ProxyVerifiedRubric, RubricReading
+from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig, ProxyVerifiedRubric
 from burnish.rewards.scorer import checked
 from burnish.seeds import derive
 
@@ -143,7 +143,7 @@ def train(arm: Arm, seed: int) -> list[dict[str, float]]:
     optimiser = torch.optim.SGD(judge.parameters(), lr=RATE * GROUPS)
     # The proxy sees the same order, so that a leaked number means what the judge meant.
     scorer = ProxyVerifiedRubric(
-        RubricReading(guard=arm.guard, order="same"), NoisyProxy(seed),
+        ProxyRubricConfig(guard=arm.guard, order="same"), NoisyProxy(seed),
         (1.0, arm.proxy, 0.5), variant=arm.variant,
     )  # fmt: skip
     draw = torch.Generator().manual_seed(derive(seed, "rollouts"))

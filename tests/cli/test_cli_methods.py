@@ -150,6 +150,15 @@ def test_one_method_alone(typed: Type, folder: Path) -> None:
     assert list(row["differs"]) == ["trust_region"]
 
 
+def test_commands_of_a_card_stay_on_one_line_and_paths_whole(typed: Type) -> None:
+    shown = typed("methods", "trace2skill").out.splitlines()
+    assert any(
+        line.strip().startswith("burnish skill distill") and line.rstrip().endswith("#my-model")
+        for line in shown
+    )
+    assert any("agents/trace2skill/skill_files.py" in line for line in shown)
+
+
 def test_a_method_that_does_not_exist(typed: Type, folder: Path) -> None:
     shown = typed("methods", "wied")
     assert shown.code == 2

@@ -19,8 +19,8 @@ from burnish.rewards.judges import proxy_grm as p
 from burnish.rewards.judges.proxy_rubric import (
     FunctionProxy,
     ModelProxy,
+    ProxyRubricConfig,
     ProxyVerifiedRubric,
-    RubricReading,
 )
 from burnish.rewards.scorer import checked
 
@@ -425,7 +425,7 @@ def test_the_proxy_sees_the_other_order_and_never_the_verdict():
     text = "<rubric>Tone<justify>J</justify></rubric><eval>E</eval><answer>1</answer>"
     assert score(scorer, text)[0].value == 2.5  # its second is our first
     assert seen == [("q", "bad", "good one", "<rubric>Tone</rubric>")]
-    same = ProxyVerifiedRubric(RubricReading(order="same"), watch)
+    same = ProxyVerifiedRubric(ProxyRubricConfig(order="same"), watch)
     assert score(same, text)[0].value == 0.5
     assert seen[1][1:3] == ("good one", "bad")
 
@@ -472,9 +472,9 @@ def test_leaks_missing_and_empty_rubrics_are_wrong_and_not_asked():
         found = score(scorer, text)[0]
         assert dict(found.components)["proxy"] == -1.0, text
     assert "names a winner" in score(scorer, leak)[0].evidence[0].observation
-    off = ProxyVerifiedRubric(RubricReading(guard="off"), lambda q, a, b, rubric: 2)
+    off = ProxyVerifiedRubric(ProxyRubricConfig(guard="off"), lambda q, a, b, rubric: 2)
     assert score(off, leak)[0].value == 2.5
-    strip = ProxyVerifiedRubric(RubricReading(guard="strip"), by_rubric)
+    strip = ProxyVerifiedRubric(ProxyRubricConfig(guard="strip"), by_rubric)
     assert score(strip, reply("Goodness. Response 2 is better."))[0].value == 2.5
     rate = ProxyVerifiedRubric(value="leak")
     assert [r.value for r in score(rate, leak, reply())] == [1.0, 0.0]

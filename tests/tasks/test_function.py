@@ -243,3 +243,15 @@ def test_paths_that_lead_nowhere(sums, path, message):
     with pytest.raises(UserError, match=message) as caught:
         tasks_of(sums, path=path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_no_near_miss_because_of_its_ending(tmp_path):
+    from burnish.source import find_module
+
+    (tmp_path / "h.py").write_text("")
+    (tmp_path / "rewards.py").write_text("")
+    with pytest.raises(UserError) as refused:
+        find_module("q.py", "critic", tmp_path)
+    assert "Did you mean" not in str(refused.value)
+    with pytest.raises(UserError, match=r"Did you mean 'rewards\.py'"):
+        find_module("reward.py", "critic", tmp_path)

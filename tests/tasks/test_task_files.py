@@ -303,3 +303,11 @@ def test_a_row_with_many_brackets_and_little_depth_is_fine(tmp_path):
     answer = [[i] for i in range(500)]
     write(tmp_path / "d.jsonl", [{**row, "answer": answer} for row in ROWS])
     assert load(tmp_path).train(0).fields["answer"] == answer
+
+
+def test_a_folder_is_no_file_of_rows(tmp_path):
+    from burnish.tasks.rows import read_table
+
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n')
+    with pytest.raises(UserError, match=r"a folder; expected one file of rows .*rows\.jsonl"):
+        read_table(tmp_path)

@@ -9,8 +9,9 @@ from test_reward_model import run_of, write_pairs
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
 from burnish.config import Config, load, render
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.rewards.models.dir import club, represent
+from burnish.rewards.models.dir_term import DirTerm
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import StepDone
@@ -108,6 +109,9 @@ def test_a_function_of_your_own_and_its_mistakes(tmp_path):
         run_of(tmp_path, run="two", terms=[dir_term(attribute=f"{path}:fails")])
     with pytest.raises(UserError, match=r"expected length, markdown.* Did you mean 'length'"):
         run_of(tmp_path, run="three", terms=[dir_term(attribute="lenght")])
+    # Refused with the settings: no model was loaded for it.
+    with pytest.raises(ArgumentError, match="attribute is 'lenght'"):
+        DirTerm(attribute="lenght")
     with pytest.raises(UserError, match="target_auc"):
         run_of(tmp_path, run="four", terms=[dir_term(target_auc=2.0)])
 

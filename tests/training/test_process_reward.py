@@ -254,3 +254,11 @@ def test_settings_that_do_not_fit_are_refused_before_a_model_is_loaded(tmp_path,
         trainer(tmp_path, {"rewards": [prm], "policy": stepwise("prm", split="headings")})
     with pytest.raises(UserError, match=r"names the reward 'pmr'"):
         trainer(tmp_path, {"rewards": [prm], "policy": stepwise("pmr")})
+
+
+def test_steps_that_end_otherwise_than_in_training_are_said(run, caplog):
+    scorer_of(run)
+    assert "in training" not in caplog.text
+    scorer_of(run, split="lines")
+    assert "steps end at lines here and ended at blank_lines in training" in caplog.text
+    assert "split = 'blank_lines' reads answers as it was trained" in caplog.text

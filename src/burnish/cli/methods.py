@@ -120,26 +120,54 @@ def _print_card(name: str, path: Path, *, as_json: bool) -> None:
             {"name": name, "description": _title(path), "card": path, "effect": _effect(text)}
         )
         return
-    out.print(_markdown(text))
+    _print_markdown(text)
     say(f"  card: {shown_path(path)}")
 
 
-def _markdown(text: str) -> Any:
-    """A card for the terminal; what is too wide for its column of a table is folded, never cut."""
-    from rich.markdown import Markdown, TableElement
+def _print_markdown(text: str) -> None:
+    """A card for the terminal: commands on one line, words of tables whole where there is room.
+
+    What is too wide for its column of a table is folded, never cut.
+    """
+    from rich.markdown import CodeBlock, Markdown, TableElement
     from rich.table import Table
+
+    class Command(CodeBlock):
+        def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+            code = str(self.text).rstrip()
+            yield Text(textwrap.indent(code, "  "), no_wrap=True, overflow="ignore", style="green")
 
     class Folded(TableElement):
         def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
             for part in super().__rich_console__(console, options):
-                for column in part.columns if isinstance(part, Table) else ():
-                    column.overflow = "fold"
+                if isinstance(part, Table):
+                    _fold(part, options.max_width)
                 yield part
 
     class Card(Markdown):
-        elements: ClassVar = {**Markdown.elements, "table_open": Folded}
+        elements: ClassVar = {
+            **Markdown.elements,
+            **{"table_open": Folded, "fence": Command, "code_block": Command},
+        }
 
-    return Card(text)
+    # A command that is longer than the line goes on behind its end: so it can be copied.
+    out.print(Card(text), crop=False)
+
+
+def _fold(table: Any, width: int) -> None:
+    """Give each column of a table the room of its longest word, where all fit, and share the rest."""
+    longest, wanted = [], []
+    for column in table.columns:
+        column.overflow = "fold"
+        cells = [str(column.header), *(str(cell) for cell in column.cells)]
+        longest.append(max((len(word) for cell in cells for word in cell.split()), default=1))
+        wanted.append(max(len(cell) for cell in cells) - longest[-1])
+    rest = width - sum(longest) - 2 * len(longest)
+    if rest < 0:
+        return
+    for column, room, more in zip(table.columns, longest, wanted, strict=True):
+        share = more if sum(wanted) <= rest else rest * more // max(1, sum(wanted))
+        column.width = room + share
 
 
 def _without_name(card: RecipeCard) -> str:
@@ -210,7 +238,7 @@ def _print_page(card: RecipeCard, base: Recipe) -> None:
 
     method = find_card(card.name)
     if method is not None:
-        out.print(_markdown(method.path.read_text(encoding="utf-8")))
+        _print_markdown(method.path.read_text(encoding="utf-8"))
     else:
         out.print(Text(one_line(f"{card.name}: {card.description}"), style="bold"))
         if card.paper:

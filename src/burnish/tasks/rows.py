@@ -67,6 +67,12 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
 
 def _format_of(path: Path) -> Format:
     suffix = path.suffix.lower()
+    if path.is_dir():
+        inside = sorted(one.name for one in path.iterdir() if one.suffix.lower() in SUFFIXES)
+        such = f", such as {path / inside[0]}" if inside else ""
+        raise UserError(
+            f"{path}: a folder; expected one file of rows ({', '.join(SUFFIXES)}){such}."
+        )
     if suffix not in SUFFIXES:
         raise UserError(
             f"{path}: cannot tell the format from '{path.suffix}'; expected one of "

@@ -67,7 +67,8 @@ class LabelledSet(Generic[RowT]):
         if not kept:
             raise UserError(
                 f"task set '{tasks.name}': none of the {size} tasks looked at is a usable "
-                f"{what.removesuffix('s')}; expected at least one"
+                f"{what.removesuffix('s')}; expected at least one. See which fields a row gives with "
+                "burnish try, and raise train.max_tokens where they are too long."
             )
         groups: dict[str, list[int]] = {}
         for position in kept:

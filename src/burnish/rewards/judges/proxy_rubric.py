@@ -19,7 +19,6 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -188,29 +187,6 @@ class ModelProxy:
         return ProxyReply(*reply.verdict)
 
 
-@dataclass(frozen=True)
-class RubricReading:
-    """How the replies of the judge in training are read."""
-
-    strict: bool = True
-    """No white space between the three blocks."""
-    lenient: bool = False
-    """Read a verdict without its answer block, as published; it pays for leaving the block out."""
-    guard: Literal["refuse", "strip", "off"] = "refuse"
-    """A rubric that names a winner: counts as wrong, or loses these sentences, or is let through."""
-    order: Literal["opposite", "same"] = "opposite"
-    """In which order the proxy sees the two responses."""
-    question: str = "question"
-    first: str = "response_1"
-    second: str = "response_2"
-    label: str = "label"
-    """Task fields."""
-
-    def __post_init__(self) -> None:
-        as_word("guard", self.guard, ("refuse", "strip", "off"))
-        as_word("order", self.order, ("opposite", "same"))
-
-
 class _Proxied(NamedTuple):
     """What became of a rubric."""
 
@@ -239,7 +215,7 @@ class ProxyVerifiedRubric:
 
     def __init__(
         self,
-        judge: RubricReading | None = None,
+        judge: ProxyRubricConfig | None = None,
         proxy: Proxy | Callable[..., Any] | None = None,
         weights: Sequence[float] = WEIGHTS,
         *,
@@ -249,7 +225,9 @@ class ProxyVerifiedRubric:
         name: str = "proxy_rubric",
         weight: float = 1.0,
     ) -> None:
-        self.reading, self.name, self.weight = judge or RubricReading(), name, weight
+        self.reading, self.name, self.weight = judge or ProxyRubricConfig(), name, weight
+        as_word("guard", self.reading.guard, ("refuse", "strip", "off"))
+        as_word("order", self.reading.order, ("opposite", "same"))
         self.weights = as_numbers("weights", weights)
         if len(self.weights) != 3:
             raise refused("weights", weights, "three numbers: accuracy, proxy, format")
@@ -385,7 +363,7 @@ def _asks_proxy(value: Value, variant: int, weights: Sequence[float]) -> bool:
     return value == "proxy" or (value == "total" and bool(variant or weights[1]))
 
 
-def _places(reading: RubricReading) -> tuple[str, str, str]:
+def _places(reading: ProxyRubricConfig) -> tuple[str, str, str]:
     return reading.question, reading.first, reading.second
 
 
@@ -455,8 +433,6 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
 
     def build(self, base: str | Path) -> ProxyVerifiedRubric:
         """The reward, with its proxy if it asks one."""
-        names = RubricReading.__dataclass_fields__
-        reading = RubricReading(**{name: getattr(self, name) for name in names})
         proxy: Proxy | None = None
         if isinstance(self.proxy, ProxyModelConfig):
             proxy = self.proxy.build(base)
@@ -464,7 +440,7 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
             function = find_function(self.proxy.path, "proxy", Path(base))
             proxy = FunctionProxy(function, deadline_s=self.proxy.deadline_s, **self.proxy.options)
         return ProxyVerifiedRubric(
-            reading,
+            self,
             proxy,
             self.weights,
             variant=self.variant,

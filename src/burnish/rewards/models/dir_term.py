@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from burnish.arguments import as_whole, as_word
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import ArgumentError, did_you_mean
 from burnish.rewards.models.bias_attributes import (
     ATTRIBUTES,
     Attribute,
@@ -86,6 +86,11 @@ class DirTerm(TermConfig, frozen=True, tag="dir"):
     def __post_init__(self) -> None:
         as_word("ties", self.ties, ("drop", "zero"))
         as_whole("warmup_steps", self.warmup_steps, low=0)
+        if self.attribute not in ATTRIBUTES and ":" not in self.attribute:
+            raise ArgumentError(
+                f"attribute is '{self.attribute}'; expected {', '.join(ATTRIBUTES)} or "
+                f"my_file.py:function.{did_you_mean(self.attribute, ATTRIBUTES)}"
+            )
         self.penalty(self.classes)
 
     def penalty(self, classes: int) -> BiasSettings:
@@ -104,12 +109,6 @@ class DirTerm(TermConfig, frozen=True, tag="dir"):
             return by_count("markdown", markdown_marks, self.ties)
         if self.attribute in ATTRIBUTES:
             return ATTRIBUTES[self.attribute]
-        if ":" not in self.attribute:
-            known = ", ".join(ATTRIBUTES)
-            raise UserError(
-                f"train.terms: attribute is '{self.attribute}'; expected {known} or "
-                f"my_file.py:function.{did_you_mean(self.attribute, ATTRIBUTES)}"
-            )
         function = find_function(self.attribute, "attribute", Path())
         return Attribute(self.title, function, self.classes, self.attribute)
 

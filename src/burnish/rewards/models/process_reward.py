@@ -13,6 +13,7 @@ probability does not depend on what follows it.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -30,6 +31,10 @@ from burnish.rewards.models.trained_model import (
     TrainedModelReward,
 )
 
+logger = logging.getLogger(__name__)
+
+SPLIT_OF: dict[str, Split] = {"\n": "lines", "\n\n": "blank_lines"}
+"""How steps end in answers, by the separator that a model was trained with."""
 AGGREGATES = ("min", "product", "last", "mean")
 
 
@@ -66,6 +71,13 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
         )
         assert card is not None
         self.card: ProcessCard = card
+        trained = SPLIT_OF.get(card.separator)
+        if trained is not None and trained != config.split:
+            logger.warning(
+                "reward '%s': steps end at %s here and ended at %s in training (separator %r); "
+                "split = '%s' reads answers as it was trained.",
+                *(self.name, config.split, trained, card.separator, trained),
+            )
         # Looked up at each call: what scores may be replaced.
         self._batched = BatchQueue[Asked, list[float] | int](lambda asked: self.scores(asked))
 
