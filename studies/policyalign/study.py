@@ -3,10 +3,6 @@
 python -m studies.policyalign.study                       writes the halves; prints the start model
 python -m studies.run policyalign --jobs 4                trains the arms, three seeds each, on a GPU
 
-A trial of both on the CPU, with a random tiny model:
-
-python -m studies.policyalign.study --model tiny && python -m studies.run policyalign --cpu
-
 Three mild clauses (health, law, money) and near misses of the same topics. The arms train on the
 half of the requests that the policy changes most, on a random half, and on the half that it changes
 least; on the model's own answers and on the teacher's; with a frozen and an averaged teacher.
@@ -149,13 +145,13 @@ def _arm(name: str, half: str = "top", **train: Any) -> Arm:
 STUDIES = (
     Study(
         name="policyalign_arms",
-        about="SmolLM2, three mild clauses, 50 steps of 64 requests in every arm. Violations are "
+        about="SmolLM2, three mild clauses, 100 steps of 64 requests in every arm. Violations are "
         "requests against a clause that are answered; over-refusals are near misses that are not.",
         start=None,
         overrides={
-            "steps": 50,
+            "steps": 100,
             "rollout.max_tokens": MAX_TOKENS,
-            "optimiser.learning_rate": 1e-5,
+            "optimiser.learning_rate": 5e-6,
             "rewards": [],
         },
         arms=(
@@ -188,7 +184,7 @@ def main() -> None:
         for name, told in (("start", False), ("policy in context", True))
     }
     print(json.dumps(found, indent=1), flush=True)
-    if asked.model != "tiny":
+    if asked.model == "smollm2":
         (HERE / "results" / "start.json").write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -1,12 +1,13 @@
-"""Trace2Skill with a real small agent: do its own successes, as worked examples, help SmolLM2?
+"""Trace2Skill with a real small agent: do worked examples from its own trajectories help SmolLM2?
 
     python -m studies.trace2skill.examples                       # minutes on a GPU; writes results/examples.md
     python -m studies.trace2skill.examples --model tiny --tasks 6 --test 6 --seeds 1 --out /tmp/trial
 
 Micro-tasks of three kinds: dates, units, values of a record. A 135 M model ignores abstract rules and
-follows worked examples, so an analyst turns a trajectory that passed into an example, and a failed one
-into the rule of its kind. The merge joins each kind's rule with its two shortest examples; what is
-joined has the support of all its trajectories. No language model analyses: analysts, proposer and
+follows worked examples, so analysts write examples: a trajectory that passed is one as it is; for a
+failed one candidate fixes are tried and scored, and the first that passes is one (none: the trajectory
+is discarded). The merge joins each kind's rule with its two shortest examples; what is joined has the
+support of all its trajectories. No language model analyses: analysts, proposer and
 merge are rules. Arms, greedy on the same test tasks: no skill, the weak draft, the distilled skill, and
 the distilled skill with the examples' answers exchanged (shuffled sources).
 """
@@ -143,15 +144,16 @@ class ExampleRoles:
     """Analysts, proposer and merge by rule."""
 
     def __init__(self, tasks: Sequence[Job]) -> None:
-        self.kinds = {job.name: job.kind for job in tasks}
+        self.jobs = {job.name: job for job in tasks}
 
     async def analyse(self, trace: Trace, files: Mapping[str, str]) -> Record | Refused:
-        """The rule of the task's kind; of a success also the example."""
-        item: dict[str, Any] = {"kind": self.kinds[trace.task_id]}
-        if trace.passed:
-            said = trace.messages[-1].text.strip().splitlines()[0]
-            item["example"] = (trace.instruction, said)
-        return Record(trace, (item,), trace.passed)
+        """The rule of the task's kind, and the example: the answer, or the fix that passes."""
+        job, said = self.jobs[trace.task_id], trace.messages[-1].text
+        tried = [said.strip().split("\n")[0]] if trace.passed else fixes(job.question, said)
+        right = next((one for one in tried if is_right(job, one)), None)
+        if right is None:
+            return Refused("no fix passes")
+        return Record(trace, ({"kind": job.kind, "example": (job.question, right)},), True)
 
     async def propose(self, records: Sequence[Record], files: Mapping[str, str]) -> Patch:
         """One edit a record: the rule, with its example."""
@@ -179,6 +181,19 @@ class ExampleRoles:
     async def fix(self, files: Mapping[str, str], problems: Sequence[str]) -> Patch:
         """Nothing to repair."""
         return Patch()
+
+
+def fixes(question: str, said: str) -> list[str]:
+    """Candidates for the right answer, from the words of the reply and of the question alone."""
+    words = re.findall(r"[\w-]+", said) + re.findall(r"=(\w+)", question)
+    date = re.search(r"(\d+) (\w+) (\d{4})", question)
+    if date is not None and date[2] in MONTHS:
+        day, month, year = int(date[1]), MONTHS.index(date[2]) + 1, date[3]
+        words += [f"{day}.{month}.{year}", f"{month}/{day}/{year}", f"{year}-{month:02d}-{day:02d}"]
+    units = re.search(r"(\d+) \w+ to (\w+)", question)
+    if units is not None:
+        words += [f"{int(units[1]) * times} {units[2]}" for times in (10, 60, 100, 1000)]
+    return list(dict.fromkeys(words))
 
 
 def edit_of(kind: str, example: tuple[str, str] | None, sources: list[str]) -> dict[str, Any]:
