@@ -44,6 +44,7 @@ from burnish.rewards.judge_reward import (
     JudgeRewardConfig,
     LMJudgeConfig,
 )
+from burnish.rewards.judges.evpv.judge import EvpvConfig
 from burnish.rewards.judges.march.judge import MarchConfig
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
@@ -130,6 +131,7 @@ class VersusConfig(CheckConfig, frozen=True, tag="versus"):
 RewardConfig = (
     CodeConfig
     | EnvConfig
+    | EvpvConfig
     | FunctionConfig
     | FirstDecisiveConfig
     | GateConfig

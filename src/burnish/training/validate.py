@@ -41,6 +41,7 @@ from burnish.policy.recipe import Recipe
 from burnish.rewards.checks.support import SupportConfig
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import FunctionConfig
+from burnish.rewards.judges.evpv import EvpvConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.trained_model import (
     TrainedModelConfig,
@@ -162,19 +163,20 @@ def _check_steps(config: Config) -> None:
         )
     named = [one for one in config.rewards if one.title == stepwise.rewards[0]]
     for reward in named:
-        if isinstance(reward, ProcessRewardModelConfig):
-            wanted, got = (stepwise.split, stepwise.headings), (reward.split, reward.headings)
+        if isinstance(reward, ProcessRewardModelConfig | EvpvConfig):
+            cut = reward.chosen if isinstance(reward, EvpvConfig) else reward
+            wanted, got = (stepwise.split, stepwise.headings), (cut.split, cut.headings)
             if wanted != got:
                 raise UserError(
                     f"{where} and headings {list(stepwise.headings)}, and its reward "
-                    f"'{reward.title}' has split = '{reward.split}' and headings "
-                    f"{list(reward.headings)}; expected the same of both"
+                    f"'{reward.title}' has split = '{cut.split}' and headings "
+                    f"{list(cut.headings)}; expected the same of both"
                 )
         elif not isinstance(reward, FunctionConfig):
             raise UserError(
                 f"{where} credits steps, and its reward '{reward.title}' (kind "
                 f"'{reward.__struct_config__.tag}') scores whole answers; expected "
-                "process_reward_model first, or a function that returns a Reward with a part a step"
+                "process_reward_model or evpv first, or a function that returns a Reward with a part a step"
             )
 
 

@@ -32,6 +32,7 @@ JUDGES = {
     "genrm": "burnish.rewards.judges.genrm:build",
     "rubric": "burnish.rewards.judges.rubric:build",
     "march": "burnish.rewards.judges.march:build",
+    "evpv": "burnish.rewards.judges.evpv:build",
 }
 
 Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]

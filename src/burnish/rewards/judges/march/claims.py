@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import contained_match, states, token_f1
+from burnish.rewards.checks.quantities import bare_text, read_quantity
 from burnish.rewards.judges.march.parsing import Claim, parse_checks
 
 Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
@@ -32,21 +32,6 @@ MATCHERS, MODES, LEAKS = get_args(Matcher), get_args(Mode), get_args(Leaks)
 COUNT_STEP, COUNT_MOST = 0.1, 13
 """Of the mode `count`: what a faulty claim costs, and how many of them at most."""
 
-_SCALES = {
-    "k": 1e3, "w": 1e4, "%": 1e-2, "‰": 1e-3, "万": 1e4, "亿": 1e8, "bn": 1e9, "mn": 1e6,
-    "hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
-    "percent": 1e-2, "per cent": 1e-2,
-}  # fmt: skip
-_WORDS = "|".join(
-    sorted((word for word in _SCALES if word.isascii() and word != "%"), key=len)[::-1]
-)
-_NUMBER = re.compile(
-    r"(?:about|around|approximately|roughly|approx\.?|~|≈)?\s*"
-    r"(?P<sign>[-+]?)\s*[$£€¥]?\s*"
-    r"(?P<digits>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?P<power>e[-+]?\d{1,4})?\s*"
-    rf"(?P<scale>[%‰万亿]|(?:{_WORDS})(?![^\W\d_]))?\s*(?P<unit>\D*)",
-    re.IGNORECASE,
-)
 _UNTOLD = "mentioned|stated|provided|given|specified|available|answerable|answered|found|known"
 _TAIL = (
     r"(?:,? (?:here|anywhere)|,? (?:(?:in|from|by|within|based on|with|to|of) )+(?:(?:the|these|those|this|"
@@ -120,8 +105,8 @@ def answers_match(
     if matcher == "march-ref":
         return _reference_match(a, b)
     if matcher == "exact":
-        return _bare(a) == _bare(b)
-    first, second = _quantity(a), _quantity(b)
+        return bare_text(a) == bare_text(b)
+    first, second = read_quantity(a), read_quantity(b)
     if first is not None and second is not None:
         if first.unit and second.unit and first.unit != second.unit:
             return False
@@ -130,8 +115,8 @@ def answers_match(
         gap, size = abs(first.value - second.value), max(abs(first.value), abs(second.value))
         return gap <= max(relative * size, absolute)
     if matcher == "f1":
-        return bool(_bare(a)) and token_f1(a, b) >= threshold
-    return bool(_bare(a)) and _bare(a) == _bare(b)
+        return bool(bare_text(a)) and token_f1(a, b) >= threshold
+    return bool(bare_text(a)) and bare_text(a) == bare_text(b)
 
 
 def is_refusal(answer: str) -> bool:
@@ -142,7 +127,7 @@ def is_refusal(answer: str) -> bool:
     >>> is_refusal("Cannot answer."), is_refusal("No evidence of fracture")
     (True, False)
     """
-    return _REFUSAL.fullmatch(_bare(as_text("answer", answer)).rstrip(".!")) is not None
+    return _REFUSAL.fullmatch(bare_text(as_text("answer", answer)).rstrip(".!")) is not None
 
 
 def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
@@ -333,35 +318,6 @@ def _answers(sample: Any, count: int, place: int) -> list[str | None]:
     found = as_list(f"checks: item {place}", sample)[:count]
     found += [None] * (count - len(found))
     return [None if one is None else as_text(f"checks: item {place}", one) for one in found]
-
-
-class _Quantity(NamedTuple):
-    value: float
-    unit: str
-    whole: int | None
-    """The number itself where it is a whole one, written out."""
-
-
-def _quantity(text: str) -> _Quantity | None:
-    """The number that the whole text is, with its scale and unit; None if it is not one."""
-    bare = _bare(text).replace("−", "-").replace("–", "-").rstrip(".")
-    found = _NUMBER.fullmatch(bare) if len(bare) <= 200 else None
-    if found is None:
-        return None
-    digits = found["digits"].replace(",", "")
-    scale = (found["scale"] or "").lower()
-    value = float(digits + (found["power"] or "")) * _SCALES.get(scale, 1.0)
-    if not math.isfinite(value):
-        return None
-    sign = -1 if found["sign"] == "-" else 1
-    is_plain = digits.isdecimal() and not found["power"] and not scale
-    unit = found["unit"].strip(" .").removesuffix("s")
-    return _Quantity(sign * value, unit, sign * int(digits) if is_plain else None)
-
-
-def _bare(text: str) -> str:
-    """Lower case, single blanks, full-width forms made plain."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _reference_match(a: str, b: str) -> bool:

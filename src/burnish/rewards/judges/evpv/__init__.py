@@ -1,0 +1,87 @@
+"""EVPV: steps of a solution, gated by whether the premises they rest on are really there.
+
+claims, visual_steps = build_checklist(steps)
+gate([1, 1, -1], visual_steps, reliability=0.5)
+FactIndex(["AB = 10"]).match("BA = 12").outcome          # contradicted
+"""
+
+from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all, pieces_of
+from burnish.rewards.judges.evpv.facts import Fact, Statement, read_fact, read_statement
+from burnish.rewards.judges.evpv.judge import EvpvConfig, EvpvJudge, EvpvOptions, build
+from burnish.rewards.judges.evpv.matching import (
+    EmbeddingMatcher,
+    FactIndex,
+    Matched,
+    Outcome,
+    response_reliability,
+    support_of,
+)
+from burnish.rewards.judges.evpv.metrics import (
+    BestOfK,
+    best_of_k,
+    corrupt_drop,
+    corrupt_flip,
+    macro_f1,
+)
+from burnish.rewards.judges.evpv.scores import (
+    Checklist,
+    aggregate_steps,
+    build_checklist,
+    correctness_rate,
+    first_error,
+    gate,
+    geometric_mean,
+    parse_step_verdict,
+    parse_step_verdict_strict,
+    reliability_from_audit,
+    streak,
+    weighted_correctness,
+)
+from burnish.rewards.judges.evpv.solutions import (
+    Solution,
+    SolutionStep,
+    read_solution,
+    undeclared_premises,
+)
+
+__all__ = [
+    "EXTRACTORS",
+    "BestOfK",
+    "Checklist",
+    "EmbeddingMatcher",
+    "EvpvConfig",
+    "EvpvJudge",
+    "EvpvOptions",
+    "Extraction",
+    "Fact",
+    "FactIndex",
+    "Matched",
+    "Outcome",
+    "Solution",
+    "SolutionStep",
+    "Statement",
+    "aggregate_steps",
+    "best_of_k",
+    "build",
+    "build_checklist",
+    "correctness_rate",
+    "corrupt_drop",
+    "corrupt_flip",
+    "extract_all",
+    "first_error",
+    "gate",
+    "geometric_mean",
+    "macro_f1",
+    "parse_step_verdict",
+    "parse_step_verdict_strict",
+    "pieces_of",
+    "read_fact",
+    "read_solution",
+    "read_statement",
+    "reliability_from_audit",
+    "response_reliability",
+    "streak",
+    "support_of",
+    "undeclared_premises",
+    "weighted_correctness",
+]

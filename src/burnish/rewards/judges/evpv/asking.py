@@ -1,0 +1,206 @@
+"""What a model is asked about a solution: verdicts on steps, claims beside facts, an audit (EVPV).
+
+Texts to judge stand between marks they cannot know, one a line, and a reply counts only where it is
+the asked form and nothing else: a premise that says "answer 1" is a line of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from burnish.rewards.judges.evpv.extracting import PROMPTS
+from burnish.rewards.judges.evpv.matching import FactIndex, Matched, Outcome
+from burnish.rewards.judges.evpv.scores import (
+    parse_step_verdict,
+    parse_step_verdict_strict,
+    reliability_from_audit,
+)
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Unreadable,
+    as_user,
+    fence,
+    fill,
+    mark_for,
+    wording,
+)
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    after_thoughts,
+    loose_text,
+    one_of,
+    own_list,
+    read_reply,
+    rows,
+    whole,
+)
+
+SHOWN_STEP, SHOWN_FACTS, SHOWN_CLAIMS = 4000, 40, 40
+"""Characters of a step, facts and claims that a model is shown."""
+LIMIT = 1_000_000
+
+
+class _Match(NamedTuple):
+    claim: int
+    outcome: str
+    fact: int = 0
+
+
+class _Contradiction(NamedTuple):
+    claim: int
+    severity: str
+    why: str = ""
+
+
+_MATCH = Table(
+    _Match,
+    open=True,
+    claim=whole(0, LIMIT),
+    outcome=one_of(*(one.value for one in Outcome)),
+    fact=Maybe(whole(0, LIMIT), 0),
+)
+_CONTRADICTION = Table(
+    _Contradiction,
+    open=True,
+    claim=Maybe(whole(0, LIMIT), 0),
+    severity=one_of("high", "low"),
+    why=Maybe(loose_text),
+)
+_AUDIT: Table[dict[str, Any]] = Table(dict, open=True, contradictions=rows(_CONTRADICTION))
+
+
+def wordings() -> list[str]:
+    """The prompts, for a fingerprint."""
+    return [wording(name, PROMPTS) for name in ("extract", "match", "audit", "verify")]
+
+
+async def ask_verdict(
+    judge: JudgeModel,
+    question: str,
+    before: Sequence[str],
+    step: str,
+    about: tuple[str, ...],
+    *,
+    history: int = 12,
+    is_strict: bool = True,
+) -> JudgeReply[float]:
+    """+1 or -1 of one step, by a verifier that sees the question and the steps before it."""
+    shown = [_line(one, SHOWN_STEP) for one in before[max(0, len(before) - history) :]]
+    first = len(before) - len(shown) + 1
+    listed = "\n".join(f"{n}. {one}" for n, one in enumerate(shown, start=first)) or "(none)"
+    mine = step[:SHOWN_STEP]
+    mark = mark_for(question, listed, mine)
+    blanks = {
+        "mark": mark,
+        "question": fence("question", question, mark),
+        "history": fence("steps before", listed, mark),
+        "step": fence("step", mine, mark),
+    }
+    text = fill(wording("verify", PROMPTS), blanks)
+    asked = Question("step", as_user(text), (*about, f"step {len(before) + 1}"))
+    return await judge.ask(asked, partial(_read_verdict, is_strict=is_strict))
+
+
+def _read_verdict(reply: str, is_strict: bool) -> float:
+    said = after_thoughts(reply)
+    found = parse_step_verdict_strict(said) if is_strict else parse_step_verdict(said)
+    if found is None:
+        raise Unreadable(f"expected 1 or -1 and nothing else, got {said[:60]!r}")
+    return float(found)
+
+
+async def ask_matches(
+    judge: JudgeModel | None,
+    index: FactIndex,
+    matched: dict[str, Matched],
+    about: tuple[str, ...],
+) -> JudgeReply[Any] | None:
+    """Let the model settle what is unknown, in place; None where nothing is.
+
+    Claims of an unreadable reply get the outcome None; one that the reply leaves out stays unknown.
+    """
+    open_claims = [claim for claim, one in matched.items() if _is_open(one)][:SHOWN_CLAIMS]
+    if not open_claims or not index.facts or judge is None:
+        return None
+    facts = index.nearest(open_claims, SHOWN_FACTS)
+    lines = [_line(claim) for claim in open_claims]
+    reply = await judge.ask(_beside("match", facts, lines, about), partial(_read_matches, lines))
+    said = {one.claim: one for one in reply.verdict or []}
+    for number, claim in enumerate(open_claims, start=1):
+        old = matched[claim]
+        if reply.verdict is None:
+            matched[claim] = Matched(old.claim, None, by="judge", note=reply.reason[:200])
+        elif (one := said.get(number)) is not None:
+            fact = facts[one.fact - 1] if 1 <= one.fact <= len(facts) else None
+            place = (fact.text, fact.source) if fact is not None else ("", "")
+            matched[claim] = Matched(old.claim, Outcome(one.outcome), *place, "judge")
+    return reply
+
+
+def _is_open(one: Matched) -> bool:
+    """Unknown, and short enough to be a fact at all."""
+    return one.outcome is Outcome.UNKNOWN and "characters" not in one.note
+
+
+def _read_matches(shown: Sequence[str], reply: str) -> list[_Match]:
+    return [_MATCH.read(row) for row in own_list(reply, tuple(shown))]
+
+
+async def ask_audit(
+    judge: JudgeModel | None,
+    index: FactIndex,
+    matched: dict[str, Matched],
+    about: tuple[str, ...],
+) -> tuple[JudgeReply[Any], float | None]:
+    """The reliability of a response from the contradictions that a model lists, and its reply.
+
+    The arithmetic is ours; an unreadable reply has no reliability.
+    """
+    assert judge is not None
+    claims = list(matched)[:SHOWN_CLAIMS]
+    facts = index.nearest(claims, SHOWN_FACTS)
+    lines = [_line(claim) for claim in claims]
+    reply = await judge.ask(_beside("audit", facts, lines, about), partial(_read_audit, lines))
+    found: Mapping[int, _Contradiction] = {one.claim: one for one in reply.verdict or []}
+    for number, claim in enumerate(claims, start=1):
+        old, against = matched[claim], found.get(number)
+        if reply.verdict is None:
+            matched[claim] = Matched(old.claim, None, by="audit", note=reply.reason[:200])
+        elif against is not None:
+            note = f"{against.severity}: {against.why}"[:300]
+            matched[claim] = Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note)
+        elif old.outcome is Outcome.CONTRADICTED:
+            matched[claim] = Matched(old.claim, Outcome.UNKNOWN, by="audit")
+    severities = None if reply.verdict is None else [one.severity for one in reply.verdict]
+    return reply, reliability_from_audit(severities)
+
+
+def _read_audit(shown: Sequence[str], reply: str) -> list[_Contradiction]:
+    found: list[_Contradiction] = read_reply(reply, _AUDIT, tuple(shown))["contradictions"]
+    return found
+
+
+def _beside(
+    name: str, facts: Sequence[Any], claims: Sequence[str], about: tuple[str, ...]
+) -> Question:
+    """Facts and claims, numbered, one a line."""
+    listed = "\n".join(f"{n}. {_line(one.text)}" for n, one in enumerate(facts, start=1))
+    asked = "\n".join(f"{n}. {claim}" for n, claim in enumerate(claims, start=1))
+    mark = mark_for(listed, asked)
+    blanks = {
+        "mark": mark,
+        "facts": fence("facts", listed or "(none)", mark),
+        "claims": fence("claims", asked, mark),
+    }
+    return Question(name, as_user(fill(wording(name, PROMPTS), blanks)), about)
+
+
+def _line(text: str, most: int = 400) -> str:
+    """A text in one line, cut where it is long."""
+    flat = " ".join(text[: 4 * most].split())
+    return flat if len(flat) <= most else f"{flat[:most]} (cut)"

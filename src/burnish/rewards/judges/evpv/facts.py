@@ -1,0 +1,408 @@
+"""Facts that evidence shows, typed and in a canonical form, whatever the evidence was (EVPV).
+
+    read_fact("AB = 10 cm")                               # numeric, about `line AB`
+    read_fact("Equals(LengthOf(Line(B, A)), 10)")         # the same subject: a logic form
+    read_fact({"type": "numeric", "subject": "AB", "relation": "=", "value": 10})
+
+A statement is read as subject, relation and value. The subject becomes a key under which other
+wordings of the same thing are found: points in any order, no articles, no case. What cannot be read
+so has no key and is compared by its words alone. Texts are data: nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from burnish.arguments import as_number, as_text, plain_number, refused
+from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity
+
+LONGEST = 400
+"""Characters of a fact or a claim; a longer one is a text about many and is read by nobody."""
+DEEPEST = 12
+"""Brackets inside each other in a logic form."""
+
+Kind = Literal["numeric", "geometric", "structural", "text"]
+_SIGNS = {
+    "≤": "<=", "≥": ">=", "≠": "!=", "∥": " parallel to ", "⊥": " perpendicular to ", "∠": " angle ",
+    "≅": "=", "≈": "=", "−": "-", "–": "-", "==": "=", "△": " triangle ", "≡": "=",
+}  # fmt: skip
+_RELATIONS = {
+    "parallel": "geometric", "perpendicular": "geometric", "congruent": "geometric",
+    "similar": "geometric", "tangent": "geometric", "equal": "geometric", "intersects": "geometric",
+    "connected": "structural", "adjacent": "structural", "part": "structural", "inside": "structural",
+}  # fmt: skip
+_SYMMETRIC = frozenset(
+    [
+        "parallel",
+        "perpendicular",
+        "congruent",
+        "similar",
+        "equal",
+        "equals",
+        "intersects",
+        "connected",
+        "adjacent",
+        "tangent",
+        "line",
+        "arc",
+        "intersectat",
+    ]
+)
+_RELATED = re.compile(
+    r"(?P<one>.{1,150}?)\s+(?:is|are|was|were)?\s*(?P<no>not\s+|n't\s+)?"
+    r"(?P<how>parallel|perpendicular|congruent|similar|tangent|equal|connected|adjacent)"
+    r"\s+(?:to|with)\s+(?P<two>.{1,150})",
+    re.IGNORECASE,
+)
+_INSIDE = re.compile(
+    r"(?P<one>.{1,150}?)\s+(?:is|are|lies)\s+(?P<no>not\s+)?(?P<how>part of|inside|inside of)\s+(?P<two>.{1,150})",
+    re.IGNORECASE,
+)
+_COMPARED = re.compile(
+    r"(?P<one>[^<>=!]{1,200}?)\s*(?P<how><=|>=|!=|=|<|>)\s*(?P<two>[^<>=!]{1,200})"
+)
+_WORDED = re.compile(
+    r"(?P<one>.{1,200}?)(?:\s+(?:is|are|was|were|equals|measures|has)|\s*:)\s+(?P<no>not\s+)?"
+    r"(?P<how>greater than|more than|larger than|less than|smaller than|fewer than|at least|at most|"
+    r"no more than|no less than|equal to)?\s*(?P<two>.{1,200})",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(
+    r"(?:there\s+(?:is|are|was|were)\s+|it\s+shows\s+)(?:exactly\s+)?(?P<two>\S{1,40})\s+(?P<one>.{1,150})",
+    re.IGNORECASE,
+)
+_SIGN_OF = {
+    "greater than": ">", "more than": ">", "larger than": ">", "less than": "<", "smaller than": "<",
+    "fewer than": "<", "at least": ">=", "at most": "<=", "no more than": "<=", "no less than": ">=",
+    "equal to": "=",
+}  # fmt: skip
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
+_COUNTS = {
+    word: str(number)
+    for number, word in enumerate(
+        [
+            "no",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ]
+    )
+}
+_IDLE = frozenset(
+    [
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "on",
+        "at",
+        "its",
+        "their",
+        "has",
+        "have",
+        "with",
+        "to",
+        "for",
+        "by",
+        "and",
+        "that",
+        "which",
+        "there",
+        "exactly",
+        "about",
+        "m",
+        "length",
+        "measure",
+        "measurement",
+        "value",
+        "segment",
+        "line",
+        "side",
+        "number",
+        "count",
+        "amount",
+        "degree",
+        "degrees",
+        "unit",
+        "units",
+        "is",
+        "are",
+    ]
+)
+"""Words of a subject that tell no two things apart."""
+_WORD = re.compile(r"\w+(?:['’.]\w+)*")
+_POINTS = re.compile(r"[A-Z]{2,3}'?\Z")
+_FORM = re.compile(r"[A-Z][A-Za-z]{2,40}\(.*\)\Z", re.DOTALL)
+_FORM_TOKEN = re.compile(r"\s*([(),]|[^(),]{1,200})")
+_NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity|∞)\b", re.IGNORECASE)
+
+
+class Statement(NamedTuple):
+    """A claim or a fact as subject, relation and value."""
+
+    key: str
+    """The subject in canonical form."""
+    relation: str
+    """<, >, <=, >=, =, !=, or a word such as `parallel`."""
+    value: str
+    """In canonical form; empty for a relation between two things, which the key holds."""
+    quantity: Quantity | None = None
+    kind: Kind = "text"
+
+
+class Fact(Struct, frozen=True, gc=False):
+    """One thing that the evidence shows.
+
+    >>> read_fact("AB = 10").kind
+    'numeric'
+    """
+
+    text: str
+    kind: Kind = "text"
+    statement: Statement | None = None
+    """None where it could not be read as subject, relation and value."""
+    confidence: float = 1.0
+    source: str = ""
+    """Where it was found: `row 3, column Price`."""
+    is_single: bool = False
+    """A cell: its subject has this value and no other, so that another word contradicts it."""
+
+
+def read_fact(given: Any, *, source: str = "", is_single: bool = False) -> Fact:
+    """A fact from a text, a table {type, subject, relation, value, confidence}, or a fact itself.
+
+    A text over 400 characters, and a number that is not finite, are refused.
+
+    >>> read_fact({"subject": "AB", "value": 10}).text
+    'AB = 10'
+    """
+    if isinstance(given, Fact):
+        return given
+    confidence = 1.0
+    kind: Any = None
+    if isinstance(given, Mapping):
+        confidence = as_number("confidence", given.get("confidence", 1.0), low=0, high=1)
+        kind, source = given.get("type"), str(given.get("source", source))
+        given = given["text"] if "text" in given else _written(given)
+    text = " ".join(as_text("fact", given).split())
+    if not text or len(text) > LONGEST:
+        raise refused("fact", text, f"a text of 1 to {LONGEST} characters")
+    found = read_statement(text)
+    if found is not None and found.quantity is None and _NO_NUMBER.match(found.value):
+        raise refused("fact", text, "a finite number")
+    if kind not in ("numeric", "geometric", "structural"):
+        kind = found.kind if found is not None else "text"
+    return Fact(text, kind, found, confidence, source, is_single)
+
+
+def _written(table: Mapping[str, Any]) -> str:
+    """A typed fact in words."""
+    if "subject" not in table or "value" not in table:
+        raise refused("fact", dict(table), "a text, or a table with subject and value")
+    value = table["value"]
+    number = plain_number(value)
+    if number is not None and not math.isfinite(number):
+        raise refused("fact", value, "a finite number")
+    relation = str(table.get("relation") or "=")
+    if relation in _RELATIONS:
+        return f"{table['subject']} is {relation} to {value}"
+    joined = relation if relation in _TURNED else "="
+    return f"{table['subject']} {joined} {value}"
+
+
+@lru_cache(8192)
+def read_statement(text: str) -> Statement | None:
+    """A text as subject, relation and value; None where it has no such form.
+
+    >>> read_statement("The length of BA is 10 cm").key
+    'line AB'
+    >>> read_statement("Nothing of that kind") is None
+    True
+    """
+    if len(text) > LONGEST:
+        return None
+    plain = unicodedata.normalize("NFKC", text)
+    for sign, written in _SIGNS.items():
+        plain = plain.replace(sign, written)
+    plain = " ".join(plain.split()).rstrip(".;, ")
+    if _FORM.match(plain):
+        return _from_form(plain)
+    # Most facts are comparisons; the slower patterns are tried where their words stand.
+    has_words = any(word in plain for word in (" to ", " with ", " of ", " inside "))
+    found = _RELATED.fullmatch(plain) or _INSIDE.fullmatch(plain) if has_words else None
+    if found is not None:
+        return _related(found)
+    if (found := _COMPARED.fullmatch(plain)) is not None:
+        return _compared(found["one"], found["how"], found["two"])
+    if (found := _COUNTED.fullmatch(plain)) is not None:
+        count = _COUNTS.get(found["two"].casefold(), found["two"])
+        if read_quantity(count) is not None:
+            return _compared(found["one"], "=", "0" if count == "0" else count)
+    if (found := _WORDED.fullmatch(plain)) is not None:
+        how = _SIGN_OF.get((found["how"] or "").lower(), "=")
+        return _compared(found["one"], _OPPOSITE[how] if found["no"] else how, found["two"])
+    return None
+
+
+def _compared(left: str, how: str, right: str) -> Statement | None:
+    value, quantity = _value(right)
+    if quantity is None and (turned := _value(left))[1] is not None:
+        left, (value, quantity), how = right, turned, _TURNED[how]
+    key = subject_key(left)
+    if not key or not value:
+        return None
+    other = subject_key(right) if quantity is None else ""
+    if key.startswith(("line ", "angle ")) and other.startswith(("line ", "angle ")):
+        word = "equal" if how == "=" else "not equal"
+        if how not in ("=", "!="):
+            return None
+        return Statement(f"equal: {' | '.join(sorted([key, other]))}", word, "", None, "geometric")
+    return Statement(key, how, value, quantity, "numeric" if quantity is not None else "text")
+
+
+def _related(found: re.Match[str]) -> Statement | None:
+    how = found["how"].lower().split()[0]
+    sides = [subject_key(found["one"]), subject_key(found["two"])]
+    if not all(sides):
+        return None
+    if how in _SYMMETRIC:
+        sides.sort()
+    relation = f"not {how}" if found["no"] else how
+    kind: Any = _RELATIONS.get(how, "geometric")
+    return Statement(f"{how}: {sides[0]} | {sides[1]}", relation, "", None, kind)
+
+
+def _value(text: str) -> tuple[str, Quantity | None]:
+    """A value in canonical form, and the quantity that it is."""
+    bare = bare_text(text)
+    bare = _COUNTS.get(bare, bare)
+    quantity = read_quantity(bare)
+    if quantity is not None and quantity.unit in ("x", "y", "z", "a", "b"):
+        quantity = None
+    has_sign = re.search(r"[-+*/^]", bare) is not None
+    return (bare.replace(" ", "") if has_sign else bare), quantity
+
+
+def subject_key(text: str) -> str:
+    """What a statement is about, in a form that other wordings of it share.
+
+    >>> subject_key("the segment BA"), subject_key("angle CBA"), subject_key("Price of Tea")
+    ('line AB', 'angle A-B-C', 'price tea')
+    """
+    words = _WORD.findall(unicodedata.normalize("NFKC", text))
+    points = [word for word in words if _POINTS.match(word)]
+    rest = [word.casefold() for word in words if word not in points]
+    told = [word for word in rest if word not in _IDLE]
+    if len(points) == 1 and not told and len(points[0].rstrip("'")) == 2:
+        return f"line {''.join(sorted(points[0]))}"
+    if len(points) == 1 and told == ["angle"] and len(points[0]) == 3:
+        first, vertex, last = points[0]
+        return f"angle {min(first, last)}-{vertex}-{max(first, last)}"
+    kept = {_singular(word) for word in (*told, *(point.casefold() for point in points))}
+    return " ".join(sorted(kept)) or " ".join(sorted(set(rest)))
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith(("xes", "ches", "shes", "sses")):
+        return word[:-2]
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "su" else word
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text that tell things apart."""
+    return {_singular(w.casefold()) for w in _WORD.findall(text[:4000])} - _IDLE
+
+
+class _Node(NamedTuple):
+    name: str
+    parts: tuple[_Node, ...]
+
+
+def _from_form(text: str) -> Statement | None:
+    """A logic form such as `Equals(LengthOf(Line(A, B)), 10)`."""
+    tree = _parse(text)
+    if tree is None:
+        return None
+    name = tree.name.casefold()
+    if name == "equals" and len(tree.parts) == 2:
+        left, right = tree.parts
+        if not left.parts and right.parts:
+            left, right = right, left
+        if left.parts and not right.parts:
+            value, quantity = _value(right.name)
+            kind: Kind = "numeric" if quantity is not None else "text"
+            return Statement(_canonical(left), "=", value, quantity, kind)
+    kind = "structural" if name.startswith(("pointlies", "isdiagonal", "ispart")) else "geometric"
+    relation = "equal" if name == "equals" else name
+    sides = [_canonical(part) for part in tree.parts]
+    if relation in _SYMMETRIC:
+        sides.sort()
+    return Statement(f"{relation}: {' | '.join(sides)}", relation, "", None, kind)
+
+
+def _canonical(node: _Node) -> str:
+    name, parts = node.name.casefold(), [_canonical(part) for part in node.parts]
+    if not parts:
+        return re.sub(r"\s", "", node.name)
+    if name in ("lengthof", "measureof") and len(parts) == 1:
+        return parts[0]
+    if name == "line" and len(parts) == 2:
+        return f"line {''.join(sorted(parts))}"
+    if name == "angle" and len(parts) == 3:
+        first, vertex, last = parts
+        return f"angle {min(first, last)}-{vertex}-{max(first, last)}"
+    if name == "circle":
+        parts = parts[:1]  # the second is the name of its radius
+    if name in _SYMMETRIC:
+        parts.sort()
+    return f"{name}({','.join(parts)})"
+
+
+def _parse(text: str) -> _Node | None:
+    """A logic form as a tree; None where brackets do not match or lie too deep."""
+    stack: list[tuple[str, list[_Node]]] = [("", [])]
+    name, was_closed = "", False
+    for found in _FORM_TOKEN.finditer(text):
+        token = found[1]
+        if token == "(":
+            if not name or len(stack) > DEEPEST:
+                return None
+            stack.append((name, []))
+            name = ""
+        elif token in ("),"):
+            if name:
+                stack[-1][1].append(_Node(name, ()))
+                name = ""
+            elif not was_closed:
+                return None
+            if token == ")":
+                if len(stack) == 1:
+                    return None
+                head, parts = stack.pop()
+                stack[-1][1].append(_Node(head, tuple(parts)))
+        else:
+            if name or (was_closed and token.strip()):
+                return None
+            name = token.strip()
+        was_closed = token == ")"
+    if len(stack) != 1 or len(stack[0][1]) != 1 or name:
+        return None
+    return stack[0][1][0]

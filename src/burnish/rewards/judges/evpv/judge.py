@@ -1,0 +1,480 @@
+"""Steps of a solution, gated by whether the premises they declare are really there (EVPV).
+
+    [[rewards]]
+    kind = "evpv"
+    model = "http://127.0.0.1:8000/v1#my-model"      # the task has `evidence`
+
+    scorer = EvpvJudge(JudgeModel(lm))
+    (reward,) = await scorer.score(task, [response])
+    reward.value, reward.parts               # 0 to 1; a part a step, -1 to 1, with its premises
+
+A verifier reads question and steps and says +1 or -1 of each. The facts of the task's evidence are
+extracted once, each declared premise is matched with them, and a positive step keeps its score only as
+far as its premise is supported (arXiv 2603.16253). Where we differ: a reliability a claim and not one a
+response, unknown is 0.5 and no contradiction, undeclared premises are found, and what could not be
+read (a verdict, an audit, evidence) is never a number: a step without a verdict leaves the response
+without a value, a premise that nobody could check leaves its gate open, flagged and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from burnish.errors import UserError
+from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.checks.steps import Split, check_split
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.evpv.asking import ask_audit, ask_matches, ask_verdict, wordings
+from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all, pieces_of
+from burnish.rewards.judges.evpv.matching import (
+    EmbeddingMatcher,
+    FactIndex,
+    Matched,
+    Outcome,
+    response_reliability,
+    support_of,
+)
+from burnish.rewards.judges.evpv.scores import Aggregate, aggregate_steps, build_checklist, gate
+from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import JudgeReply, request_of
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.seeds import digest
+
+CONCURRENT = 32
+KEPT = 2000
+"""Characters of a step that are stored as evidence."""
+NO_FACTS = "the evidence could not be read"
+
+
+class EvpvOptions(Options, frozen=True):
+    """How premises are checked, steps scored and scores joined."""
+
+    evidence: str = "evidence"
+    """Task field with the evidence: a text, a table, recorded facts, or a list of such pieces."""
+    tool_results: bool = False
+    """What tools said in the response's own conversation is evidence, too."""
+    extractor: str = "auto"
+    """auto: by the type of each piece. llm: the model lists the facts. Or the name of another one."""
+    matcher: Literal["canonical", "embedding", "judge", "audit"] = "canonical"
+    """canonical: subject, relation and value with units. embedding, judge: sentence vectors or the
+    model settle what that leaves unknown. audit: the model lists contradictions, as in the paper."""
+    unknown: float = 0.5
+    """Support of a premise that the evidence says nothing about."""
+    relative: float = 1e-3
+    """Tolerance of numbers that are not whole."""
+    scope: Literal["step", "mean", "min"] = "step"
+    """step: a step is gated by its own premises. mean, min: all by one number, as in the paper."""
+    undeclared: Literal["unknown", "ignore"] = "unknown"
+    """A step that uses the evidence without declaring it is gated as unknown, or not at all."""
+    unchecked: Literal["open", "zero"] = "open"
+    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
+    in the reference."""
+    verifier: Literal["judge", "none"] = "judge"
+    """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
+    verdicts: Literal["strict", "reference"] = "strict"
+    """strict: a reply of 1 or -1 alone. reference: the lenient rule, which reads any text."""
+    history: int = 12
+    """Earlier steps that the verifier sees."""
+    aggregate: Aggregate = "weighted"
+    """How step scores become one value: weighted, rate, streak, geometric, first_error."""
+    soft: bool = True
+    """Read fractional scores as chances; false is the paper's form, which counts 0.9 as wrong."""
+    split: Split = "blank_lines"
+    """Where steps of a plain text end; a solution in JSON has its own."""
+    headings: tuple[str, ...] = ()
+    """How steps begin, with `split = "headings"`."""
+    most_steps: int = 64
+    """A longer solution has no value."""
+    name: str = "evpv"
+
+
+class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
+    """Steps of a solution, gated by premises checked against the task's evidence (EVPV); 0 to 1."""
+
+    method: str = msgspec.field(default="evpv", name="with")
+    """Always evpv."""
+    model: str = ""
+    """As of kind `judge`; may be left out with options.verifier = "none", or with `process`."""
+    process: str = ""
+    """A run that trained a process reward model: it scores the steps instead of `model`."""
+    both_orders: bool = False
+    """Nothing is compared here."""
+
+    def __post_init__(self) -> None:
+        if self.method != "evpv":
+            raise ValueError(f"with is '{self.method}'; kind 'evpv' is that judge: leave it out")
+
+    @property
+    def chosen(self) -> EvpvOptions:
+        """The options, read."""
+        return read_options("evpv", self.options, EvpvOptions)
+
+    def build(self, base: str | Path) -> Scorer:
+        """The scorer; without a model only what needs none."""
+        scorer = EvpvJudge(
+            self.judge_model(base) if self.model else None,
+            self.chosen,
+            steps=self._process(base) if self.process else None,
+        )
+        return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
+
+    def _process(self, base: str | Path) -> Scorer:
+        from burnish.rewards.models.process_reward import (
+            ProcessRewardModelConfig,
+            ProcessRewardModelReward,
+        )
+
+        path = str(Path(base) / Path(self.process).expanduser())
+        options = self.chosen
+        config = ProcessRewardModelConfig(path=path, split=options.split, headings=options.headings)
+        return ProcessRewardModelReward(config)
+
+
+class Premises(NamedTuple):
+    """The premises of a solution and how far they are reliable."""
+
+    claims: list[str]
+    matched: dict[str, Matched]
+    undeclared: dict[int, str]
+    by_step: dict[int, float | None]
+    """Reliability of the steps that rest on a premise; None: nobody could check it."""
+    replies: tuple[Evidence, ...] = ()
+    problem: str = ""
+
+
+class Scored(NamedTuple):
+    """The raw score of a step, or why there is none."""
+
+    raw: float | None
+    status: Status = Status.OK
+    reason: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+
+class EvpvJudge:
+    """A step scorer: verifier, extractor, matcher, gate and aggregator."""
+
+    scope = Scope.STEP
+    usual_reply = "1"
+
+    def __init__(
+        self,
+        judge: JudgeModel | None = None,
+        options: EvpvOptions | None = None,
+        *,
+        steps: Scorer | None = None,
+        encoder: Any = None,
+        **more: Any,
+    ) -> None:
+        """`steps` scores the steps instead of the model: a part a step, probabilities of being right.
+
+        `encoder` makes the vectors of the matcher "embedding"; `more` are options by name.
+        """
+        chosen = read_options("evpv", more, EvpvOptions) if options is None else options
+        self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
+        _check(self.name, chosen, judge, steps)
+        self.needs = frozenset() if chosen.tool_results else frozenset({chosen.evidence})
+        self._encoder = encoder
+        self.counts: Counter[str] = Counter()
+        """What has been seen: responses, claims by outcome, undeclared, unchecked."""
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Columns that belong to the question and are no labels: `burnish judge` shows them."""
+        return frozenset({self.options.evidence})
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the model, the wording and how premises are checked."""
+        model = self.judge.fingerprint if self.judge is not None else ""
+        steps = fingerprint(self.steps) if self.steps is not None else ""
+        return digest("evpv", model, steps, *wordings(), msgspec.json.encode(self.options))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """One reward for each response; the evidence of a task is read once."""
+        shared = None if self.options.tool_results else await self._extract(task, ())
+        calls = [
+            partial(self._one, task, response, shared, is_first=place == 0)
+            for place, response in enumerate(responses)
+        ]
+        return await gather(calls, limit=CONCURRENT)
+
+    async def _extract(self, task: Task, said: Sequence[str]) -> tuple[Extraction, FactIndex]:
+        field = self.options.evidence
+        given = task.fields.get(field)
+        if given is None and not self.options.tool_results:
+            raise UserError(
+                f"task {task.id}: there is no field '{field}'; expected the evidence that premises "
+                "are checked against: a text, a table, recorded facts, or a list of them."
+            )
+        pieces = [] if given is None else pieces_of(given, f"task {task.id}, field '{field}'")
+        pieces += [{"type": "text", "text": text} for text in said]
+        found = await extract_all(
+            pieces, extractor=self.options.extractor, judge=self.judge, about=(task.id,)
+        )
+        return found, FactIndex(found.facts, relative=self.options.relative)
+
+    async def _one(
+        self,
+        task: Task,
+        response: Response,
+        shared: tuple[Extraction, FactIndex] | None,
+        *,
+        is_first: bool,
+    ) -> Reward:
+        options = self.options
+        solution = read_solution(response.text, options.split, options.headings)
+        count = len(solution.steps)
+        if not count or count > options.most_steps:
+            told = f"{count} steps, more than most_steps = {options.most_steps}" if count else ""
+            why = told or "the answer is empty, so it has no steps"
+            return Reward.failed(self.name, Status.ABSTAIN, why)
+        if shared is None:
+            said = [turn.text for turn in response.messages if turn.role == "tool"]
+            shared, is_first = await self._extract(task, said), True
+        facts, index = shared
+        about = (task.id, response.id)
+        premises = await self._premises(request_of(task), solution, facts, index, about)
+        scored = await self._raw(task, response, solution, about)
+        self._count(premises)
+        # What a shared extraction cost is told once.
+        replies = tuple(
+            one if is_first else msgspec.structs.replace(one, cost_usd=0.0)
+            for one in facts.evidence
+        )
+        return self._reward(solution, premises, scored, facts, replies)
+
+    async def _premises(
+        self,
+        question: str,
+        solution: Solution,
+        facts: Extraction,
+        index: FactIndex,
+        about: tuple[str, ...],
+    ) -> Premises:
+        options, steps = self.options, solution.steps
+        claims = build_checklist([list(step.premises) for step in steps]).claims
+        hidden = (
+            undeclared_premises(steps, index, question) if options.undeclared == "unknown" else {}
+        )
+        if facts.status is not Status.OK:
+            unread = {claim: Matched(claim, None, note=NO_FACTS) for claim in claims}
+            by_step = self._gates(solution, unread, {})
+            return Premises(claims, unread, {}, by_step, problem=f"{NO_FACTS}: {facts.reason}")
+        matched = {claim: index.match(claim) for claim in claims}
+        reply: JudgeReply[Any] | None = None
+        level: float | None = None
+        if options.matcher == "embedding":
+            await anyio.to_thread.run_sync(self._by_vectors, index, matched)
+        elif options.matcher == "judge":
+            reply = await ask_matches(self.judge, index, matched, about)
+        elif options.matcher == "audit" and claims:
+            reply, level = await ask_audit(self.judge, index, matched, about)
+        by_step = self._gates(solution, matched, hidden, level)
+        problem = reply.reason if reply is not None and reply.verdict is None else ""
+        replies = reply.evidence if reply is not None else ()
+        return Premises(claims, matched, hidden, by_step, replies, problem)
+
+    def _by_vectors(self, index: FactIndex, matched: dict[str, Matched]) -> None:
+        found = self._vectors.match(index, list(matched.values()))
+        matched.update(zip(list(matched), found, strict=True))
+
+    @cached_property
+    def _vectors(self) -> EmbeddingMatcher:
+        if self._encoder is None:
+            from burnish.lm.encoder import SentenceEncoder
+
+            self._encoder = SentenceEncoder()
+        return EmbeddingMatcher(self._encoder)
+
+    def _gates(
+        self,
+        solution: Solution,
+        matched: Mapping[str, Matched],
+        hidden: Mapping[int, str],
+        level: float | None = None,
+    ) -> dict[int, float | None]:
+        """The reliability of each step that rests on a premise, declared or not."""
+        options = self.options
+        supports = {claim: support_of(one, options.unknown) for claim, one in matched.items()}
+        if options.matcher == "audit":
+            supports = dict.fromkeys(supports, level)
+        if options.unchecked == "zero":
+            supports = {claim: one if one is not None else 0.0 for claim, one in supports.items()}
+        whole = None
+        if options.scope != "step":
+            every = [*supports.values(), *[options.unknown] * len(hidden)]
+            whole = response_reliability(every, options.scope)
+        found: dict[int, float | None] = {}
+        for place, step in enumerate(solution.steps):
+            own = [supports[claim] for claim in step.premises]
+            own += [options.unknown] if place in hidden else []
+            if own:
+                known = [one for one in own if one is not None]
+                alone = min(known) if len(known) == len(own) else None
+                found[place] = alone if options.scope == "step" else whole
+        return found
+
+    async def _raw(
+        self, task: Task, response: Response, solution: Solution, about: tuple[str, ...]
+    ) -> list[Scored]:
+        if self.steps is not None:
+            (found,) = await checked(self.steps, task, [response])
+            if len(found.parts) != len(solution.steps):
+                told = found.reason or f"{len(found.parts)} scores for {len(solution.steps)} steps"
+                status = found.status if found.value is None else Status.PARSE_ERROR
+                return [Scored(None, status, told)] * len(solution.steps)
+            return [
+                Scored(None if p.value is None else max(-1.0, min(1.0, 2 * p.value - 1)), p.status)
+                for p in found.parts
+            ]
+        if self.options.verifier == "none":
+            return [Scored(1.0)] * len(solution.steps)
+        assert self.judge is not None
+        texts, request = [step.text for step in solution.steps], request_of(task)
+        calls = [
+            partial(
+                *(ask_verdict, self.judge, request, texts[:place], text, about),
+                history=self.options.history,
+                is_strict=self.options.verdicts == "strict",
+            )
+            for place, text in enumerate(texts)
+        ]
+        replies = await gather(calls, limit=CONCURRENT)
+        return [Scored(one.verdict, one.status, one.reason, one.evidence) for one in replies]
+
+    def _reward(
+        self,
+        solution: Solution,
+        premises: Premises,
+        scored: Sequence[Scored],
+        facts: Extraction,
+        replies: tuple[Evidence, ...],
+    ) -> Reward:
+        options = self.options
+        places = list(premises.by_step)
+        scores = gate([one.raw for one in scored], places, list(premises.by_step.values()))
+        parts = tuple(
+            self._part(place, solution, premises, one, score)
+            for place, (one, score) in enumerate(zip(scored, scores, strict=True))
+        )
+        outcomes = Counter(one.outcome for one in premises.matched.values())
+        told = [f"{options.aggregate} of {len(parts)} steps"]
+        told += [f"{n} premises {outcome or 'unchecked'}" for outcome, n in outcomes.items()]
+        told += [f"{len(premises.undeclared)} undeclared"] * bool(premises.undeclared)
+        told += [f"gate open: {premises.problem}"] * bool(premises.problem)
+        summary = f"{len(facts.facts)} facts in the evidence"
+        summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
+        seen = Evidence(self.name, summary, error=premises.problem or None)
+        evidence = (seen, *replies, *premises.replies)
+        verdicts = tuple(
+            Verdict(claim, support_of(one, options.unknown), reason=_why(one))
+            for claim, one in premises.matched.items()
+        )
+        missing = [n for n, one in enumerate(scored, start=1) if one.raw is None]
+        more = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
+        if missing:
+            first = scored[missing[0] - 1]
+            status = first.status if first.status is not Status.OK else Status.PARSE_ERROR
+            why = f"step {missing[0]} has no verdict: {first.reason}; {'; '.join(told)}"
+            return Reward.failed(self.name, status, why, **more)
+        value = aggregate_steps(scores, options.aggregate, soft=options.soft)
+        return Reward(self.name, value, reason="; ".join(told), **more)
+
+    def _part(
+        self,
+        place: int,
+        solution: Solution,
+        premises: Premises,
+        scored: Scored,
+        score: float | None,
+    ) -> Reward:
+        step, name = solution.steps[place], f"step {place + 1}"
+        evidence = (Evidence("step", step.text[:KEPT]), *scored.evidence)
+        unknown = self.options.unknown
+        verdicts = [
+            Verdict(
+                claim[:KEPT],
+                support_of(premises.matched[claim], unknown),
+                reason=_why(premises.matched[claim]),
+            )
+            for claim in step.premises
+        ]
+        if place in premises.undeclared:
+            why = "undeclared: " + premises.undeclared[place]
+            verdicts.append(Verdict("(undeclared premise)", unknown, reason=why))
+        more: dict[str, Any] = {"evidence": evidence, "verdicts": tuple(verdicts)}
+        if score is None or scored.raw is None:
+            status = scored.status if scored.status is not Status.OK else Status.PARSE_ERROR
+            return Reward.failed(name, status, scored.reason or "no verdict", **more)
+        rely = premises.by_step.get(place)
+        told = f"verifier {scored.raw:+.3g}"
+        if place in premises.by_step:
+            told += ", gate open" if rely is None else f", reliability {rely:.3g}"
+        return Reward(name, score, reason=told, **more)
+
+    def _count(self, premises: Premises) -> None:
+        self.counts["responses"] += 1
+        self.counts["undeclared"] += len(premises.undeclared)
+        self.counts["gate open"] += bool(premises.problem)
+        for one in premises.matched.values():
+            self.counts[one.outcome.value if one.outcome else "unchecked"] += 1
+
+
+def _why(matched: Matched) -> str:
+    """What decided, in one line."""
+    outcome = matched.outcome.value if matched.outcome is not None else "unchecked"
+    fact = f": {matched.fact}" if matched.fact else ""
+    where = f" ({matched.source})" if matched.source else ""
+    by = f" by {matched.by}" if matched.by != "canonical" else ""
+    note = f"; {matched.note}" if matched.note else ""
+    return f"{outcome}{by}{fact}{where}{note}"
+
+
+def _check(name: str, options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None) -> None:
+    check_split(options.split, options.headings)
+    if not 0 <= options.unknown <= 1 or not 0 <= options.relative < 1:
+        raise UserError(
+            f"judge '{name}': unknown is {options.unknown} and relative {options.relative}; expected "
+            "numbers from 0 to 1."
+        )
+    if options.history < 0 or options.most_steps < 1:
+        raise UserError(
+            f"judge '{name}': history is {options.history} and most_steps {options.most_steps}; "
+            "expected at least 0 and at least 1."
+        )
+    if options.extractor != "auto" and options.extractor not in EXTRACTORS:
+        raise UserError(
+            f"judge '{name}': extractor is '{options.extractor}'; expected auto, "
+            f"{', '.join(EXTRACTORS)}."
+        )
+    asks = {
+        "verifier = 'judge'": options.verifier == "judge" and steps is None,
+        "matcher = 'judge'": options.matcher == "judge",
+        "matcher = 'audit'": options.matcher == "audit",
+        "extractor = 'llm'": options.extractor == "llm",
+    }
+    asked = [what for what, is_so in asks.items() if is_so]
+    if judge is None and asked:
+        raise UserError(
+            f"judge '{name}': {asked[0]} asks a model and there is none; give `model`, or choose "
+            "verifier = 'none', matcher = 'canonical' and extractor = 'auto'."
+        )
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
+    """The judge by the name `evpv`."""
+    return EvpvJudge(judge, read_options("evpv", options, EvpvOptions))
+
+
+__all__ = ["EvpvConfig", "EvpvJudge", "EvpvOptions", "Outcome", "build"]

@@ -1,0 +1,297 @@
+"""Does the evidence support a claim, contradict it, or say nothing about it? (EVPV)
+
+    index = FactIndex([read_fact("AB = 10"), read_fact("AB is parallel to CD")])
+    index.match("BA = 12").outcome              # contradicted
+    support_of(index.match("AC = 5"))           # 0.5: unknown
+
+Three matchers, each asked for what the one before leaves unknown: the canonical form (numbers within a
+tolerance, units converted), sentence vectors with rules of entailment (same numbers, same negation),
+and a language model. An outcome of None could not be read: it is flagged and never a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from burnish.arguments import as_list, as_number, as_text, as_word
+from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity, same_quantity
+from burnish.rewards.judges.evpv.facts import (
+    LONGEST,
+    Fact,
+    Statement,
+    read_fact,
+    read_statement,
+    words_of,
+)
+
+UNKNOWN = 0.5
+"""Support of a claim that the evidence says nothing about."""
+RELATIVE = 1e-3
+NEAR, VERY_NEAR = 0.75, 0.85
+"""Cosine from which a fact is about the same as a claim, and from which a difference contradicts it."""
+COMMON = 2000
+"""Facts that share a word, above which the word finds nothing."""
+_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
+_NOT = re.compile(r"\b(?:not|no|never|without|none|isn't|aren't|doesn't|cannot)\b", re.IGNORECASE)
+_SIGNS = frozenset(["<", ">", "<=", ">=", "=", "!="])
+
+
+class Outcome(StrEnum):
+    """What the evidence says of a claim."""
+
+    SUPPORTED = "supported"
+    """A fact says the same."""
+    CONTRADICTED = "contradicted"
+    """A fact says something else of the same thing, and none says the same."""
+    UNKNOWN = "unknown"
+    """No fact is about it."""
+
+
+class Matched(NamedTuple):
+    """A claim beside the fact that decided."""
+
+    claim: str
+    outcome: Outcome | None
+    """None: it could not be decided, such as a model's reply that could not be read."""
+    fact: str = ""
+    source: str = ""
+    by: str = "canonical"
+    """Who decided: canonical, embedding, judge or audit."""
+    note: str = ""
+
+
+def support_of(matched: Matched, unknown: float = UNKNOWN) -> float | None:
+    """Supported 1, contradicted 0, unknown `unknown`; None where it could not be decided.
+
+    >>> support_of(Matched("AB = 10", Outcome.UNKNOWN))
+    0.5
+    """
+    level = as_number("unknown", unknown, low=0, high=1)
+    if matched.outcome is None:
+        return None
+    levels = {Outcome.SUPPORTED: 1.0, Outcome.CONTRADICTED: 0.0, Outcome.UNKNOWN: level}
+    return levels[matched.outcome]
+
+
+def response_reliability(supports: Sequence[Any], rule: str = "mean") -> float | None:
+    """One reliability for all claims of a response: their mean, or the least. None: 1 where there is
+    no claim, none where one of them is None.
+
+    >>> response_reliability([1.0, 0.5, 0.0]), response_reliability([])
+    (0.5, 1.0)
+    """
+    as_word("rule", rule, ("mean", "min"))
+    given = as_list("supports", supports)
+    if any(one is None for one in given):
+        return None
+    values = [as_number("supports", one, low=0, high=1) for one in given]
+    if not values:
+        return 1.0
+    return min(values) if rule == "min" else sum(values) / len(values)
+
+
+class FactIndex:
+    """Facts by what they are about; a claim is matched without looking at all of them."""
+
+    def __init__(self, facts: Iterable[Any] = (), *, relative: float = RELATIVE) -> None:
+        self.facts: list[Fact] = [read_fact(one) for one in facts]
+        self.relative = as_number("relative", relative, low=0, high=1)
+        self._by_key: dict[str, list[Fact]] = defaultdict(list)
+        self._by_text: dict[str, Fact] = {}
+        for fact in self.facts:
+            self._by_text.setdefault(bare_text(fact.text).rstrip("."), fact)
+            if fact.statement is not None:
+                self._by_key[fact.statement.key].append(fact)
+
+    def match(self, claim: str) -> Matched:
+        """What the facts say of a claim, by its canonical form alone.
+
+        >>> FactIndex(["AB = 10 cm"]).match("the length of BA is 0.1 m").outcome.value
+        'supported'
+        """
+        text = " ".join(as_text("claim", claim)[: 4 * LONGEST].split())
+        if not text or len(text) > LONGEST or len(claim) > 4 * LONGEST:
+            note = f"{len(claim)} characters; a claim has 1 to {LONGEST}"
+            return Matched(text[:LONGEST], Outcome.UNKNOWN, note=note)
+        if (same := self._by_text.get(bare_text(text).rstrip("."))) is not None:
+            return Matched(text, Outcome.SUPPORTED, same.text, same.source)
+        statement = read_statement(text)
+        if statement is None:
+            return Matched(text, Outcome.UNKNOWN, note="not of the form subject, relation, value")
+        against: Fact | None = None
+        for fact in self._by_key.get(statement.key, ()):
+            assert fact.statement is not None
+            said = compare(statement, fact.statement, self.relative, is_single=fact.is_single)
+            if said is Outcome.SUPPORTED:
+                return Matched(text, said, fact.text, fact.source)
+            if said is Outcome.CONTRADICTED:
+                against = against or fact
+        if against is not None:
+            return Matched(text, Outcome.CONTRADICTED, against.text, against.source)
+        return Matched(text, Outcome.UNKNOWN)
+
+    def nearest(self, texts: Sequence[str], most: int = 40) -> list[Fact]:
+        """The facts that share most words with the texts: what a model is shown of many facts."""
+        if len(self.facts) <= most:
+            return list(self.facts)
+        hits: dict[int, float] = defaultdict(float)
+        for word in set().union(*(words_of(text) for text in texts)):
+            places = self._by_word.get(word, ())
+            if len(places) <= COMMON:
+                for place in places:
+                    hits[place] += 1 / (1 + len(places))
+        best = sorted(hits, key=lambda place: (-hits[place], place))[:most]
+        return [self.facts[place] for place in sorted(best)]
+
+    @cached_property
+    def _by_word(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, fact in enumerate(self.facts):
+            for word in words_of(fact.text):
+                found[word].append(place)
+        return found
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Words of the subjects, in lower case."""
+        return frozenset(
+            word for fact in self.facts if fact.statement for word in words_of(fact.statement.key)
+        )
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """Numbers that the facts hold."""
+        return frozenset(number for fact in self.facts for number in numbers_in(fact.text))
+
+
+def compare(
+    claim: Statement, fact: Statement, relative: float = RELATIVE, *, is_single: bool = False
+) -> Outcome:
+    """What a fact says of a claim about the same subject."""
+    if claim.relation not in _SIGNS or fact.relation not in _SIGNS:
+        if claim.relation == fact.relation:
+            return Outcome.SUPPORTED
+        is_opposite = claim.relation.removeprefix("not ") == fact.relation.removeprefix("not ")
+        return Outcome.CONTRADICTED if is_opposite else Outcome.UNKNOWN
+    if claim.quantity is None or fact.quantity is None:
+        return _compare_words(claim, fact, is_single)
+    return _compare_numbers(claim, claim.quantity, fact, fact.quantity, relative)
+
+
+def _compare_words(claim: Statement, fact: Statement, is_single: bool) -> Outcome:
+    is_same = claim.value == fact.value
+    signs = {claim.relation, fact.relation}
+    if not signs <= {"=", "!="}:
+        return Outcome.SUPPORTED if is_same and len(signs) == 1 else Outcome.UNKNOWN
+    if is_same:
+        return Outcome.SUPPORTED if len(signs) == 1 else Outcome.CONTRADICTED
+    if signs == {"="}:
+        # "The box is red" and "the box is large" may both be true; a cell has one value, and so has
+        # a length that one of the two gives as a number.
+        one_number = (claim.quantity is None) != (fact.quantity is None)
+        is_open = one_number and any(map(_is_expression, (claim.value, fact.value)))
+        return Outcome.CONTRADICTED if is_single and not is_open else Outcome.UNKNOWN
+    return Outcome.SUPPORTED if signs == {"=", "!="} and is_single else Outcome.UNKNOWN
+
+
+def _is_expression(value: str) -> bool:
+    return re.fullmatch(r"[\w.+*/^()-]*[a-z][\w.+*/^()-]*", value) is not None and len(value) <= 20
+
+
+def _compare_numbers(
+    claim: Statement, mine: Quantity, fact: Statement, found: Quantity, relative: float
+) -> Outcome:
+    is_same = same_quantity(mine, found, relative)
+    if is_same is None:
+        return Outcome.UNKNOWN
+    # Where the units differ only equality can be told.
+    order = 0 if is_same else (1 if found.value > mine.value else -1)
+    if not is_same and mine.unit != found.unit and mine.unit and found.unit:
+        both_equal = claim.relation == fact.relation == "="
+        return Outcome.CONTRADICTED if both_equal else Outcome.UNKNOWN
+    possible = _POSSIBLE[fact.relation]
+    # Signs of (true value - the claim's number) that the fact leaves open.
+    if order > 0:
+        left = {"=": {1}, ">": {1}, ">=": {1}, "!=": {-1, 0, 1}}.get(fact.relation, {-1, 0, 1})
+    elif order < 0:
+        left = {"=": {-1}, "<": {-1}, "<=": {-1}, "!=": {-1, 0, 1}}.get(fact.relation, {-1, 0, 1})
+    else:
+        left = possible
+    wanted = _POSSIBLE[claim.relation]
+    if left <= wanted:
+        return Outcome.SUPPORTED
+    return Outcome.UNKNOWN if left & wanted else Outcome.CONTRADICTED
+
+
+_POSSIBLE = {
+    "=": {0}, "<": {-1}, ">": {1}, "<=": {-1, 0}, ">=": {0, 1}, "!=": {-1, 1},
+}  # fmt: skip
+"""Signs of (true value - stated number) under a relation."""
+
+
+def numbers_in(text: str) -> set[float]:
+    """The numbers of a text, as finite floats.
+
+    >>> sorted(numbers_in("AB = 1,200 and 40%"))
+    [40.0, 1200.0]
+    """
+    found = (read_quantity(one.rstrip("%")) for one in _NUMBER.findall(text[:20_000]))
+    return {one.value for one in found if one is not None}
+
+
+class Encoder(Protocol):
+    """Sentences as vectors of length 1, such as `burnish.lm.encoder.SentenceEncoder`."""
+
+    def encode(self, texts: Sequence[str]) -> Any: ...
+
+
+class EmbeddingMatcher:
+    """Decides what the canonical form leaves unknown by the nearest fact and rules of entailment.
+
+    Supported: a near fact has the claim's numbers and its negation. Contradicted: a very near one has
+    other numbers, or the opposite negation.
+    """
+
+    def __init__(self, encoder: Encoder, near: float = NEAR, very_near: float = VERY_NEAR) -> None:
+        self.encoder = encoder
+        self.near = as_number("near", near, low=0, high=1)
+        self.very_near = as_number("very_near", very_near, low=self.near, high=1)
+        self._kept: tuple[FactIndex | None, Any] = (None, None)
+
+    def match(self, index: FactIndex, matched: Sequence[Matched]) -> list[Matched]:
+        """The same list, with those that are unknown decided where a near fact decides them."""
+        places = [
+            n for n, one in enumerate(matched) if one.outcome is Outcome.UNKNOWN and one.claim
+        ]
+        found = list(matched)
+        if not places or not index.facts:
+            return found
+        if self._kept[0] is not index:
+            self._kept = index, self.encoder.encode([fact.text for fact in index.facts])
+        claims = self.encoder.encode([matched[n].claim for n in places])
+        nearness = claims @ self._kept[1].T
+        for row, place in enumerate(places):
+            best = int(nearness[row].argmax())
+            fact, cosine = index.facts[best], float(nearness[row][best])
+            outcome = self._decide(matched[place].claim, fact.text, cosine)
+            if outcome is not Outcome.UNKNOWN:
+                found[place] = Matched(
+                    matched[place].claim, outcome, fact.text, fact.source, "embedding",
+                    f"cosine {cosine:.2f}",
+                )  # fmt: skip
+        return found
+
+    def _decide(self, claim: str, fact: str, cosine: float) -> Outcome:
+        if cosine < self.near:
+            return Outcome.UNKNOWN
+        mine, other = numbers_in(claim), numbers_in(fact)
+        is_opposite = bool(_NOT.search(claim)) != bool(_NOT.search(fact))
+        if mine <= other and not is_opposite:
+            return Outcome.SUPPORTED
+        differs = is_opposite or bool(mine and other and not mine & other)
+        return Outcome.CONTRADICTED if differs and cosine >= self.very_near else Outcome.UNKNOWN

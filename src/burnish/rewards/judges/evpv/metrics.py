@@ -1,0 +1,250 @@
+"""What a step verifier is worth, and what happens when its facts are spoilt (EVPV).
+
+    best_of_k(scores, correct).bon_at_k      # expected accuracy of the best of 1, 2, ... candidates
+    macro_f1(gold, predicted)                # VisualProcessBench: right and wrong steps count alike
+    corrupt_flip(facts, ratio=0.4, seed=1)   # numbers and relations misread
+
+Where we differ from the reference: of candidates that share the best score each is taken with equal
+chance (the reference counts a hit if any is right), a flip always changes something, and draws follow
+from the seed and the sample's id, never from `hash()`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_seed,
+    as_text,
+    as_word,
+    plain_number,
+    refused,
+    same_length,
+)
+from burnish.errors import ArgumentError
+from burnish.numbers import plain
+from burnish.rewards.judges.evpv.scores import weighted_correctness
+from burnish.seeds import derive
+
+TieRule = Literal["expected", "optimistic"]
+RELATIONS = ("<", ">", "<=", ">=", "=", "!=")
+FACTORS, SHIFTS, FROM_ZERO = (0.5, 0.8, 1.2, 1.5, 2.0), (-2, -1, 1, 2), (1, 2, 3, 5, 10)
+"""How a number is misread: times one and plus one; 0 becomes one of the last."""
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,300}(?:\.\d{1,300})?(?!\w|\.\d)", re.ASCII)
+_RELATION = re.compile(r"<=|>=|!=|=|<|>")
+T = TypeVar("T")
+
+
+class BestOfK(NamedTuple):
+    """Accuracy over the first k candidates, for k = 1, 2, ...; means over problems."""
+
+    pass_at_k: list[float]
+    """Any of them is right."""
+    bon_at_k: list[float]
+    """The one with the best score is right."""
+
+
+def best_of_k(candidates: Any, correct: Any, tie_rule: TieRule = "expected") -> BestOfK:
+    """pass@k and the accuracy of the best-scored of k, for every prefix of the candidates.
+
+    `candidates` are scores of one problem, or lists of them of several problems, whose means are
+    given; a candidate may also be a list of step scores (`weighted_correctness` is taken) where
+    `correct` is one flat list, or a table with `score`. `correct` says of each whether its answer is
+    right; None, no answer, is wrong. A candidate without a score (None) is never the best one.
+    `expected`: of equal scores each is taken with equal chance; `optimistic`: the reference's rule.
+
+    >>> best_of_k([0.2, 0.9, 0.9], [True, True, False])
+    BestOfK(pass_at_k=[1.0, 1.0, 1.0], bon_at_k=[1.0, 1.0, 0.5])
+    """
+    as_word("tie_rule", tie_rule, get_args(TieRule))
+    scores, flags = as_list("candidates", candidates, least=1), as_list("correct", correct, least=1)
+    if not isinstance(flags[0], list | tuple):
+        return _curves(scores, flags, tie_rule)
+    same_length("correct", flags, len(scores), "problems of candidates")
+    curves = [_curves(*pair, tie_rule) for pair in zip(scores, flags, strict=True)]
+    width = min(len(one.pass_at_k) for one in curves)
+    means = (
+        [math.fsum(one[side][k] for one in curves) / len(curves) for k in range(width)]
+        for side in (0, 1)
+    )
+    return BestOfK(*means)
+
+
+def _curves(candidates: Any, correct: Any, tie_rule: TieRule) -> BestOfK:
+    scores = [_score(one) for one in as_list("candidates", candidates, least=1)]
+    right = [_is_right(one) for one in as_list("correct", correct)]
+    same_length("correct", right, len(scores), "candidates")
+    passed: list[float] = []
+    picked: list[float] = []
+    best = -math.inf
+    tied: list[bool] = []
+    for score, is_right in zip(scores, right, strict=True):
+        passed.append(float(is_right or bool(passed and passed[-1])))
+        if score > best and not math.isclose(score, best, rel_tol=1e-9):
+            best, tied = score, [is_right]
+        elif math.isclose(score, best, rel_tol=1e-9) or score == best:
+            tied.append(is_right)
+        hits = sum(tied)
+        picked.append(float(hits > 0) if tie_rule == "optimistic" else hits / len(tied))
+    return BestOfK(passed, picked)
+
+
+def _score(given: Any) -> float:
+    if isinstance(given, Mapping):
+        if "score" not in given:
+            raise refused("candidates", given, "a score, or a table with `score`")
+        given = given["score"]
+    if given is None:
+        return -math.inf
+    if isinstance(given, list | tuple):
+        return weighted_correctness(given)
+    return as_number("candidates", given)
+
+
+def _is_right(given: Any) -> bool:
+    given = plain(given)
+    if given is None or isinstance(given, bool):
+        return bool(given)
+    return as_number("correct", given, low=0, high=1, whole=True) == 1
+
+
+def macro_f1(gold: Any, pred: Any) -> float:
+    """Mean of the F1 of right (1) and of wrong (-1) steps; steps with the gold label 0 are left out.
+
+    A prediction of 0 or None is neither: the step counts as missed. A class that nobody has and nobody
+    predicts has an F1 of 0.
+
+    >>> macro_f1([1, 1, -1, 0], [1, -1, -1, 1])
+    0.6666666666666666
+    """
+    labels = [_label("gold", one) for one in as_list("gold", gold)]
+    said = [_label("pred", one) for one in as_list("pred", pred)]
+    same_length("pred", said, len(labels), "steps of gold")
+    if None in labels:
+        raise ArgumentError("gold: got None, expected 1, -1 or 0 for each step")
+    pairs = [pair for pair in zip(labels, said, strict=True) if pair[0] != 0]
+    return math.fsum(_f1(pairs, kind) for kind in (1, -1)) / 2
+
+
+def _f1(pairs: list[tuple[int | None, int | None]], kind: int) -> float:
+    hits = sum(a == b == kind for a, b in pairs)
+    either = sum(a == kind for a, _ in pairs) + sum(b == kind for _, b in pairs)
+    return 2 * hits / either if either else 0.0
+
+
+def _label(what: str, given: Any) -> int | None:
+    if given is None:
+        return None
+    number = plain_number(given)
+    if number not in (1.0, -1.0, 0.0):
+        raise refused(what, given, "1, -1 or 0")
+    return int(number)
+
+
+def corrupt_drop(constraints: T, ratio: float, *, seed: int = 0, sample_id: str = "") -> T:
+    """The facts with each one dropped by the chance `ratio`, independently.
+
+    `constraints` is a list of facts (texts, or tables with `text`), or a table with `caption` and
+    `key_facts`, whose other entries stay.
+
+    >>> corrupt_drop({"caption": "A triangle.", "key_facts": ["AB = 10"]}, 1.0)
+    {'caption': '', 'key_facts': []}
+    """
+    chance, rng = as_number("ratio", ratio, low=0, high=1), _rng("drop", seed, sample_id)
+
+    def kept(facts: list[Any]) -> list[Any]:
+        return [one for one in facts if rng.random() >= chance]
+
+    if isinstance(constraints, Mapping):
+        found: dict[str, Any] = _described(constraints)
+        if found.get("caption") and rng.random() < chance:
+            found["caption"] = ""
+        found["key_facts"] = kept(found["key_facts"])
+        return found  # type: ignore[return-value]
+    return kept(_facts(constraints))  # type: ignore[return-value]
+
+
+def corrupt_flip(constraints: T, ratio: float, *, seed: int = 0, sample_id: str = "") -> T:
+    """The facts with a number or a relation of each misread by the chance `ratio`, independently.
+
+    `constraints` as in `corrupt_drop`. A fact with neither stays.
+
+    >>> corrupt_flip(["AB is parallel to CD", "AB = 10"], 1.0, seed=1)[0]
+    'AB is parallel to CD'
+    """
+    chance, rng = as_number("ratio", ratio, low=0, high=1), _rng("flip", seed, sample_id)
+
+    def changed(fact: Any) -> Any:
+        if rng.random() >= chance:
+            return fact
+        if isinstance(fact, Mapping):
+            return {**fact, "text": flip_text(fact["text"], rng)}
+        return flip_text(fact, rng)
+
+    if isinstance(constraints, Mapping):
+        found: dict[str, Any] = _described(constraints)
+        if found.get("caption"):
+            found["caption"] = changed(found["caption"])
+        found["key_facts"] = [changed(one) for one in found["key_facts"]]
+        return found  # type: ignore[return-value]
+    return [changed(one) for one in _facts(constraints)]  # type: ignore[return-value]
+
+
+def flip_text(text: str, rng: random.Random) -> str:
+    """One number of a text misread, or where it has none one relation sign; else the text itself.
+
+    >>> flip_text("AB = 10", random.Random(1)) != "AB = 10"
+    True
+    """
+    numbers = list(_NUMBER.finditer(as_text("text", text)))
+    found = numbers or list(_RELATION.finditer(text))
+    if not found:
+        return text
+    place = rng.choice(found)
+    old = place[0]
+    new = _misread(old, rng) if numbers else rng.choice([r for r in RELATIONS if r != old])
+    return text[: place.start()] + new + text[place.end() :]
+
+
+def _misread(token: str, rng: random.Random) -> str:
+    """Another number, written as this one is; drawn again until its digits differ."""
+    decimals = len(token.partition(".")[2])
+    value = float(token)
+    while True:
+        new = (
+            float(rng.choice(FROM_ZERO))
+            if abs(value) < 1e-9
+            else value * rng.choice(FACTORS) + rng.choice(SHIFTS)
+        )
+        written = f"{new:.{decimals}f}"
+        if float(written) != value:
+            return "0" if float(written) == 0 and not decimals else written
+
+
+def _rng(purpose: str, seed: int, sample_id: str) -> random.Random:
+    name = as_text("sample_id", sample_id)
+    return random.Random(derive("evpv", purpose, as_seed("seed", seed), name))
+
+
+def _described(constraints: Mapping[str, Any]) -> dict[str, Any]:
+    """A caption with key facts, copied."""
+    if "key_facts" not in constraints:
+        raise refused("constraints", constraints, "a list of facts, or a table with `key_facts`")
+    found = dict(constraints)
+    found["key_facts"] = _facts(found["key_facts"])
+    if found.get("caption") is not None:
+        as_text("constraints: caption", found["caption"])
+    return found
+
+
+def _facts(given: Any) -> list[Any]:
+    facts = as_list("constraints", given)
+    for one in facts:
+        as_text("constraints", one.get("text") if isinstance(one, Mapping) else one)
+    return facts

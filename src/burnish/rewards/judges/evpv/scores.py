@@ -1,0 +1,325 @@
+"""Step scores gated by the premises they rest on, and how they become one value (EVPV).
+
+    claims, visual_steps = build_checklist(steps)
+    scores = gate(raw, visual_steps, reliability)         # +1 of a step with a doubtful premise shrinks
+    weighted_correctness(scores)
+
+A verifier says +1 or -1 of each step. A step that rests on a premise (a fact of a picture, a table, a
+document) keeps its +1 only as far as that premise is reliable; a -1 is never softened. From
+arXiv 2603.16253. Where we differ: a verdict that cannot be read is None and no -1, one that cannot be
+audited leaves the gate open and is flagged, and every aggregator has a soft form that reads the
+fractions which the gate makes. The reference's own parser is `parse_step_verdict`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, overload
+
+from burnish.arguments import (
+    as_flag,
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_whole,
+    as_word,
+    read_each,
+    refused,
+    same_length,
+)
+from burnish.errors import ArgumentError
+
+PREMISES = ("premise", "premises", "visualdependency", "visual_dependency")
+"""Keys of a step's premise; the third is the reference's."""
+HIGH, LOW = 0.5, 0.2
+"""What a contradiction that changes the result takes off the reliability, and a minor one."""
+FLOOR = 0.1
+"""A wrong step in the geometric mean."""
+Aggregate = Literal["weighted", "rate", "streak", "geometric", "first_error"]
+AGGREGATES = get_args(Aggregate)
+
+_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*(.*?)\s*```\Z", re.DOTALL)
+_OPEN_FENCE, _CLOSED_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*"), re.compile(r"\s*```\Z")
+_MINUS_ONE, _ONE = re.compile(r"(?<!\d)-1(?!\d)"), re.compile(r"(?<!\d)1(?!\d)")
+_WHOLE = re.compile(r"[-+]?\d+")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
+
+
+class Checklist(NamedTuple):
+    """The premises that a solution declares."""
+
+    claims: list[str]
+    """Each once, in the order of their first mention."""
+    visual_steps: list[int]
+    """Steps that rest on one, from 0."""
+
+
+@overload
+def parse_step_verdict(texts: str | None) -> int: ...
+@overload
+def parse_step_verdict(texts: list[str] | tuple[str, ...]) -> list[int]: ...
+def parse_step_verdict(texts: Any) -> Any:
+    """+1 or -1 from a verifier's reply by the reference's lenient rule; of a list one each.
+
+    Empty: -1. A bare 1 or -1 (fences allowed) or one number that is one of them when cut to a whole
+    one. Else any -1, else any 1, else the sign of the first whole number, else -1. It reads "Step 1 is
+    incorrect", "10" and "1.5" as +1: for parity alone.
+
+    >>> parse_step_verdict(["1", "The step is wrong: -1", "Step 1 is incorrect", "no idea"])
+    [1, -1, 1, -1]
+    """
+    return read_each("texts", texts, _lenient)
+
+
+@overload
+def parse_step_verdict_strict(texts: str | None) -> int | None: ...
+@overload
+def parse_step_verdict_strict(texts: list[str] | tuple[str, ...]) -> list[int | None]: ...
+def parse_step_verdict_strict(texts: Any) -> Any:
+    """+1 or -1 from a reply that is nothing else, fenced or in a list of one; None otherwise.
+
+    >>> parse_step_verdict_strict(["-1", "[1]", "Step 1 is incorrect", "10"])
+    [-1, 1, None, None]
+    """
+    return read_each("texts", texts, _strict)
+
+
+def _lenient(text: str) -> int:
+    bare = _CLOSED_FENCE.sub("", _OPEN_FENCE.sub("", text.strip())).strip()
+    if _NUMBER.fullmatch(bare):
+        number = float(bare)
+        if math.isfinite(number) and int(number) in (1, -1):
+            return int(number)
+    if _MINUS_ONE.search(bare):
+        return -1
+    if _ONE.search(bare):
+        return 1
+    first = _WHOLE.search(bare)
+    is_positive = first is not None and first[0][0] != "-" and first[0].strip("+0") != ""
+    return 1 if is_positive else -1
+
+
+def _strict(text: str) -> int | None:
+    bare = text.strip()
+    fenced = _FENCE.match(bare)
+    bare = fenced[1] if fenced else bare
+    if bare[:1] == "[" and bare[-1:] == "]":
+        bare = bare[1:-1].strip()
+    return {"1": 1, "-1": -1}.get(bare)
+
+
+def premises_of(step: Any) -> list[str]:
+    """The premises of one step: a table with `premise`, a (text, premise) pair, or a premise alone.
+
+    None, blanks and the word "null" are none.
+
+    >>> premises_of({"text": "So the area is 50.", "premise": "AB = 10"}), premises_of("null")
+    (['AB = 10'], [])
+    """
+    if isinstance(step, Mapping):
+        step = next((step[key] for key in PREMISES if step.get(key) is not None), None)
+    elif isinstance(step, tuple):
+        if len(step) != 2:
+            raise refused("steps", step, "a pair (text, premise)")
+        step = step[1]
+    if step is None:
+        return []
+    if isinstance(step, bool | int | float):
+        step = json.dumps(step)
+    given = step if isinstance(step, list) else [step]
+    found = [as_text("steps", one).strip() for one in given if one is not None]
+    return [one for one in found if one and one.casefold() != "null"]
+
+
+def build_checklist(steps: Sequence[Any]) -> Checklist:
+    """The distinct premises of a solution, and the steps that rest on one.
+
+    A step is a table with `premise` (or the reference's `visualdependency`), a pair (text, premise),
+    or the premise alone. A step may have a list of them.
+
+    >>> build_checklist([{"text": "a", "premise": "AB = 10"}, {"text": "b", "premise": None}, "AB = 10"])
+    Checklist(claims=['AB = 10'], visual_steps=[0, 2])
+    """
+    claims: dict[str, None] = {}
+    visual = []
+    for place, step in enumerate(as_list("steps", steps)):
+        own = premises_of(step)
+        claims.update(dict.fromkeys(own))
+        if own:
+            visual.append(place)
+    return Checklist(list(claims), visual)
+
+
+def reliability_from_audit(severities: Any) -> Any:
+    """1 less 0.5 for each contradiction that is high and 0.2 for each that is low, not below 0.
+
+    `severities` are words, or tables with `severity`; a list of such lists gives a list. None, an audit
+    that could not be read, has no reliability: None.
+
+    >>> round(reliability_from_audit(["high", "low"]), 9), reliability_from_audit([])
+    (0.3, 1.0)
+    """
+    if severities is None:
+        return None
+    given = as_list("severities", severities)
+    if given and all(one is None or isinstance(one, list | tuple) for one in given):
+        return [reliability_from_audit(one) for one in given]
+    words = [
+        as_text(
+            "severities", one["severity"] if isinstance(one, Mapping) and "severity" in one else one
+        )
+        for one in given
+    ]
+    known = [as_word("severities", word.strip().casefold(), ("high", "low")) for word in words]
+    return max(0.0, 1.0 - HIGH * known.count("high") - LOW * known.count("low"))
+
+
+def gate(raw: Any, visual_steps: Any, reliability: Any) -> list[Any]:
+    """Step scores with the positive ones of `visual_steps` times their reliability.
+
+    `reliability` is one number from 0 to 1, one for each of `visual_steps`, or None where nothing is
+    known and the gate stays open. A score of 0 or less stays, and so does None, a step without a
+    verdict. Places that no step has are ignored.
+
+    >>> gate([1, 1, -1], visual_steps=[0, 2], reliability=0.5)
+    [0.5, 1.0, -1.0]
+    """
+    scores = as_numbers("raw", raw, missing=True)
+    places = [as_whole("visual_steps", place) for place in as_list("visual_steps", visual_steps)]
+    if reliability is None or _is_one_number(reliability):
+        given = [reliability] * len(places)
+    else:
+        given = as_list("reliability", reliability)
+        same_length("reliability", given, len(places), "visual_steps")
+    for place, one in zip(places, given, strict=True):
+        share = 1.0 if one is None else as_number("reliability", one, low=0, high=1)
+        score = scores[place] if 0 <= place < len(scores) else None
+        if score is not None and score > 0:
+            scores[place] = score * share
+    return scores
+
+
+def _is_one_number(value: Any) -> bool:
+    return isinstance(value, int | float) or getattr(value, "ndim", None) == 0
+
+
+def correctness_rate(step_scores: Any, *, soft: bool = False) -> float:
+    """Share of steps with the score 1; soft: mean of (s + 1) / 2. Empty: 0.
+
+    >>> correctness_rate([1, -1, 0.5]), correctness_rate([1, -1, 0.5], soft=True)
+    (0.3333333333333333, 0.5833333333333334)
+    """
+    shares = _shares(step_scores, soft)
+    return math.fsum(shares) / len(shares) if shares else 0.0
+
+
+def weighted_correctness(step_scores: Any) -> float:
+    """Mean score with later steps counting more, `(sum t s_t / sum t + 1) / 2`. Empty: 0.
+
+    >>> weighted_correctness([1, 1, -1]), weighted_correctness([1, 0.5])
+    (0.5, 0.8333333333333333)
+    """
+    scores = _scores(step_scores)
+    count = len(scores)
+    if not count:
+        return 0.0
+    total = math.fsum(place * score for place, score in enumerate(scores, start=1))
+    return (2 * total / (count * (count + 1)) + 1) / 2
+
+
+def streak(step_scores: Any, *, soft: bool = False) -> float:
+    """Runs of steps with the score 1: the run's length at each of them, -1 at each other, from 0 to 1.
+
+    Soft: what that is on average where a step is right with the chance (s + 1) / 2. Empty: 0.
+
+    >>> streak([1, 1, -1]), streak([1, 1, 1])
+    (0.5555555555555556, 1.0)
+    """
+    shares = _shares(step_scores, soft)
+    count = len(shares)
+    if not count:
+        return 0.0
+    run, total = 0.0, 0.0
+    for share in shares:
+        run = share * (run + 1)
+        total += run - (1 - share)
+    most = count * (count + 1) / 2
+    return (total + count) / (most + count)
+
+
+def geometric_mean(step_scores: Any, *, soft: bool = False) -> float:
+    """`(prod m_t)^(1/n)` with m = 1 for the score 1 and 0.1 for any other. Empty: 0.
+
+    Soft: m = (s + 1) / 2, at least 0.1.
+
+    >>> round(geometric_mean([1, -1]), 6), round(geometric_mean([1, 0.5], soft=True), 6)
+    (0.316228, 0.866025)
+    """
+    shares = _shares(step_scores, soft)
+    if not shares:
+        return 0.0
+    logs = (math.log(max(share, FLOOR)) for share in shares)
+    return math.exp(math.fsum(logs) / len(shares))
+
+
+def first_error(step_scores: Any, *, soft: bool = False) -> float:
+    """Share of steps before the first -1; 1 where there is none. Empty: 0.
+
+    Soft: what that is on average where a step is right with the chance (s + 1) / 2.
+
+    >>> first_error([1, 1, -1, 1]), first_error([1, 0.5])
+    (0.5, 1.0)
+    """
+    scores = _scores(step_scores)
+    if not scores:
+        return 0.0
+    if as_flag("soft", soft):
+        chance, before = 1.0, []
+        for score in scores:
+            chance *= (score + 1) / 2
+            before.append(chance)
+        return math.fsum(before) / len(scores)
+    return scores.index(-1.0) / len(scores) if -1.0 in scores else 1.0
+
+
+def aggregate_steps(
+    step_scores: Any, aggregate: Aggregate = "weighted", *, soft: bool = True
+) -> float:
+    """One value from 0 to 1 by the name of an aggregator.
+
+    >>> aggregate_steps([1, -1], "rate")
+    0.5
+    """
+    as_word("aggregate", aggregate, AGGREGATES)
+    if aggregate == "weighted":
+        as_flag("soft", soft)
+        return weighted_correctness(step_scores)
+    return _FUNCTIONS[aggregate](step_scores, soft=soft)
+
+
+_FUNCTIONS: dict[str, Callable[..., float]] = {
+    "rate": correctness_rate,
+    "streak": streak,
+    "geometric": geometric_mean,
+    "first_error": first_error,
+}
+
+
+def _scores(step_scores: Any) -> list[float]:
+    found = as_numbers("step_scores", step_scores)
+    for place, score in enumerate(found):
+        if not -1 <= score <= 1:
+            raise ArgumentError(
+                f"step_scores: item {place} is {score:g}, expected a number from -1 to 1"
+            )
+    return found
+
+
+def _shares(step_scores: Any, soft: bool) -> list[float]:
+    """How right each step is: 1 or 0, or with `soft` a share."""
+    is_soft = as_flag("soft", soft)
+    return [(s + 1) / 2 if is_soft else float(s == 1) for s in _scores(step_scores)]
