@@ -45,6 +45,7 @@ from burnish.rewards.judge_reward import (
     LMJudgeConfig,
 )
 from burnish.rewards.judges.evpv.judge import EvpvConfig
+from burnish.rewards.judges.atp_bench.judge import AtpConfig
 from burnish.rewards.judges.march.judge import MarchConfig
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
@@ -129,7 +130,8 @@ class VersusConfig(CheckConfig, frozen=True, tag="versus"):
 
 
 RewardConfig = (
-    CodeConfig
+    AtpConfig
+    | CodeConfig
     | EnvConfig
     | EvpvConfig
     | FunctionConfig

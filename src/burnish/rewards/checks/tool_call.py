@@ -159,6 +159,11 @@ def _paired(wanted: Call, call: Call) -> Pairing:
     return Pairing(_overlap(right, got) + equal, 1 + len(right), call)
 
 
+def is_right(call: Call, wanted: Call) -> bool:
+    """Whether a call is the wanted one: its name, and every argument by one of its accepted values."""
+    return call.name == wanted.name and same(_settled(wanted, call), call.arguments)
+
+
 def _settled(wanted: Call, call: Call) -> dict[str, Any]:
     """The wanted arguments; where several values are accepted, the one that the call has."""
     right = {

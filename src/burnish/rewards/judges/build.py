@@ -33,6 +33,7 @@ JUDGES = {
     "rubric": "burnish.rewards.judges.rubric:build",
     "march": "burnish.rewards.judges.march:build",
     "evpv": "burnish.rewards.judges.evpv:build",
+    "atp": "burnish.rewards.judges.atp_bench:build",
 }
 
 Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]

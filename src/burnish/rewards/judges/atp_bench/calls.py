@@ -1,0 +1,397 @@
+"""Tool calls in the text of an answer: found, read and validated by code (ATP-Bench).
+
+    parse_calls('Look: <tool name="search">{"query": "red kite"}</tool>', TOOLS)
+    # [Call(tool='search', args={'query': 'red kite'}, valid=True, reason='')]
+
+A call stands in place of a picture: `<tool name="NAME">JSON object</tool>`. Function-call JSON and
+Markdown images with a scheme are read to the same result (`syntax`). The parser is total: whatever
+the text holds, a broken call is a call with `valid=False` and a reason, never an exception.
+
+The syntax and the required arguments are ours: those of the paper (arXiv 2603.29902) are not known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from urllib.parse import parse_qsl, quote, unquote
+
+from burnish.arguments import as_list, as_text, as_whole, as_word, refused
+
+TOOLS: dict[str, tuple[str, ...]] = {
+    "reference": ("image_id",),
+    "search": ("query",),
+    "diffusion": ("prompt",),
+    "code": ("code",),
+    "edit": ("image_id", "instruction"),
+}
+"""The tools of the benchmark and their required arguments, in order."""
+IMAGE = "image_id"
+"""The argument that names an image of the context."""
+
+Syntax = Literal["tags", "json", "markdown"]
+SYNTAXES = get_args(Syntax)
+Fenced = Literal["call", "refuse"]
+
+UNKNOWN, BAD, UNCLOSED = "unknown_tool", "bad_arguments", "unclosed"
+OUT_OF_RANGE, DUPLICATE, FENCED = "image_id_out_of_range", "duplicate", "in_code_fence"
+
+MOST_BROKEN = 1_000
+"""Openings of function-call JSON that begin no whole object, before the rest is text."""
+_OPEN = re.compile(r'<tool\s+name\s*=\s*"([^"<>]*)"\s*>')
+_CLOSE = "</tool>"
+_OBJECT = re.compile(r'\{\s*"name"\s*:')
+_NAME = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]{0,200})"')
+_IMAGE = "](tool://"
+_ADDRESS = re.compile(r"[?\s<>]")
+_ALT = 1_000
+"""Characters of a Markdown image's description."""
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+
+
+class Call(NamedTuple):
+    """One tool call as it stands in a text."""
+
+    tool: str
+    args: dict[str, Any] | None
+    """None where they cannot be read."""
+    valid: bool
+    reason: str = ""
+    """Why it is not valid; empty where it is."""
+
+
+class Validity(NamedTuple):
+    """Whether a call can be carried out, and why not."""
+
+    valid: bool
+    reason: str = ""
+
+
+class Located(NamedTuple):
+    """A call and the characters of the text that it takes."""
+
+    call: Call
+    start: int
+    end: int
+
+
+def parse_calls(
+    text: str, tools: Collection[str] | Mapping[str, Any], *, syntax: Syntax = "tags"
+) -> list[Call]:
+    """The calls of a text, in order; `tools` are the known names.
+
+    An unknown name is not valid (`unknown_tool`; its arguments are kept where they can be read), and
+    arguments that are no JSON object are None (`bad_arguments`). A tag that is never closed is one
+    call (`unclosed`), and what follows it is text. Which arguments a tool needs is for
+    `validate_call` to say.
+
+    >>> parse_calls('<tool name="search">{"query": "kite"}</tool>', ["search"])
+    [Call(tool='search', args={'query': 'kite'}, valid=True, reason='')]
+    >>> parse_calls('<tool name="paint">{}</tool> <tool name="search">', ["search"])[1].reason
+    'unclosed'
+    """
+    return [one.call for one in locate_calls(text, tools, syntax=syntax)]
+
+
+def locate_calls(
+    text: str, tools: Collection[str] | Mapping[str, Any], *, syntax: Syntax = "tags"
+) -> list[Located]:
+    """The same with the place of each call.
+
+    >>> locate_calls('Go. <tool name="search">{"query": "a"}</tool>', ["search"])[0].start
+    4
+    """
+    as_text("text", text), as_word("syntax", syntax, SYNTAXES)
+    known = _names(tools)
+    find = {"tags": _tags, "json": _objects, "markdown": _images}[syntax]
+    return [
+        Located(_call(tool, args, reason, known), start, end)
+        for tool, args, reason, start, end in find(text)
+    ]
+
+
+def validate_call(
+    tool: str,
+    args: Mapping[str, Any] | None,
+    required: Sequence[str] | Mapping[str, Sequence[str]],
+    n_context_images: int | None = None,
+) -> Validity:
+    """Whether a call has its arguments: the first that is missing (`missing:NAME`), in the order of
+    `required`, then whether the image is one of the context (`image_id_out_of_range`).
+
+    `required` are the names of this tool's arguments, or those of every tool by its name. An image id
+    is an integer from 0 up to, and without, `n_context_images`; None: their number is not known.
+
+    >>> validate_call("edit", {"image_id": 2}, ["image_id", "instruction"], n_context_images=2)
+    Validity(valid=False, reason='missing:instruction')
+    >>> validate_call("reference", {"image_id": 2}, ["image_id"], n_context_images=2).reason
+    'image_id_out_of_range'
+    """
+    as_text("tool", tool)
+    if isinstance(required, Mapping):
+        if tool not in required:
+            return Validity(False, UNKNOWN)
+        required = required[tool]
+    names = [as_text("required", name) for name in as_list("required", required)]
+    count = None if n_context_images is None else _count(n_context_images)
+    if args is None:
+        return Validity(False, BAD)
+    if not isinstance(args, Mapping):
+        raise refused("args", args, "a dict of arguments, or None where they cannot be read")
+    for name in names:
+        if name not in args:
+            return Validity(False, f"missing:{name}")
+    if IMAGE in names:
+        image = args[IMAGE]
+        is_whole = isinstance(image, int) and not isinstance(image, bool)
+        if not is_whole or not image >= 0 or (count is not None and image >= count):
+            return Validity(False, OUT_OF_RANGE)
+    return Validity(True)
+
+
+def check_calls(
+    text: str,
+    tools: Mapping[str, Sequence[str]] = TOOLS,
+    n_context_images: int | None = None,
+    *,
+    syntax: Syntax = "tags",
+    fenced: Fenced = "refuse",
+) -> list[Located]:
+    """Calls through the whole deterministic layer: arguments, images, repetitions, code fences.
+
+    The same tool with the same arguments again is not valid (`duplicate`), and neither is a call that
+    is only quoted in a Markdown code fence (`in_code_fence`; `fenced="call"` lets it count).
+
+    >>> twice = '<tool name="search">{"query": "a"}</tool>' * 2
+    >>> [one.call.reason for one in check_calls(twice)]
+    ['', 'duplicate']
+    """
+    as_word("fenced", fenced, get_args(Fenced))
+    if not isinstance(tools, Mapping):
+        raise refused("tools", tools, "required arguments by the name of their tool")
+    found = locate_calls(text, tools, syntax=syntax)
+    quoted = _fences(text) if fenced == "refuse" and found else []
+    seen: set[str] = set()
+    checked = []
+    fence = 0
+    for call, start, end in found:
+        while fence < len(quoted) and quoted[fence][1] <= start:
+            fence += 1
+        reason = call.reason
+        if call.valid:
+            reason = validate_call(call.tool, call.args, tools, n_context_images).reason
+        if not reason and fence < len(quoted) and quoted[fence][0] <= start:
+            reason = FENCED
+        if not reason:
+            key = f"{call.tool} {json.dumps(call.args, sort_keys=True)}"
+            reason = DUPLICATE if key in seen else ""
+            seen.add(key)
+        checked.append(Located(call._replace(valid=not reason, reason=reason), start, end))
+    return checked
+
+
+def render_call(tool: str, args: Mapping[str, Any], *, syntax: Syntax = "tags") -> str:
+    """A call as text that `parse_calls` reads back to the same tool and arguments.
+
+    >>> render_call("search", {"query": "a </tool> b"})
+    '<tool name="search">{"query": "a <\\\\/tool> b"}</tool>'
+    >>> render_call("reference", {"image_id": 2}, syntax="markdown")
+    '![](tool://reference?image_id=2)'
+    """
+    as_text("tool", tool), as_word("syntax", syntax, SYNTAXES)
+    if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
+        raise refused("args", args, "a dict of arguments with text keys")
+    try:
+        written = json.dumps(dict(args), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise refused("args", args, "values that JSON can hold") from None
+    if syntax == "json":
+        return json.dumps({"name": tool, "arguments": json.loads(written)})
+    if syntax == "markdown":
+        shown = "&".join(f"{quote(k, safe='')}={quote(_word(v), safe='')}" for k, v in args.items())
+        return f"![](tool://{quote(tool, safe='')}{'?' if shown else ''}{shown})"
+    if _OPEN.fullmatch(f'<tool name="{tool}">') is None:
+        raise refused("tool", tool, "a name without quotes and angle brackets")
+    # JSON may write a slash with a backslash before it; so no text of an argument ends the call.
+    closed = written.replace("</", "<\\/")
+    return f'<tool name="{tool}">{closed}{_CLOSE}'
+
+
+def with_placeholders(text: str, calls: Sequence[Located]) -> str:
+    """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls.
+
+    >>> text = 'A. <tool name="search">{"query": "a"}</tool>'
+    >>> with_placeholders(text, locate_calls(text, TOOLS))
+    'A. [picture 1]'
+    """
+    as_text("text", text)
+    found = as_list("calls", calls)
+    if not all(isinstance(one, Located) for one in found):
+        raise refused("calls", calls, "calls of this text, as `locate_calls` gives them")
+    parts, end = [], 0
+    for number, (_, start, stop) in enumerate(found, start=1):
+        parts += [text[end:start], f"[picture {number}]"]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+# --- syntaxes: name, arguments or None, a reason of the syntax itself, and the place
+
+_Found = tuple[str, "dict[str, Any] | None", str, int, int]
+
+
+def _tags(text: str) -> Iterator[_Found]:
+    at = 0
+    while (found := _OPEN.search(text, at)) is not None:
+        args, end = _object_at(text, found.end())
+        if args is not None and (close := _closing(text, end)) >= 0:
+            yield found[1], args, "", found.start(), close
+            at = close
+            continue
+        # What the JSON reader did not take up to a closing tag is unreadable up to the next one.
+        close = text.find(_CLOSE, found.end())
+        if close < 0:
+            yield found[1], None, UNCLOSED, found.start(), found.end()
+            return
+        at = close + len(_CLOSE)
+        yield found[1], None, "", found.start(), at
+
+
+def _closing(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at + len(_CLOSE) if text.startswith(_CLOSE, at) else -1
+
+
+def _objects(text: str) -> Iterator[_Found]:
+    at = broken = 0
+    while broken < MOST_BROKEN and (found := _OBJECT.search(text, at)) is not None:
+        value, at = _object_at(text, found.start())
+        if value is None:
+            named = _NAME.match(text, found.start())
+            at, broken = found.end(), broken + 1
+            yield named[1] if named else "", None, "", found.start(), at
+            continue
+        args = value.get("arguments", value.get("parameters"))
+        if isinstance(args, str):  # some servers write the arguments as a text
+            args = _object_at(args, 0)[0]
+        args = args if isinstance(args, dict) else None
+        name = value["name"]
+        yield name if isinstance(name, str) else "", args, "", found.start(), at
+
+
+def _images(text: str) -> Iterator[_Found]:
+    at = 0
+    while (place := text.find(_IMAGE, at)) >= 0:
+        at = place + len(_IMAGE)
+        start = text.rfind("[", max(0, place - _ALT), place) - 1
+        if start < 0 or text[start] != "!":  # a link, no image
+            continue
+        end = text.find(")", at)
+        if end < 0:
+            yield unquote(_ADDRESS.split(text[at : at + _ALT])[0]), None, UNCLOSED, start, at
+            return
+        tool, _, query = text[at:end].partition("?")
+        is_whole = not _ADDRESS.search(tool) and not _ADDRESS.search(query)
+        at = end + 1
+        yield (
+            unquote(_ADDRESS.split(tool)[0]),
+            _arguments(query) if is_whole else None,
+            "",
+            start,
+            at,
+        )
+
+
+def _arguments(query: str) -> dict[str, Any] | None:
+    try:
+        pairs = parse_qsl(
+            query, keep_blank_values=True, strict_parsing=bool(query), errors="strict"
+        )
+    except ValueError:
+        return None
+    args = {key: _value(value) for key, value in pairs}
+    return args if len(args) == len(pairs) else None
+
+
+def _value(text: str) -> Any:
+    """A number, a list or the like where the text is one, else the text itself."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _word(value: Any) -> str:
+    """A value so that `_value` reads it back."""
+    is_plain = isinstance(value, str) and _value(value) == value and not _is_quoted(value)
+    return value if is_plain else json.dumps(value)
+
+
+def _is_quoted(text: str) -> bool:
+    return text.strip()[:1] == '"'
+
+
+def _call(tool: str, args: dict[str, Any] | None, reason: str, known: Collection[str]) -> Call:
+    if tool not in known:
+        return Call(tool, args, False, UNKNOWN)
+    reason = reason or (BAD if args is None else "")
+    return Call(tool, args, not reason, reason)
+
+
+def _object_at(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
+    """The JSON object that begins here, blanks before it left out, and where it ends."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    if not text.startswith("{", at):
+        return None, at
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None, at
+    return value, end
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number, strict=False)
+"""Takes line breaks inside of texts: programs have them."""
+
+
+def _names(tools: Any) -> frozenset[str]:
+    given = list(tools) if isinstance(tools, Mapping | set | frozenset) else as_list("tools", tools)
+    names = frozenset(as_text("tools", name) for name in given)
+    if not names:
+        raise refused("tools", tools, "the name of at least one tool")
+    return names
+
+
+def _count(images: Any) -> int:
+    return as_whole("n_context_images", images, low=0)
+
+
+def _fences(text: str) -> list[tuple[int, int]]:
+    """Where Markdown code fences begin and end; one that is never closed reaches to the end."""
+    spans, opened = [], None
+    for found in _FENCE.finditer(text):
+        if opened is None:
+            opened = found
+        elif found[1][0] == opened[1][0] and len(found[1]) >= len(opened[1]):
+            spans.append((opened.start(), found.end()))
+            opened = None
+    if opened is not None:
+        spans.append((opened.start(), len(text)))
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+    return spans

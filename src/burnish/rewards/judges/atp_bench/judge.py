@@ -1,0 +1,459 @@
+"""Is a plan of pictures good? Validity by code, then three judges (ATP-Bench with MAM).
+
+    [[rewards]]
+    kind = "atp"                          # by the task's `needs`, no model
+    options = { value = "f1" }
+
+    [[rewards]]
+    kind = "atp"
+    model = "http://127.0.0.1:8000/v1#my-judge"
+
+An answer calls tools in place of pictures (`parse_calls`). What can be decided by rule is: names,
+arguments, image ids, repetitions, quoted calls. Then a judge is asked about each valid call with the text
+around it, a second one lists where a picture is critical and absent, and a third one, who reads both
+reports, scores the whole. Where the data says what is needed (`needs`), that replaces the second judge,
+and without a model the first one too.
+
+The paper (arXiv 2603.29902) names the three questions; prompts and formulas are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from burnish.errors import UserError
+from burnish.records import Response, Status, Task
+from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
+from burnish.rewards.judges.atp_bench.calls import (
+    TOOLS,
+    Call,
+    Fenced,
+    Located,
+    Syntax,
+    check_calls,
+    render_call,
+    with_placeholders,
+)
+from burnish.rewards.judges.atp_bench.needs import SECTIONS, NeedsOracle
+from burnish.rewards.judges.atp_bench.three_roles import (
+    Case,
+    Combine,
+    Gap,
+    Heard,
+    Item,
+    Mark,
+    Missing,
+    Present,
+    Reports,
+    ThreeRoles,
+    Value,
+)
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import Question, as_user, fill, mark_for, request_of, wording
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    loose_text,
+    read_reply,
+    rows,
+    text,
+    truth,
+    whole,
+)
+from burnish.rewards.scorer import Scorer, gather
+from burnish.seeds import digest
+
+PROMPTS = Path(__file__).parent / "prompts"
+ROLES = ("precision", "missed", "quality")
+TOO_MANY = "too_many"
+BEST = 100
+"""The quality judge's scale ends here."""
+_BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
+_WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+class AtpOptions(Options, frozen=True):
+    """How calls are read, judged and counted."""
+
+    value: Value = "f1"
+    """f1, precision (right calls of all calls), recall (needs that are met), validity (valid calls of
+    all), quality (the third judge alone) or final (quality and f1, by `w_quality`); 0 to 1."""
+    syntax: Syntax = "tags"
+    """tags: `<tool name="search">{...}</tool>`. json: `{"name": ..., "arguments": {...}}`. markdown:
+    `![](tool://search?query=...)`."""
+    oracle: Literal["auto", "missed", "both", "none"] = "auto"
+    """Which roles the task's needs replace: the second (missed), the first two (both) or none. auto:
+    both without a model; missed with one, where the task has needs."""
+    needs: str = "needs"
+    """Task field with the needs."""
+    documents: str = "documents"
+    """Task field with the documents: a list of texts, or one."""
+    images: str = "images"
+    """Task field with the images of the context: their captions in order, or their number."""
+    passes: int = 1
+    """How often the first two judges are asked, with other seeds; above 1 at a temperature above 0."""
+    combine: Combine = "union"
+    """union: a fault that any pass finds counts. majority: one that most passes find."""
+    context: int = 2
+    """Paragraphs before and behind a call that the first judge sees."""
+    most_missed: int = 10
+    """Places that the second judge may name."""
+    most_calls: int = 64
+    """Calls that can be right; further ones are wrong (too_many) and nobody is asked about them."""
+    fenced: Fenced = "refuse"
+    """Whether a call inside of a code fence counts."""
+    w_quality: float = 0.5
+    """Weight of the quality in the final score."""
+    otherwise: float | None = None
+    """The value where it is not defined, such as the precision of an answer without calls."""
+    name: str = "atp"
+
+
+class AtpConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="atp"):
+    """A plan of tool calls in place of pictures (ATP-Bench): by the task's needs, or by three judges;
+    0 to 1."""
+
+    method: str = msgspec.field(default="atp", name="with")
+    """Always atp."""
+    model: str = ""
+    """The judges; empty: the task's needs decide, and no model is asked."""
+    both_orders: bool = False
+    """Nothing is compared here."""
+
+    def __post_init__(self) -> None:
+        if self.method != "atp":
+            raise ValueError(f"with is '{self.method}'; kind 'atp' is that judge: leave it out")
+
+    def build(self, base: str | Path) -> Scorer:
+        """The scorer: three judges, or the oracle alone."""
+        judge = self.judge_model(base) if self.model else None
+        scorer = atp_scorer(judge, read_options("atp", self.options, AtpOptions))
+        return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
+
+
+def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = None) -> ThreeRoles:
+    """The scorer of plans; without a judge by the task's needs alone.
+
+    >>> atp_scorer().needs
+    frozenset({'needs'})
+    """
+    chosen = options or AtpOptions()
+    which = ("missed" if judge else "both") if chosen.oracle == "auto" else chosen.oracle
+    _check(chosen, judge, which)
+    oracle = NeedsOracle(chosen.needs)
+    mam = None if judge is None else MultiAgent(judge, chosen)
+    is_free = chosen.oracle == "auto" and mam is not None
+    present: Present = oracle.present
+    missing: Missing = oracle.missing
+    if mam is not None and which != "both":
+        present = mam.present
+        if is_free:
+            missing = partial(_either, oracle=oracle, mam=mam, field=chosen.needs)
+        elif which == "none":
+            missing = mam.missing
+    return ThreeRoles(
+        chosen.name,
+        parse=partial(read_plan, options=chosen),
+        present=present,
+        missing=missing,
+        overall=None if mam is None or chosen.value not in ("quality", "final") else mam.overall,
+        covers=None if mam is None else covers,
+        value=chosen.value,
+        passes=chosen.passes,
+        combine=chosen.combine,
+        w_quality=chosen.w_quality,
+        otherwise=chosen.otherwise,
+        needs=frozenset() if is_free or which == "none" else frozenset({chosen.needs}),
+        inputs=frozenset({chosen.documents, chosen.images, SECTIONS}),
+        settings=digest(
+            msgspec.json.encode(chosen),
+            judge.fingerprint if judge else "",
+            *(wording(role, PROMPTS) for role in ROLES),
+        ),
+    )
+
+
+async def _either(
+    case: Case, number: int, *, oracle: NeedsOracle, mam: MultiAgent, field: str
+) -> Heard[Sequence[Gap]]:
+    """The oracle where the task has needs, else the second judge."""
+    role = mam.missing if case.task.fields.get(field) is None else oracle.missing
+    return await role(case, number)
+
+
+def read_plan(task: Task, response: Response, options: AtpOptions) -> list[Item]:
+    """The calls of an answer as items, through the deterministic layer."""
+    count = image_count(task.fields.get(options.images), task.id, options.images)
+    found = check_calls(response.text, TOOLS, count, syntax=options.syntax, fenced=options.fenced)
+    items = []
+    right = 0
+    for call, start, end in found:
+        reason = call.reason
+        if call.valid:
+            right += 1
+            reason = TOO_MANY if right > options.most_calls else ""
+        items.append(Item(call.tool, call.args, start, end, not reason, reason))
+    return items
+
+
+def image_count(given: Any, task: str = "", field: str = "images") -> int:
+    """Number of images of a context: of a list, or the number itself; nothing is 0."""
+    if given is None:
+        return 0
+    if isinstance(given, list | tuple):
+        return len(given)
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    raise UserError(
+        f"task {task}: field '{field}' is {given!r:.60}; expected captions in a list, or a number."
+    )
+
+
+class CallVerdict(NamedTuple):
+    """What the first judge says of one call."""
+
+    call: int
+    reason: str
+    needed: bool
+    right_tool: bool
+    arguments_ok: bool
+    placed_ok: bool
+
+
+class MissedList(NamedTuple):
+    """What the second judge says."""
+
+    missed: list[Gap]
+
+
+class Quality(NamedTuple):
+    """What the third judge says."""
+
+    reasons: str
+    score: int
+
+
+_FLAGS = ("needed", "right_tool", "arguments_ok", "placed_ok")
+_CALL = Table(
+    CallVerdict, call=whole(0, 10**6), reason=Maybe(loose_text), **dict.fromkeys(_FLAGS, truth)
+)
+_GAP = Table(
+    lambda where, intent, tool, reason: Gap(where, intent, tool, reason),
+    where=text,
+    intent=text,
+    tool=Maybe(loose_text),
+    reason=Maybe(loose_text),
+)
+_MISSED = Table(MissedList, missed=rows(_GAP))
+_QUALITY = Table(Quality, reasons=text, score=whole(0, BEST))
+
+
+class MultiAgent:
+    """The three judges; each sees its own prompt and nothing of the others' words, save the third."""
+
+    def __init__(self, judge: JudgeModel, options: AtpOptions) -> None:
+        self.judge, self.options = judge, options
+
+    async def present(self, case: Case, number: int) -> Heard[Mapping[int, Mark]]:
+        """A question a valid call, with the text around it."""
+        asks = [partial(self._call, case, place, number) for place in case.valid]
+        heard = await gather(asks)
+        marks = {
+            place: one.value for place, one in zip(case.valid, heard, strict=True) if one.value
+        }
+        evidence = tuple(line for one in heard for line in one.evidence)
+        silent = [one for one in heard if one.value is None]
+        warnings = tuple(one.reason for one in silent)
+        if silent and not marks:
+            return Heard(None, silent[0].status, silent[0].reason, evidence, warnings)
+        return Heard(marks, evidence=evidence, warnings=warnings)
+
+    async def _call(self, case: Case, place: int, number: int) -> Heard[Mark]:
+        item = case.items[place]
+        around = surroundings(case, place, self.options.context)
+        call = render_call(item.kind, item.value)
+        blanks = {"number": str(place + 1), "around": around, "call": call}
+        question = self._question("precision", case, number, blanks)
+        shown = (case.response.text, *self._documents(case.task))
+        reply = await self.judge.ask(question, partial(read_reply, table=_CALL, shown=shown))
+        said = reply.verdict
+        if said is None:
+            why = f"call {place + 1} has no verdict: {reply.reason}"
+            return Heard(None, reply.status, why, reply.evidence)
+        if said.call != place + 1:
+            why = f"the judge named call {said.call} when asked about {place + 1}: ignored"
+            return Heard(None, Status.PARSE_ERROR, why, reply.evidence)
+        wrong = [name for name in _FLAGS if not getattr(said, name)]
+        reason = f"not {', '.join(wrong)}: {said.reason}" if wrong else said.reason
+        return Heard(Mark(not wrong, reason), evidence=reply.evidence)
+
+    async def missing(self, case: Case, number: int) -> Heard[Sequence[Gap]]:
+        """Places at which a picture is critical and absent."""
+        most = self.options.most_missed
+        blanks = {"most": str(most), "answer": placeholders(case)}
+        question = self._question("missed", case, number, blanks)
+        shown = (case.response.text, *self._documents(case.task))
+        reply = await self.judge.ask(question, partial(read_reply, table=_MISSED, shown=shown))
+        if reply.verdict is None:
+            return Heard(None, reply.status, reply.reason, reply.evidence)
+        gaps = reply.verdict.missed
+        over = len(gaps) - most
+        warnings = (f"{over} missing places beyond {most} were left out",) if over > 0 else ()
+        return Heard(gaps[:most], evidence=reply.evidence, warnings=warnings)
+
+    async def overall(self, case: Case, reports: Reports) -> Heard[float]:
+        """The whole, by a judge that reads both reports."""
+        marks = [
+            f"[picture {n}] {item.kind}: {_said(mark)}"
+            for n, (item, mark) in enumerate(zip(case.items, reports.marks, strict=True), start=1)
+        ]
+        gaps = [f"- {gap.where}: {gap.intent} ({gap.kind})" for gap in reports.gaps or ()]
+        unknown = "(the second reviewer could not be read)" if reports.gaps is None else "(none)"
+        blanks = {
+            "answer": placeholders(case),
+            "marks": "\n".join(marks[: self.options.most_calls]) or "(none)",
+            "gaps": "\n".join(gaps) or unknown,
+        }
+        question = self._question("quality", case, 0, blanks)
+        shown = (case.response.text, *self._documents(case.task))
+        reply = await self.judge.ask(question, partial(read_reply, table=_QUALITY, shown=shown))
+        if reply.verdict is None:
+            return Heard(None, reply.status, reply.reason, reply.evidence)
+        return Heard(reply.verdict.score / BEST, evidence=reply.evidence)
+
+    def _question(self, role: str, case: Case, vote: int, blanks: dict[str, str]) -> Question:
+        task = case.task.for_judge()
+        values = {
+            **blanks,
+            "request": request_of(task),
+            "documents": "\n\n".join(self._documents(task)) or "(none)",
+            "images": self._images(task),
+            "tools": "; ".join(f"{name} ({', '.join(args)})" for name, args in TOOLS.items()),
+        }
+        values["mark"] = mark_for(*values.values())
+        table: Table[Any] = {"precision": _CALL, "missed": _MISSED, "quality": _QUALITY}[role]
+        about = (case.task.id, case.response.id)
+        messages = as_user(fill(wording(role, PROMPTS), values))
+        return Question(role, messages, about, vote, table.schema)
+
+    def _documents(self, task: Task) -> list[str]:
+        given = task.fields.get(self.options.documents)
+        listed = [given] if isinstance(given, str) else given
+        return [str(one) for one in listed] if isinstance(listed, list | tuple) else []
+
+    def _images(self, task: Task) -> str:
+        given = task.fields.get(self.options.images)
+        if not isinstance(given, list | tuple):
+            count = image_count(given, task.id, self.options.images)
+            return f"{count} images without captions" if count else "(none)"
+        # One a line: no caption can begin a line of the prompt.
+        lines = [f"{n}: {' '.join(str(_caption(one)).split())}" for n, one in enumerate(given)]
+        return "\n".join(lines) or "(none)"
+
+
+def covers(case: Case, gap: Gap, place: int) -> bool:
+    """Whether a correct call serves a gap: it stands within a paragraph of the place that the gap
+    names, and shares its tool or a word of its intent."""
+    item = case.items[place]
+    if f"[picture {place + 1}]" in gap.where:
+        return True
+    folded, where = case.response.text.casefold(), gap.where.casefold().strip()
+    at = folded.find(where) if where else -1
+    if at < 0:
+        return False
+    parts = paragraphs(case.response.text)
+    if abs(_inside(parts, at) - _inside(parts, item.start)) > 1:
+        return False
+    own = " ".join(map(str, item.value.values())) if isinstance(item.value, Mapping) else ""
+    return gap.kind == item.kind or bool(_words(gap.intent) & _words(own))
+
+
+def surroundings(case: Case, place: int, context: int) -> str:
+    """The paragraphs around a call, with placeholders for all calls in them."""
+    whole_text = case.response.text
+    parts = paragraphs(whole_text)
+    at = _inside(parts, case.items[place].start)
+    start, end = parts[max(0, at - context)][0], parts[min(len(parts) - 1, at + context)][1]
+    end = max(end, case.items[place].end)
+    inside = [
+        (n, item) for n, item in enumerate(case.items) if start <= item.start and item.end <= end
+    ]
+    pieces, last = [], start
+    for n, item in inside:
+        pieces += [whole_text[last : item.start], f"[picture {n + 1}]"]
+        last = item.end
+    return "".join([*pieces, whole_text[last:end]])
+
+
+def placeholders(case: Case) -> str:
+    """The whole answer with `[picture 1]` and so on in place of its calls."""
+    found = [
+        Located(Call(item.kind, item.value, item.valid, item.reason), item.start, item.end)
+        for item in case.items
+    ]
+    return with_placeholders(case.response.text, found)
+
+
+def paragraphs(text: str) -> list[tuple[int, int]]:
+    """Where paragraphs begin and end: by blank lines, or lines where there is no blank one.
+
+    >>> paragraphs("a\\n\\nb"), paragraphs("a\\nb")
+    ([(0, 1), (3, 4)], [(0, 1), (2, 3)])
+    """
+    breaks = [found.span() for found in _BLANK_LINE.finditer(text)]
+    breaks = breaks or [found.span() for found in re.finditer(r"\n", text)]
+    starts = [0, *(end for _, end in breaks)]
+    ends = [*(start for start, _ in breaks), len(text)]
+    return list(zip(starts, ends, strict=True))
+
+
+def _inside(parts: Sequence[tuple[int, int]], at: int) -> int:
+    return max((n for n, (start, _) in enumerate(parts) if start <= at), default=0)
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}
+
+
+def _caption(image: Any) -> Any:
+    return image.get("caption", "") if isinstance(image, Mapping) else image
+
+
+def _said(mark: Mark | None) -> str:
+    if mark is None:
+        return "no verdict"
+    return f"{'right' if mark.correct else 'wrong'}. {mark.reason}"
+
+
+def _check(options: AtpOptions, judge: JudgeModel | None, which: str) -> None:
+    if judge is None and which != "both":
+        raise UserError(
+            f"judge '{options.name}': oracle is '{options.oracle}' without a model, so nobody judges "
+            "the calls; give a model, or leave oracle at auto."
+        )
+    if judge is not None and options.passes > 1 and judge.sampling.temperature == 0:
+        raise UserError(
+            f"judge '{options.name}': passes is {options.passes} at temperature 0, where both say the "
+            "same; expected a temperature such as 0.6, or one pass."
+        )
+    if options.context < 0 or options.most_missed < 1 or options.most_calls < 1:
+        raise UserError(
+            f"judge '{options.name}': context is {options.context}, most_missed "
+            f"{options.most_missed}, most_calls {options.most_calls}; expected at least 0, 1 and 1."
+        )
+    if not 0 <= options.w_quality <= 1:
+        raise UserError(
+            f"judge '{options.name}': w_quality is {options.w_quality}; expected 0 to 1."
+        )
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
+    """The judge by the name `atp`."""
+    return atp_scorer(judge, read_options("atp", options, AtpOptions))

@@ -1,0 +1,437 @@
+"""What is there, what is missing, and the whole: three roles that judge one answer.
+
+    ThreeRoles("citations", parse=find_citations, present=each_holds, missing=claims_without_one)
+
+`parse` finds the items of an answer: tool calls, citations, function calls, warnings. `present` says of
+each whether it is right, `missing` lists what should be there and is not, `overall` scores the whole and
+reads both reports; the first two never see each other. A role is a language model or plain code, and one
+that fails leaves its figures None. The method is ATP-Bench's judge (arXiv 2603.29902); the tool plans
+of that benchmark are `burnish.rewards.judges.atp_bench`, function calls
+`burnish.rewards.judges.function_calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.judges.atp_bench.metrics import Metrics, final_score, response_metrics
+from burnish.rewards.scorer import Scope, gather
+from burnish.seeds import digest
+
+PLAN = "plan"
+"""Source of the evidence that holds a whole `Plan` as JSON, for the viewer and for replays."""
+SHOWN, CUT = 200, 400
+"""Items of a plan that are kept, and characters of each of their texts."""
+CONCURRENT = 32
+
+Value = Literal["f1", "precision", "recall", "validity", "quality", "final"]
+Combine = Literal["union", "majority"]
+T = TypeVar("T")
+
+
+class Item(NamedTuple):
+    """One thing that an answer holds."""
+
+    kind: str
+    """What it is, such as the name of a tool."""
+    value: Any = None
+    start: int = 0
+    end: int = 0
+    valid: bool = True
+    """False: wrong by rule, so that no role is asked."""
+    reason: str = ""
+
+
+class Mark(NamedTuple):
+    """What a role says of one item."""
+
+    correct: bool
+    reason: str = ""
+
+
+class Gap(NamedTuple):
+    """Something that should be there."""
+
+    where: str
+    intent: str
+    kind: str = ""
+    """What should have been used, such as the name of a tool."""
+    reason: str = ""
+
+
+class Case(NamedTuple):
+    """An answer as the roles see it."""
+
+    task: Task
+    response: Response
+    items: tuple[Item, ...]
+
+    @property
+    def valid(self) -> list[int]:
+        """Places of the items that a role is asked about."""
+        return [place for place, item in enumerate(self.items) if item.valid]
+
+
+@dataclass(frozen=True)
+class Heard(Generic[T]):
+    """What a role said, or why it said nothing."""
+
+    value: T | None
+    status: Status = Status.OK
+    reason: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Reports(NamedTuple):
+    """What the overall role reads of the other two."""
+
+    marks: tuple[Mark | None, ...]
+    gaps: tuple[Gap, ...] | None
+
+
+Present = Callable[[Case, int], Awaitable[Heard[Mapping[int, Mark]]]]
+"""From an answer and the number of the pass to marks by the item's place."""
+Missing = Callable[[Case, int], Awaitable[Heard[Sequence[Gap]]]]
+Overall = Callable[[Case, Reports], Awaitable[Heard[float]]]
+"""To a value from 0 to 1."""
+Covers = Callable[[Case, Gap, int], bool]
+"""Whether a correct item already serves what a gap asks for."""
+
+
+class PlanItem(Struct, frozen=True):
+    """An item with everything that was found out about it."""
+
+    kind: str
+    value: str
+    valid: bool
+    correct: bool | None
+    reason: str
+    start: int
+    end: int
+
+
+class PlanGap(Struct, frozen=True):
+    where: str
+    intent: str
+    kind: str
+    reason: str
+
+
+class Agreement(Struct, frozen=True):
+    """How well two passes of a role agree."""
+
+    share: float | None
+    """Items on which both say the same, of those that both marked."""
+    kappa: float | None
+    """Cohen's: the share beyond chance; None where chance alone would do."""
+    items: int
+    gaps: float | None
+    """Gaps that both name, of those that either names."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What three roles found in one answer."""
+
+    items: list[PlanItem]
+    missed: list[PlanGap] | None
+    """None: nobody could say."""
+    dropped: list[str]
+    """Gaps that a correct item covers."""
+    metrics: dict[str, float | None]
+    unjudged: int
+    quality: float | None
+    final: float | None
+    warnings: list[str]
+    agreement: Agreement | None = None
+    more: int = 0
+    """Items beyond those listed."""
+
+
+@dataclass(frozen=True)
+class ThreeRoles:
+    """A point scorer made of a parser and three roles."""
+
+    name: str
+    parse: Callable[[Task, Response], Sequence[Item]]
+    present: Present
+    missing: Missing
+    overall: Overall | None = None
+    covers: Covers | None = None
+    value: Value = "f1"
+    passes: int = 1
+    combine: Combine = "union"
+    """union: a fault that any pass finds counts. majority: one that most passes find does."""
+    w_quality: float = 0.5
+    otherwise: float | None = None
+    """The value where it is not defined, such as the precision of no call; None: no value."""
+    needs: frozenset[str] = frozenset()
+    inputs: frozenset[str] = frozenset()
+    """Columns that belong to the question and are no labels: `burnish judge` shows them."""
+    settings: str = ""
+    """Changes the fingerprint."""
+    scope: Scope = field(default=Scope.POINT, init=False)
+
+    def __post_init__(self) -> None:
+        if self.value not in get_args(Value) or self.combine not in get_args(Combine):
+            raise UserError(
+                f"judge '{self.name}': value is '{self.value}' and combine '{self.combine}'; expected "
+                f"{', '.join(get_args(Value))}, and {' or '.join(get_args(Combine))}."
+            )
+        if self.value in ("quality", "final") and self.overall is None:
+            raise UserError(
+                f"judge '{self.name}': value '{self.value}' needs the overall role, which is a model; "
+                "give one, or take f1, precision, recall or validity."
+            )
+        if not 1 <= self.passes <= 9:
+            raise UserError(f"judge '{self.name}': passes is {self.passes}; expected 1 to 9.")
+
+    @property
+    def fingerprint(self) -> str:
+        chosen = (self.value, self.passes, self.combine, self.w_quality, self.otherwise)
+        return digest("three roles", self.name, repr(chosen), self.settings)
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        calls = [partial(self._one, task, response) for response in responses]
+        return await gather(calls, limit=CONCURRENT)
+
+    async def _one(self, task: Task, response: Response) -> Reward:
+        case = Case(task, response, tuple(self.parse(task, response)))
+        passes = range(self.passes)
+        asked = passes if case.valid else ()
+        marks: list[Heard[Mapping[int, Mark]]] = []
+        gaps: list[Heard[Sequence[Gap]]] = []
+
+        async def of_items() -> None:
+            marks.extend(await gather([partial(self.present, case, n) for n in asked]))
+
+        async def of_gaps() -> None:
+            gaps.extend(await gather([partial(self.missing, case, n) for n in passes]))
+
+        await gather([of_items, of_gaps])
+        found = joined_marks(case, marks, self.combine)
+        listed, dropped = self._gaps(case, gaps, found)
+        reports = Reports(found, None if listed is None else tuple(listed))
+        whole = None if self.overall is None else await self.overall(case, reports)
+        heard: list[Heard[Any]] = [*marks, *gaps, *([whole] if whole is not None else [])]
+        agreement = None if self.passes == 1 else agreement_of(case, marks, gaps)
+        return self._reward(case, reports, dropped, whole, heard, agreement)
+
+    def _gaps(
+        self, case: Case, heard: Sequence[Heard[Sequence[Gap]]], marks: Sequence[Mark | None]
+    ) -> tuple[list[Gap] | None, list[str]]:
+        """The gaps that count, and those that a correct item covers."""
+        lists = [one.value for one in heard if one.value is not None]
+        if not lists:
+            return None, []
+        kept, dropped = [], []
+        right = [n for n, mark in enumerate(marks) if mark is not None and mark.correct]
+        for gap in joined_gaps(lists, self.combine):
+            cover = next((n for n in right if self.covers and self.covers(case, gap, n)), None)
+            if cover is None:
+                kept.append(gap)
+            else:
+                dropped.append(f"'{_cut(gap.where, 80)}' is covered by item {cover + 1}")
+        return kept, dropped
+
+    def _reward(
+        self,
+        case: Case,
+        reports: Reports,
+        dropped: list[str],
+        whole: Heard[float] | None,
+        heard: Sequence[Heard[Any]],
+        agreement: Agreement | None,
+    ) -> Reward:
+        flags = [None if mark is None else mark.correct for mark in reports.marks]
+        missed = None if reports.gaps is None else len(reports.gaps)
+        found: Metrics = response_metrics({"calls_correct": flags, "missed": missed})
+        quality = None if whole is None else whole.value
+        count = len(case.items)
+        figures: dict[str, float | None] = {
+            "f1": found.f1,
+            "precision": found.success_rate,
+            "recall": found.recall,
+            "validity": len(case.valid) / count if count else None,
+            "missed": missed,
+            **({} if whole is None else {"quality": quality}),
+        }
+        final = final_score(quality, found.f1, self.w_quality)
+        plan = Plan(
+            items=[_plan_item(i, m) for i, m in zip(case.items, reports.marks, strict=True)][
+                :SHOWN
+            ],
+            missed=None if reports.gaps is None else [_plan_gap(gap) for gap in reports.gaps],
+            dropped=dropped,
+            metrics=figures,
+            unjudged=found.unjudged,
+            quality=quality,
+            final=final,
+            warnings=[line for one in heard for line in one.warnings][:SHOWN],
+            agreement=agreement,
+            more=max(0, count - SHOWN),
+        )
+        evidence = tuple(line for one in heard for line in one.evidence)
+        evidence += (Evidence(PLAN, msgspec.json.encode(plan).decode()),)
+        value = {**figures, "final": None if final is None else final / 100}[self.value]
+        told = _told(found, plan)
+        more: dict[str, Any] = {
+            "evidence": evidence,
+            "verdicts": _verdicts(case, reports),
+            "parts": tuple(_part(name, one) for name, one in figures.items()),
+        }
+        if value is None:
+            return self._without(found, heard, told, more)
+        return Reward(self.name, float(value), reason=told, **more)
+
+    def _without(
+        self, found: Metrics, heard: Sequence[Heard[Any]], told: str, more: dict[str, Any]
+    ) -> Reward:
+        """No value: a role failed, or there is nothing that the figure could be of."""
+        failed = next((one for one in heard if one.value is None), None)
+        if failed is None and found.unjudged:
+            reason = f"{found.unjudged} items without a verdict; {told}"
+            return Reward.failed(self.name, Status.PARSE_ERROR, reason, **more)
+        if failed is not None:
+            return Reward.failed(self.name, failed.status, f"{failed.reason}; {told}", **more)
+        if self.otherwise is not None:
+            return Reward(self.name, float(self.otherwise), reason=told, **more)
+        reason = f"{self.value} is not defined here; {told}"
+        return Reward.failed(self.name, Status.ABSTAIN, reason, **more)
+
+
+def plan_of(reward: Reward) -> Plan | None:
+    """The plan that a reward, or the first of its parts that has one, rests on."""
+    for one in reward.evidence:
+        if one.source == PLAN:
+            try:
+                return msgspec.json.decode(one.observation, type=Plan)
+            except msgspec.DecodeError:
+                continue  # another tool's evidence of the same name
+    return next((plan for part in reward.parts if (plan := plan_of(part)) is not None), None)
+
+
+def joined_marks(
+    case: Case, heard: Sequence[Heard[Mapping[int, Mark]]], combine: Combine
+) -> tuple[Mark | None, ...]:
+    """One mark an item from all passes; None without a verdict, and wrong where it is not valid."""
+    found: list[Mark | None] = []
+    for place, item in enumerate(case.items):
+        if not item.valid:
+            found.append(Mark(False, item.reason))
+            continue
+        votes = [mark for one in heard if (mark := (one.value or {}).get(place)) is not None]
+        right = [mark for mark in votes if mark.correct]
+        wrong = [mark for mark in votes if not mark.correct]
+        if not votes:
+            found.append(None)
+        elif combine == "union":
+            found.append(wrong[0] if wrong else right[0])
+        else:  # an even split is wrong, as a claim on which checkers differ is
+            found.append(right[0] if len(right) > len(wrong) else wrong[0])
+    return tuple(found)
+
+
+def joined_gaps(lists: Sequence[Sequence[Gap]], combine: Combine) -> list[Gap]:
+    """The gaps of all passes without repetitions; by majority those that most passes name."""
+    kept: dict[tuple[str, str], Gap] = {}
+    named: dict[tuple[str, str], set[int]] = {}
+    for number, gaps in enumerate(lists):
+        for gap in gaps:
+            kept.setdefault(_key(gap), gap)
+            named.setdefault(_key(gap), set()).add(number)
+    if combine == "union":
+        return list(kept.values())
+    return [gap for key, gap in kept.items() if 2 * len(named[key]) > len(lists)]
+
+
+def agreement_of(
+    case: Case,
+    marks: Sequence[Heard[Mapping[int, Mark]]],
+    gaps: Sequence[Heard[Sequence[Gap]]],
+) -> Agreement:
+    """The first two passes that said anything, held against each other."""
+    two = [one.value for one in marks if one.value is not None][:2]
+    pairs = []
+    if len(two) == 2:
+        both = [place for place in case.valid if all(place in one for one in two)]
+        pairs = [(two[0][place].correct, two[1][place].correct) for place in both]
+    share, kappa = cohen(pairs)
+    named = [{_key(gap) for gap in one.value} for one in gaps if one.value is not None][:2]
+    either = set().union(*named)
+    same = len(named[0] & named[1]) / len(either) if len(named) == 2 and either else None
+    return Agreement(share, kappa, len(pairs), same)
+
+
+def cohen(pairs: Sequence[tuple[bool, bool]]) -> tuple[float | None, float | None]:
+    """Share of pairs that agree, and Cohen's kappa; None where it is not defined.
+
+    >>> cohen([(True, True), (True, False), (False, False), (False, False)])
+    (0.75, 0.5)
+    """
+    if not pairs:
+        return None, None
+    n = len(pairs)
+    share = sum(a == b for a, b in pairs) / n
+    first, second = sum(a for a, _ in pairs) / n, sum(b for _, b in pairs) / n
+    chance = first * second + (1 - first) * (1 - second)
+    return share, None if chance == 1 else (share - chance) / (1 - chance)
+
+
+def _key(gap: Gap) -> tuple[str, str]:
+    return " ".join(gap.where.casefold().split()), gap.kind
+
+
+def _verdicts(case: Case, reports: Reports) -> tuple[Verdict, ...]:
+    found = []
+    for number, (item, mark) in enumerate(zip(case.items, reports.marks, strict=True), start=1):
+        value = None if mark is None else float(mark.correct)
+        reason = "no verdict" if mark is None else _cut(mark.reason)
+        found.append(Verdict(f"{number}. {_cut(item.kind, 80)}", value, reason=reason))
+    for gap in reports.gaps or ():
+        reason = _cut(f"{gap.kind}: {gap.intent}. {gap.reason}")
+        found.append(Verdict(f"missing at {_cut(gap.where, 80)}", 0.0, reason=reason))
+    return tuple(found[:SHOWN])
+
+
+def _part(name: str, value: float | None) -> Reward:
+    if value is None:
+        return Reward.failed(name, Status.ABSTAIN, "not defined or not known here", weight=0.0)
+    return Reward(name, float(value), weight=0.0)
+
+
+def _plan_item(item: Item, mark: Mark | None) -> PlanItem:
+    value = item.value if isinstance(item.value, str) else _json(item.value)
+    correct = None if mark is None else mark.correct
+    reason = item.reason or ("no verdict" if mark is None else mark.reason)
+    return PlanItem(
+        _cut(item.kind), _cut(value), item.valid, correct, _cut(reason), item.start, item.end
+    )
+
+
+def _plan_gap(gap: Gap) -> PlanGap:
+    return PlanGap(_cut(gap.where), _cut(gap.intent), _cut(gap.kind), _cut(gap.reason))
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+def _cut(text: str, most: int = CUT) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _told(found: Metrics, plan: Plan) -> str:
+    told = [f"{found.k} of {found.n} right"]
+    told += ["what is missing is not known" if found.m is None else f"{found.m} missing"]
+    told += [f"{found.unjudged} without a verdict"] * bool(found.unjudged)
+    told += [f"{len(plan.dropped)} said to be missing are there"] * bool(plan.dropped)
+    return ", ".join([*told, *plan.warnings[:3]])
