@@ -7,7 +7,7 @@ import torch
 
 from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
-from burnish.lm.new_model import NewModel, new_model
+from burnish.lm.new_model import NewModel, new_model_folder
 from burnish.lm.new_tokenizer import train_bpe
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Message
@@ -56,19 +56,19 @@ def test_bpe_refuses_no_text_and_a_vocabulary_without_room_for_bytes(tmp_path):
 
 def test_a_new_model_has_the_sizes_asked_for(cache):
     sizes = NewModel(layers=3, width=32, heads=4, kv_heads=2, context=96, tied=False)
-    loaded = load_model(new_model(sizes, 5), device="cpu")
+    loaded = load_model(new_model_folder(sizes, 5), device="cpu")
     inner, vocabulary = 128, 260
     layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * inner + 2 * 32
     assert loaded.parameters == 3 * layer + 2 * vocabulary * 32 + 32
     assert loaded.module.max_positions == 96
-    again = load_model(new_model(sizes, 6), device="cpu").module.head_weight
+    again = load_model(new_model_folder(sizes, 6), device="cpu").module.head_weight
     assert not torch.equal(again, loaded.module.head_weight)
-    assert new_model(sizes, 5) == loaded.folder
+    assert new_model_folder(sizes, 5) == loaded.folder
 
 
 def test_matrices_that_write_to_the_stream_start_smaller(cache):
     sizes = NewModel(layers=8, width=64, heads=2, std=0.02)
-    weights = dict(load_model(new_model(sizes, 0), device="cpu").module.named_parameters())
+    weights = dict(load_model(new_model_folder(sizes, 0), device="cpu").module.named_parameters())
     assert weights["model.layers.0.mlp.up_proj.weight"].std().item() == pytest.approx(
         0.02, rel=0.05
     )
@@ -81,7 +81,7 @@ def test_a_new_model_loads_in_transformers(cache):
     transformers = pytest.importorskip("transformers")
     from burnish.lm.model_input import ModelInput
 
-    folder = new_model(NewModel(layers=2, width=32, heads=2), 1)
+    folder = new_model_folder(NewModel(layers=2, width=32, heads=2), 1)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ours = load_model(folder, dtype="float32", device="cpu").module
     ids = torch.arange(4, 20)[None]
@@ -92,7 +92,9 @@ def test_a_new_model_loads_in_transformers(cache):
 
 def test_a_new_model_takes_a_tokenizer_and_stops_at_both_ends(cache):
     train_bpe(iter(TEXTS), 276, cache / "tok")
-    folder = new_model(NewModel(layers=1, width=16, heads=2, tokenizer=str(cache / "tok")), 0)
+    folder = new_model_folder(
+        NewModel(layers=1, width=16, heads=2, tokenizer=str(cache / "tok")), 0
+    )
     loaded = load_model(folder, device="cpu")
     assert loaded.module.head_weight.shape[0] == 276
     assert set(loaded.tokenizer.eos_ids) == {0, 2}
@@ -113,7 +115,7 @@ def test_sizes_that_do_not_fit_are_refused(settings, line):
 
 def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
     with pytest.raises(UserError, match=r"has no tokenizer.json; expected byte or the folder"):
-        new_model(NewModel(tokenizer=str(cache / "none")), 0)
+        new_model_folder(NewModel(tokenizer=str(cache / "none")), 0)
     with pytest.raises(ArgumentError, match=r"topology: got 'sideways', expected llama, pre, post"):
         NewModel(topology="sideways")
     with pytest.raises(ArgumentError, match=r"got llama with normalized_input or depth_scale"):
@@ -124,8 +126,8 @@ def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
 def test_a_new_model_of_any_topology_loads_with_its_norms(cache, topology):
     pytest.importorskip("transformers")
     sizes = {"layers": 2, "width": 32, "heads": 2}
-    plain = load_model(new_model(NewModel(**sizes), 0), device="cpu")
-    loaded = load_model(new_model(NewModel(topology=topology, **sizes), 0), device="cpu")
+    plain = load_model(new_model_folder(NewModel(**sizes), 0), device="cpu")
+    loaded = load_model(new_model_folder(NewModel(topology=topology, **sizes), 0), device="cpu")
     # 4 more norms a layer and 2 at the end, or 2 norms and a scale; each of the width.
     more = {"pre": 0, "siamese": (2 * 4 + 2) * 32, "siamese_hybrid_pre": None}[topology]
     assert more is None or loaded.parameters == plain.parameters + more
@@ -152,7 +154,7 @@ def test_segments_equal_a_mask_on_a_gpu(cache):
     from burnish.lm.model_input import ModelInput, Segments
 
     sizes = NewModel(layers=2, width=128, heads=2, kv_heads=1)
-    module = load_model(new_model(sizes, 0), dtype="bfloat16", device="cuda").module
+    module = load_model(new_model_folder(sizes, 0), dtype="bfloat16", device="cuda").module
     device = torch.device("cuda")
     assert Segments.can_run(module, device)
     starts = np.array([[0] * 40 + [40] * 24, [0] * 64])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from burnish.lm.local import LocalLM
     from burnish.lm.model_input import ModelInput, Processor
     from burnish.lm.named import open_lm
-    from burnish.lm.new_model import NewModel, new_model
+    from burnish.lm.new_model import NewModel, new_model_folder
     from burnish.lm.new_tokenizer import train_bpe
     from burnish.lm.remote import RemoteSampler
     from burnish.lm.replay import RecordingLM, ReplayLM
@@ -52,7 +52,7 @@ __all__ = [
     "embedded_encoder",
     "embedded_model",
     "load_model",
-    "new_model",
+    "new_model_folder",
     "open_lm",
     "read_calls",
     "save_model",

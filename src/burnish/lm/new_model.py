@@ -1,7 +1,7 @@
 """Models from random weights, as Hugging Face folders that load, train and sample like any other.
 
-    folder = new_model(NewModel(layers=6, width=256), seed=7)     # in the cache, written once
-    write_llama(folder, layers=2, ...)                                 # beside a tokenizer
+    new_model_folder(NewModel(layers=6, width=256), seed=7)     # in the cache, written once
+    write_llama(folder, layers=2, ...)                          # beside a tokenizer
 
 The Llama form is written here, models with a `topology` of the residual streams by
 `burnish.models.siamesenorm`.
@@ -100,12 +100,13 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Topology(self.topology, self.normalized_input, self.depth_scale or None)
 
 
-def new_model(sizes: NewModel, seed: int) -> Path:
+def new_model_folder(sizes: NewModel, seed: int) -> Path:
     """The folder of a fresh model in burnish's cache; the same for the same sizes and seed.
 
     >>> from burnish.lm import load_model
-    >>> load_model(new_model(NewModel(layers=1, width=16, heads=2), seed=0), device="cpu").parameters
-    8288
+    >>> folder = new_model_folder(NewModel(layers=1, width=16, heads=2), seed=0)
+    >>> load_model(folder, device="cpu").parameters
+    8304
     """
     source = None if sizes.tokenizer == BYTE else _tokenizer_folder(sizes.tokenizer)
     contents = [] if source is None else [(source / n).read_bytes() for n in _present(source)]

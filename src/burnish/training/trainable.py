@@ -18,7 +18,7 @@ from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.convert import cached_conversion
 from burnish.lm.folder import LoadedModel, load_model, save_model
-from burnish.lm.new_model import NEW, new_model
+from burnish.lm.new_model import NEW, new_model_folder
 from burnish.seeds import Seeds
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
@@ -114,7 +114,7 @@ def start_model(config: Config) -> str | Path:
     is_diffusion = isinstance(first, DiffusionTrain | DiffusionPolicyTrain)
     if path != NEW:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else path
-    fresh = new_model(config.model.new, Seeds(config.run.seed).for_("model"))
+    fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))
     return cached_conversion(fresh) if is_diffusion else fresh
 
 
