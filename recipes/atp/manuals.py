@@ -126,7 +126,9 @@ def _step(rng: Random, name: str, image: int, need: float) -> Step:
     values = [rng.randint(1, 9) for _ in range(3)]
     shown = ", ".join(map(str, values))
     args = {"code": f"plot([{shown}])"}
-    return Step(f"Compare the {rng.choice(SERIES)}: {shown}.", tool, args, "draw the series", (shown,))
+    return Step(
+        f"Compare the {rng.choice(SERIES)}: {shown}.", tool, args, "draw the series", (shown,)
+    )
 
 
 def _need(number: int, step: Step) -> dict[str, Any]:
@@ -140,9 +142,7 @@ def _need(number: int, step: Step) -> dict[str, Any]:
     }
 
 
-def _spoilt(
-    rng: Random, step: Step, image: int, drop: float, extra: float, wrong: float
-) -> str:
+def _spoilt(rng: Random, step: Step, image: int, drop: float, extra: float, wrong: float) -> str:
     """The call of an example, with the mistakes that examples make."""
     chance, other = rng.random(), rng.choice(("search", "diffusion"))
     if not step.tool:

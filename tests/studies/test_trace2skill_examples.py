@@ -1,8 +1,6 @@
 """The study with a real small agent: fixes that pass become examples, the control exchanges them."""
 
 import anyio
-
-from burnish.agents.trace2skill import distil, pool_of
 from studies.trace2skill.examples import (
     DRAFT,
     ExampleRoles,
@@ -12,6 +10,8 @@ from studies.trace2skill.examples import (
     shuffled,
     traces_of,
 )
+
+from burnish.agents.trace2skill import distil, pool_of
 
 
 def test_fixes_come_from_question_and_reply_alone():

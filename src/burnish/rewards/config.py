@@ -44,8 +44,8 @@ from burnish.rewards.judge_reward import (
     JudgeRewardConfig,
     LMJudgeConfig,
 )
-from burnish.rewards.judges.evpv.judge import EvpvConfig
 from burnish.rewards.judges.atp_bench.judge import AtpConfig
+from burnish.rewards.judges.evpv.judge import EvpvConfig
 from burnish.rewards.judges.march.judge import MarchConfig
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig

@@ -40,11 +40,16 @@ def test_calls_in_order_with_what_is_wrong_with_them():
 
 
 def test_an_unknown_tool_with_unreadable_arguments_is_unknown():
-    assert parse_calls('<tool name="paint">[1]</tool>', TOOLS)[0][1:] == (None, False, "unknown_tool")
+    assert parse_calls('<tool name="paint">[1]</tool>', TOOLS)[0][1:] == (
+        None,
+        False,
+        "unknown_tool",
+    )
 
 
 @pytest.mark.parametrize(
-    "inner", ["", "[1]", "{", '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1} x', "null", '{"a":' * 9999]
+    "inner",
+    ["", "[1]", "{", '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1} x', "null", '{"a":' * 9999],
 )
 def test_what_is_no_json_object_is_bad_arguments(inner):
     (call,) = parse_calls(f'<tool name="search">{inner}</tool>', TOOLS)
@@ -70,13 +75,17 @@ def test_nested_tags_are_one_malformed_call():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@given(args=st.dictionaries(st.text(max_size=8), JSON, max_size=4), tool=st.sampled_from(list(TOOLS)))
+@given(
+    args=st.dictionaries(st.text(max_size=8), JSON, max_size=4), tool=st.sampled_from(list(TOOLS))
+)
 def test_what_is_rendered_is_read_back(syntax, args, tool):
     if any(0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(args, ensure_ascii=False)):
         return  # half a character has no address
@@ -101,7 +110,14 @@ def test_the_parser_takes_any_bytes(syntax, noise, at):
 @pytest.mark.parametrize(
     "piece",
     [
-        *('<tool name="search">{"query": "a', '<tool name="', "<tool ", "</tool>", "```\n", '{"name":['),
+        *(
+            '<tool name="search">{"query": "a',
+            '<tool name="',
+            "<tool ",
+            "</tool>",
+            "```\n",
+            '{"name":[',
+        ),
         *("![a](tool://", "![a](tool://x?", '{"name":"a"', "![", "\n"),
     ],
 )
@@ -122,7 +138,9 @@ def test_other_syntaxes_give_the_same_result():
     assert len({str(parse_calls(text, TOOLS, syntax=s)) for s, text in texts.items()}) == 1
     as_text = '{"name": "search", "arguments": "{\\"query\\": \\"a\\"}"}'
     assert parse_calls(as_text, TOOLS, syntax="json")[0].args == {"query": "a"}
-    assert parse_calls("![a](https://x.org/a.png) [b](tool://search)", TOOLS, syntax="markdown") == []
+    assert (
+        parse_calls("![a](https://x.org/a.png) [b](tool://search)", TOOLS, syntax="markdown") == []
+    )
 
 
 # --- validation
@@ -137,7 +155,10 @@ def test_other_syntaxes_give_the_same_result():
         ("edit", {"image_id": 9}, "missing:instruction"),
         ("edit", {"image_id": 2, "instruction": "a"}, "image_id_out_of_range"),
         ("reference", {"image_id": 1}, ""),
-        *(("reference", {"image_id": bad}, "image_id_out_of_range") for bad in (-1, 2, 1.0, "1", True)),
+        *(
+            ("reference", {"image_id": bad}, "image_id_out_of_range")
+            for bad in (-1, 2, 1.0, "1", True)
+        ),
         ("reference", None, "bad_arguments"),
     ],
 )
@@ -156,7 +177,11 @@ def test_repetitions_and_quoted_calls_are_wrong_by_rule():
     other = '<tool name="search">{ "query" : "kite" }</tool>'
     text = f"{SEARCH}\n```\n{SEARCH}\n```\n{other}"
     assert [one.call.reason for one in check_calls(text)] == ["", "in_code_fence", "duplicate"]
-    assert [one.call.reason for one in check_calls(text, fenced="call")] == ["", "duplicate", "duplicate"]
+    assert [one.call.reason for one in check_calls(text, fenced="call")] == [
+        "",
+        "duplicate",
+        "duplicate",
+    ]
     assert [one.call.valid for one in check_calls(f"~~~\n{SEARCH}")] == [False]
 
 
