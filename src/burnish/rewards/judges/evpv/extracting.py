@@ -159,21 +159,27 @@ async def from_text(
 async def from_recorded(
     piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
 ) -> Extraction:
-    """Facts as somebody recorded them: texts, typed tables, or a caption with key facts."""
+    """Facts as somebody recorded them: texts, typed tables, or a caption with key facts.
+
+    `single` = true: labels of a diagram, say, where each subject has one value, so that a claim of
+    another one is contradicted even where the two cannot be compared (`x` beside 12).
+    """
     given = piece.get("facts", piece.get("key_facts", ()))
     if not isinstance(given, list | tuple):
         raise UserError(f"evidence of type facts: got {given!r:.60}; expected a list of facts")
-    return collect(given, "fact {}")
+    return collect(given, "fact {}", is_single=piece.get("single") is True)
 
 
-def collect(given: Sequence[Any], source: str, *, cut: bool = False) -> Extraction:
+def collect(
+    given: Sequence[Any], source: str, *, cut: bool = False, is_single: bool = False
+) -> Extraction:
     """Facts of a list, without those that cannot be read, which are counted."""
     facts, unreadable = [], int(cut) + max(0, len(given) - MOST_FACTS)
     for number, one in enumerate(given[:MOST_FACTS], start=1):
         if isinstance(one, str) and not one.strip():
             continue
         try:
-            facts.append(read_fact(one, source=source.format(number)))
+            facts.append(read_fact(one, source=source.format(number), is_single=is_single))
         except ArgumentError:
             unreadable += 1
     return Extraction(tuple(facts), unreadable)

@@ -237,7 +237,7 @@ class EvpvJudge:
         count = len(solution.steps)
         if not count or count > options.most_steps:
             told = f"{count} steps, more than most_steps = {options.most_steps}" if count else ""
-            why = told or "the answer is empty, so it has no steps"
+            why = told or "the answer is empty or too long, so it has no steps"
             return Reward.failed(self.name, Status.ABSTAIN, why)
         if shared is None:
             said = [turn.text for turn in response.messages if turn.role == "tool"]
@@ -378,8 +378,8 @@ class EvpvJudge:
         seen = Evidence(self.name, summary, error=premises.problem or None)
         evidence = (seen, *replies, *premises.replies)
         verdicts = tuple(
-            Verdict(claim, support_of(one, options.unknown), reason=_why(one))
-            for claim, one in premises.matched.items()
+            Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
+            for one in premises.matched.values()
         )
         missing = [n for n, one in enumerate(scored, start=1) if one.raw is None]
         more = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
@@ -402,14 +402,8 @@ class EvpvJudge:
         step, name = solution.steps[place], f"step {place + 1}"
         evidence = (Evidence("step", step.text[:KEPT]), *scored.evidence)
         unknown = self.options.unknown
-        verdicts = [
-            Verdict(
-                claim[:KEPT],
-                support_of(premises.matched[claim], unknown),
-                reason=_why(premises.matched[claim]),
-            )
-            for claim in step.premises
-        ]
+        matched = [premises.matched[claim] for claim in step.premises]
+        verdicts = [Verdict(m.claim, support_of(m, unknown), reason=_why(m)) for m in matched]
         if place in premises.undeclared:
             why = "undeclared: " + premises.undeclared[place]
             verdicts.append(Verdict("(undeclared premise)", unknown, reason=why))

@@ -191,16 +191,9 @@ def _compare_words(claim: Statement, fact: Statement, is_single: bool) -> Outcom
     if is_same:
         return Outcome.SUPPORTED if len(signs) == 1 else Outcome.CONTRADICTED
     if signs == {"="}:
-        # "The box is red" and "the box is large" may both be true; a cell has one value, and so has
-        # a length that one of the two gives as a number.
-        one_number = (claim.quantity is None) != (fact.quantity is None)
-        is_open = one_number and any(map(_is_expression, (claim.value, fact.value)))
-        return Outcome.CONTRADICTED if is_single and not is_open else Outcome.UNKNOWN
+        # "The box is red" and "the box is large" may both be true; a cell has one value.
+        return Outcome.CONTRADICTED if is_single else Outcome.UNKNOWN
     return Outcome.SUPPORTED if signs == {"=", "!="} and is_single else Outcome.UNKNOWN
-
-
-def _is_expression(value: str) -> bool:
-    return re.fullmatch(r"[\w.+*/^()-]*[a-z][\w.+*/^()-]*", value) is not None and len(value) <= 20
 
 
 def _compare_numbers(

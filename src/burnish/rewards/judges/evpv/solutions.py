@@ -21,7 +21,8 @@ from burnish.rewards.judges.evpv.matching import FactIndex, numbers_in
 from burnish.rewards.judges.evpv.scores import premises_of
 from burnish.rewards.judges.reading import extract_json
 
-LONGEST_JSON = 2_000_000
+LONGEST_SOLUTION = 20_000_000
+"""Characters; a longer one has no steps."""
 STEPS, TEXTS, FINAL = (
     ("steps", "reasoningprocess"),
     ("text", "steptext", "step"),
@@ -50,14 +51,16 @@ class Solution(NamedTuple):
 def read_solution(
     text: str, split: Split = "blank_lines", headings: Sequence[str] = ()
 ) -> Solution:
-    """The steps of a solution; an empty one has none.
+    """The steps of a solution; an empty one, and one over 20 million characters, has none.
 
     >>> read_solution("AB is 10. [premise: AB = 10]\\n\\nSo 50.").steps[0]
     SolutionStep(text='AB is 10.', premises=['AB = 10'])
     """
     start = as_text("text", text)[:200].lstrip()
+    if len(text) > LONGEST_SOLUTION:
+        return Solution([])
     if start[:1] == "{" or start[:3] == "```":
-        found = extract_json(text) if len(text) <= LONGEST_JSON else None
+        found = extract_json(text)
         if found is not None and (solution := _from_json(found)) is not None:
             return solution
     steps = []

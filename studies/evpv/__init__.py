@@ -1,0 +1,1 @@
+"""Experiments behind the card of EVPV."""
