@@ -164,7 +164,7 @@ def _written(steps: list[Step], calls: list[str]) -> str:
 
 
 def main() -> int:
-    """Print rows as the benchmark reads them."""
+    """Write rows as the benchmark reads them."""
     for index in range(int(sys.argv[1])):
         drawn = make(Random(derive("atp manuals", index)), steps=3 + index % 3)
         row = {
@@ -175,7 +175,7 @@ def main() -> int:
             "gt": drawn["answer"],
             "category": drawn["guide"],
         }
-        print(json.dumps(row))
+        sys.stdout.write(json.dumps(row) + "\n")
     return 0
 
 

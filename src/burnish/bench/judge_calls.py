@@ -83,7 +83,8 @@ async def count_judge_calls(
 def judge_rewards(reward: RewardConfig) -> Iterator[JudgedConfig]:
     """The rewards inside a reward that ask a language model."""
     if isinstance(reward, JudgeRewardConfig):
-        yield reward
+        if reward.model:  # an `atp` without one asks nobody
+            yield reward
     elif isinstance(reward, ProxyRubricConfig):
         if isinstance(reward.proxy, ProxyModelConfig) and reward.asks_proxy:
             yield reward

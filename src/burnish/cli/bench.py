@@ -30,20 +30,25 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
-            "healthbench, ifeval, bigbench_mistake, mr_gsm8k or processbench.",
+            "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k or processbench.",
         ),
     ],
-    data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="The published file or folder.")
-    ],
     flags: JudgeFlags,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="PATH", help="The published file or folder; of atp a set ships."
+        ),
+    ] = None,
     recorded: Annotated[
         Path | None,
         typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
     ] = None,
     answers: Annotated[
         Path | None,
-        typer.Option("--answers", metavar="FILE", help="Responses, for healthbench and ifeval."),
+        typer.Option(
+            "--answers", metavar="FILE", help="Responses, for healthbench, ifeval and atp."
+        ),
     ] = None,
     limit: Limit = 0,
     out: Annotated[
@@ -77,12 +82,15 @@ def bench(
       burnish bench ifeval --data test.parquet --model smollm2 --limit 20
       burnish bench alpaca_pairs --data train.parquet --pairs pairs.jsonl
       burnish bench bigbench_mistake --data FILE --solutions solutions.jsonl
+      burnish bench atp --model smollm2 --limit 20
     """
     from burnish.bench.judge_results import sample_items
     from burnish.bench.loaders import benchmark, load
     from burnish.bench.point_scores import with_answers
 
     chosen = benchmark(name)
+    if data is None:
+        data = _shipped(chosen)
     if chosen.kind == "rubric" and not flags.with_:
         return _recorded_marks(chosen, recorded or data, limit, out, as_json=as_json)
     items = sample_items(load(name, data), limit)
@@ -94,11 +102,26 @@ def bench(
         return _recorded_judges(chosen, items, data, recorded, out, as_json=as_json)
     if answers is not None:
         items = with_answers(items, answers)
+    if chosen.kind == "plans":
+        from burnish.cli.bench_plans import run_plans
+
+        return run_plans(chosen, items, flags, out, oracle=oracle, as_json=as_json)
     if chosen.kind != "instructions":
         return _live_judge(chosen, items, flags, data, out, oracle=oracle, as_json=as_json)
     if answers is not None:
         return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
     return _live_answers(chosen, items, flags, out, as_json=as_json)
+
+
+def _shipped(bench: Benchmark) -> Path:
+    """The data that comes with burnish; of most benchmarks none does."""
+    if bench.kind != "plans":
+        raise UserError(
+            f"benchmark '{bench.name}' needs --data PATH: its published file or folder, none ships."
+        )
+    from burnish.bench.loaders.plans import SHIPPED
+
+    return SHIPPED
 
 
 def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:

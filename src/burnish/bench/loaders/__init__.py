@@ -25,6 +25,7 @@ from burnish.bench.loaders.pairs import (
     load_llmbar,
     load_pandalm,
 )
+from burnish.bench.loaders.plans import load_atp
 from burnish.bench.loaders.points import (
     Demand,
     Marked,
@@ -51,7 +52,7 @@ class Benchmark(NamedTuple):
     kind: str
     """choice: which response is best; rubric or instructions: how good is one response; steps:
     which step of a solution is the first wrong one; faithful: does one response keep to its
-    documents."""
+    documents; plans: does one response call tools where a picture is needed."""
     about: str
     load: Callable[[Path], list[Item]]
 
@@ -81,6 +82,7 @@ BENCHMARKS = {
         Benchmark("wice", "WiCE", "faithful", "claims and the pages they cite", load_wice),
         Benchmark("halueval", "HaluEval", "faithful", "ChatGPT, no documents", load_halueval),
         Benchmark("rgb", "RGB", "faithful", "right and wrong answers to snippets", load_rgb),
+        Benchmark("atp", "ATP-Bench", "plans", "tool calls in place of pictures", load_atp),
         Benchmark("ifeval", "IFEval", "instructions", "checkable instructions", load_ifeval),
     )
 }
@@ -124,6 +126,7 @@ __all__ = [
     "benchmark",
     "load",
     "load_alpaca_pairs",
+    "load_atp",
     "load_bigbench_mistake",
     "load_faithbench",
     "load_halueval",
