@@ -48,6 +48,9 @@ def by_oracle(subject: Subject) -> dict[str, float]:
         for trajectory in group
         if trajectory.role == "solver" and trajectory.status is Status.OK
     ]
+    if not pairs:
+        first = next(trajectory for group in played for trajectory in group)
+        raise RuntimeError(f"no report was written: {first.status.value}, {first.reason}")
     return figures(pairs)
 
 
