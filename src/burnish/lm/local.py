@@ -154,7 +154,7 @@ class LocalLM:
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], top_k: int
     ) -> list[Scores]:
         from burnish.lm.diffusion.bound import likelihood_bound
-        from burnish.lm.diffusion.decoding import read_decoding
+        from burnish.lm.diffusion.sampler import DiffusionSampler
 
         if top_k:
             raise UserError(
@@ -166,7 +166,8 @@ class LocalLM:
             if response:
                 self._check_ids(response)
         assert isinstance(self.loaded.module, Decoder)
-        canvas = read_decoding(self.loaded.folder).canvas
+        assert isinstance(self._sampler, DiffusionSampler)
+        canvas = self._sampler.decoding.canvas
         end = next(iter(self.loaded.tokenizer.eos_ids), None)
         found = likelihood_bound(self.loaded.module, pairs, canvas=canvas, end=end)
         return [

@@ -107,3 +107,13 @@ def test_scores_say_that_they_are_a_bound(loaded):
         lm.score_batch([(PROMPT, ANSWER)], top_k=2)
     with pytest.raises(UserError, match="expected an id"):
         lm.score_batch([(PROMPT, [9999])])
+
+
+def test_scores_are_of_the_canvas_that_the_model_writes_on(loaded):
+    plain, wide = (LocalLM(loaded, decoding=how) for how in ("", "canvas=6"))
+    (filled,) = likelihood_bound(
+        loaded.module, [(PROMPT, ANSWER)], canvas=6, end=loaded.tokenizer.eos_ids[0]
+    )
+    found = wide.score_batch([(PROMPT, ANSWER)])[0]
+    assert math.fsum(found.logprobs) == pytest.approx(filled.logprob)
+    assert found.logprobs != plain.score_batch([(PROMPT, ANSWER)])[0].logprobs
