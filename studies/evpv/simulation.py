@@ -44,7 +44,11 @@ def run(seed: int, problems: int) -> dict[str, float]:
     for problem in range(problems):
         rng = random.Random(derive("evpv", "simulation", seed, problem))
         rows.append([draw(rng, 3, 3, misreads=0.45, each=0.75, logic=0.25) for _ in range(8)])
-    found = {"pass@1": share_right(rows), "pass@8": share_any(rows), "ungated": accuracy(rows, None)}
+    found = {
+        "pass@1": share_right(rows),
+        "pass@8": share_any(rows),
+        "ungated": accuracy(rows, None),
+    }
     for fidelity in FIDELITIES:
         gates = [partial(supports, seed, problem, fidelity) for problem in range(problems)]
         found[f"fidelity {fidelity:g}"] = accuracy(rows, gates)

@@ -102,6 +102,15 @@ def test_a_step_that_hides_its_premise_is_unknown():
     assert judged(declared)[1][0].value == 1.0
 
 
+def test_evidence_inside_the_prompt_hides_no_premise():
+    words = (Message("user", "Sides: AB = 10, BC = 5. What is the area?"),)
+    fields = {"evidence": "AB = 10. BC = 5."}
+    hidden = Response("r", "AB is 10.\n\n10 * 5 = 50")
+    assert judged(hidden, task=Task("t", words, fields))[1][0].value == 1.0
+    apart = Task("t", words, {**fields, "question": "What is the area?"})
+    assert [part.value for part in judged(hidden, task=apart)[1][0].parts] == [0.5, 0.5]
+
+
 def test_what_cannot_be_read_is_no_number():
     _, (unread,) = judged(solution(), script=Script(verdict="Step 1 is incorrect"))
     assert (unread.value, unread.status) == (None, Status.PARSE_ERROR)
@@ -202,7 +211,7 @@ def test_best_of_n_takes_the_grounded_solution():
 def test_by_name_and_in_a_recipe():
     scorer = build_judge("evpv", JudgeModel(ScriptedLM(["1"])), {"aggregate": "rate"})
     assert scorer.name == "evpv"
-    assert scorer.inputs == {"evidence"}
+    assert scorer.inputs == {"evidence", "question"}
     config = msgspec.convert(
         {"kind": "evpv", "name": "premises", "options": {"verifier": "none", "split": "lines"}},
         RewardConfig,

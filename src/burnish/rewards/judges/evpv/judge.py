@@ -61,6 +61,9 @@ class EvpvOptions(Options, frozen=True):
 
     evidence: str = "evidence"
     """Task field with the evidence: a text, a table, recorded facts, or a list of such pieces."""
+    question: str = "question"
+    """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
+    stands in it is no premise."""
     tool_results: bool = False
     """What tools said in the response's own conversation is evidence, too."""
     extractor: str = "auto"
@@ -191,7 +194,7 @@ class EvpvJudge:
     @property
     def inputs(self) -> frozenset[str]:
         """Columns that belong to the question and are no labels: `burnish judge` shows them."""
-        return frozenset({self.options.evidence})
+        return frozenset({self.options.evidence, self.options.question})
 
     @property
     def fingerprint(self) -> str:
@@ -208,6 +211,10 @@ class EvpvJudge:
             for place, response in enumerate(responses)
         ]
         return await gather(calls, limit=CONCURRENT)
+
+    def _question(self, task: Task) -> str:
+        given = task.fields.get(self.options.question)
+        return given if isinstance(given, str) and given.strip() else request_of(task)
 
     async def _extract(self, task: Task, said: Sequence[str]) -> tuple[Extraction, FactIndex]:
         field = self.options.evidence
@@ -244,7 +251,7 @@ class EvpvJudge:
             shared, is_first = await self._extract(task, said), True
         facts, index = shared
         about = (task.id, response.id)
-        premises = await self._premises(request_of(task), solution, facts, index, about)
+        premises = await self._premises(self._question(task), solution, facts, index, about)
         scored = await self._raw(task, response, solution, about)
         self._count(premises)
         # What a shared extraction cost is told once.
@@ -341,7 +348,7 @@ class EvpvJudge:
         if self.options.verifier == "none":
             return [Scored(1.0)] * len(solution.steps)
         assert self.judge is not None
-        texts, request = [step.text for step in solution.steps], request_of(task)
+        texts, request = [step.text for step in solution.steps], self._question(task)
         calls = [
             partial(
                 *(ask_verdict, self.judge, request, texts[:place], text, about),
