@@ -13,6 +13,7 @@ not say how many premises a candidate misreads nor how many make a logic error: 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -58,7 +59,7 @@ def run(seed: int, problems: int) -> dict[str, float]:
 def break_even(found: dict[str, float]) -> float | None:
     """The fidelity at which gating is worth as much as no gate, between two measured ones."""
     points = [(fidelity, found[f"fidelity {fidelity:g}"]) for fidelity in sorted(FIDELITIES)]
-    for (low, below), (high, above) in zip(points, points[1:], strict=False):
+    for (low, below), (high, above) in itertools.pairwise(points):
         if below <= found["ungated"] < above:
             return low + (high - low) * (found["ungated"] - below) / (above - below)
     return None

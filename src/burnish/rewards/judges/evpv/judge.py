@@ -349,14 +349,15 @@ class EvpvJudge:
             return [Scored(1.0)] * len(solution.steps)
         assert self.judge is not None
         texts, request = [step.text for step in solution.steps], self._question(task)
-        calls = [
-            partial(
-                *(ask_verdict, self.judge, request, texts[:place], text, about),
-                history=self.options.history,
-                is_strict=self.options.verdicts == "strict",
-            )
-            for place, text in enumerate(texts)
-        ]
+        ask = partial(
+            ask_verdict,
+            self.judge,
+            request,
+            about=about,
+            history=self.options.history,
+            is_strict=self.options.verdicts == "strict",
+        )
+        calls = [partial(ask, texts[:place], text) for place, text in enumerate(texts)]
         replies = await gather(calls, limit=CONCURRENT)
         return [Scored(one.verdict, one.status, one.reason, one.evidence) for one in replies]
 
@@ -389,7 +390,7 @@ class EvpvJudge:
             for one in premises.matched.values()
         )
         missing = [n for n, one in enumerate(scored, start=1) if one.raw is None]
-        more = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
+        more: dict[str, Any] = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
         if missing:
             first = scored[missing[0] - 1]
             status = first.status if first.status is not Status.OK else Status.PARSE_ERROR

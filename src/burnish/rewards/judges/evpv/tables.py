@@ -20,7 +20,7 @@ from typing import Any
 from burnish.errors import ArgumentError, BoundaryError, UserError
 from burnish.records import Status
 from burnish.rewards.judges.evpv.extracting import MOST_FACTS, MOST_TEXT, TABLES, Extraction
-from burnish.rewards.judges.evpv.facts import LONGEST, read_fact
+from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_fact
 from burnish.rewards.judges.judge_model import JudgeModel
 
 _ROW = re.compile(r"^\s*\|(.*)\|\s*$")
@@ -62,7 +62,8 @@ def cell_facts(rows: Sequence[Sequence[Any]]) -> Extraction:
     written = [row for row in written if any(row)]
     if len(written) < 2:
         return Extraction()
-    heads, facts, unreadable = written[0], [], 0
+    heads, unreadable = written[0], 0
+    facts: list[Fact] = []
     for number, row in enumerate(written[1:], start=2):
         for head, cell in zip(heads[1:], row[1:], strict=False):
             if not cell or len(facts) >= MOST_FACTS:
