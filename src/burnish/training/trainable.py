@@ -105,7 +105,6 @@ class Trainable:
 
 
 def start_model(config: Config) -> str | Path:
-<<<<<<< HEAD
     """The model that a run begins with: a name, a folder, or a fresh one of the sizes asked for.
 
     A run that trains a masked diffusion model converts a shipped or a fresh one on the way.
@@ -117,12 +116,6 @@ def start_model(config: Config) -> str | Path:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else path
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))
     return cached_conversion(fresh) if is_diffusion else fresh
-=======
-    """The model that a run begins with: a name, a folder, or a fresh one of the sizes asked for."""
-    if config.model.path != NEW:
-        return config.model.path
-    return new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))
->>>>>>> 32affd9 (burnish.lm.new_model_folder: a fresh model by its sizes)
 
 
 def _attach(module: nn.Module, lora: Lora, seed: int) -> None:
