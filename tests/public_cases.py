@@ -21,7 +21,7 @@ from burnish.lm import CallLog, ScriptedLM
 from burnish.models import masked_diffusion, siamesenorm
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
-from burnish.rewards.judges import genrm, march, openrs, proxy_grm, rubric, skill_rm
+from burnish.rewards.judges import evpv, genrm, march, openrs, proxy_grm, rubric, skill_rm
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
@@ -39,6 +39,7 @@ PACKAGES = (
     skill_rm,
     genrm,
     march,
+    evpv,
     proxy_grm,
     models,
     bench,
@@ -54,6 +55,20 @@ PACKAGES = (
 )
 
 PUBLISHED = {
+    "best_of_k": "candidates correct tie_rule",
+    "build_checklist": "steps",
+    "correctness_rate": "step_scores",
+    "corrupt_drop": "constraints ratio",
+    "corrupt_flip": "constraints ratio",
+    "first_error": "step_scores",
+    "gate": "raw visual_steps reliability",
+    "geometric_mean": "step_scores",
+    "macro_f1": "gold pred",
+    "parse_step_verdict": "texts",
+    "parse_step_verdict_strict": "texts",
+    "reliability_from_audit": "severities",
+    "streak": "step_scores",
+    "weighted_correctness": "step_scores",
     "accuracy_by_group": "predictions labels groups",
     "accuracy_reward": "cases",
     "aggregate_criteria": "criteria min_score",
@@ -1592,6 +1607,71 @@ CASES = [
         march.checker_rewards,
         {"agreement": [[1, -1], [1, 1]], "votes": [2, 0]},
         {"agreement": "short", "votes": OPTIONAL},
+    ),
+    # Premises of steps, checked against evidence
+    Case(
+        evpv.parse_step_verdict,
+        {"texts": ["1", "-1"]},
+        {"texts": "none word empty short item_none"},
+    ),
+    Case(
+        evpv.parse_step_verdict_strict,
+        {"texts": ["1", "-1"]},
+        {"texts": "none word empty short item_none"},
+    ),
+    Case(
+        evpv.build_checklist,
+        {"steps": [("a", "AB = 10"), ("b", None)]},
+        {"steps": "empty short item_none"},
+    ),
+    Case(
+        evpv.reliability_from_audit,
+        {"severities": ["high", "low"]},
+        {"severities": "none empty short"},
+    ),
+    Case(
+        evpv.gate,
+        {"raw": [1.0, 1.0, -1.0], "visual_steps": [0, 2], "reliability": 0.5},
+        {"raw": "empty short item_none", "visual_steps": "empty short", "reliability": OPTIONAL},
+    ),
+    *(
+        Case(function, {"step_scores": [1.0, -1.0]}, {"step_scores": "empty short"})
+        for function in (
+            evpv.correctness_rate,
+            evpv.weighted_correctness,
+            evpv.streak,
+            evpv.geometric_mean,
+            evpv.first_error,
+        )
+    ),
+    Case(
+        evpv.aggregate_steps,
+        {"step_scores": [1.0, -1.0], "aggregate": "rate"},
+        {"step_scores": "empty short"},
+    ),
+    Case(
+        evpv.best_of_k,
+        {"candidates": [0.5, 0.2], "correct": [True, False], "tie_rule": "expected"},
+        {"candidates": "item_none", "correct": "item_none"},
+    ),
+    Case(evpv.macro_f1, {"gold": [1, -1, 0], "pred": [1, 1, -1]}, {"pred": "item_none"}),
+    *(
+        Case(
+            function,
+            {"constraints": ["AB = 10", "CD = 5"], "ratio": 0.5, "seed": 1, "sample_id": "a"},
+            {"constraints": "empty short", "sample_id": "empty word"},
+        )
+        for function in (evpv.corrupt_drop, evpv.corrupt_flip)
+    ),
+    Case(
+        evpv.response_reliability,
+        {"supports": [1.0, 0.5], "rule": "mean"},
+        {"supports": "empty short item_none"},
+    ),
+    Case(
+        evpv.read_fact,
+        {"fact": "AB = 10", "source": "row 1"},
+        {"fact": "word", "source": "empty word"},
     ),
     # Search self-play
     Case(ssp.extract_answer, {"text": "<answer>a</answer>"}, {"text": "empty word"}),

@@ -34,9 +34,9 @@ from burnish.rewards.judges.evpv import (
     corrupt_flip,
     read_fact,
     read_statement,
-    support_of,
 )
 from burnish.rewards.judges.evpv.facts import LONGEST
+from burnish.rewards.judges.evpv.matching import support_of
 from burnish.rewards.judges.evpv.metrics import flip_text
 from burnish.rewards.models.pair_metrics import auc
 from burnish.seeds import derive

@@ -186,7 +186,7 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float | No
 
 
 @contextmanager
-def first_error() -> Iterator[None]:
+def unwrapped_errors() -> Iterator[None]:
     """Let an error surface as itself, not wrapped in the groups of the tasks it happened in."""
     try:
         yield

@@ -36,8 +36,8 @@ from burnish.lm.failures import (
     Rejected,
     ServerFailed,
     Unreachable,
-    first_error,
     retry_after_s,
+    unwrapped_errors,
 )
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
@@ -152,7 +152,7 @@ class OpenAILM:
             alone = msgspec.structs.replace(sampling, n=1, seed=sampling.seed + index)
             parts[index] = await self._sample(prompt, alone)
 
-        with first_error():
+        with unwrapped_errors():
             async with anyio.create_task_group() as group:
                 for index in range(sampling.n):
                     group.start_soon(one, index)

@@ -22,7 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from burnish.errors import UserError
-from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, first_error
+from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, unwrapped_errors
 from burnish.lm.jobs import Answer, Job, Limits, Outcome, Totals, check_jobs
 from burnish.lm.rate_limit import Call, Clock, EndpointLimiter, RetryBudget, SystemClock, backoff_s
 from burnish.records import Status
@@ -76,7 +76,7 @@ class RequestPool:
             for call in queue:
                 outcomes[call.job.id] = await self._outcome(call, worker)
 
-        with self._clock.limit(self.limits.batch_deadline_s), first_error():
+        with self._clock.limit(self.limits.batch_deadline_s), unwrapped_errors():
             async with anyio.create_task_group() as group:
                 for limiter, queue in self._queues(calls):
                     shared = iter(queue)
@@ -93,7 +93,7 @@ class RequestPool:
         return (await self._called(Call(job, self._clock.now()), worker)).value
 
     async def _called(self, call: Call, worker: Worker[T]) -> Answer[T]:
-        with first_error(), self._clock.limit(self.limits.batch_deadline_s):
+        with unwrapped_errors(), self._clock.limit(self.limits.batch_deadline_s):
             return await self._work(call, worker)
         raise TimedOut(self._too_late(call).error)
 

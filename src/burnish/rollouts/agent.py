@@ -33,7 +33,7 @@ import anyio
 import msgspec
 
 from burnish.errors import RolloutError, UserError
-from burnish.lm.failures import first_error
+from burnish.lm.failures import unwrapped_errors
 from burnish.records import Task
 from burnish.rollouts.base import Count, MultiTurnSettings, Players, Positive, Rollout, play_all
 from burnish.rollouts.endpoint import Address, the_endpoint
@@ -167,7 +167,7 @@ async def _play(
     episode = Episode(task, players, rules)
     outcome: Outcome | None = None
     async with the_endpoint(episode) as address:
-        with first_error():
+        with unwrapped_errors():
             async with anyio.create_task_group() as group:
 
                 async def end() -> None:

@@ -18,12 +18,14 @@ from burnish.rewards.judges.evpv import (
     EmbeddingMatcher,
     FactIndex,
     Outcome,
-    SolutionStep,
     extract_all,
-    pieces_of,
     read_fact,
-    read_solution,
     read_statement,
+)
+from burnish.rewards.judges.evpv.extracting import pieces_of
+from burnish.rewards.judges.evpv.solutions import (
+    SolutionStep,
+    read_solution,
     undeclared_premises,
 )
 from burnish.rewards.judges.judge_model import JudgeModel

@@ -5,7 +5,7 @@ gate([1, 1, -1], visual_steps, reliability=0.5)
 FactIndex(["AB = 10"]).match("BA = 12").outcome          # contradicted
 """
 
-from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all, pieces_of
+from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all
 from burnish.rewards.judges.evpv.facts import Fact, Statement, read_fact, read_statement
 from burnish.rewards.judges.evpv.judge import EvpvConfig, EvpvJudge, EvpvOptions, build
 from burnish.rewards.judges.evpv.matching import (
@@ -14,7 +14,6 @@ from burnish.rewards.judges.evpv.matching import (
     Matched,
     Outcome,
     response_reliability,
-    support_of,
 )
 from burnish.rewards.judges.evpv.metrics import (
     BestOfK,
@@ -37,12 +36,6 @@ from burnish.rewards.judges.evpv.scores import (
     streak,
     weighted_correctness,
 )
-from burnish.rewards.judges.evpv.solutions import (
-    Solution,
-    SolutionStep,
-    read_solution,
-    undeclared_premises,
-)
 
 __all__ = [
     "EXTRACTORS",
@@ -57,8 +50,6 @@ __all__ = [
     "FactIndex",
     "Matched",
     "Outcome",
-    "Solution",
-    "SolutionStep",
     "Statement",
     "aggregate_steps",
     "best_of_k",
@@ -74,14 +65,10 @@ __all__ = [
     "macro_f1",
     "parse_step_verdict",
     "parse_step_verdict_strict",
-    "pieces_of",
     "read_fact",
-    "read_solution",
     "read_statement",
     "reliability_from_audit",
     "response_reliability",
     "streak",
-    "support_of",
-    "undeclared_premises",
     "weighted_correctness",
 ]

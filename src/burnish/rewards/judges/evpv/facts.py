@@ -186,7 +186,7 @@ class Fact(Struct, frozen=True, gc=False):
     """A cell: its subject has this value and no other, so that another word contradicts it."""
 
 
-def read_fact(given: Any, *, source: str = "", is_single: bool = False) -> Fact:
+def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
     """A fact from a text, a table {type, subject, relation, value, confidence}, or a fact itself.
 
     A text over 400 characters, and a number that is not finite, are refused.
@@ -194,10 +194,11 @@ def read_fact(given: Any, *, source: str = "", is_single: bool = False) -> Fact:
     >>> read_fact({"subject": "AB", "value": 10}).text
     'AB = 10'
     """
-    if isinstance(given, Fact):
-        return given
-    confidence = 1.0
+    if isinstance(fact, Fact):
+        return fact
+    confidence, given = 1.0, fact
     kind: Any = None
+    as_text("source", source)
     if isinstance(given, Mapping):
         confidence = as_number("confidence", given.get("confidence", 1.0), low=0, high=1)
         kind, source = given.get("type"), str(given.get("source", source))
