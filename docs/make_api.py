@@ -31,6 +31,7 @@ ROOMS = (
     "policy",
     "rewards",
     "rewards.judges",
+    "rewards.judges.evpv",
     "models.masked_diffusion",
     "lm",
     "tasks",

@@ -23,6 +23,7 @@ from burnish.config.schema import (
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
+from burnish.rewards.judges.evpv import EvpvOptions
 from burnish.rewards.judges.genrm import GenRMOptions
 from burnish.rewards.judges.march import MarchOptions
 from burnish.rewards.judges.openrs.judge import OpenRSOptions
@@ -74,6 +75,7 @@ SETTINGS = {
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
     "march": (MarchOptions,),
+    "evpv": (EvpvOptions,),
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),

@@ -58,7 +58,7 @@ def judge(
     """Score or compare the responses of a file; every score explains itself.
 
     A row has a prompt (or messages) and a response, responses, a and b, or
-    chosen and rejected; for march also documents. What it will take is printed before it starts. A
+    chosen and rejected; for march also documents, for evpv evidence. What it will take is printed before it starts. A
     judge that fails gives no number: such rows are listed with their status.
     On a laptop's CPU smollm2 takes minutes a row; the second line is a quick
     look. Another command looks for biases: burnish judge probe --help
