@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 METHODS = (
     "afrl",
+    "atp",
     "brpo",
     "calculator",
     "clipo",

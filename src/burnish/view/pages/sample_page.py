@@ -19,6 +19,7 @@ from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.claims import ClaimsView, claims_view
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.pairs import PairView, pair_view
+from burnish.view.pages.plans import PlanView, plan_view
 from burnish.view.pages.premises import PremisesView, premises_view
 from burnish.view.pages.rubrics import RubricView, rubric_view
 from burnish.view.pages.runs import NotFound, open_run
@@ -91,6 +92,8 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """The claims of an answer with the votes of blind checkers."""
     premises: PremisesView | None
     """The steps of a solution with the premises that were checked against the evidence."""
+    plan: PlanView | None
+    """The calls of an answer: valid, right, and what is missing."""
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
@@ -134,6 +137,7 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         rubric=rubric_view(sample),
         claims=claims_view(sample),
         premises=premises_view(sample),
+        plan=plan_view(sample),
         tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,

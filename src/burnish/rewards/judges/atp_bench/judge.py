@@ -359,8 +359,8 @@ class MultiAgent:
 
 
 def covers(case: Case, gap: Gap, place: int) -> bool:
-    """Whether a correct call serves a gap: it stands within a paragraph of the place that the gap
-    names, and shares its tool or a word of its intent."""
+    """Whether a correct call serves a gap: it shares a word of its intent and stands within a
+    paragraph of the place that the gap names, or stands in that very paragraph with the same tool."""
     item = case.items[place]
     if f"[picture {place + 1}]" in gap.where:
         return True
@@ -369,10 +369,10 @@ def covers(case: Case, gap: Gap, place: int) -> bool:
     if at < 0:
         return False
     parts = paragraphs(case.response.text)
-    if abs(_inside(parts, at) - _inside(parts, item.start)) > 1:
-        return False
+    away = abs(_inside(parts, at) - _inside(parts, item.start))
     own = " ".join(map(str, item.value.values())) if isinstance(item.value, Mapping) else ""
-    return gap.kind == item.kind or bool(_words(gap.intent) & _words(own))
+    is_alike = bool(_words(gap.intent) & _words(own))
+    return (away == 0 and gap.kind == item.kind) or (away <= 1 and is_alike)
 
 
 def surroundings(case: Case, place: int, context: int) -> str:

@@ -90,18 +90,9 @@ def met_needs(
     places = sorted(set(starts.values()))
     valid = [n for n, item in enumerate(items) if item.valid]
     part = {n: _part(places, items[n].start) for n in valid}
-    parts = [
-        None if not need.where else _part(places, starts.get(need.where, -1)) for need in needs
-    ]
-    absent = [bool(need.where) and need.where not in starts for need in needs]
+    parts = [_own_part(need, starts, places) for need in needs]
     fits = [
-        [
-            n
-            for n in valid
-            if not absent[row]
-            and parts[row] in (None, part[n])
-            and not _problem(items[n], needs[row])
-        ]
+        [n for n in valid if parts[row] in (None, part[n]) and not _problem(items[n], needs[row])]
         for row in range(len(needs))
     ]
     pairs = best_pairs(fits)
@@ -166,6 +157,13 @@ def _starts(text: str, places: Sequence[str]) -> dict[str, int]:
 def _part(places: Sequence[int], at: int) -> int:
     """Number of the part of the text that a character stands in; 0 before the first place."""
     return bisect_right(places, at)
+
+
+def _own_part(need: Need, starts: Mapping[str, int], places: Sequence[int]) -> int | None:
+    """The part of the text that a need is about; None: any, -1: it is not in the text."""
+    if not need.where:
+        return None
+    return _part(places, starts[need.where]) if need.where in starts else -1
 
 
 def _problem(item: Item, need: Need) -> str:
