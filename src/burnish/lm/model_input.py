@@ -65,7 +65,7 @@ def _has_varlen(device: Any) -> bool:
             x = torch.zeros(8, 1, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
             found = varlen_attn(x, x, x, ends_2, ends_2, 8, 8, window_size=(-1, 0))
             assert isinstance(found, torch.Tensor)
-            found.sum().backward()
+            torch.autograd.backward(found.sum())
     except (ImportError, RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         logger.warning("documents are kept apart by masks, which is slower: %s", error)
         return False

@@ -192,8 +192,9 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # ty
         return output.to_tuple() if return_dict is False else output
 
 
-class SiameseNormForSequenceClassification(  # type: ignore[misc]
-    GenericForSequenceClassification, SiameseNormPreTrainedModel
+class SiameseNormForSequenceClassification(
+    GenericForSequenceClassification,  # type: ignore[misc]
+    SiameseNormPreTrainedModel,
 ):
     """`SiameseNormModel` with a score of the last token: a reward model."""
 
