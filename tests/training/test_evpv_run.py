@@ -78,7 +78,7 @@ def test_the_recipe_pays_for_prices_that_stand_in_the_list():
         right = prices.solution(row["items"], row["prices"])
         wrong = prices.solution(row["items"], dict.fromkeys(row["items"], 99))
         bare = "\n".join(line.partition(" [premise")[0] for line in right.splitlines())
-        texts = [right, wrong, bare]
+        texts = [right, wrong, bare, row["answer"]]
         rewards = anyio.run(scorer.score, task, [Response(t, t) for t in texts])
         steps = [[part.value for part in one.parts] for one in rewards]
-        assert steps == [[1, 1, 1], [0, 0, 1], [0.5, 0.5, 1]]
+        assert steps == [[1, 1, 1], [0, 0, 1], [0.5, 0.5, 0], [0]]

@@ -102,6 +102,14 @@ def test_a_step_that_hides_its_premise_is_unknown():
     assert judged(declared)[1][0].value == 1.0
 
 
+def test_a_solution_that_declares_too_little_is_gated_by_the_share_that_is_there():
+    bare, half = Response("a", "Fifty."), Response("b", "AB. [premise: AB = 10]\n\nFifty.")
+    _, rewards = judged(bare, half, min_premises=2)
+    assert [[part.value for part in one.parts] for one in rewards] == [[0], [1, 0.5]]
+    assert "1 of at least 2 premises declared" in rewards[1].reason
+    assert judged(solution(), min_premises=2)[1][0].value == 1.0
+
+
 def test_evidence_inside_the_prompt_hides_no_premise():
     words = (Message("user", "Sides: AB = 10, BC = 5. What is the area?"),)
     fields = {"evidence": "AB = 10. BC = 5."}

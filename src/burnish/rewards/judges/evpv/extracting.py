@@ -106,14 +106,14 @@ def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [{"type": "text", "text": given}]
     if isinstance(given, Mapping):
-        if "type" in given and given["type"] in EXTRACTORS:
+        if "subject" in given:
+            return [{"type": "facts", "facts": [given]}]
+        if isinstance(given.get("type"), str):
             return [dict(given)]
         if "key_facts" in given or "facts" in given:
             return [{**given, "type": "facts"}]
         if any(key in given for key in TABLES):
             return [{**given, "type": "table"}]
-        if "subject" in given:
-            return [{"type": "facts", "facts": [given]}]
         if "text" in given:
             return [{"type": "text", **given}]
     if isinstance(given, list | tuple):

@@ -22,11 +22,10 @@ from msgspec import Struct
 
 from burnish.arguments import as_number, as_text, plain_number, refused
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity
+from burnish.rewards.judges.evpv.logic_forms import SYMMETRIC, canonical, parse_form
 
 LONGEST = 400
 """Characters of a fact or a claim; a longer one is a text about many and is read by nobody."""
-DEEPEST = 12
-"""Brackets inside each other in a logic form."""
 
 Kind = Literal["numeric", "geometric", "structural", "text"]
 _SIGNS = {
@@ -38,23 +37,6 @@ _RELATIONS = {
     "similar": "geometric", "tangent": "geometric", "equal": "geometric", "intersects": "geometric",
     "connected": "structural", "adjacent": "structural", "part": "structural", "inside": "structural",
 }  # fmt: skip
-_SYMMETRIC = frozenset(
-    [
-        "parallel",
-        "perpendicular",
-        "congruent",
-        "similar",
-        "equal",
-        "equals",
-        "intersects",
-        "connected",
-        "adjacent",
-        "tangent",
-        "line",
-        "arc",
-        "intersectat",
-    ]
-)
 _RELATED = re.compile(
     r"(?P<one>.{1,150}?)\s+(?:is|are|was|were)?\s*(?P<no>not\s+|n't\s+)?"
     r"(?P<how>parallel|perpendicular|congruent|similar|tangent|equal|connected|adjacent)"
@@ -151,7 +133,6 @@ _IDLE = frozenset(
 _WORD = re.compile(r"\w+(?:['’.]\w+)*")
 _POINTS = re.compile(r"[A-Z]{2,3}'?\Z")
 _FORM = re.compile(r"[A-Z][A-Za-z]{2,40}\(.*\)\Z", re.DOTALL)
-_FORM_TOKEN = re.compile(r"\s*([(),]|[^(),]{1,200})")
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity|∞)\b", re.IGNORECASE)
 
 
@@ -284,7 +265,7 @@ def _related(found: re.Match[str]) -> Statement | None:
     sides = [subject_key(found["one"]), subject_key(found["two"])]
     if not all(sides):
         return None
-    if how in _SYMMETRIC:
+    if how in SYMMETRIC:
         sides.sort()
     relation = f"not {how}" if found["no"] else how
     kind: Any = _RELATIONS.get(how, "geometric")
@@ -332,14 +313,9 @@ def words_of(text: str) -> set[str]:
     return {_singular(w.casefold()) for w in _WORD.findall(text[:4000])} - _IDLE
 
 
-class _Node(NamedTuple):
-    name: str
-    parts: tuple[_Node, ...]
-
-
 def _from_form(text: str) -> Statement | None:
     """A logic form such as `Equals(LengthOf(Line(A, B)), 10)`."""
-    tree = _parse(text)
+    tree = parse_form(text)
     if tree is None:
         return None
     name = tree.name.casefold()
@@ -350,60 +326,10 @@ def _from_form(text: str) -> Statement | None:
         if left.parts and not right.parts:
             value, quantity = _value(right.name)
             kind: Kind = "numeric" if quantity is not None else "text"
-            return Statement(_canonical(left), "=", value, quantity, kind)
+            return Statement(canonical(left), "=", value, quantity, kind)
     kind = "structural" if name.startswith(("pointlies", "isdiagonal", "ispart")) else "geometric"
     relation = "equal" if name == "equals" else name
-    sides = [_canonical(part) for part in tree.parts]
-    if relation in _SYMMETRIC:
+    sides = [canonical(part) for part in tree.parts]
+    if relation in SYMMETRIC:
         sides.sort()
     return Statement(f"{relation}: {' | '.join(sides)}", relation, "", None, kind)
-
-
-def _canonical(node: _Node) -> str:
-    name, parts = node.name.casefold(), [_canonical(part) for part in node.parts]
-    if not parts:
-        return re.sub(r"\s", "", node.name)
-    if name in ("lengthof", "measureof") and len(parts) == 1:
-        return parts[0]
-    if name == "line" and len(parts) == 2:
-        return f"line {''.join(sorted(parts))}"
-    if name == "angle" and len(parts) == 3:
-        first, vertex, last = parts
-        return f"angle {min(first, last)}-{vertex}-{max(first, last)}"
-    if name == "circle":
-        parts = parts[:1]  # the second is the name of its radius
-    if name in _SYMMETRIC:
-        parts.sort()
-    return f"{name}({','.join(parts)})"
-
-
-def _parse(text: str) -> _Node | None:
-    """A logic form as a tree; None where brackets do not match or lie too deep."""
-    stack: list[tuple[str, list[_Node]]] = [("", [])]
-    name, was_closed = "", False
-    for found in _FORM_TOKEN.finditer(text):
-        token = found[1]
-        if token == "(":
-            if not name or len(stack) > DEEPEST:
-                return None
-            stack.append((name, []))
-            name = ""
-        elif token in ("),"):
-            if name:
-                stack[-1][1].append(_Node(name, ()))
-                name = ""
-            elif not was_closed:
-                return None
-            if token == ")":
-                if len(stack) == 1:
-                    return None
-                head, parts = stack.pop()
-                stack[-1][1].append(_Node(head, tuple(parts)))
-        else:
-            if name or (was_closed and token.strip()):
-                return None
-            name = token.strip()
-        was_closed = token == ")"
-    if len(stack) != 1 or len(stack[0][1]) != 1 or name:
-        return None
-    return stack[0][1][0]

@@ -22,28 +22,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 import msgspec
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.checks.steps import Split, check_split
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
-from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.build import read_options
 from burnish.rewards.judges.evpv.asking import ask_audit, ask_matches, ask_verdict, wordings
-from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all, pieces_of
+from burnish.rewards.judges.evpv.extracting import Extraction, extract_all, pieces_of
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
     Matched,
-    Outcome,
     response_reliability,
     support_of,
 )
-from burnish.rewards.judges.evpv.scores import Aggregate, aggregate_steps, build_checklist, gate
+from burnish.rewards.judges.evpv.options import EvpvOptions, check_options
+from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
 from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import JudgeReply, request_of
@@ -54,51 +53,6 @@ CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
 NO_FACTS = "the evidence could not be read"
-
-
-class EvpvOptions(Options, frozen=True):
-    """How premises are checked, steps scored and scores joined."""
-
-    evidence: str = "evidence"
-    """Task field with the evidence: a text, a table, recorded facts, or a list of such pieces."""
-    question: str = "question"
-    """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
-    stands in it is no premise."""
-    tool_results: bool = False
-    """What tools said in the response's own conversation is evidence, too."""
-    extractor: str = "auto"
-    """auto: by the type of each piece. llm: the model lists the facts. Or the name of another one."""
-    matcher: Literal["canonical", "embedding", "judge", "audit"] = "canonical"
-    """canonical: subject, relation and value with units. embedding, judge: sentence vectors or the
-    model settle what that leaves unknown. audit: the model lists contradictions, as in the paper."""
-    unknown: float = 0.5
-    """Support of a premise that the evidence says nothing about."""
-    relative: float = 1e-3
-    """Tolerance of numbers that are not whole."""
-    scope: Literal["step", "mean", "min"] = "step"
-    """step: a step is gated by its own premises. mean, min: all by one number, as in the paper."""
-    undeclared: Literal["unknown", "ignore"] = "unknown"
-    """A step that uses the evidence without declaring it is gated as unknown, or not at all."""
-    unchecked: Literal["open", "zero"] = "open"
-    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
-    in the reference."""
-    verifier: Literal["judge", "none"] = "judge"
-    """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
-    verdicts: Literal["strict", "reference"] = "strict"
-    """strict: a reply of 1 or -1 alone. reference: the lenient rule, which reads any text."""
-    history: int = 12
-    """Earlier steps that the verifier sees."""
-    aggregate: Aggregate = "weighted"
-    """How step scores become one value: weighted, rate, streak, geometric, first_error."""
-    soft: bool = True
-    """Read fractional scores as chances; false is the paper's form, which counts 0.9 as wrong."""
-    split: Split = "blank_lines"
-    """Where steps of a plain text end; a solution in JSON has its own."""
-    headings: tuple[str, ...] = ()
-    """How steps begin, with `split = "headings"`."""
-    most_steps: int = 64
-    """A longer solution has no value."""
-    name: str = "evpv"
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
@@ -185,7 +139,7 @@ class EvpvJudge:
         """
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
         self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
-        _check(self.name, chosen, judge, steps)
+        check_options(self.name, chosen, judge, steps)
         self.needs = frozenset() if chosen.tool_results else frozenset({chosen.evidence})
         self._encoder = encoder
         self.counts: Counter[str] = Counter()
@@ -330,6 +284,8 @@ class EvpvJudge:
                 known = [one for one in own if one is not None]
                 alone = min(known) if len(known) == len(own) else None
                 found[place] = alone if options.scope == "step" else whole
+            elif len(matched) < options.min_premises:
+                found[place] = len(matched) / options.min_premises
         return found
 
     async def _raw(
@@ -380,6 +336,10 @@ class EvpvJudge:
         told = [f"{options.aggregate} of {len(parts)} steps"]
         told += [f"{n} premises {outcome or 'unchecked'}" for outcome, n in outcomes.items()]
         told += [f"{len(premises.undeclared)} undeclared"] * bool(premises.undeclared)
+        if len(premises.claims) < options.min_premises:
+            told.append(
+                f"{len(premises.claims)} of at least {options.min_premises} premises declared"
+            )
         told += [f"gate open: {premises.problem}"] * bool(premises.problem)
         summary = f"{len(facts.facts)} facts in the evidence"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
@@ -443,40 +403,6 @@ def _why(matched: Matched) -> str:
     return f"{outcome}{by}{fact}{where}{note}"
 
 
-def _check(name: str, options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None) -> None:
-    check_split(options.split, options.headings)
-    if not 0 <= options.unknown <= 1 or not 0 <= options.relative < 1:
-        raise UserError(
-            f"judge '{name}': unknown is {options.unknown} and relative {options.relative}; expected "
-            "numbers from 0 to 1."
-        )
-    if options.history < 0 or options.most_steps < 1:
-        raise UserError(
-            f"judge '{name}': history is {options.history} and most_steps {options.most_steps}; "
-            "expected at least 0 and at least 1."
-        )
-    if options.extractor != "auto" and options.extractor not in EXTRACTORS:
-        raise UserError(
-            f"judge '{name}': extractor is '{options.extractor}'; expected auto, "
-            f"{', '.join(EXTRACTORS)}."
-        )
-    asks = {
-        "verifier = 'judge'": options.verifier == "judge" and steps is None,
-        "matcher = 'judge'": options.matcher == "judge",
-        "matcher = 'audit'": options.matcher == "audit",
-        "extractor = 'llm'": options.extractor == "llm",
-    }
-    asked = [what for what, is_so in asks.items() if is_so]
-    if judge is None and asked:
-        raise UserError(
-            f"judge '{name}': {asked[0]} asks a model and there is none; give `model`, or choose "
-            "verifier = 'none', matcher = 'canonical' and extractor = 'auto'."
-        )
-
-
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     """The judge by the name `evpv`."""
     return EvpvJudge(judge, read_options("evpv", options, EvpvOptions))
-
-
-__all__ = ["EvpvConfig", "EvpvJudge", "EvpvOptions", "Outcome", "build"]

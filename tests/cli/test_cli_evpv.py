@@ -1,0 +1,42 @@
+"""`burnish judge --with evpv`: questions, evidence and solutions of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli_words import Type
+from judge_server import JudgeServer
+
+ROW = {
+    "question": "How much do tea and salt cost together?",
+    "evidence": [{"type": "table", "csv": "Item,Price\nTea,14\nSalt,9"}],
+    "responses": [
+        "Tea costs 14. [premise: Price of Tea = 14]\n\nSalt costs 8. [premise: Price of Salt = 8]",
+        "Tea costs 14. [premise: Price of Tea = 14]\n\nSalt costs 9. [premise: Price of Salt = 9]",
+    ],
+}
+
+
+def test_the_grounded_solution_wins_and_says_why(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "solutions.jsonl"
+    file.write_text(json.dumps(ROW) + "\n")
+    with JudgeServer(lambda prompt: "1") as server:
+        done = typed("judge", file, "--with", "evpv", "--model", server.model, "--json")
+    assert done.code == 0, done.err
+    assert len(server.prompts) == 3  # the step that both share is asked about once
+    assert not any("Item,Price" in prompt for prompt in server.prompts)
+    (item,) = json.loads(done.out)["items"]
+    wrong, right = item["rewards"]
+    assert (round(wrong["value"], 3), right["value"]) == (0.667, 1.0)
+    assert wrong["parts"][1]["verdicts"][0]["reason"].startswith("contradicted: Salt Price = 9")
+
+
+def test_a_file_without_evidence_is_refused_before_anything_is_asked(
+    typed: Type, tmp_path: Path
+) -> None:
+    file = tmp_path / "solutions.jsonl"
+    file.write_text(json.dumps({"question": "?", "response": "a"}) + "\n")
+    done = typed("judge", file, "--with", "evpv", "--model", "tiny")
+    assert done.code == 2
+    assert "evidence" in done.err
