@@ -32,6 +32,7 @@ ROOMS = (
     "rewards",
     "rewards.judges",
     "rewards.judges.evpv",
+    "rewards.judges.atp_bench",
     "models.masked_diffusion",
     "lm",
     "tasks",

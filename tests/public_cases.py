@@ -21,7 +21,7 @@ from burnish.lm import CallLog, ScriptedLM
 from burnish.models import masked_diffusion, siamesenorm
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
-from burnish.rewards.judges import evpv, genrm, march, openrs, proxy_grm, rubric, skill_rm
+from burnish.rewards.judges import atp_bench, evpv, genrm, march, openrs, proxy_grm, rubric, skill_rm
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
@@ -40,6 +40,7 @@ PACKAGES = (
     genrm,
     march,
     evpv,
+    atp_bench,
     proxy_grm,
     models,
     bench,
@@ -187,7 +188,12 @@ PUBLISHED = {
     "proposer_reward": "solver_rewards",
     "token_f1": "pred golds",
     "token_reverse_kl": "student_logits teacher_logits",
-    "aggregate": "token_losses mask",
+    "distillation.aggregate": "token_losses mask",
+    "atp_bench.aggregate": "responses",
+    "final_score": "quality_0_1 plan_f1 w_quality",
+    "parse_calls": "text tools",
+    "response_metrics": "responses",
+    "validate_call": "tool args required",
     "ema": "teacher student decay",
     "policy_sensitivity": "student_logits teacher_logits mask",
     "tool_call_rewards": "output gold",
@@ -202,7 +208,7 @@ PUBLISHED = {
     "vote": "outcomes rule inconsistent",
     "weakness_factor": "progress eta",
 }
-"""Names and keywords that other people's code calls."""
+"""Names and keywords that other people's code calls; where two methods have the name, with theirs."""
 
 ELSEWHERE = {
     "live objects; a config, a scorer or a recipe checks itself": (
@@ -214,7 +220,7 @@ ELSEWHERE = {
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
-        "prompt_report verdict_line probe_losses token_nll variance_report"
+        "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report"
         "prompt_report verdict_line from_prenorm new_model"
     ),
     "files and names of files": (
@@ -222,7 +228,7 @@ ELSEWHERE = {
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
-        "load_faithbench load_halueval load_rgb load_wice "
+        "load_atp load_faithbench load_halueval load_rgb load_wice "
         "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
         "open_index read_passages write_index search_tool "
         "load_instructions load_prompts read_policy"
@@ -367,6 +373,8 @@ MATCHES = [Match(0, 1, 1.0), Match(1, 2, 0.0), Match(0, 2, None)]
 ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1}}\n</tool_call>'
 MISSING = "nan"  # of rewards: a missing one is NaN by contract
 PARSED = "none empty word item_none"  # what cannot be read is a value, not an exception
+PLANNED = '<tool name="search">{"query": "a"}</tool>'
+PLANS = [{"calls_correct": [True, False], "missed": 1}, {"calls_correct": [], "missed": 0}]
 OPTIONAL = "none"
 ALIAS = "word number"  # an answer is a text or a number
 RULES = ssp.Rules()
@@ -1672,6 +1680,56 @@ CASES = [
         evpv.read_fact,
         {"fact": "AB = 10", "source": "row 1"},
         {"fact": "word", "source": "empty word"},
+    # Plans of tool calls
+    *(
+        Case(
+            function,
+            {"text": PLANNED, "tools": ["search"], "syntax": "tags"},
+            {"text": "empty word"},
+        )
+        for function in (atp_bench.parse_calls, atp_bench.locate_calls)
+    ),
+    Case(
+        atp_bench.check_calls,
+        {
+            "text": PLANNED,
+            "tools": dict(atp_bench.TOOLS),
+            "n_context_images": 1,
+            "syntax": "tags",
+            "fenced": "refuse",
+        },
+        {"text": "empty word", "n_context_images": OPTIONAL},
+    ),
+    Case(
+        atp_bench.validate_call,
+        {"tool": "search", "args": {"query": "a"}, "required": ["query"], "n_context_images": 1},
+        {
+            "tool": "empty word",
+            "args": "none empty",
+            "required": "empty short",
+            "n_context_images": OPTIONAL,
+        },
+    ),
+    Case(
+        atp_bench.render_call,
+        {"tool": "search", "args": {"query": "a"}, "syntax": "tags"},
+        {"tool": "empty word", "args": "empty"},
+    ),
+    Case(
+        atp_bench.with_placeholders,
+        {"text": PLANNED, "calls": atp_bench.locate_calls(PLANNED, ["search"])},
+        {"text": "empty word", "calls": "empty short"},
+    ),
+    Case(
+        atp_bench.response_metrics,
+        {"responses": PLANS, "missed": None, "calls_correct": None},
+        {"responses": "empty short"},
+    ),
+    Case(atp_bench.aggregate, {"responses": PLANS}, {"responses": "empty short"}),
+    Case(
+        atp_bench.final_score,
+        {"quality_0_1": 0.5, "plan_f1": 0.5, "w_quality": 0.5},
+        {"quality_0_1": OPTIONAL, "plan_f1": OPTIONAL},
     ),
     # Search self-play
     Case(ssp.extract_answer, {"text": "<answer>a</answer>"}, {"text": "empty word"}),

@@ -23,6 +23,7 @@ from burnish.config.schema import (
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
+from burnish.rewards.judges.atp_bench import AtpOptions
 from burnish.rewards.judges.evpv import EvpvOptions
 from burnish.rewards.judges.genrm import GenRMOptions
 from burnish.rewards.judges.march import MarchOptions
@@ -76,6 +77,7 @@ SETTINGS = {
     "distil": (DistilTrain,),
     "march": (MarchOptions,),
     "evpv": (EvpvOptions,),
+    "atp_bench": (AtpOptions,),
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),

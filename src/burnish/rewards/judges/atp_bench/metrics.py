@@ -82,7 +82,8 @@ def response_metrics(
         given = responses if calls_correct is None else calls_correct
         if missed is None:
             raise refused("missed", missed, "a count, or the list of what is missing")
-        return _metrics(_flags(named, given), _missing("missed", missed))
+        count = _missing("missed", missed)
+        return _metrics(_flags(named, given), count)
     if isinstance(responses, Mapping | Metrics):
         return _of(_read("responses", responses))
     return [_of(_read(f"responses: item {n}", one)) for n, one in enumerate(_all(responses))]
