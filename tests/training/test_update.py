@@ -94,6 +94,11 @@ HIDDEN_BD = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 VALUES_BT = torch.randn(16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 KL_BT = 0.1 * torch.randn(16, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 SEGMENTS_BT = torch.tensor([[0, 1, 1, 2, -1, 2, 1, 0] * 2] * 16)
+# A score a step, the same for all steps of group c.
+STEPS_BJ = torch.tensor(
+    [[brief + k * (i // 4 != 2) for k in (0.0, 0.3, -0.2)] for i, brief in enumerate(BRIEF)],
+    dtype=torch.float64,
+)
 
 
 def names_and_weights(policy):
@@ -127,6 +132,7 @@ def values_of(policy, members=range(16)):
         run_steps=1,
         hidden_BD=HIDDEN_BD[members],
         segments_BT=SEGMENTS_BT[members, : max(LENGTHS[i] for i in members)],
+        steps_BJ=STEPS_BJ[members],
         baselines_BK=torch.full((len(members), len(names)), 0.3, dtype=torch.float64),
         values_BT=VALUES_BT[members, : max(LENGTHS[i] for i in members)],
         kl_BT=KL_BT[members, : max(LENGTHS[i] for i in members)],
