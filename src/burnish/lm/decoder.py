@@ -116,9 +116,11 @@ class Decoder(nn.Module):
 
     @property
     def takes_segments(self) -> bool:
-        """Whether `Segments` may stand for a mask: in half precision, without a sliding window."""
+        """Whether `Segments` may stand for a mask: what flash attention over pieces can do."""
+        a = self.architecture
         is_half = self.head_weight.dtype in (torch.bfloat16, torch.float16)
-        return is_half and self.architecture.sliding_window is None
+        fits = a.head_dim % 8 == 0 and a.head_dim <= 256
+        return is_half and fits and a.sliding_window is None
 
     def weights_to_save(self) -> dict[str, Tensor]:
         """The state dict of a Hugging Face folder; a tied head is left out."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+FEWEST_PIECES = 64
 
 
 class Segments(NamedTuple):
@@ -29,8 +30,10 @@ class Segments(NamedTuple):
     """
 
     ends_N: Tensor
-    """int32: 0, and where each piece ends when all rows lie end to end."""
+    """int32: 0, and where each piece ends when all rows lie end to end. Empty pieces at the end fill N
+    up to a power of two: a compiled model meets few sizes, not a new one with every batch."""
     longest: int
+    """No piece is longer; the length of a row, which is the same for every batch."""
 
     @staticmethod
     def can_run(module: Any, device: Any) -> bool:
@@ -47,25 +50,30 @@ class Segments(NamedTuple):
 
         rows, length = starts_RS.shape
         is_first = starts_RS == np.arange(length)
-        begins = np.append(np.flatnonzero(is_first), rows * length)
-        ends = torch.from_numpy(begins.astype(np.int32)).to(device, non_blocking=True)
-        return cls(ends, int(np.diff(begins).max()))
+        begins = np.flatnonzero(is_first)
+        size = max(FEWEST_PIECES, 1 << len(begins).bit_length())
+        ends_N = np.full(size, rows * length, dtype=np.int32)
+        ends_N[: len(begins)] = begins
+        return cls(torch.from_numpy(ends_N).to(device, non_blocking=True), length)
 
 
 @functools.cache
 def _has_varlen(device: Any) -> bool:
-    """Whether flash attention over pieces of rows works there, by doing it once."""
+    """Whether flash attention over pieces of rows, empty ones too, works there, by doing it once."""
     import torch
 
     try:
         from torch.nn.attention.varlen import varlen_attn
 
-        ends_2 = torch.tensor([0, 8], dtype=torch.int32, device=device)
+        ends_3 = torch.tensor([0, 8, 8], dtype=torch.int32, device=device)
         with torch.enable_grad():
             x = torch.zeros(8, 1, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
-            found = varlen_attn(x, x, x, ends_2, ends_2, 8, 8, window_size=(-1, 0))
+            found = varlen_attn(x, x, x, ends_3, ends_3, 8, 8, window_size=(-1, 0))
             assert isinstance(found, torch.Tensor)
             torch.autograd.backward(found.sum())
+        assert x.grad is not None
+        if not x.grad.isfinite().all():
+            raise RuntimeError("gradients of empty pieces are not finite")
     except (ImportError, RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         logger.warning("documents are kept apart by masks, which is slower: %s", error)
         return False
