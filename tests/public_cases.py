@@ -21,7 +21,16 @@ from burnish.lm import CallLog, ScriptedLM
 from burnish.models import masked_diffusion, siamesenorm
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
-from burnish.rewards.judges import atp_bench, evpv, genrm, march, openrs, proxy_grm, rubric, skill_rm
+from burnish.rewards.judges import (
+    atp_bench,
+    evpv,
+    genrm,
+    march,
+    openrs,
+    proxy_grm,
+    rubric,
+    skill_rm,
+)
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
@@ -1680,6 +1689,7 @@ CASES = [
         evpv.read_fact,
         {"fact": "AB = 10", "source": "row 1"},
         {"fact": "word", "source": "empty word"},
+    ),
     # Plans of tool calls
     *(
         Case(
