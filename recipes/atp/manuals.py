@@ -90,7 +90,12 @@ def make(
     kind = rng.choice((MANUAL, RECIPE))
     names = rng.sample(PARTS if kind == MANUAL else DISHES, steps + 1)
     images = [f"the {name}" for name in names]
-    drawn = [_step(rng, names[n], n, need) for n in range(steps)]
+    drawn: list[Step] = []
+    while len(drawn) < steps:
+        step = _step(rng, names[len(drawn)], len(drawn), need)
+        # The same call again would be a repetition, which is wrong.
+        if not step.call or step.call not in [one.call for one in drawn]:
+            drawn.append(step)
     listed = "\n".join(f"Step {n}: {step.text}" for n, step in enumerate(drawn, start=1))
     shown = ", ".join(f"{n} {caption}" for n, caption in enumerate(images))
     examples = [_spoilt(rng, step, n, drop, extra, wrong) for n, step in enumerate(drawn)]

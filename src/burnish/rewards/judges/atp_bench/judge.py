@@ -241,8 +241,14 @@ class Quality(NamedTuple):
 
 
 _FLAGS = ("needed", "right_tool", "arguments_ok", "placed_ok")
-_CALL = Table(
-    CallVerdict, call=whole(0, 10**6), reason=Maybe(loose_text), **dict.fromkeys(_FLAGS, truth)
+_CALL: Table[CallVerdict] = Table(
+    CallVerdict,
+    call=whole(0, 10**6),
+    reason=Maybe(loose_text),
+    needed=truth,
+    right_tool=truth,
+    arguments_ok=truth,
+    placed_ok=truth,
 )
 _GAP = Table(
     lambda where, intent, tool, reason: Gap(where, intent, tool, reason),
@@ -253,6 +259,7 @@ _GAP = Table(
 )
 _MISSED = Table(MissedList, missed=rows(_GAP))
 _QUALITY = Table(Quality, reasons=text, score=whole(0, BEST))
+_FORMS: dict[str, Table[Any]] = {"precision": _CALL, "missed": _MISSED, "quality": _QUALITY}
 
 
 class MultiAgent:
@@ -338,10 +345,9 @@ class MultiAgent:
             "tools": "; ".join(f"{name} ({', '.join(args)})" for name, args in TOOLS.items()),
         }
         values["mark"] = mark_for(*values.values())
-        table: Table[Any] = {"precision": _CALL, "missed": _MISSED, "quality": _QUALITY}[role]
         about = (case.task.id, case.response.id)
         messages = as_user(fill(wording(role, PROMPTS), values))
-        return Question(role, messages, about, vote, table.schema)
+        return Question(role, messages, about, vote, _FORMS[role].schema)
 
     def _documents(self, task: Task) -> list[str]:
         given = task.fields.get(self.options.documents)

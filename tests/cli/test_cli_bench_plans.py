@@ -1,0 +1,33 @@
+"""`burnish bench atp` on the command line."""
+
+import json
+from pathlib import Path
+
+from cli_words import Type
+
+from burnish.bench.loaders import load
+from burnish.bench.loaders.plans import SHIPPED
+
+
+def test_plans_of_a_file_against_the_set_that_ships(typed: Type, tmp_path: Path):
+    items = load("atp", SHIPPED)
+    lines = [json.dumps({"id": item.id, "response": item.hidden["gt"]}) for item in items]
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("\n".join(lines))
+    record = json.loads(typed("bench", "atp", "--answers", answers, "--json").out)
+    assert (record["items"], record["f1"]["value"], record["failed"]) == (40, 1.0, 0)
+    shown = typed("bench", "atp", "--answers", answers)
+    assert (shown.code, "missed          0.000" in shown.out) == (0, True)
+
+
+def test_what_cannot_be_scored_is_refused_in_one_line(typed: Type, tmp_path: Path):
+    nobody = typed("bench", "atp")
+    assert (nobody.code, "give --answers FILE" in nobody.err) == (2, True)
+    judge = typed("bench", "atp", "--with", "atp", "--model", "tiny")
+    assert (judge.code, "has no response to judge" in judge.err) == (2, True)
+    row = {"trace_id": "1", "query": "a", "doc": "b", "response": "c"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    free = typed("bench", "atp", "--data", tmp_path / "rows.jsonl")
+    assert (free.code, "no column 'needs'" in free.err) == (2, True)
+    other = typed("bench", "llmbar")
+    assert (other.code, "needs --data PATH" in other.err) == (2, True)
