@@ -9,9 +9,12 @@ chance, and the formula makes the score; the precision role alone has no eyes fo
 pass gives a single score that likes many pictures, counts absent ones at 0.3 of their weight and is noisy.
 The figure is Spearman's correlation with the truth.
 
-This is a simulation of the argument and no test of language models as judges. The noise of the one pass
-is a free parameter: it is shown at three values, of which the middle one is set to agree with the plan's
-figure.
+This is a simulation of the argument and no test of language models as judges. Its settings were fitted: of
+five worlds that were tried on seed 0 (3 to 8, 4 to 10 or 6 to 12 sections, with and without false
+reports of missing pictures) the one nearest to the plan's figures was kept, and the middle one of the three
+noises of the one pass was chosen to agree with the plan's. In those worlds three roles reached 0.70 to 0.76
+at 20 % error and 0.55 to 0.59 at 30 %, precision alone 0.55 to 0.60. The second role never reports a
+picture as missing where none is needed; where it does, three roles lose about 0.03.
 """
 
 from __future__ import annotations
@@ -146,8 +149,9 @@ def report(
         lines.append(f"| {name} | {_spread(by_seed, name)} | {told} | {_spread(falls, name)} |")
     lines += [
         "",
-        "A simulation of the argument, no test of language models as judges; the noise of the one pass is "
-        "a free parameter. Repeat: `python -m studies.atp.simulation`.",
+        "A simulation of the argument, no test of language models as judges. Fitted to the plan's figures: "
+        "the world (the nearest of five that were tried on seed 0) and the middle noise of the one pass; "
+        "agreement with them is no confirmation. Repeat: `python -m studies.atp.simulation`.",
         "",
     ]
     return "\n".join(lines)
