@@ -229,8 +229,8 @@ ELSEWHERE = {
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
-        "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report"
-        "prompt_report verdict_line from_prenorm new_model"
+        "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
+        "from_prenorm new_model"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "

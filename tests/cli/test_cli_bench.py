@@ -342,7 +342,7 @@ def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Pat
         (("llmbar", "--data", "none.jsonl"), "no such file"),
         (("llmbar", "--data", "{file}"), "needs a judge: --with direct --model smollm2"),
         (("ppe", "--data", "{file}"), "no column 'prompt', so this is not PPE"),
-        (("llmbar",), "Missing option '--data'"),
+        (("llmbar",), "benchmark 'llmbar' needs --data PATH"),
         (("rmbench", "--data", "{file}", "--recorded", "{file}"), "so this is not RM-Bench"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_function_is_named_by_its_path_from_here(
         ("policy.advantage=rwa", "Did you mean 'raw'?"),
         ("policy.advantage=grop", "Did you mean 'grpo'?"),
         ("policy.aggregate=tokenmean", "Did you mean 'token-mean'?"),
-        ("rewards=numerc", 'rewards.0 is "numerc"; expected one of code, env'),
+        ("rewards=numerc", 'rewards.0 is "numerc"; expected one of atp, code, env'),
         ("trackers=wandv", "of wandb, tensorboard, mlflow. Did you mean 'wandb'?"),
         (
             "policy.auxiliary=entropy",

@@ -206,9 +206,11 @@ class Resolver:
         near = _nearest(key, valid)
         homes = self._elsewhere(key) if tag is None else []
         hint = f"Valid keys: {_list(valid)}." if valid else "It takes no keys."
-        if meant := home(key, homes):
+        peer = _of_a_peer(prefix + key, item)
+        is_table = isinstance(item.value, dict)
+        if (meant := home(key, homes)) and not (peer and is_table):
             hint = f"Did you mean '{meant}'?"
-        elif peer := _of_a_peer(prefix + key, item):
+        elif peer:
             hint = peer
         elif near:
             hint = f"Did you mean '{prefix}{near}'?"
