@@ -34,6 +34,7 @@ ROOMS = (
     "rewards.judges.evpv",
     "rewards.judges.atp_bench",
     "models.masked_diffusion",
+    "models.long_speech",
     "lm",
     "tasks",
     "rollouts",

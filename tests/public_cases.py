@@ -18,7 +18,7 @@ from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
-from burnish.models import masked_diffusion, siamesenorm
+from burnish.models import long_speech, masked_diffusion, siamesenorm
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import (
@@ -62,9 +62,20 @@ PACKAGES = (
     prompt_search,
     masked_diffusion,
     siamesenorm,
+    long_speech,
 )
 
 PUBLISHED = {
+    "arc_score": "requested measured",
+    "arc_values": "waypoints n",
+    "dimension_dropout": "dims u p protected",
+    "equal_power_fades": "n",
+    "label_retention": "clips filter_rule",
+    "noise_gain": "speech active noise snr_db",
+    "overlap_statistics": "timeline",
+    "plan_chunks": "frames max_frames context",
+    "resolve_timeline": "sentences interrupt_tail",
+    "semitones": "f0 reference",
     "best_of_k": "candidates correct tie_rule",
     "build_checklist": "steps",
     "correctness_rate": "step_scores",
@@ -1900,5 +1911,51 @@ CASES = [
         masked_diffusion.template_tokens,
         {"answers": [[1, 2], [2, 3]], "share": 0.9},
         {"answers": "short"},
+    ),
+    # Long speech
+    Case(
+        long_speech.resolve_timeline,
+        {"sentences": [{"speaker": "A", "duration": 1.0}], "interrupt_tail": 0.15},
+        {"sentences": "empty short"},
+    ),
+    Case(
+        long_speech.overlap_statistics,
+        {"timeline": [{"start": 0.0, "end": 1.0, "cut": False}]},
+        {"timeline": "empty short"},
+    ),
+    Case(
+        long_speech.noise_gain,
+        {"speech": [1.0, 0.5], "active": [1, 0], "noise": f64([0.1, -0.1, 0.1]), "snr_db": 10.0},
+        {"noise": "short"},
+    ),
+    Case(
+        long_speech.dimension_dropout,
+        {"dims": ["tone", "pace"], "u": [0.1, 0.9], "p": 0.3, "protected": ["pace"]},
+        {"protected": "empty short"},
+    ),
+    Case(
+        long_speech.arc_values,
+        {"waypoints": [[0.0, 0.2], [1.0, 0.8]], "n": 3},
+        {"waypoints": "short"},
+    ),
+    Case(long_speech.arc_score, {"requested": [0.1, 0.5], "measured": [1.0, 2.0]}),
+    Case(
+        long_speech.semitones,
+        {"f0": [110.0, 220.0], "reference": 110.0},
+        {"f0": "empty short"},
+    ),
+    Case(long_speech.equal_power_fades, {"n": 4}),
+    Case(
+        long_speech.label_retention,
+        {
+            "clips": [{"snr": 30.0, "overlap": 0.0, "speakers": 1}],
+            "filter_rule": {"min_snr": 20.0, "max_overlap": 0.05, "speakers": 1},
+        },
+        {"clips": "empty short", "filter_rule": "none empty"},
+    ),
+    Case(
+        long_speech.plan_chunks,
+        {"frames": [4, 5], "max_frames": 6, "context": 2},
+        {"frames": "empty short"},
     ),
 ]
