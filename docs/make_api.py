@@ -42,6 +42,7 @@ ROOMS = (
     "tools.search",
     "tools.spreadsheet",
     "models.siamesenorm",
+    "models.visual_latent",
     "store",
     "bench",
     "training",

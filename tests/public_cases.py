@@ -18,7 +18,7 @@ from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
-from burnish.models import long_speech, masked_diffusion, siamesenorm
+from burnish.models import long_speech, masked_diffusion, siamesenorm, visual_latent
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import (
@@ -63,6 +63,7 @@ PACKAGES = (
     masked_diffusion,
     siamesenorm,
     long_speech,
+    visual_latent,
 )
 
 PUBLISHED = {
@@ -76,6 +77,18 @@ PUBLISHED = {
     "plan_chunks": "frames max_frames context",
     "resolve_timeline": "sentences interrupt_tail",
     "semitones": "f0 reference",
+    "cosine_loss": "pred target",
+    "fit_pca": "embeddings k",
+    "latent_loss": "pred target mask",
+    "norm_ema": "value norms decay",
+    "norm_match": "h norm",
+    "norm_ratio": "hidden inputs",
+    "pca_rank": "eigenvalues target",
+    "pool_tokens": "tokens grid K",
+    "project_latents": "v components mean",
+    "reconstruct_latents": "coeffs components mean",
+    "use_latent": "correct tau",
+    "whiten_latents": "v components mean eigenvalues",
     "best_of_k": "candidates correct tie_rule",
     "build_checklist": "steps",
     "correctness_rate": "step_scores",
@@ -372,6 +385,7 @@ REWARDS = f64([[1.0, 0.2], [0.0, 0.4], [1.0, 0.1], [0.5, 0.9]])
 ONE = f64([1.0, 0.0, 1.0, 0.5])
 GROUPS = [0, 0, 1, 1]
 ENDS = [0.0, 1.0]
+PLANE = {"components": [[0.6], [0.8]], "mean": [1.0, 1.0]}
 LOGP = f64([[-1.0, -2.0], [-0.5, -0.7]])
 MASK = f64([[1.0, 1.0], [1.0, 0.0]])
 CRITERIA = [{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}]
@@ -1957,5 +1971,51 @@ CASES = [
         long_speech.plan_chunks,
         {"frames": [4, 5], "max_frames": 6, "context": 2},
         {"frames": "empty short"},
+    # Visual latents
+    Case(
+        visual_latent.fit_pca,
+        {"embeddings": f64([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]]), "k": 2},
+        {"embeddings": "short", "k": "none"},
+    ),
+    Case(
+        visual_latent.pca_rank,
+        {"eigenvalues": [2.0, 1.0], "target": 0.9},
+        {"eigenvalues": "short"},
+    ),
+    Case(visual_latent.reconstruct_latents, {"coeffs": f64([[2.0]]), **PLANE}),
+    Case(visual_latent.project_latents, {"v": f64([[2.0, 1.0]]), **PLANE}),
+    Case(
+        visual_latent.whiten_latents,
+        {"v": f64([[2.0, 1.0]]), **PLANE, "eigenvalues": [2.0]},
+    ),
+    Case(visual_latent.norm_match, {"h": f64([[2.0, 1.0], [1.0, 1.0]]), "norm": [1.0, 2.0]}),
+    Case(
+        visual_latent.norm_ema,
+        {"value": 1.0, "norms": [2.0, 3.0], "decay": 0.9},
+        {"value": "none", "norms": "short empty"},
+    ),
+    Case(
+        visual_latent.norm_ratio,
+        {"hidden": f64([[2.0, 1.0], [1.0, 1.0]]), "inputs": f64([[1.0, 1.0], [1.0, 0.0]])},
+        {"hidden": "short", "inputs": "short"},
+    ),
+    Case(
+        visual_latent.use_latent,
+        {"correct": [[1, 0], [1, 1]], "tau": 0.5},
+        {"correct": "short empty item_none"},
+    ),
+    Case(
+        visual_latent.pool_tokens,
+        {"tokens": f64([[1.0], [2.0], [3.0], [4.0]]), "grid": (2, 2), "K": 2},
+    ),
+    Case(
+        visual_latent.latent_loss,
+        {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
+        {"mask": "none"},
+    ),
+    Case(
+        visual_latent.cosine_loss,
+        {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
+        {"mask": "none"},
     ),
 ]

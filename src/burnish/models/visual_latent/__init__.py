@@ -1,0 +1,40 @@
+"""Visual latents: vectors that a model feeds back to itself as imagined pictures (GAP, arXiv 2605.12374).
+
+Hidden states of a decoder are many times longer than its input embeddings, so feeding them back
+breaks it. `fit_pca` finds the subspace of vision embeddings, a head predicts coefficients in it, and
+`reconstruct_latents` makes an input of them. `use_latent` keeps latents for the queries that need them.
+"""
+
+from burnish.models.visual_latent.objective import (
+    cosine_loss,
+    latent_loss,
+    norm_ema,
+    norm_match,
+    norm_ratio,
+    pool_tokens,
+    use_latent,
+)
+from burnish.models.visual_latent.subspace import (
+    Subspace,
+    fit_pca,
+    pca_rank,
+    project_latents,
+    reconstruct_latents,
+    whiten_latents,
+)
+
+__all__ = [
+    "Subspace",
+    "cosine_loss",
+    "fit_pca",
+    "latent_loss",
+    "norm_ema",
+    "norm_match",
+    "norm_ratio",
+    "pca_rank",
+    "pool_tokens",
+    "project_latents",
+    "reconstruct_latents",
+    "use_latent",
+    "whiten_latents",
+]
