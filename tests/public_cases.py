@@ -254,7 +254,7 @@ ELSEWHERE = {
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
-        "from_prenorm new_model"
+        "from_prenorm new_model generate_latents latent_step"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -1971,6 +1971,7 @@ CASES = [
         long_speech.plan_chunks,
         {"frames": [4, 5], "max_frames": 6, "context": 2},
         {"frames": "empty short"},
+    ),
     # Visual latents
     Case(
         visual_latent.fit_pca,

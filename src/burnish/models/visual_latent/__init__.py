@@ -3,8 +3,16 @@
 Hidden states of a decoder are many times longer than its input embeddings, so feeding them back
 breaks it. `fit_pca` finds the subspace of vision embeddings, a head predicts coefficients in it, and
 `reconstruct_latents` makes an input of them. `use_latent` keeps latents for the queries that need them.
+`LatentHead` is that head and its baselines, `latent_step` the loss, `generate_latents` the generation.
 """
 
+from burnish.models.visual_latent.generate import (
+    INTERVENTIONS,
+    LatentAnswer,
+    LatentTags,
+    generate_latents,
+)
+from burnish.models.visual_latent.head import KINDS, Hidden, LatentHead, Predicted
 from burnish.models.visual_latent.objective import (
     cosine_loss,
     latent_loss,
@@ -14,6 +22,7 @@ from burnish.models.visual_latent.objective import (
     pool_tokens,
     use_latent,
 )
+from burnish.models.visual_latent.step import LatentRows, LatentStep, latent_step
 from burnish.models.visual_latent.subspace import (
     Subspace,
     fit_pca,
@@ -24,10 +33,21 @@ from burnish.models.visual_latent.subspace import (
 )
 
 __all__ = [
+    "INTERVENTIONS",
+    "KINDS",
+    "Hidden",
+    "LatentAnswer",
+    "LatentHead",
+    "LatentRows",
+    "LatentStep",
+    "LatentTags",
+    "Predicted",
     "Subspace",
     "cosine_loss",
     "fit_pca",
+    "generate_latents",
     "latent_loss",
+    "latent_step",
     "norm_ema",
     "norm_match",
     "norm_ratio",

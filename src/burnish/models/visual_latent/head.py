@@ -1,0 +1,252 @@
+"""The latent head: from a decoder's hidden state to a vector that the decoder can take as input.
+
+    head = LatentHead.fit("pca", embeddings_ND)
+    found = head(hidden)                    # hidden.raw and hidden.normed, (..., D)
+    found.vector                            # fed back as the next input embedding
+    head.loss(found, targets, mask)
+
+Five kinds, one module, so that they can be compared:
+
+    raw         h, the last layer's output, as it is
+    normed      h behind the decoder's final norm
+    ema_norm    h rescaled to the moving average of the norms of vision embeddings
+    linear      a linear map of the normed state
+    pca         coefficients in the subspace of vision embeddings, by a small network (GAP)
+
+`linear` and `pca` start at the mean of the embeddings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from burnish.arguments import as_number, as_whole, as_word
+from burnish.errors import ArgumentError, UserError
+from burnish.models.visual_latent.objective import masked_mean, rescaled
+from burnish.models.visual_latent.subspace import Subspace, fit_pca
+from burnish.tensors import as_finite
+
+if TYPE_CHECKING:
+    from burnish.tensors import Numbers
+
+KINDS = ("raw", "normed", "ema_norm", "linear", "pca")
+CLIP = 10.0
+"""Times the largest norm of the embeddings: longer predictions are cut to it in generation."""
+STALE = 0.1
+"""Share of the variance that a basis may lose against its own embeddings before it is called stale."""
+
+
+class Hidden(NamedTuple):
+    """One position's state, (..., D) each."""
+
+    raw: Tensor
+    """Behind the last layer."""
+    normed: Tensor
+    """Behind the decoder's final norm."""
+
+
+class Predicted(NamedTuple):
+    """What a head makes of a hidden state."""
+
+    vector: Tensor
+    """(..., D), in the space of input embeddings."""
+    coefficients: Tensor
+    """What the loss compares, (..., K): whitened coefficients of pca, else the scaled vector."""
+
+
+class Guarded(NamedTuple):
+    """Vectors that are safe to feed, and which of them were changed."""
+
+    vector: Tensor
+    is_clipped: Tensor
+
+
+class LatentHead(nn.Module):
+    """Predicts latents; its basis is part of its state and is never trained."""
+
+    mean: Tensor
+    components: Tensor
+    eigenvalues: Tensor
+    explained: Tensor
+    norm: Tensor
+    largest: Tensor
+
+    def __init__(
+        self,
+        kind: str,
+        basis: Subspace,
+        *,
+        norm: float,
+        largest: float,
+        inner: int | None = None,
+        decay: float = 0.99,
+    ) -> None:
+        """`norm` and `largest`: mean and largest norm of the embeddings; `inner`: width of pca's network."""
+        super().__init__()
+        self.kind = as_word("kind", kind, KINDS)
+        self.decay = as_number("decay", decay, low=0, high=1)
+        size, rank = basis.components.shape
+        if not rank:
+            raise ArgumentError("basis: got no components, expected embeddings that differ")
+        as_number("norm", norm, above=0)
+        as_number("largest", largest, above=0)
+        tensors = {
+            "mean": basis.mean,
+            "components": basis.components,
+            "eigenvalues": basis.eigenvalues,
+            "explained": torch.tensor(basis.explained),
+            "norm": torch.tensor(float(norm)),
+            "largest": torch.tensor(float(largest)),
+        }
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor.detach().float().clone())
+        self.network: nn.Module | None = None
+        if kind == "linear":
+            self.network = nn.Linear(size, size)
+        elif kind == "pca":
+            inner = as_whole("inner", size // 2 if inner is None else inner, low=1, high=1 << 20)
+            self.network = nn.Sequential(nn.Linear(size, inner), nn.SiLU(), nn.Linear(inner, rank))
+        self._start_at_mean()
+
+    @classmethod
+    def fit(
+        cls, kind: str, embeddings: Numbers, k: int | None = None, *, inner: int | None = None
+    ) -> LatentHead:
+        """A head for these vision embeddings (N, D).
+
+        >>> import torch
+        >>> from burnish.models.visual_latent import Hidden, LatentHead
+        >>> embeddings = torch.randn(50, 16, generator=torch.Generator().manual_seed(0))
+        >>> head, h = LatentHead.fit("pca", embeddings, k=4), torch.randn(2, 16)
+        >>> vector = head(Hidden(raw=h, normed=h)).vector
+        >>> bool(torch.allclose(vector, head.mean.expand(2, 16)))
+        True
+        """
+        x_ND = as_finite(embeddings, "embeddings")
+        basis = fit_pca(x_ND, k)
+        norms_N = x_ND.norm(dim=1)
+        return cls(
+            kind, basis, norm=float(norms_N.mean()), largest=float(norms_N.max()), inner=inner
+        )
+
+    @torch.no_grad()
+    def _start_at_mean(self) -> None:
+        if self.network is None:
+            return
+        last = self.network if isinstance(self.network, nn.Linear) else self.network[-1]  # type: ignore[index]
+        last = cast(nn.Linear, last)
+        last.weight.zero_()
+        last.bias.zero_() if self.kind == "pca" else last.bias.copy_(self.mean)
+
+    @property
+    def total(self) -> Tensor:
+        """All the variance of the embeddings."""
+        return self.eigenvalues.sum() / self.explained
+
+    def forward(self, hidden: Hidden) -> Predicted:
+        """(..., D) -> vectors (..., D) and what the loss compares."""
+        raw, normed = (state.to(self.mean.dtype) for state in hidden)
+        if self.kind == "pca":
+            assert self.network is not None
+            a = self.network(normed)
+            return Predicted((a * self.eigenvalues.sqrt()) @ self.components.T + self.mean, a)
+        if self.kind == "linear":
+            assert self.network is not None
+            vector = self.network(normed)
+        elif self.kind == "ema_norm":
+            vector = rescaled(raw, self.norm)
+        else:
+            vector = raw if self.kind == "raw" else normed
+        return Predicted(vector, vector * self._scale())
+
+    def _scale(self) -> Tensor:
+        """Makes the loss of the constant mean the same, K, for every kind."""
+        return (len(self.eigenvalues) / self.total).sqrt()
+
+    def targets(self, v: Tensor) -> Tensor:
+        """What `coefficients` should be for target vectors (..., D); no gradient."""
+        v = v.detach().to(self.mean.dtype)
+        if self.kind == "pca":
+            return (v - self.mean) @ self.components / self.eigenvalues.sqrt()
+        return v * self._scale()
+
+    def as_input(self, v: Tensor) -> Tensor:
+        """Target vectors as training feeds them: those of pca lie in its subspace; no gradient."""
+        v = v.detach().to(self.mean.dtype)
+        if self.kind != "pca":
+            return v
+        return (v - self.mean) @ self.components @ self.components.T + self.mean
+
+    def loss(self, found: Predicted, v: Tensor, mask: Tensor) -> Tensor:
+        """Squared error of the coefficients, mean over the mask (...); 0 where it is empty."""
+        return masked_mean((found.coefficients - self.targets(v)).square(), mask)
+
+    @torch.no_grad()
+    def observe(self, embeddings: Tensor) -> None:
+        """Move the average of the norms of vision embeddings (..., D)."""
+        if embeddings.numel():
+            mean = embeddings.detach().to(self.norm.dtype).norm(dim=-1).mean()
+            self.norm.mul_(self.decay).add_((1 - self.decay) * mean)
+
+    def noise(self, draws: Tensor) -> Tensor:
+        """Normal numbers (..., K) as vectors (..., D) with the embeddings' mean and covariance."""
+        return (draws.to(self.mean) * self.eigenvalues.sqrt()) @ self.components.T + self.mean
+
+    def guard(self, vector: Tensor) -> Guarded:
+        """Cut predictions of more than ten times the largest norm; those not finite become the mean.
+
+        `raw` and `normed`, which are there to show what long inputs do, only lose what is not finite.
+        """
+        is_odd = ~vector.isfinite().all(-1)
+        vector = torch.where(is_odd.unsqueeze(-1), self.mean, vector)
+        if self.kind in ("raw", "normed"):
+            return Guarded(vector, is_odd)
+        most = CLIP * self.largest
+        is_long = vector.norm(dim=-1) > most
+        cut = torch.where(is_long.unsqueeze(-1), rescaled(vector, most), vector)
+        return Guarded(cut, is_odd | is_long)
+
+    @torch.no_grad()
+    def stale(self, embeddings: Numbers) -> str | None:
+        """One line if the basis no longer fits the embeddings (the projector was trained), else None."""
+        x_ND = as_finite(embeddings, "embeddings").to(self.mean)
+        centred_ND = x_ND - self.mean
+        total = centred_ND.square().sum()
+        kept = (centred_ND @ self.components).square().sum() / total if total else self.explained
+        if kept >= self.explained - STALE:
+            return None
+        return (
+            f"the basis is stale: it holds {float(kept):.0%} of the variance of these embeddings, "
+            f"{float(self.explained):.0%} of those it was fitted to; fit it again"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write weights and basis to a safetensors file."""
+        from safetensors.torch import save_file
+
+        state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(state, str(path), {"kind": self.kind, "decay": repr(self.decay)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> LatentHead:
+        """Read what `save` wrote."""
+        from safetensors import safe_open
+
+        with safe_open(str(path), "pt") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            told = file.metadata() or {}
+        missing = {"mean", "components", "eigenvalues", "explained"} - set(state)
+        if missing or told.get("kind") not in KINDS:
+            raise UserError(f"{path}: expected a latent head with its kind and basis")
+        basis = Subspace(
+            state["mean"], state["components"], state["eigenvalues"], float(state["explained"])
+        )
+        inner = len(state["network.0.weight"]) if told["kind"] == "pca" else None
+        norms = {"norm": float(state["norm"]), "largest": float(state["largest"])}
+        head = cls(told["kind"], basis, **norms, inner=inner, decay=float(told["decay"]))
+        head.load_state_dict(state)
+        return head
