@@ -43,6 +43,7 @@ ROOMS = (
     "tools.spreadsheet",
     "models.siamesenorm",
     "models.visual_latent",
+    "models.audio_tokenizer",
     "store",
     "bench",
     "training",

@@ -18,7 +18,13 @@ from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
-from burnish.models import long_speech, masked_diffusion, siamesenorm, visual_latent
+from burnish.models import (
+    audio_tokenizer,
+    long_speech,
+    masked_diffusion,
+    siamesenorm,
+    visual_latent,
+)
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import (
@@ -64,6 +70,7 @@ PACKAGES = (
     siamesenorm,
     long_speech,
     visual_latent,
+    audio_tokenizer,
 )
 
 PUBLISHED = {
@@ -89,6 +96,16 @@ PUBLISHED = {
     "reconstruct_latents": "coeffs components mean",
     "use_latent": "correct tau",
     "whiten_latents": "v components mean eigenvalues",
+    "channel_normalise": "z eps",
+    "perturb_latents": "zn alpha noise",
+    "rq_codes": "x projection codebook",
+    "rq_mtp_loss": "logits codes valid",
+    "patchify_latents": "z P",
+    "flow_pair": "noise data tau",
+    "guided_velocity": "v_cond v_uncond scale",
+    "si_sdr": "estimate reference",
+    "log_spectral_distance": "a b eps",
+    "frechet_distance": "mu1 cov1 mu2 cov2",
     "best_of_k": "candidates correct tie_rule",
     "build_checklist": "steps",
     "correctness_rate": "step_scores",
@@ -1822,6 +1839,41 @@ CASES = [
         ssp.answer_overlap,
         {"training": ["a1"], "evaluation": ["a1"], "examples": 20},
         {"training": "empty short item_number", "evaluation": "empty short item_number"},
+    ),
+    # Audio tokenizer
+    Case(audio_tokenizer.channel_normalise, {"z": LOGP, "eps": 1e-5}, {"z": "short"}),
+    Case(audio_tokenizer.perturb_latents, {"zn": LOGP, "alpha": 0.5, "noise": LOGP}),
+    Case(
+        audio_tokenizer.rq_codes,
+        {"x": LOGP, "projection": LOGP.T.contiguous(), "codebook": LOGP[:, :2].contiguous()},
+        {"x": "short", "codebook": "short"},
+    ),
+    Case(
+        audio_tokenizer.rq_mtp_loss,
+        {"logits": torch.stack([LOGP, LOGP]), "codes": [1, 0], "valid": [1, 1]},
+        {"logits": "short", "valid": "none"},
+    ),
+    Case(audio_tokenizer.patchify_latents, {"z": LOGP, "P": 2}, {"z": "short"}),
+    Case(audio_tokenizer.flow_pair, {"noise": LOGP, "data": LOGP, "tau": f64([0.2, 0.5])}),
+    Case(audio_tokenizer.guided_velocity, {"v_cond": LOGP, "v_uncond": LOGP, "scale": 2.0}),
+    Case(
+        audio_tokenizer.euler_sample,
+        {"velocity": lambda x, tau: -x, "noise": LOGP, "steps": 3},
+        {"noise": "short"},
+    ),
+    Case(
+        audio_tokenizer.si_sdr,
+        {"estimate": f64([1.0, -2.0, 0.5]), "reference": f64([0.5, -1.0, 0.7])},
+    ),
+    Case(audio_tokenizer.log_spectral_distance, {"a": LOGP.abs(), "b": LOGP.abs(), "eps": 1e-5}),
+    Case(
+        audio_tokenizer.frechet_distance,
+        {
+            "mu1": f64([0.0, 1.0]),
+            "cov1": f64([[1.0, 0.2], [0.2, 2.0]]),
+            "mu2": f64([1.0, 1.0]),
+            "cov2": f64([[2.0, 0.0], [0.0, 1.0]]),
+        },
     ),
     # Masked diffusion
     Case(
