@@ -460,6 +460,11 @@ LOGITS: dict[str, Any] = {
 
 STREAMS = {"X": f64([[[1.0, 2.0], [3.0, 4.0]]]), "Y": f64([[[2.0, 1.0], [0.5, 4.0]]])}
 MATRICES = {"first": f64([[1.0, 0.5], [0.0, 1.0]]), "second": f64([[0.0, 1.0], [1.0, 0.0]])}
+SCRIPT = {
+    "global": {"speakers": [{"id": "A"}]},
+    "sentences": [{"speaker": "A", "text": "Yes.", "tone": "tired"}],
+    "sources": {"sentences[0].tone": "plan"},
+}
 CASES = [
     # Two residual streams
     Case(
@@ -2070,5 +2075,24 @@ CASES = [
         visual_latent.cosine_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
+    Case(long_speech.read_scene, {"document": SCRIPT}),
+    Case(long_speech.scene_problems, {"document": SCRIPT}, {"document": "empty"}),
+    *(
+        Case(function, {"scene": long_speech.read_scene(SCRIPT)})
+        for function in (
+            long_speech.write_scene,
+            long_speech.scene_text,
+            long_speech.scene_warnings,
+            long_speech.planned_captions,
+        )
+    ),
+    Case(long_speech.scene_schema, {}),
+    Case(
+        long_speech.parse_scene_text,
+        {"text": long_speech.scene_text(long_speech.read_scene(SCRIPT))},
+    ),
+    Case(
+        long_speech.drop_dimensions,
+        {"scene": long_speech.read_scene(SCRIPT), "u": [0.2], "p": 0.3},
     ),
 ]
