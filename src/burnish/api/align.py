@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from burnish.api.align_steps import Aligned, Alignment, Plan
-from burnish.api.models import newest_weights
 from burnish.api.needs import require_torch
 from burnish.api.run import Run
 from burnish.arguments import as_flag, as_number, as_path, as_seed, as_text, as_whole, as_word
 from burnish.errors import UserError, python_words
-from burnish.store.manifest import is_ours
+from burnish.store.manifest import is_ours, newest_weights
 from burnish.texts import shown_path
 
 __all__ = ["Aligned", "align"]

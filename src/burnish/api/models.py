@@ -16,7 +16,7 @@ from burnish.errors import UserError
 from burnish.lm.base import LM
 from burnish.lm.named import open_lm
 from burnish.store.frames import RunFrames
-from burnish.store.manifest import is_ours
+from burnish.store.manifest import is_ours, newest_weights
 
 T = TypeVar("T")
 
@@ -49,17 +49,6 @@ def _open_named(name: str, api_key_env: str, decoding: str) -> LM:
         folder = Path(name).expanduser()
         name = str(newest_weights(folder)) if is_ours(folder) else name
     return open_lm(name, decoding=decoding or None)
-
-
-def newest_weights(folder: Path) -> Path:
-    """The newest checkpoint of a run's folder."""
-    found = sorted((folder / "checkpoints").glob("step-*"))
-    if not found:
-        raise UserError(
-            f"run '{folder.name}' has no checkpoint yet; expected one after checkpoint.every steps "
-            "or at the end."
-        )
-    return found[-1]
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from burnish.api.config import Config
 from burnish.api.explained import Explained
-from burnish.api.models import newest_weights, open_model, wait_for
+from burnish.api.models import open_model, wait_for
 from burnish.arguments import as_path, as_whole, as_word
 from burnish.config import schema
 from burnish.config.loading import load_flat
@@ -19,6 +19,7 @@ from burnish.intervals import interval_text
 from burnish.memory import kept_paths, restore_rows
 from burnish.store import RunEnd, RunStatus, RunStore, RunSummary, StoredSample
 from burnish.store.frames import Form, RunFrames, find_run
+from burnish.store.manifest import newest_weights
 from burnish.store.run import DATA
 from burnish.store.sample_name import EXAMPLES
 from burnish.texts import counted, shown_path

@@ -40,9 +40,8 @@ def convert(
       burnish convert smollm2 models/smollm2-diffusion
       burnish convert runs/NAME models/mine --prompt-sees prompt
     """
-    from burnish.api.models import newest_weights
     from burnish.api.needs import require_torch
-    from burnish.store.manifest import is_ours
+    from burnish.store.manifest import is_ours, newest_weights
 
     require_torch("models in this process")
     from burnish.lm.diffusion.convert import convert as write

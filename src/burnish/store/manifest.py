@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import StoreError
+from burnish.errors import StoreError, UserError
 from burnish.store.durable import write_file
 
 FILE = "config.json"
@@ -94,6 +94,17 @@ def is_ours(folder: Path) -> bool:
     except (OSError, msgspec.MsgspecError, RecursionError):
         return False
     return isinstance(found, dict) and {"config_hash", "data_hash", "origins"} <= found.keys()
+
+
+def newest_weights(folder: Path) -> Path:
+    """The newest checkpoint of a run's folder."""
+    found = [path for path in (folder / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
+    if not found:
+        raise UserError(
+            f"run '{folder.name}' has no checkpoint yet; expected one after checkpoint.every steps "
+            "or at the end."
+        )
+    return max(found, key=lambda path: int(path.name[5:]))
 
 
 def now() -> str:

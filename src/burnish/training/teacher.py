@@ -30,6 +30,7 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer, odd_token
 from burnish.training.forward import CausalModel
 from burnish.training.packing import PackedBatch
+from burnish.training.trainable import model_of
 
 if TYPE_CHECKING:
     from burnish.config.schema import DistilTrain
@@ -170,7 +171,7 @@ class Average:
 def _load_other(setup: Setup, settings: DistilTrain) -> LoadedModel:
     """Another model as the teacher."""
     own = setup.trainable.loaded
-    teacher = load_model(settings.teacher, dtype=own.dtype, device=own.device)
+    teacher = load_model(model_of(settings.teacher), dtype=own.dtype, device=own.device)
     check_causal(teacher, "train.teacher")
     teacher.module.requires_grad_(False)
     odd = odd_token(own.tokenizer, teacher.tokenizer)

@@ -20,6 +20,7 @@ from burnish.lm.diffusion.convert import cached_conversion
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.new_model import NEW, new_model_folder
 from burnish.seeds import Seeds
+from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
 
@@ -113,9 +114,17 @@ def start_model(config: Config) -> str | Path:
     first = config.stages[0].train if config.stages else config.train
     is_diffusion = isinstance(first, DiffusionTrain | DiffusionPolicyTrain)
     if path != NEW:
-        return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else path
+        return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else model_of(path)
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))
     return cached_conversion(fresh) if is_diffusion else fresh
+
+
+def model_of(path: str) -> str | Path:
+    """The newest checkpoint where `path` is a run's folder; anything else as it is."""
+    if path in SHIPPED:
+        return path
+    folder = Path(path).expanduser()
+    return newest_weights(folder) if is_ours(folder) else path
 
 
 def _attach(module: nn.Module, lora: Lora, seed: int) -> None:

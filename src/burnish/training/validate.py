@@ -59,7 +59,7 @@ from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
-from burnish.training.trainable import start_model
+from burnish.training.trainable import model_of, start_model
 
 FILES = "files."
 """Prefix of these entries beside the config's own keys."""
@@ -324,7 +324,7 @@ def file_digests(config: Config) -> dict[str, str]:
         found[f"{FILES}policies/{name}"] = _whole(policy)
     for train in trains:
         if isinstance(train, DistilTrain) and not train.is_self:
-            for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
+            for path in sorted(find_folder(model_of(train.teacher)).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)
     critic = config.policy.critic
     if isinstance(critic, SeparateCritic) and critic.path:
