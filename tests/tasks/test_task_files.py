@@ -311,3 +311,22 @@ def test_a_folder_is_no_file_of_rows(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n')
     with pytest.raises(UserError, match=r"a folder; expected one file of rows .*rows\.jsonl"):
         read_table(tmp_path)
+
+
+def test_columns_named_prompt_and_others_need_no_mapping(tmp_path):
+    rows = [{"prompt": f"{n}?", "answer": str(n), "note": None} for n in range(9)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tasks = File(path=str(path)).build(0, tmp_path)
+    assert tasks.fields == {"answer", "note"}
+    asked = {task.messages[0].text: task.fields for task in tasks.train_tasks}
+    first = next(iter(asked))
+    assert asked[first] == {"answer": first[:-1], "note": None}
+    assert tasks.train_tasks[0].labels == ("answer", "note")
+
+
+def test_columns_of_other_names_need_a_mapping(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "1?"}\n')
+    with pytest.raises(UserError, match="no column prompt or messages; the file has question"):
+        File(path=str(path)).build(0, tmp_path)

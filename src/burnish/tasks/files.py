@@ -110,10 +110,14 @@ def load_file(
     `labels` names label-bearing fields that `finish` adds.
     """
     path = _place(config.path, root)
+    table = None
+    if not config.prompt and not config.messages:
+        table = read_table(path, config.format)
+        config = _mapped_by_name(config, table)
     check_columns(config, str(path))
     labels = (*_labels(config, path), *labels)
     name = config.name or path.stem
-    table = read_table(path, config.format)
+    table = table or read_table(path, config.format)
     notes: list[str] = []
     entries = _entries(config, table, name, labels, finish, notes)
     contents = [table.content]
@@ -136,6 +140,27 @@ def load_file(
         held_out_tasks=tuple(e.task for e in sorted(_distinct(held_out), key=lambda e: e.key)),
         notes=tuple(notes),
     )
+
+
+def _mapped_by_name(config: File, table: Table) -> File:
+    """A file whose rows have `prompt` or `messages` needs no mapping: other columns are fields."""
+    rows = [row.values for row in table.rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    source = next((name for name in ("prompt", "messages") if name in names), "")
+    if not source:
+        known = ", ".join(names[:8]) or "none"
+        raise UserError(
+            f"{table.path}: no column prompt or messages; the file has {known}. Say which column "
+            "is the prompt with task.prompt, and which are fields with task.fields."
+        )
+    is_chat = source == "messages" or any(isinstance(row.get(source), list) for row in rows)
+    given = {"messages" if is_chat else "prompt": source}
+    if config.fields:
+        return msgspec.structs.replace(config, **given)
+    fields = {name: name for name in names if name not in (source, config.id)}
+    gaps = tuple(name for name in fields if any(row.get(name) is None for row in rows))
+    optional = (*config.optional, *(name for name in gaps if name not in config.optional))
+    return msgspec.structs.replace(config, fields=fields, optional=optional, **given)
 
 
 def _place(path: str, root: Path) -> Path:
