@@ -144,3 +144,8 @@ def test_one_long_line_is_read(tmp_path):
     assert "".join(piece.text for piece in pieces) == text
     assert max(len(piece.text) for piece in pieces) <= PIECE
     assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_a_function_may_yield_none_for_a_text_that_is_missing(tmp_path):
+    (tmp_path / "gaps.py").write_text("def documents():\n    yield from ('a', None, 'b')\n")
+    assert list(Corpus((f"{tmp_path / 'gaps.py'}:documents",)).documents()) == ["a", "b"]

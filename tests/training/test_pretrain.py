@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import shutil
 import signal
 import sys
 import time
@@ -16,7 +17,7 @@ from training_cases import assert_same, finish, finish_with_stops, outcome, stop
 
 from burnish.config import Config, load, render
 from burnish.config.resolve import to_plain
-from burnish.errors import RunChanged, StoreError, UserError
+from burnish.errors import RunChanged, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
@@ -26,6 +27,7 @@ from burnish.training import build, token_cache
 from burnish.training.algorithms.pretrain import document_starts, shuffled, window_start, windows
 from burnish.training.events import HeldOut, Prepared, Preparing, StepDone
 from burnish.training.token_cache import open_tokens, token_bytes
+from burnish.training.trainable import start_model
 from warm import start
 
 WORDS = ("red", "blue", "one", "two", "cat", "dog", "runs", "sits")
@@ -181,13 +183,89 @@ def test_a_corpus_is_tokenised_in_bounded_memory(tmp_path, tokenizer, monkeypatc
     assert len(rows) == 64
 
 
-def test_a_damaged_cache_says_so(tmp_path, tokenizer):
+def test_a_damaged_cache_says_so(tmp_path, tokenizer, caplog):
     write_text(tmp_path)
     corpus = Corpus((str(tmp_path / "text.jsonl"),))
     tokens = open_tokens(corpus, tokenizer, held_out=0.2)
+    whole = tokens.train.ids.tolist()
     (tokens.folder / "train.bin").write_bytes(b"short")
-    with pytest.raises(StoreError, match=r"cached tokens are damaged .* remove the folder"):
-        open_tokens(corpus, tokenizer, held_out=0.2)
+    with caplog.at_level("WARNING"):
+        again = open_tokens(corpus, tokenizer, held_out=0.2)
+    assert "train.bin: the cached tokens are damaged (5 bytes" in caplog.text
+    assert again.train.ids.tolist() == whole
+
+
+@pytest.mark.parametrize("name", ["counts.json", "train.bin", "held_out.bin", "frequencies.npy"])
+@pytest.mark.parametrize("junk", ["junk", "ids"])
+def test_a_damaged_cache_is_named_and_written_again(tmp_path, tokenizer, caplog, name, junk):
+    write_text(tmp_path)
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
+    whole = {path.name: path.read_bytes() for path in tokens.folder.iterdir()}
+    size = len(whole[name])
+    # Of the right size: ids beyond the vocabulary, or bytes that are no JSON and no array.
+    (tokens.folder / name).write_bytes(b"\xff" * size if junk == "ids" else b"junk")
+    again = open_tokens(corpus, tokenizer, held_out=0.2)
+    assert f"{name}: the cached tokens are damaged" in caplog.text
+    assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
+
+
+def test_a_function_that_reads_another_text_is_tokenised_again(tmp_path, tokenizer, caplog):
+    (tmp_path / "words.txt").write_text("one two three")
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "def documents():\n"
+        "    yield from (Path(__file__).parent / 'words.txt').read_text().split()\n"
+    )
+    corpus = Corpus((f"{tmp_path / 'mine.py'}:documents",))
+    first = open_tokens(corpus, tokenizer, held_out=0.0)
+    assert "cached" not in first.line()
+    same = open_tokens(corpus, tokenizer, held_out=0.0)
+    assert "; cached tokens of 20" in same.line()
+    (tmp_path / "words.txt").write_text("one too three")
+    other = open_tokens(corpus, tokenizer, held_out=0.0)
+    assert "the first texts are others than those in the cache" in caplog.text
+    assert tokenizer.decode(other.train.ids.tolist()[5:8]) == "too"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_cache_that_is_no_folder_is_refused(tmp_path, tokenizer, monkeypatch, place):
+    write_text(tmp_path)
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / place))
+    with pytest.raises(UserError, match=r"cannot be written to .*Set BURNISH_CACHE"):
+        open_tokens(Corpus((str(tmp_path / "text.jsonl"),)), tokenizer, held_out=0.0)
+
+
+def test_a_boundary_that_is_not_special_cannot_be_written_in_a_text(tmp_path):
+    from burnish.lm.new_tokenizer import train_bpe
+
+    train_bpe(["one two three"], 280, tmp_path / "bpe")
+    file = tmp_path / "bpe" / "tokenizer.json"
+    table = json.loads(file.read_text())
+    for token in table["added_tokens"]:
+        token["special"] = False
+    file.write_text(json.dumps(table))
+    tokenizer = Tokenizer.from_folder(tmp_path / "bpe")
+    (tmp_path / "a.txt").write_text(f"one{token_cache.END_OF_TEXT}two")
+    tokens = open_tokens(Corpus((str(tmp_path / "a.txt"),)), tokenizer, held_out=0.0)
+    ids = tokens.train.ids.tolist()
+    assert [i for i, one in enumerate(ids) if one == tokens.boundary] == [0, len(ids) - 1]
+
+
+def test_equal_texts_with_other_blanks_at_the_ends_fall_on_one_side(tmp_path, tokenizer):
+    rows = write_text(tmp_path, count=40)
+    blanks = ("", " ", "\n\n", "\t")
+    lines = [json.dumps({"text": a + row + b}) for row in rows for a in blanks for b in blanks]
+    (tmp_path / "many.jsonl").write_text("\n".join(lines))
+    tokens = open_tokens(Corpus((str(tmp_path / "many.jsonl"),)), tokenizer, held_out=0.5)
+    sides = [set(), set()]
+    for side, stream in zip(sides, (tokens.train, tokens.held_out), strict=True):
+        ends = np.flatnonzero(stream.ids == tokens.boundary)
+        for begin, end in itertools.pairwise(ends):
+            side.add(tokenizer.decode(stream.ids[begin + 1 : end].tolist()).strip())
+    assert all(sides)
+    assert not sides[0] & sides[1]
 
 
 def test_tokenising_tells_how_far_it_is(tmp_path, monkeypatch):
@@ -450,6 +528,22 @@ def test_pretrained_then_sft_then_grpo(tmp_path):
     first = load_model(model, device="cpu")
     assert not torch.equal(last.module.head_weight, first.module.head_weight)
     assert last.tokenizer.eos_ids == first.tokenizer.eos_ids
+
+
+def test_a_run_is_a_model_and_its_newest_checkpoint_is_taken(tmp_path):
+    write_text(tmp_path)
+    finish(make(tmp_path, steps=2, run="base"))
+    table = {"steps": 1, "task": {"kind": "arithmetic"}, "evaluation": {"prompts": 2}}
+    table["train"] = {"kind": "sft", "batch": 2}
+    table["model"] = {"path": "base", "device": "cpu", "threads": 1}
+    table["experts"] = {"field": "answer"}
+    trainer = build(load(Config, table), tmp_path / "sft", root=tmp_path)
+    trainer.store.close()
+    newest = tmp_path / "base" / "checkpoints" / "step-000002"
+    assert start_model(trainer.config) == newest
+    shutil.rmtree(tmp_path / "base" / "checkpoints")
+    with pytest.raises(UserError, match="run 'base' has no checkpoint yet"):
+        build(load(Config, table), tmp_path / "other", root=tmp_path)
 
 
 def test_folders_named_like_new_and_byte_are_left_alone(tmp_path):

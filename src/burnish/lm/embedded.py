@@ -223,8 +223,14 @@ def make_once(name: str, build: Callable[[Path], None]) -> Path:
     target = cache_folder() / name
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+    except OSError as error:
+        raise UserError(
+            f"the cache folder {target.parent} cannot be written to ({error.strerror or error}); "
+            "expected a folder. Set BURNISH_CACHE to one."
+        ) from None
     try:
         build(scratch)
         scratch.chmod(0o755)

@@ -6,7 +6,8 @@
 
 Nothing is held but one piece of at most `PIECE` characters, or one row of a table where that is
 longer. A text file or a row is one document, or several with a `separator` between them. A function
-(`mine.py:documents`) takes no argument and yields texts; it must give the same ones every time.
+(`mine.py:documents`) takes no argument and yields texts, None for one that is missing; it must give
+the same ones every time.
 """
 
 from __future__ import annotations
@@ -98,6 +99,11 @@ class Corpus:
         for file in self.files:
             parts += [file.name, file_digest(file.path)]
         return digest(*parts)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether some of it comes from functions, whose texts the digest does not cover."""
+        return any(_is_function(source) for source in self.sources)
 
     @property
     def size(self) -> int:
@@ -287,11 +293,11 @@ def _called(function: Callable[..., object], source: str) -> Iterator[str]:
         if isinstance(found, str) or not isinstance(found, Iterable):
             raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
         texts = iter(found)
-        number = 0
+        number, end = 0, object()
         while True:
             with calling_user_code():
-                text = next(texts, None)
-            if text is None:
+                text = next(texts, end)
+            if text is end:
                 return
             number += 1
             yield _text(f"{source}, text {number}", "text", text)

@@ -6,16 +6,21 @@
 
 A split is one stream: a boundary token before each document, and one at the end. The same token so
 begins and ends texts, and every token of a document is predicted from what stands before it. Whole
-documents are held out, by a hash of their first `PIECE` characters, so equal documents fall on the
-same side and more data moves nothing. Files are in burnish's cache folder under a name made of the
-corpus's contents, the tokenizer and the share held out.
+documents are held out, by a hash of their first `HASHED` characters without white space at the ends,
+so equal documents fall on the same side and more data moves nothing. Files are in burnish's cache
+folder under a name made of the corpus's contents, the tokenizer and the share held out. Files that
+are damaged are written again; so are those of a function whose first texts are others by now.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
@@ -31,11 +36,18 @@ from burnish.errors import StoreError, UserError
 from burnish.lm.embedded import make_once
 from burnish.lm.tokenizer import Tokenizer
 from burnish.seeds import digest
+from burnish.store.blobs import cache_folder
 from burnish.tasks.base import is_held_out
 from burnish.tasks.corpus import Corpus
 
-LAYOUT = 1
+logger = logging.getLogger(__name__)
+
+LAYOUT = 2
 """Counts changes of what is written."""
+HASHED = 1 << 16
+"""Characters of a document that decide whether it is held out."""
+CHECKED = 1 << 16
+"""Bytes of a function's first texts that are compared with the cache."""
 BATCH = 1 << 20
 """Bytes that are encoded at one time."""
 END_OF_TEXT = "<|endoftext|>"
@@ -96,6 +108,8 @@ class Tokens:
 
     folder: Path
     counts: Counts
+    note: str = ""
+    """What people should know of where they come from."""
 
     @property
     def train(self) -> Stream:
@@ -121,7 +135,7 @@ class Tokens:
         t, h = self.counts.train, self.counts.held_out
         return (
             f"{t.documents:,} documents, {t.tokens:,} tokens, {t.bytes:,} bytes; held out "
-            f"{h.documents:,} documents, {h.bytes:,} bytes"
+            f"{h.documents:,} documents, {h.bytes:,} bytes{self.note}"
         )
 
 
@@ -135,20 +149,95 @@ def open_tokens(corpus: Corpus, tokenizer: Tokenizer, *, held_out: float) -> Tok
         with waiting_for(READING, "bytes", max(corpus.size, 1)):
             _write(folder, corpus, backend, boundary, held_out)
 
-    folder = make_once(f"tokens-{name}", build)
+    place = cache_folder() / f"tokens-{name}"
+    if place.is_dir():
+        why = _damage(place, backend, boundary)
+        if (
+            not why
+            and corpus.has_functions
+            and not _begins_alike(place, corpus, backend, boundary, held_out)
+        ):
+            why = f"{corpus.name}: the first texts are others than those in the cache"
+        if not why:
+            return Tokens(place, _counts(place), _age(place) if corpus.has_functions else "")
+        logger.warning("%s; the text is tokenised again.", why)
+        _remove(place)
+    folder = make_once(place.name, build)
+    return Tokens(folder, _counts(folder))
+
+
+def _age(folder: Path) -> str:
+    made = datetime.fromtimestamp((folder / "counts.json").stat().st_mtime)
+    return f"; cached tokens of {made:%Y-%m-%d %H:%M} (only the first texts were compared)"
+
+
+def _remove(folder: Path) -> None:
+    """Out of its place at once, so that nobody opens half of it."""
     try:
-        counts = msgspec.json.decode((folder / "counts.json").read_bytes(), type=Counts)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        folder.rename(scratch / folder.name)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be removed ({error.strerror or error}); remove it by hand."
+        ) from None
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _counts(folder: Path) -> Counts:
+    return msgspec.json.decode((folder / "counts.json").read_bytes(), type=Counts)
+
+
+def _damage(folder: Path, backend: tokenizers.Tokenizer, boundary: int) -> str:
+    """The file of a cache folder that is not what was written, and why; empty where all are."""
+    file = "counts.json"
+    try:
+        counts = _counts(folder)
+        size = _vocabulary(backend)
+        if (counts.dtype, counts.boundary) != (_dtype(size), boundary):
+            raise ValueError(f"it says {counts.dtype} and boundary {counts.boundary}")
+        if counts.train.tokens < 2 or counts.held_out.tokens < 0:
+            raise ValueError(f"it says {counts.train.tokens} tokens to train on")
         tokens = Tokens(folder, counts)
         for stream in (tokens.train, tokens.held_out):
-            wanted = stream.count.tokens * np.dtype(stream.dtype).itemsize
-            if stream.path.stat().st_size != wanted:
-                raise ValueError(f"{stream.path.name} has not {wanted:,} bytes")
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise StoreError(
-            f"{folder}: the cached tokens are damaged ({error}); remove the folder, and the next "
-            "start writes it again."
-        ) from error
-    return tokens
+            file = stream.path.name
+            _check_stream(stream, size, boundary)
+        file = "frequencies.npy"
+        found = tokens.frequencies
+        if found.shape != (size,) or found.dtype != np.int64:
+            raise ValueError(f"it has {found.dtype} of shape {found.shape}, expected ({size},)")
+        # The last boundary, which is the first one again, is not counted.
+        if found.min() < 0 or found.sum() != counts.train.tokens - 1:
+            raise ValueError(f"its counts add up to {found.sum():,}")
+    except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        return f"{folder / file}: the cached tokens are damaged ({first_line})"
+    return ""
+
+
+def _check_stream(stream: Stream, vocabulary: int, boundary: int) -> None:
+    wanted = stream.count.tokens * np.dtype(stream.dtype).itemsize
+    got = stream.path.stat().st_size
+    if got != wanted:
+        raise ValueError(f"{got:,} bytes, expected {wanted:,}")
+    for begin in range(0, stream.count.tokens, BATCH):
+        highest = int(stream.ids[begin : begin + BATCH].max())
+        if highest >= vocabulary:
+            raise ValueError(f"it has id {highest}, the tokenizer's end below {vocabulary}")
+    if stream.count.tokens and not stream.ids[0] == stream.ids[-1] == boundary:
+        raise ValueError("no boundary at its ends")
+
+
+def _begins_alike(
+    folder: Path, corpus: Corpus, backend: tokenizers.Tokenizer, boundary: int, share: float
+) -> bool:
+    """Whether the first texts give the ids that the cache begins with."""
+    tokens = Tokens(folder, _counts(folder))
+    batch = next(_batches(corpus, share, CHECKED))
+    for side, ids in _encoded(batch, _encoder(backend, boundary), boundary).items():
+        stream = tokens.train if side == "train" else tokens.held_out
+        if len(ids) >= stream.count.tokens or not np.array_equal(stream.ids[: len(ids)], ids):
+            return False
+    return True
 
 
 def boundary_id(tokenizer: Tokenizer) -> int:
@@ -165,8 +254,13 @@ def boundary_id(tokenizer: Tokenizer) -> int:
 
 
 def plain_backend(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """A copy that reads no special token in a text, and puts none around it."""
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    """A copy that reads no special token and no boundary in a text, and puts none around it."""
+    table = json.loads(tokenizer.backend.to_str())
+    boundary = boundary_id(tokenizer)
+    for token in table.get("added_tokens") or ():
+        # An added token that is not special would be read in texts.
+        token["special"] |= token["id"] == boundary
+    backend = tokenizers.Tokenizer.from_str(json.dumps(table))
     backend.encode_special_tokens = True
     backend.no_truncation()
     backend.no_padding()
@@ -196,9 +290,9 @@ def token_bytes(tokenizer: Tokenizer) -> NDArray[np.int64] | None:
 def _write(
     folder: Path, corpus: Corpus, backend: tokenizers.Tokenizer, boundary: int, share: float
 ) -> None:
-    encode = _encoder(backend)
-    vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
-    dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
+    encode = _encoder(backend, boundary)
+    vocabulary = _vocabulary(backend)
+    dtype = _dtype(vocabulary)
     sides: dict[Side, _SideWriter] = {
         "train": _SideWriter(folder / "train.bin", dtype),
         "held_out": _SideWriter(folder / "held_out.bin", dtype),
@@ -227,6 +321,14 @@ def _write(
     (folder / "counts.json").write_bytes(msgspec.json.encode(counts))
 
 
+def _vocabulary(backend: tokenizers.Tokenizer) -> int:
+    return int(max(backend.get_vocab(with_added_tokens=True).values())) + 1
+
+
+def _dtype(vocabulary: int) -> str:
+    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+
+
 class _SideWriter:
     def __init__(self, path: Path, dtype: str) -> None:
         self.file: BinaryIO = path.open("wb")
@@ -251,21 +353,29 @@ class _SidePiece(NamedTuple):
     """A document begins with it."""
 
 
-def _batches(corpus: Corpus, share: float) -> Iterator[list[_SidePiece]]:
+def _batches(
+    corpus: Corpus, share: float, bytes_at_once: int | None = None
+) -> Iterator[list[_SidePiece]]:
     """Pieces of all documents and the side of each, about `BATCH` bytes at a time."""
+    most = BATCH if bytes_at_once is None else bytes_at_once
     held: list[_SidePiece] = []
     size, begins = 0, True
     side: Side = "train"
     for piece in corpus.pieces(lambda count: advance(READING, count)):
         if begins:
-            side = "held_out" if is_held_out(digest(piece.text), share) else "train"
+            side = "held_out" if is_held_out(_key(piece.text), share) else "train"
         held.append(_SidePiece(side, piece.text.encode(), begins))
         size += len(held[-1].text)
         begins = piece.ends
-        if size >= BATCH:
+        if size >= most:
             yield held
             held, size = [], 0
     yield held
+
+
+def _key(text: str) -> str:
+    """Of a document, by the text it begins with."""
+    return digest(text.strip()[:HASHED])
 
 
 Encode = Callable[[list[bytes]], list[Ids]]
@@ -280,8 +390,8 @@ def _encoded(batch: list[_SidePiece], encode: Encode, boundary: int) -> dict[Sid
     return {side: np.concatenate(rows) for side, rows in found.items()}
 
 
-def _encoder(backend: tokenizers.Tokenizer) -> Encode:
-    """Texts to ids; one token a byte is a table, everything else the library's own work."""
+def _encoder(backend: tokenizers.Tokenizer, boundary: int) -> Encode:
+    """Texts to ids, never the boundary's; one token a byte is a table, all else the library's work."""
     model = json.loads(backend.to_str())
     is_bytes = model["model"].get("merges") == [] and model.get("normalizer") is None
     splitter = model.get("pre_tokenizer") or {}
@@ -294,7 +404,16 @@ def _encoder(backend: tokenizers.Tokenizer) -> Encode:
     def encode(texts: list[bytes]) -> list[Ids]:
         words = [text.decode() for text in texts]
         found = backend.encode_batch_fast(words, add_special_tokens=False)
-        return [np.array(one.ids, dtype=np.int64) for one in found]
+        rows: list[Ids] = [np.array(one.ids, dtype=np.int64) for one in found]
+        for text, row, one in zip(words, rows, found, strict=True):
+            if (row == boundary).any():
+                begin, end = one.offsets[int((row == boundary).argmax())]
+                raise UserError(
+                    f"the tokenizer reads {text[begin:end]!r:.40} of a text as {backend.id_to_token(boundary)!r}, "
+                    "the token between documents; expected one that no text gives. Take that out of "
+                    "the texts, or add <|endoftext|> to the tokenizer."
+                )
+        return rows
 
     return encode
 
