@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from burnish.api.ask import as_messages
-from burnish.api.models import newest_weights
 from burnish.config.given import PYTHON
 from burnish.config.recipes import all_recipes, resolve
 from burnish.errors import UserError
@@ -29,9 +28,9 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
 from burnish.models.masked_diffusion.report import VarianceReport, variance_report
 from burnish.models.masked_diffusion.rows import collate
-from burnish.store.manifest import is_ours
+from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.config import build as build_tasks
-from burnish.tasks.rows import BadRow, read_table
+from burnish.tasks.rows import read_table
 from burnish.training.experts import answer_spans, end_of_turn, text_of
 
 ANSWERS = ("demonstration", "answer", "response", "completion", "output")
@@ -179,8 +178,14 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
             for task in shown[:count]
         ]
     else:
-        rows = [one for one in read_table(Path(data)).rows if not isinstance(one, BadRow)]
-        found = [_of_values(tokenizer, row.values, field, canvas, data) for row in rows[:count]]
+        table = read_table(Path(data))
+        if table.bad:
+            raise UserError(f"{data}:{table.bad[0].number}: {table.bad[0].why}; mend the row.")
+        size = loaded.module.head_weight.shape[0]
+        found = [
+            _of_values(tokenizer, row.values, field, canvas, f"{data}:{row.number}", size)
+            for row in table.rows[:count]
+        ]
     longest = loaded.module.max_positions
     fitting = [one for one in found if len(one.ids) <= longest]
     if len(fitting) < 2:
@@ -191,23 +196,53 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
 
 
 def _of_values(
-    tokenizer: Tokenizer, values: Mapping[str, Any], field: str, canvas: int, data: str
+    tokenizer: Tokenizer,
+    values: Mapping[str, Any],
+    field: str,
+    canvas: int,
+    where: str,
+    vocabulary: int,
 ) -> Row:
     ids = values.get("input_ids") or values.get("ids")
     if ids:
-        return Row(list(ids), int(values.get("prompt_length") or values.get("prompt_len") or 0), "")
+        return _tokens(
+            ids, values.get("prompt_length") or values.get("prompt_len") or 0, where, vocabulary
+        )
     asked = values.get("messages") or values.get("prompt")
     names = (field,) if field else ANSWERS
     answer = next((text_of(values[n]) for n in names if text_of(values.get(n))), "")
     if asked and answer:
         return _answered(tokenizer, as_messages(asked), answer, canvas)
     text = text_of(values.get(field or "text"))
+    empty = [name for name in names if name in values]
+    if asked and empty and not text:
+        raise UserError(f"{where}: '{empty[0]}' is empty; expected the text of an answer.")
     if not text:
         raise UserError(
-            f"{data}: a row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
+            f"{where}: the row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
             f"of {', '.join(ANSWERS)}, or text. Another answer: --field NAME"
         )
     return Row([*tokenizer.encode(text), *end_of_turn(tokenizer)], 0, text)
+
+
+def _tokens(ids: Any, prompt_length: Any, where: str, vocabulary: int) -> Row:
+    """A row that is given as token ids."""
+    odd = (
+        [i for i in ids if type(i) is not int or not 0 <= i < vocabulary]
+        if isinstance(ids, list)
+        else [ids]
+    )
+    if odd:
+        raise UserError(
+            f"{where}: input_ids holds {odd[0]!r:.40}; expected token ids from 0 to {vocabulary - 1}, "
+            "the model's vocabulary."
+        )
+    if type(prompt_length) is not int or not 0 <= prompt_length < len(ids):
+        raise UserError(
+            f"{where}: prompt_length is {prompt_length!r:.40} of {len(ids)} tokens; expected at least "
+            "one token behind the prompt."
+        )
+    return Row(list(ids), prompt_length, "")
 
 
 def _answered(tokenizer: Tokenizer, messages: Any, answer: str, canvas: int) -> Row:

@@ -148,6 +148,12 @@ def _check_unused(tokenizer: Tokenizer, id_: int, text: str) -> None:
         raise UserError(
             f"mask_token: '{text}' ends or pads texts; expected a token that stands in none of them"
         )
+    added = tokenizer.backend.get_added_tokens_decoder().get(id_)
+    if added is None or not added.special:
+        raise UserError(
+            f"mask_token: '{text}' is an ordinary token, which texts contain; expected a special token "
+            "that no text has, or none to choose one"
+        )
 
 
 def _check_source(source: Path, config: Mapping[str, Any]) -> int:
