@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import write_byte_tokenizer
@@ -154,3 +155,33 @@ def test_a_model_without_a_counterpart_is_refused() -> None:
         from_prenorm(llama(attention_bias=True))
     with pytest.raises(ArgumentError, match="warm: got 'slow'"):
         from_prenorm(llama(), "slow")
+
+
+@pytest.mark.parametrize("topology", ["post", "hybrid"])
+def test_the_built_in_decoder_reports_what_layers_add_to_a_normalised_stream(
+    topology: str, tmp_path: Path
+) -> None:
+    model = new_model(norm_topology=topology, **SIZES)
+    model.save_pretrained(tmp_path)
+    write_byte_tokenizer(tmp_path)
+    module = load_model(tmp_path, device="cpu").module
+    with LayerWatch(model) as watch:
+        model(IDS)
+    positions = torch.arange(IDS.shape[1]).expand_as(IDS)
+    with LayerWatch(module) as own:
+        module(ModelInput(IDS, positions))
+    for ours, theirs in zip(own.report().layers, watch.report().layers, strict=True):
+        assert ours.update_ratio_x == pytest.approx(theirs.update_ratio_x, rel=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"normalized_input": False}, {"norm_type": "layer"}])
+def test_weights_that_an_edited_config_does_not_name_are_refused(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    new_model(norm_topology="siamese", **SIZES).save_pretrained(tmp_path)
+    write_byte_tokenizer(tmp_path)
+    load_model(tmp_path, device="cpu")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UserError, match=r"weight \S*norm\S* .*expected the settings that"):
+        load_model(tmp_path, device="cpu")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from burnish.errors import UserError, did_you_mean
 from burnish.lm import tokenizer as tokenizer_files
-from burnish.lm.architecture import Architecture, Unsupported, read_architecture
+from burnish.lm.architecture import OWN, Architecture, Unsupported, read_architecture
 from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import Processor
@@ -297,6 +297,11 @@ def _load_decoder(
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         for name, tensor in read_weights(file).items():
+            if architecture.family == OWN and name not in expected and not _is_extra(name):
+                raise UserError(
+                    f"{file}: weight {name} has no place in the model that config.json describes; "
+                    "expected the settings that the weights were saved with"
+                )
             if name in expected:
                 if tensor.dtype not in DTYPES.values():
                     raise _quantised(file, name, tensor.dtype)
@@ -305,6 +310,11 @@ def _load_decoder(
     _check_weights(folder, expected, weights)
     module.load_state_dict(laid_side_by_side(weights), assign=True)
     return module
+
+
+def _is_extra(name: str) -> bool:
+    """Whether a weight may lie beside those of the layers: the head of a reward model, or a tied one."""
+    return name.startswith("score.") or name == "lm_head.weight"
 
 
 def _quantised(file: Path, name: str, dtype: torch.dtype) -> UserError:

@@ -32,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError
+from burnish.lm.architecture import OWN
 from burnish.lm.base import TooLong
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments
@@ -87,12 +88,18 @@ class TransformersDecoder(nn.Module):
         import transformers
 
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                str(folder), dtype=dtype, local_files_only=True, trust_remote_code=False
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder),
+                dtype=dtype,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
             )
         except (ValueError, KeyError, OSError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
+        if model.config.model_type == OWN:
+            _check_names(folder, found)
         # `generate` would add what the folder's own file asks for, such as a repetition penalty.
         model.generation_config = transformers.GenerationConfig()
         adapter = cls(model.to(device).eval())
@@ -493,3 +500,17 @@ def first_line(error: Exception) -> str:
     """An error of somebody else's code in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _check_names(folder: Path, found: dict[str, Any]) -> None:
+    """Refuse weights of our own models that are missing or have no place: transformers only warns."""
+    for kind, what in (
+        ("missing_keys", "its config.json asks for weight {} and no file has it"),
+        ("unexpected_keys", "weight {} has no place in the model that config.json describes"),
+    ):
+        names = [name for name in sorted(found.get(kind) or ()) if not name.startswith("score.")]
+        if names:
+            raise UserError(
+                f"{folder}: {what.format(names[0])}; expected the settings that the weights were "
+                "saved with"
+            )

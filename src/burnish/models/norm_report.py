@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from burnish.arguments import as_whole
 from burnish.errors import ArgumentError
 from burnish.models.blocks.residual import Layers, ResidualBlock
-from burnish.models.blocks.topology import Streams, settled
+from burnish.models.blocks.topology import Streams, Topology, settled
 
 
 class LayerFigures(NamedTuple):
@@ -74,14 +75,20 @@ class LayerWatch:
         self._embedding: list[Tensor] = []
         self._gradients: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
+        self._updates: dict[int, list[Tensor]] = {}
+        """What the sublayers of a layer have computed, until the layer itself is done."""
 
     def __enter__(self) -> LayerWatch:
         for index, layer in enumerate(self.layers):
+            if _normalises_its_stream(self.model):
+                for part in (layer.self_attn, layer.mlp):
+                    assert isinstance(part, nn.Module)
+                    self._hooks.append(part.register_forward_hook(partial(self._keep, index)))
 
             def see(
                 module: nn.Module, args: Any, kwargs: Any, output: Any, index: int = index
             ) -> None:
-                if torch.is_grad_enabled() or not self.only_training:
+                if self._counts:
                     self._note(index, _before(module, args, kwargs), output)
 
             self._hooks.append(layer.register_forward_hook(see, with_kwargs=True))
@@ -97,9 +104,17 @@ class LayerWatch:
             hook.remove()
         self._hooks = []
 
+    @property
+    def _counts(self) -> bool:
+        return torch.is_grad_enabled() or not self.only_training
+
+    def _keep(self, index: int, module: nn.Module, args: Any, output: Any) -> None:
+        if self._counts and isinstance(output, Tensor):
+            self._updates.setdefault(index, []).append(output.detach())
+
     @torch.no_grad()
     def _note(self, index: int, before: Streams, output: Any) -> None:
-        after, update = _after(before, output)
+        after, update = _after(before, output, self._updates.pop(index, ()))
         found: dict[str, Tensor] = {}
         for letter, old, new in (("x", before.x, after.x), ("y", before.y, after.y)):
             if old is None or new is None:
@@ -243,6 +258,12 @@ def _value(loss: Callable[[], Any]) -> float:
     return float(loss())
 
 
+def _normalises_its_stream(model: nn.Module) -> bool:
+    """Whether it is the built-in decoder over X alone, which keeps no update of its attention."""
+    topology = getattr(getattr(model, "architecture", None), "topology", None)
+    return isinstance(topology, Topology) and not topology.has_y
+
+
 def _before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
     """The streams that enter a layer, what is still to be added included."""
     if isinstance(module, ResidualBlock):
@@ -255,10 +276,15 @@ def _before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
     return Streams(None, first)
 
 
-def _after(before: Streams, output: Any) -> tuple[Streams, Tensor | None]:
+def _after(
+    before: Streams, output: Any, updates: Sequence[Tensor] = ()
+) -> tuple[Streams, Tensor | None]:
     """The streams that leave a layer, and what it has added to them, where that is known."""
     if isinstance(output, Streams):
         after = settled(output)
+        if after.y is None:
+            # X is normalised on the way, so its change is not what was added.
+            return after, torch.stack(list(updates)).sum(0) if updates else None
     elif isinstance(output, tuple) and len(output) == 3 and isinstance(output[2], list):
         after = Streams(output[0], output[1])
         if after.y is None and output[2]:
