@@ -251,7 +251,7 @@ class Layer(nn.Module):
     def _with(self, streams: Streams, update_ND: Tensor, norms: Norms, share: float) -> Streams:
         if norms.out_norm is not None:
             _, update_ND = self.add_norm(update_ND, None, norms.out_norm)
-        return streams._replace(update=update_ND, x_share=share)
+        return Streams(streams.x, streams.y, update_ND, share)
 
 
 class FeedForward(nn.Module):

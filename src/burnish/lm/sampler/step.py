@@ -88,6 +88,10 @@ class PlainOps:
 
     def read(self, streams: Streams, norms: Norms) -> tuple[Streams, Tensor]:
         """The streams with their update added, and what the next sublayer reads of them."""
+        if streams.x is None and streams.y is not None:
+            # One stream that is never normalised, as nearly all models have: no detour.
+            y_BD, normed_BD = add_norm(streams.y, streams.update, norms.y_norm, self.eps)
+            return Streams(None, y_BD), normed_BD
         return read_streams(streams, norms, self._add_norm)
 
     def norm(self, update_BD: Tensor, weight_D: Tensor) -> Tensor:
@@ -216,7 +220,7 @@ class Stepper:
         """The streams with what a sublayer has computed; the next `read` adds it."""
         if norms.out_norm is not None:
             update = self.ops.norm(update, norms.out_norm)
-        return streams._replace(update=update, x_share=share)
+        return Streams(streams.x, streams.y, update, share)
 
     def _record(
         self, logits_BV: Tensor, places: slice | Tensor, variant: Variant, *, is_fed: bool

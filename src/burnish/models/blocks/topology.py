@@ -163,18 +163,17 @@ class Topology:
 def read_streams(streams: Streams, norms: Norms, add_norm: AddNorm) -> tuple[Streams, Tensor]:
     """Add the update that is left, and make of the streams what the next sublayer reads."""
     x, y, update, x_share = streams
-    if x is not None:
-        part = update if update is None or x_share == 1 else update * x_share
-        if norms.x_norm is not None:
-            _, x = add_norm(x, part, norms.x_norm)
-        elif part is not None:
-            x = x + part
+    if x is None:
+        y, normed = add_norm(y, update, norms.y_norm)  # type: ignore[arg-type]  # one of both is there
+        return Streams(None, y), normed
+    part = update if update is None or x_share == 1 else update * x_share
+    if norms.x_norm is not None:
+        _, x = add_norm(x, part, norms.x_norm)
+    elif part is not None:
+        x = x + part
     if y is None:
-        assert x is not None
         return Streams(x, None), x
     y, normed = add_norm(y, update, norms.y_norm)
-    if x is None:
-        return Streams(None, y), normed
     scaled = x if norms.x_scale is None else x * norms.x_scale
     if norms.in_norm is None:
         return Streams(x, y), scaled + normed
