@@ -45,9 +45,17 @@ else:
     np, torch = _LazyModule("numpy"), _LazyModule("torch")
 
 
+def check_dense(values: Tensor, what: str) -> None:
+    """Refuse a tensor whose numbers cannot be read one by one: sparse, quantised or on meta."""
+    if values.layout is not torch.strided or values.is_meta or values.is_quantized:
+        kind = "meta" if values.is_meta else "quantised" if values.is_quantized else "sparse"
+        raise ArgumentError(f"{what}: got a {kind} tensor, expected a dense one that holds numbers")
+
+
 def as_float64(values: Numbers, what: str) -> Tensor:
     """Plain numbers as a detached float64 tensor; None inside becomes NaN, which means missing."""
     if isinstance(values, torch.Tensor):
+        check_dense(values, what)
         if values.is_complex():
             raise refused(what, values, "real numbers")
         return values.detach().to(torch.float64)
@@ -71,6 +79,9 @@ def as_logp(values: Numbers, what: str = "logp") -> Tensor:
     """Log-probs as a tensor that keeps its graph; half precision is raised to float32."""
     if not isinstance(values, torch.Tensor):
         return as_float64(values, what)
+    check_dense(values, what)
+    if values.is_complex():
+        raise refused(what, values, "real numbers")
     if values.dtype in (torch.float32, torch.float64):
         return values
     return values.to(torch.float32)
@@ -119,6 +130,7 @@ def check_tensor(value: object, what: str, shape: str, axes: int | None = None) 
     """Refuse what is no tensor of so many axes; `shape` is how a person writes it, `(B, T)`."""
     if not isinstance(value, torch.Tensor):
         raise refused(what, value, f"a tensor {shape}")
+    check_dense(value, what)
     if axes is not None and value.ndim != axes:
         raise ArgumentError(f"{what}: got shape {tuple(value.shape)}, expected {shape}")
 
@@ -153,6 +165,7 @@ def check_terms(**tensors: Tensor) -> None:
 
 def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:
     """Refuse NaN, infinity and what is near it, where `among` (bool, of the same shape) is True if it is given."""
+    check_dense(values, what)
     # In float64: in float32 the bound itself would be infinite.
     is_odd = ~(values.detach().double().abs() <= LARGEST)
     if among is not None:

@@ -101,7 +101,9 @@ def fit_epr(
         warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=2)
         return density_of(grid_T, {}, share, fallback=why)
     target_T = normalised(w_T[is_known_T], grid_T[is_known_T], "w")
-    raw, kl = _least_kl(grid_T[is_known_T], target_T, starts, seed)
+    # Gradients are needed here also where the caller's inference mode has turned them off.
+    with torch.inference_mode(False):
+        raw, kl = _least_kl(grid_T[is_known_T].clone(), target_T.clone(), starts, seed)
     named = dict(zip(PARAMETERS, _constrained(raw).tolist(), strict=True))
     return density_of(grid_T, named, share, kl=kl)
 

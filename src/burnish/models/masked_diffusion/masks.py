@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from burnish.arguments import as_whole
+from burnish.models.masked_diffusion.objective import mirrored
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ class MirrorMasks:
     def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
         """Both masks."""
         p_BX = _by_token(chance_BX)
-        first_BL = (u_FBL[0] < p_BX) & eligible_BL
-        second_BL = (u_FBL[0] > 1 - p_BX) & eligible_BL
+        first_BL, second_BL = mirrored(u_FBL[0], p_BX, eligible_BL)
         if not self.deduplicated:
             return [MaskPass(first_BL, chance_BX), MaskPass(second_BL, chance_BX)]
         # Of the mean over two passes: weight 2/pi where seen once, 1/pi where seen twice.

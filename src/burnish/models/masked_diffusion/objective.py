@@ -61,9 +61,16 @@ def mirror_masks(u: Numbers, t: Numbers, eligible: Numbers, eps: float = EPS) ->
     """
     u_BL, t_B, eligible_BL = _fields(u, t, eligible)
     p_B = mask_chance(t_B, as_number("eps", eps, low=0, below=1))
-    first_BL = (u_BL < p_B[:, None]) & eligible_BL
-    second_BL = (u_BL > 1 - p_B[:, None]) & eligible_BL
+    first_BL, second_BL = mirrored(u_BL, p_B[:, None], eligible_BL)
     return MaskPair(p_B, first_BL, second_BL, eligible_BL.sum(1))
+
+
+def mirrored(u_BL: Tensor, p_BX: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """`u < p` and `u > 1 - p`; at p = 1 the whole answer, numbers at the ends included."""
+    is_all_BX = p_BX >= 1
+    first_BL = ((u_BL < p_BX) | is_all_BX) & eligible_BL
+    second_BL = ((u_BL > 1 - p_BX) | is_all_BX) & eligible_BL
+    return first_BL, second_BL
 
 
 class MaskedLoss(NamedTuple):
@@ -113,7 +120,13 @@ def mdm_loss(
         if (weight_B < 0).any():
             raise refused("weight", weight_B.tolist(), "weights of at least 0")
     row_B = row_losses(nll_BL, mask_BL, p_BX, count_B)
-    return MaskedLoss(batch_loss(row_B, count_B, weight_B), row_B)
+    loss = batch_loss(row_B, count_B, weight_B)
+    if not (row_B.isfinite().all() and loss.isfinite()):
+        raise ArgumentError(
+            f"the loss of these p, weight and token_nll is beyond {nll_BL.dtype}; expected larger "
+            "chances or smaller weights"
+        )
+    return MaskedLoss(loss, row_B)
 
 
 def row_losses(nll_BL: Tensor, mask_BL: Tensor, p: Tensor, count_B: Tensor) -> Tensor:
@@ -170,11 +183,16 @@ def isad_mask_prob(p: Numbers, is_delimiter: Numbers, delta: float = 0.2) -> Mas
     if not ((p_X > 0) & (p_X <= 1)).all():
         raise refused("p", p, "chances above 0, up to 1")
     shape = tuple(is_delimiter_X.shape)
+    if len(shape) > 2:
+        raise ArgumentError(f"is_delimiter: got shape {shape}, expected (L,) or (B, L)")
     check_shape(p_X, "p", (), shape[:1], shape)
     if p_X.ndim == 1 and len(shape) == 2:
         p_X = p_X[:, None]
     q_X = torch.where(is_delimiter_X, (p_X + delta).clamp(max=1), p_X)
-    return MaskChance(q_X, 1 / q_X)
+    weight_X = 1 / q_X
+    if not weight_X.isfinite().all():
+        raise refused("p", p, "chances whose inverse float64 holds")
+    return MaskChance(q_X, weight_X)
 
 
 def _fields(u: Numbers, t: Numbers, eligible: Numbers) -> tuple[Tensor, Tensor, Tensor]:

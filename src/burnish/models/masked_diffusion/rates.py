@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from burnish.tensors import Numbers
 
 MAX_WEIGHT = 1e6
+AREA_TOLERANCE = 1e-3
+"""How far from 1 the integral of a given density may be."""
 
 
 def optimal_t_density(g: Numbers, v: Numbers, t_grid: Numbers) -> Tensor:
@@ -55,6 +57,12 @@ def sampler_variance(p: Numbers, g: Numbers, v: Numbers, t_grid: Numbers) -> Ten
     grid_T = as_grid(t_grid)
     second_T = _second_moment(g, v, grid_T)
     p_T = _on_grid(p, "p", grid_T)
+    area = torch.trapezoid(p_T, grid_T).item()
+    if abs(area - 1) > AREA_TOLERANCE:
+        raise ArgumentError(
+            f"p: its trapezoid integral over t_grid is {area:g}, expected 1 (to {AREA_TOLERANCE:g}); "
+            "divide p by it"
+        )
     never_T = (p_T == 0) & (second_T > 0)
     if never_T.any():
         at = grid_T[never_T][0].item()

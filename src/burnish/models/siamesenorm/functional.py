@@ -19,7 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burnish.arguments import as_flag, as_number, as_table, as_whole, as_word, refused
+from burnish.arguments import (
+    LARGEST_COUNT,
+    as_flag,
+    as_number,
+    as_table,
+    as_whole,
+    as_word,
+    refused,
+)
 from burnish.errors import ArgumentError
 from burnish.models.blocks.norms import NORMS
 from burnish.models.blocks.residual import add_norm
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
 LAYOUTS = ("post_pre", "hybrid_pre")
 NORM_KEYS = ("first_y", "first_x", "first_in", "second_y", "second_x", "second_in")
 X_SCALE = "first_x_scale"
+LARGEST = {torch.float32: 1e18, torch.float64: 1e100}
+"""Of numbers in the streams: norms square them and add the squares up."""
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -86,7 +96,7 @@ def siamese_block(
     x, y = _tensors(X, Y)
     size = x.shape[-1]
     topology = _released(layout, norm, eps)
-    index = as_whole("block_index", block_index, low=0)
+    index = as_whole("block_index", block_index, low=0, high=LARGEST_COUNT)
     table = {} if norms is None else as_table("norms", norms, "a dict of norms by name")
     for key in table:
         as_word("norms", key, (*NORM_KEYS, X_SCALE))
@@ -163,7 +173,7 @@ def siamese_dit_block(
     bias = torch.zeros(6 * size) if b_mod is None else as_logp(b_mod, "b_mod")
     check_finite(bias, "b_mod")
     check_shape(bias, "b_mod", (6 * size,))
-    index = as_whole("block_index", block_index, low=0)
+    index = as_whole("block_index", block_index, low=0, high=LARGEST_COUNT)
     kind = torch.promote_types(x.dtype, torch.promote_types(condition.dtype, weight.dtype))
     modulation = F.linear(F.silu(condition.to(kind)), weight.to(kind), bias.to(weight.device, kind))
     parts = (modulation.unsqueeze(-2) if x.dim() > 1 else modulation).chunk(6, dim=-1)
@@ -264,6 +274,12 @@ def _tensors(*values: Numbers) -> list[Tensor]:
         if not tensor.is_floating_point():
             raise refused(name, tensor, "floating-point numbers")
         check_finite(tensor, name)
+        largest = LARGEST[tensor.dtype]
+        if tensor.numel() and tensor.detach().abs().max() > largest:
+            raise ArgumentError(
+                f"{name}: has numbers beyond {largest:g}, whose squares {tensor.dtype} does not hold; "
+                "expected smaller ones"
+            )
         check_shape(tensor, name, tuple(found[0].shape))
     kind = torch.promote_types(found[0].dtype, found[-1].dtype)
     return [tensor.to(kind) for tensor in found]
@@ -271,7 +287,8 @@ def _tensors(*values: Numbers) -> list[Tensor]:
 
 def _sublayers(values: Any, size: int) -> list[Sublayer]:
     """Functions of a list, of a list of pairs, or of matrices stacked in one tensor."""
-    if isinstance(values, str | Mapping) or callable(values) or not isinstance(values, Iterable):
+    is_single = callable(values) or getattr(values, "ndim", 1) == 0
+    if isinstance(values, str | Mapping) or is_single or not isinstance(values, Iterable):
         raise refused("sublayers", values, "a list of functions or of (D, D) matrices")
     found: list[Sublayer] = []
     for one in values:
@@ -307,6 +324,7 @@ def _sublayer(what: str, value: Any, size: int) -> Sublayer:
         update = function(z)
         if not isinstance(update, Tensor) or update.shape != z.shape:
             raise refused(what, update, f"a tensor of shape {tuple(z.shape)} from it")
+        check_finite(update, f"{what} gave")
         return update
 
     return checked
