@@ -1,0 +1,472 @@
+"""Topologies, depths, learning rates and warm-up on one GPU, in ten minutes.
+
+    python -m studies.siamesenorm.gpu books.parquet --processes 6 --minutes 9
+    python -m studies.siamesenorm.gpu --cpu                 # every part once, tiny, in a minute
+
+About 100 M weights in 24 and in 48 layers, bytes, 512 a row, bfloat16: half of the rows are text, half
+sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm at three rates with 0 and
+100 steps of warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
+transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step.
+
+A row of `gpu.csv` is written when its training is done, and a second start goes on with what is
+missing. `gpu.md` has means and spreads over seeds, never the best one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from burnish.models.norm_report import LayerWatch, drop_sensitivity
+from burnish.models.siamesenorm import DiffusionTransformer, new_model
+from burnish.models.siamesenorm.dit import draw_shapes, flow_loss
+from burnish.seeds import Seeds, digest
+from studies.siamesenorm.cpu import read
+
+ARMS = {"pre": "pre", "siamese": "siamese_post_pre", "post": "post"}
+WIDTHS = {24: 576, 48: 448, 4: 32, 8: 32}
+"""Of models with so many layers: about 100 M weights, or tiny ones."""
+OK, STUCK, DIVERGED = "ok", "stuck", "diverged"
+"""Stuck: no better than the frequencies of bytes. Diverged: a loss or gradient that is not finite."""
+
+
+class Cell(NamedTuple):
+    """What one row of the table is about."""
+
+    part: str
+    """cost, text or shapes."""
+    arm: str
+    layers: int
+    rate: float
+    warm_up: int
+    seed: int
+
+
+class Found(NamedTuple):
+    """What was measured; None for what was not, or has no value."""
+
+    status: str
+    loss: float | None = None
+    """Held-out, nats a byte; of shapes the squared error."""
+    sums_right: float | None = None
+    """Share of held-out sums whose whole answer is the likeliest, byte by byte."""
+    drop_change: float | None = None
+    """Rise of the loss without the last quarter of the blocks."""
+    growth: float | None = None
+    """Of the residual stream from the embedding to the last block."""
+    largest_gradient: float | None = None
+    step_ms: float | None = None
+    memory_gib: float | None = None
+
+
+class Plan(NamedTuple):
+    """Sizes of the whole study."""
+
+    depths: tuple[int, ...] = (24, 48)
+    rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)
+    warm_ups: tuple[int, ...] = (0, 100)
+    seeds: int = 3
+    steps: int = 200
+    rows: int = 8
+    length: int = 512
+    shape_layers: int = 12
+    shape_width: int = 256
+    shape_rows: int = 128
+    device: str = "cuda"
+
+    def cells(self) -> list[Cell]:
+        """All trainings, seed by seed, so that a study that is cut short has whole comparisons."""
+        found = [Cell("cost", arm, n, 0.0, 0, 0) for n in self.depths for arm in ARMS]
+        middle = self.rates[len(self.rates) // 2]
+        for seed in range(self.seeds):
+            for layers in self.depths:
+                for warm_up in self.warm_ups:
+                    for rate in self.rates:
+                        arms = [arm for arm in ARMS if arm != "post" or rate == middle]
+                        found += [Cell("text", arm, layers, rate, warm_up, seed) for arm in arms]
+            found += [Cell("shapes", arm, self.shape_layers, 1e-3, 0, seed) for arm in ARMS]
+        return found
+
+
+TINY = Plan((4, 8), (1e-3, 4e-3), (0, 4), 2, 6, 4, 64, 2, 32, 8, "cpu")
+
+
+class TooLate(Exception):
+    """The minutes are over."""
+
+
+# --- the text
+
+
+class Text(NamedTuple):
+    """Training bytes, held-out bytes, and the held-out sums."""
+
+    train: Tensor
+    held: Tensor
+    sums: Tensor
+    held_sums: list[str]
+    unigram: float
+    """Nats a held-out byte by the frequencies of bytes."""
+
+
+def make_text(path: Path | None) -> Text:
+    """Bytes of a file, its last tenth held out, and all sums of two numbers of two digits."""
+    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
+    sums = [f"{a}+{b}={a + b}\n" for a, b in pairs]
+    is_held = [int(digest(one), 16) % 10 == 0 for one in sums]
+    trained = [one for one, held in zip(sums, is_held, strict=True) if not held]
+    held_sums = [one for one, held in zip(sums, is_held, strict=True) if held]
+    order = torch.randperm(len(trained), generator=torch.Generator().manual_seed(1)).tolist()
+    stream = _bytes("".join(trained[i] for i in order))
+    content = stream if path is None else read(path)
+    cut = len(content) - len(content) // 10
+    train, held = content[:cut], content[cut:]
+    shares = (torch.bincount(train, minlength=256) + 1.0) / (len(train) + 256)
+    unigram = float(-shares.log()[held].mean())
+    return Text(train, held, stream, held_sums, unigram)
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()))
+
+
+def _rows(source: Tensor, starts: Tensor, length: int) -> Tensor:
+    return source[starts.unsqueeze(1) + torch.arange(length)]
+
+
+def batch(text: Text, plan: Plan, draw: torch.Generator) -> Tensor:
+    """Rows of text, then as many of sums."""
+    half = plan.rows // 2
+    parts = []
+    for source, count in ((text.train, plan.rows - half), (text.sums, half)):
+        starts = torch.randint(0, len(source) - plan.length, (count,), generator=draw)
+        parts.append(_rows(source, starts, plan.length))
+    return torch.cat(parts)
+
+
+# --- a training
+
+
+def model_of(arm: str, layers: int, plan: Plan, seed: int) -> nn.Module:
+    width = WIDTHS[layers]
+    made = new_model(
+        seed=seed,
+        vocab_size=256,
+        hidden_size=width,
+        intermediate_size=64 * round(width * 8 / 3 / 64) or 64,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, width // 64),
+        max_position_embeddings=plan.length,
+        initializer_range=0.02,
+        norm_topology=ARMS[arm],
+    )
+    return made.to(plan.device)
+
+
+class Training(NamedTuple):
+    """The largest gradient of a training; None where one was not finite."""
+
+    largest: float | None
+
+
+def train(
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    cell: Cell,
+    plan: Plan,
+    until: float,
+) -> Training:
+    """AdamW with a cosine to a tenth of the rate; the norm of gradients is cut at 1."""
+    optimiser = torch.optim.AdamW(
+        model.parameters(), cell.rate, betas=(0.9, 0.95), weight_decay=0.1
+    )
+    largest = torch.zeros((), device=plan.device)
+    for step in range(plan.steps):
+        scale = min(1.0, (step + 1) / max(cell.warm_up, 1))
+        scale *= 0.1 + 0.45 * (1 + math.cos(math.pi * step / plan.steps))
+        for group in optimiser.param_groups:
+            group["lr"] = cell.rate * scale
+        optimiser.zero_grad()
+        with torch.autocast(plan.device, torch.bfloat16, enabled=plan.device == "cuda"):
+            value = loss()
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        largest = torch.maximum(largest, norm)
+        optimiser.step()
+        # Now and then: reading a number waits for the GPU.
+        if step % 20 == 19 or step == plan.steps - 1:
+            if not bool(largest.isfinite()):
+                return Training(None)
+            if time.time() > until:
+                raise TooLate
+    return Training(float(largest))
+
+
+def run_text(cell: Cell, plan: Plan, text: Text, until: float) -> Found:
+    """Train a language model and measure it on held-out bytes and sums."""
+    model = model_of(cell.arm, cell.layers, plan, cell.seed)
+    draw = torch.Generator().manual_seed(Seeds(cell.seed).for_("gpu rows"))
+
+    def loss() -> Tensor:
+        ids = batch(text, plan, draw).to(plan.device)
+        found: Tensor = model(ids, labels=ids, use_cache=False).loss
+        return found
+
+    trained = train(model, loss, cell, plan, until)
+    if trained.largest is None:
+        return Found(DIVERGED)
+    model.eval()
+    with torch.autocast(plan.device, torch.bfloat16, enabled=plan.device == "cuda"):
+        return measure(model, cell, plan, text)._replace(largest_gradient=trained.largest)
+
+
+@torch.no_grad()
+def measure(model: nn.Module, cell: Cell, plan: Plan, text: Text) -> Found:
+    places = torch.linspace(0, len(text.held) - plan.length - 1, 32).long()
+    ids = _rows(text.held, places, plan.length).to(plan.device)
+
+    def loss() -> float:
+        rows = [float(model(part, labels=part, use_cache=False).loss) for part in ids.split(8)]
+        return statistics.mean(rows)
+
+    deep = range(cell.layers - max(1, cell.layers // 4), cell.layers)
+    with LayerWatch(model) as watch:
+        value = loss()
+    if not math.isfinite(value):
+        return Found(DIVERGED)
+    dropped = drop_sensitivity(model, loss, [deep])[0].change
+    return Found(
+        OK if value < text.unigram else STUCK,
+        value,
+        sums_right(model, text.held_sums, plan),
+        dropped if math.isfinite(dropped) else None,
+        watch.report().growth,
+    )
+
+
+def sums_right(model: nn.Module, sums: Sequence[str], plan: Plan) -> float:
+    """Sums of which every byte of the answer is the likeliest one, behind three others as examples."""
+    right = 0
+    examples = "17+25=42\n31+40=71\n55+66=121\n"
+    for length in sorted({len(one) for one in sums}):
+        own = [one for one in sums if len(one) == length]
+        ids = torch.stack([_bytes(examples + one) for one in own]).to(plan.device)
+        begin = len(examples) + own[0].index("=") + 1
+        for part in ids.split(256):
+            best = model(part, use_cache=False).logits.argmax(-1)
+            right += int((best[:, begin - 1 : -1] == part[:, begin:]).all(1).sum())
+    return right / len(sums)
+
+
+def run_shapes(cell: Cell, plan: Plan, until: float) -> Found:
+    """Train a diffusion transformer with flow matching and measure it on held-out shapes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cell.seed)
+        model = DiffusionTransformer(
+            size=plan.shape_width, layers=cell.layers, norm_topology=ARMS[cell.arm]
+        ).to(plan.device)
+    draw = torch.Generator().manual_seed(Seeds(cell.seed).for_("gpu shapes"))
+
+    def loss(count: int = plan.shape_rows, draw: torch.Generator = draw) -> Tensor:
+        images, labels = draw_shapes(count, 32, draw)
+        noise = torch.randn(images.shape, generator=draw)
+        tau = torch.rand(count, generator=draw)
+        given = [one.to(plan.device) for one in (images, labels, noise, tau)]
+        return flow_loss(model, *given).loss
+
+    trained = train(model, loss, cell, plan, until)
+    if trained.largest is None:
+        return Found(DIVERGED)
+    with torch.no_grad():
+        value = float(loss(4 * plan.shape_rows, torch.Generator().manual_seed(99)))
+    if not math.isfinite(value):
+        return Found(DIVERGED)
+    return Found(OK, value, largest_gradient=trained.largest)
+
+
+def run_cost(cell: Cell, plan: Plan, text: Text) -> Found:
+    """Time and memory of a training step; nothing else may run on the GPU."""
+    model = model_of(cell.arm, cell.layers, plan, cell.seed)
+    draw = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-4)
+    times = []
+    is_gpu = plan.device == "cuda"
+    if is_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(13):
+        ids = batch(text, plan, draw).to(plan.device)
+        begin = time.perf_counter()
+        with torch.autocast(plan.device, torch.bfloat16, enabled=is_gpu):
+            value = model(ids, labels=ids, use_cache=False).loss
+        value.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        if is_gpu:
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - begin))
+    memory = torch.cuda.max_memory_allocated() / 2**30 if is_gpu else None
+    return Found(OK, step_ms=statistics.median(times[3:]), memory_gib=memory)
+
+
+class Job(NamedTuple):
+    """What a process gets."""
+
+    cell: Cell
+    plan: Plan
+    path: Path | None
+    until: float
+
+
+def run(job: Job) -> tuple[Cell, Found | None]:
+    """One cell; None where the minutes were over."""
+    cell, plan = job.cell, job.plan
+    torch.set_num_threads(1)
+    if time.time() > job.until:
+        return cell, None
+    try:
+        if cell.part == "shapes":
+            return cell, run_shapes(cell, plan, job.until)
+        text = make_text(job.path)
+        if cell.part == "cost":
+            return cell, run_cost(cell, plan, text)
+        return cell, run_text(cell, plan, text, job.until)
+    except TooLate:
+        return cell, None
+
+
+# --- the table
+
+COLUMNS = (*Cell._fields, *Found._fields)
+
+
+def read_rows(file: Path) -> dict[Cell, Found]:
+    """The rows that are there; one that was cut off while it was written does not count."""
+    if not file.is_file():
+        return {}
+    found = {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            if any(row.get(name) is None for name in COLUMNS):
+                continue
+            cell = Cell(
+                row["part"],
+                row["arm"],
+                int(row["layers"]),
+                float(row["rate"]),
+                int(row["warm_up"]),
+                int(row["seed"]),
+            )
+            numbers = {n: float(row[n]) if row[n] else None for n in Found._fields[1:]}
+            found[cell] = Found(row["status"], **numbers)
+    return found
+
+
+def write_rows(file: Path, rows: dict[Cell, Found]) -> None:
+    """All rows, complete or as they were before."""
+    partial = file.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for cell, found in rows.items():
+            writer.writerow(["" if value is None else value for value in (*cell, *found)])
+    partial.replace(file)
+
+
+def _mean(values: Iterable[float | None], digits: int = 3) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else ""
+    return f"{statistics.mean(known):.{digits}f}{spread}"
+
+
+def report(rows: dict[Cell, Found]) -> str:
+    """Means and standard deviations over seeds, as Markdown; diverged trainings are counted."""
+    lines = [
+        "| part | layers | arm | rate | warm-up | seeds | loss | sums right | without the last quarter "
+        "| largest gradient | stuck | diverged | ms a step | GiB |",
+        "|---" * 14 + "|",
+    ]
+    groups: dict[tuple[Any, ...], list[Found]] = {}
+    for cell, found in rows.items():
+        groups.setdefault((cell.part, cell.layers, cell.arm, cell.rate, cell.warm_up), []).append(
+            found
+        )
+    order = list(ARMS)
+    for key in sorted(groups, key=lambda k: (k[0], k[1], k[4], k[3], order.index(k[2]))):
+        own = groups[key]
+        part, layers, arm, rate, warm_up = key
+        figures = [
+            _mean(one.loss for one in own),
+            _mean(one.sums_right for one in own),
+            _mean((one.drop_change for one in own), 2),
+            _mean((one.largest_gradient for one in own), 2),
+            str(sum(one.status == STUCK for one in own)),
+            str(sum(one.status == DIVERGED for one in own)),
+            _mean((one.step_ms for one in own), 1),
+            _mean((one.memory_gib for one in own), 2),
+        ]
+        head = [part, str(layers), arm, f"{rate:g}", str(warm_up), str(len(own))]
+        lines.append("| " + " | ".join((*head, *figures)) + " |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("text", type=Path, nargs="?", help="text or Parquet; sums alone without it")
+    parser.add_argument("--out", type=Path, default=Path("studies/siamesenorm/results"))
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--processes", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=0, help="200 where not given")
+    parser.add_argument("--seeds", type=int, default=0, help="3 where not given")
+    parser.add_argument("--cpu", action="store_true", help="tiny models, to see that all parts run")
+    given = parser.parse_args(arguments)
+    plan = TINY if given.cpu else Plan()
+    plan = plan._replace(steps=given.steps or plan.steps, seeds=given.seeds or plan.seeds)
+    if plan.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no GPU here; --cpu runs every part with tiny models")
+    until = time.time() + 60 * given.minutes
+    given.out.mkdir(parents=True, exist_ok=True)
+    file = given.out / ("gpu-tiny.csv" if given.cpu else "gpu.csv")
+    rows = read_rows(file)
+    wanted = plan.cells()
+    jobs = [Job(cell, plan, given.text, until) for cell in wanted if cell not in rows]
+
+    def keep(cell: Cell, found: Found | None) -> None:
+        if found is None:
+            return
+        rows[cell] = found
+        write_rows(file, rows)
+        print(f"{len(rows)}/{len(wanted)} {' '.join(map(str, cell))}: {found.status} {found.loss}")
+
+    # Costs first, one by one and in this process; with others beside them they mean nothing.
+    for job in [one for one in jobs if one.cell.part == "cost"]:
+        keep(*run(job))
+    rest = [one for one in jobs if one.cell.part != "cost"]
+    if given.cpu or given.processes < 2:
+        for job in rest:
+            keep(*run(job))
+    else:
+        torch.cuda.empty_cache()
+        with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
+            for cell, found in pool.imap_unordered(run, rest):
+                keep(cell, found)
+    file.with_suffix(".md").write_text(report(rows) + "\n", encoding="utf-8")
+    print(report(rows))
+    if missing := len(wanted) - sum(cell in rows for cell in wanted):
+        print(f"{missing} of {len(wanted)} are missing: the minutes were over; start it again.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
