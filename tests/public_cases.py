@@ -2075,6 +2075,7 @@ CASES = [
         visual_latent.cosine_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
+    ),
     Case(long_speech.read_scene, {"document": SCRIPT}),
     Case(long_speech.scene_problems, {"document": SCRIPT}, {"document": "empty"}),
     *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ from fake_training import FakeTrainer
 
 from burnish.api import launch
 from burnish.api.launch import choose_folder
+from burnish.cli import console
+from burnish.cli.entry import run
 from burnish.config.recipes import resolve
 from burnish.errors import GuardTripped, ModelError, UserError
 from burnish.store import RunStatus, RunStore
@@ -370,3 +373,22 @@ def test_several_mistakes_are_told_at_once_one_line_each(
     lines = typed("train", recipe, "stpes=3", "modle.path=tiny").err.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("burnish: ") for line in lines)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_reader_that_leaves_ends_no_run(
+    flags: list[str],
+    recipe: Path,
+    training: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as pipe:
+        monkeypatch.setattr(console.out, "_file", pipe)
+        monkeypatch.setattr(console.out, "quiet", False)
+        assert run(["train", str(recipe), *flags]) == 0
+    assert "the work goes on" in capsys.readouterr().err
+    with RunStore.open(training.folders[0], read_only=True) as store:
+        assert store.status() is RunStatus.FINISHED

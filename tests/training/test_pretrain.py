@@ -583,3 +583,34 @@ def test_it_can_be_a_stage_before_another_training(tmp_path):
     events = finish(build(load(Config, table), tmp_path / "run", root=tmp_path))
     stages = [event.stage for event in events if isinstance(event, StepDone)]
     assert stages == ["read", "read", ""]
+
+
+# --- seeing it write
+
+
+def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_path):
+    from burnish import generate
+    from burnish.api.models import continues_text, open_model, text_ids
+
+    write_text(tmp_path)
+    finish(make(tmp_path, steps=2))
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        last = store.evaluations("held_out")[-1]
+        shown = [one for one in store.samples() if one.split == "eval:held_out"]
+    shown = [one for one in shown if one.step == last.step]
+    assert 1 <= len(shown) <= 4
+    assert all(one.task.prompt and one.trajectory.loss_mask[-1] == 1 for one in shown)
+    for one in shown:
+        assert one.reward.value == pytest.approx(-last.summary["marks"][one.index])
+    run = tmp_path / "run"
+    assert continues_text(run) and continues_text(run / "checkpoints" / "step-000002")
+    lm = open_model(run)
+    ids = text_ids(lm, "red <|im_end|>")
+    assert ids[0] == lm.tokenizer.backend.token_to_id("<|endoftext|>")
+    assert lm.tokenizer.backend.token_to_id("<|im_end|>") not in ids
+    by_default = generate(run, "red cat", max_tokens=4)
+    assert by_default[0].prompt_ids == tuple(text_ids(lm, "red cat"))
+    asked = generate(run, "red cat", max_tokens=4, raw=False)
+    assert asked[0].prompt_ids != by_default[0].prompt_ids
+    with pytest.raises(UserError, match="raw: prompt 0 is a conversation of roles"):
+        generate(run, "red", system="Be brief.", raw=True)

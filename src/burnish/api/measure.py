@@ -16,12 +16,21 @@ from msgspec.structs import replace
 from burnish.api.ask import as_messages
 from burnish.api.config import Config
 from burnish.api.explained import Explained
-from burnish.api.models import opened, wait_for
+from burnish.api.models import continues_text, opened, text_ids, wait_for
 from burnish.api.run import A_RUN, Run, load_run
 from burnish.api.settings import as_settings
 from burnish.api.sweep import SweepResult
 from burnish.api.sweep_plan import RunState
-from burnish.arguments import as_list, as_path, as_seed, as_text, as_whole, as_word, refused
+from burnish.arguments import (
+    as_flag,
+    as_list,
+    as_path,
+    as_seed,
+    as_text,
+    as_whole,
+    as_word,
+    refused,
+)
 from burnish.bench.evaluate import Evaluation
 from burnish.bench.evaluate import evaluate as evaluate_tasks
 from burnish.bench.held_out import RunComparison, compare_runs
@@ -101,17 +110,23 @@ def generate(
     seed: int = 0,
     system: str = "",
     stop: Sequence[str] = (),
+    raw: bool | None = None,
     **sampling: Any,
 ) -> Generated:
     """Sample a model: a name, a folder, a server's address, a run or an `LM`; one prompt or many.
 
     A prompt is a text or a list of chat messages. Greedy by default; `n` answers to each prompt.
+    `raw` continues texts as they stand, without the chat template; by default a run that was only
+    pre-trained does so.
 
     >>> answers = generate("tiny", ["Hello", "What is 3 + 4?"], max_tokens=4)
     >>> len(answers), answers[0].finish.value
     (2, 'length')
     """
     chats = _chats(prompts, as_text("system", system))
+    is_raw = continues_text(model) and not system if raw is None else as_flag("raw", raw)
+    if is_raw:
+        _check_texts(chats)
     as_seed("seed", seed)
     given = {"n": n, "temperature": temperature, "max_tokens": max_tokens, **sampling}
     try:
@@ -126,8 +141,10 @@ def generate(
 
     async def work() -> Generated:
         async with opened(model) as lm:
+            prompts = [text_ids(lm, chat[-1].text) for chat in chats] if is_raw else chats
             calls = [
-                partial(lm.sample, chat, _seeded(how, seed, i)) for i, chat in enumerate(chats)
+                partial(lm.sample, prompt, _seeded(how, seed, i))
+                for i, prompt in enumerate(prompts)
             ]
             found = await gather(calls)
         shown = [chat[-1].text for chat, own in zip(chats, found, strict=True) for _ in own]
@@ -147,6 +164,17 @@ def _chats(prompts: Any, system: str) -> list[tuple[Message, ...]]:
     chats = [as_messages(one) for one in ([prompts] if is_one else prompts)]
     first = (Message("system", system),) if system else ()
     return [(*first, *chat) for chat in chats]
+
+
+def _check_texts(chats: Sequence[Sequence[Message]]) -> None:
+    """Refuse conversations where texts are continued."""
+    for place, chat in enumerate(chats):
+        if len(chat) != 1 or chat[0].role != "user":
+            roles = ", ".join(turn.role for turn in chat)
+            raise UserError(
+                f"raw: prompt {place} is a conversation of roles [{roles}]; expected a text without a "
+                "system message, which is continued as it stands"
+            )
 
 
 def _seeded(sampling: Sampling, seed: int, place: int) -> Sampling:

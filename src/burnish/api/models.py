@@ -17,6 +17,7 @@ from burnish.lm.base import LM
 from burnish.lm.named import open_lm
 from burnish.store.frames import RunFrames
 from burnish.store.manifest import is_ours, newest_weights
+from burnish.store.manifest import read as read_manifest
 
 T = TypeVar("T")
 
@@ -49,6 +50,35 @@ def _open_named(name: str, api_key_env: str, decoding: str) -> LM:
         folder = Path(name).expanduser()
         name = str(newest_weights(folder)) if is_ours(folder) else name
     return open_lm(name, decoding=decoding or None)
+
+
+def continues_text(model: Any) -> bool:
+    """Whether a model is a run (or a checkpoint of one) that was only pre-trained: no turns of a
+    conversation were taught, so it continues text.
+
+    >>> continues_text("tiny")
+    False
+    """
+    folder = model.folder if isinstance(model, RunFrames) else model
+    if not isinstance(folder, str | Path) or "://" in str(folder):
+        return False
+    path = Path(folder).expanduser()
+    run = next((one for one in (path, path.parent.parent) if is_ours(one)), None)
+    return run is not None and read_manifest(run).config.get("train.kind") == "pretrain"
+
+
+def text_ids(lm: LM, text: str) -> list[int]:
+    """A text as pre-training reads the beginning of a document: the boundary token before it."""
+    from burnish.training.token_cache import boundary_id, plain_backend
+
+    tokenizer = getattr(lm, "tokenizer", None)
+    if tokenizer is None:
+        raise UserError(
+            f"raw: '{lm.name}' takes conversations and no token ids; expected a model in this "
+            "process, such as smollm2 or a folder"
+        )
+    backend = plain_backend(tokenizer)
+    return [boundary_id(tokenizer), *backend.encode(text, add_special_tokens=False).ids]
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from burnish.cli.console import complain, emit_json, err, say
+from burnish.cli.console import complain, emit_json, err, say, warn
 from burnish.cli.shared_options import (
     ApiKeyEnv,
     DecodingWords,
@@ -57,9 +57,14 @@ def chat(
     """
     from anyio.from_thread import start_blocking_portal
 
-    from burnish.api.models import open_model
+    from burnish.api.models import continues_text, open_model
     from burnish.lm.base import Sampling
 
+    if continues_text(model):
+        warn(
+            f"'{model}' was only pre-trained: it continues text and knows no turns, so its replies may "
+            f'be empty. See it write: burnish generate {model} "Once there was a"'
+        )
     lm = open_model(model, api_key_env, decoding)
     from burnish.rollouts.chat import Chat
 

@@ -6,6 +6,7 @@ Colours vanish where the output is not a terminal or NO_COLOR is set; rich sees 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +19,28 @@ from burnish.metrics import RATIO_MAX, SURROGATE
 from burnish.texts import safe
 from burnish.texts import share as share
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class PipedConsole(Console):
+    """A console whose reader may leave (head, less).
+
+    A command that only shows something ends then, as rich has it; one that works (`goes_on`) goes on
+    and writes no more.
+    """
+
+    goes_on = False
+
+    def on_broken_pipe(self) -> None:
+        if not self.goes_on:
+            super().on_broken_pipe()
+        self.quiet = True
+        # What the stream still holds goes nowhere, at the end of the process too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        if not self.stderr:
+            err.print("nobody reads the output any more; the work goes on", soft_wrap=True)
+
+
+out = PipedConsole(highlight=False)
+err = PipedConsole(stderr=True, highlight=False)
 
 AUTHOR_STYLES = {
     "template": "bright_black",
@@ -62,8 +83,11 @@ def emit_json(value: Any) -> None:
     text = msgspec.json.encode(value, enc_hook=str).decode()
     # What JSON leaves as it is and a terminal obeys: C1 controls and marks that turn the direction.
     text = _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    out.file.write(text + "\n")
-    out.file.flush()
+    try:
+        out.file.write(text + "\n")
+        out.file.flush()
+    except BrokenPipeError:
+        out.on_broken_pipe()
 
 
 def one_line(text: str) -> str:

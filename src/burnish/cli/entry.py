@@ -27,6 +27,8 @@ STOPPED = 3
 INTERRUPTED = 130
 WORKING = ("train", "sweep", "judge", "bench")
 """Commands that do more than show something: they are not done when nobody reads on."""
+GOES_ON = ("train", "sweep", "align")
+"""Commands whose work is worth finishing when nobody reads on."""
 TAKES_SETTINGS = ("train", "sweep", "try", "eval")
 """Commands with `key=value` words."""
 MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."
@@ -91,7 +93,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
     import typer
 
     from burnish.cli.app import burnish_command
+    from burnish.cli.console import err, out
 
+    out.goes_on = err.goes_on = bool(
+        arguments and arguments[0] in GOES_ON and not {"--help", "--print-config"} & {*arguments}
+    )
     command = burnish_command()
     try:
         code = command.main(list(arguments), prog_name="burnish", standalone_mode=False)

@@ -47,6 +47,15 @@ def generate(
     seed: Seed = 0,
     api_key_env: ApiKeyEnv = "",
     decoding: DecodingWords = "",
+    raw: Annotated[
+        bool | None,
+        typer.Option(
+            "--raw/--chat",
+            help="Continue texts as they stand, without the chat template; by default where a run was "
+            "only pre-trained.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write a new file instead of printing."),
@@ -57,10 +66,11 @@ def generate(
     \b
       burnish generate smollm2 "What is a kite?"
       burnish generate runs/NAME --file questions.jsonl --n 4 --temperature 1 --seed 7
+      burnish generate runs/NAME --raw "Once there was a" --temperature 0.8
       burnish generate http://localhost:8000/v1#my-model --file - < prompts.txt
     """
     from burnish.api.measure import generate as sample
-    from burnish.api.models import open_model
+    from burnish.api.models import continues_text, open_model
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; expected the name of a new file for --out")
@@ -69,6 +79,7 @@ def generate(
     asked = [*(prompts or []), *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
+    is_raw = continues_text(model) and not system if raw is None else raw
     lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
         found = sample(
@@ -80,6 +91,7 @@ def generate(
             seed=seed,
             system=system,
             top_p=top_p,
+            raw=is_raw,
         )
     rows = [{**row, "index": place % n} for place, row in enumerate(found.rows())]
     if out is None:

@@ -27,9 +27,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.errors import UserError
+from burnish.lm.base import Sampling
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
+from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.seeds import derive
+from burnish.store import StoredSample
 from burnish.tasks.corpus import Corpus
 from burnish.training.algorithm import (
     Algorithm,
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 LN2 = math.log(2.0)
+SHOWN, GIVEN, WRITTEN = 4, 32, 64
+"""Held-out sequences that are continued, the tokens given of each and those written, at most."""
+MEANING = "bits per byte of the held-out sequence, negative: higher is better"
 Integers = NDArray[np.int64]
 
 
@@ -291,7 +297,56 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         unigram = float(self._unigram_V[batch.targets].sum()) / size
         marks = [bits * chosen / size for bits in bits_R.tolist()]
         beside = f"single tokens by their frequency: {unigram:.3f}"
-        return HeldOutScores(marks, "bits_per_byte", beside=beside)
+        samples = self._continuations(step, batch, marks)
+        return HeldOutScores(marks, "bits_per_byte", samples, beside)
+
+    def _continuations(
+        self, step: int, batch: Sequences, marks: Sequence[float]
+    ) -> list[StoredSample]:
+        """What the model writes behind the beginnings of a few held-out sequences, to be looked at.
+
+        The reward is the sequence's bits per byte, negative: higher is better.
+        """
+        if not self.setup.world.is_main or self.settings.compile:
+            return []  # layers compiled for training would be compiled again for every length
+        tokenizer = self.loaded.tokenizer
+        given = min(GIVEN, batch.targets.shape[1] // 2)
+        places = range(min(SHOWN, len(marks))) if given else ()
+        sampling = Sampling(temperature=0.0, max_tokens=WRITTEN)
+        lm = self.setup.local
+        prompts = [[int(id_) for id_ in batch.ids_RS1[place, :given]] for place in places]
+        written = lm.sample_batch([lm.request(prompt, sampling) for prompt in prompts])
+        found = []
+        for place, prompt, (one,) in zip(places, prompts, written, strict=True):
+            text = tokenizer.decode(prompt)
+            name = f"eval.{step}.{place}"
+            spans = (
+                Span(Author.PROMPT, tuple(prompt)),
+                Span(Author.MODEL, one.token_ids, one.logprobs, trainable=True),
+            )
+            task = Task(batch.names[place], (Message("user", text),))
+            played = Trajectory(
+                name,
+                task.id,
+                name,
+                spans,
+                one.text,
+                finish=one.finish,
+                weight_version=self.setup.weight_version,
+            )
+            reward = Reward("bits_per_byte", -marks[place], reason=MEANING)
+            found.append(
+                StoredSample(
+                    step=step,
+                    split="eval:held_out",
+                    index=place,
+                    task=task,
+                    trajectory=played,
+                    reward=reward,
+                    keep=False,
+                )
+            )
+        return found
 
     @torch.no_grad()
     def _nll(self, batch: Sequences, step: int) -> Tensor:
