@@ -162,6 +162,21 @@ def test_mistakes_are_one_line(place, more, match):
         align("http://host/v1#m", "policy.md", show=False)
 
 
+def test_advice_can_be_followed_in_the_same_folder_until_something_is_trained(place):
+    with pytest.raises(UserError, match=r"Raise --max-tokens, or keep them with --keep-truncated"):
+        go(keep_truncated=False, max_tokens=1)
+    told = []
+    with pytest.raises(UserError, match=r"other settings \(score\)"):
+        go(max_tokens=1, score="first-token", keep_truncated=False)
+    found = go(max_tokens=2, tell=told.append)
+    assert told[0].startswith("nothing was trained yet: goes on with another ")
+    assert "keep_truncated, max_tokens" in told[0]
+    assert any("sensitivity: 9 of 9" in line for line in told)
+    assert found.run.status == "finished"
+    with pytest.raises(UserError, match=r"other settings \(keep_truncated\)"):
+        go(max_tokens=2, keep_truncated=False)
+
+
 def test_the_command_prints_json(place, capsys):
     given = {"instructions": place / "rows.jsonl", "steps": 1, "max_tokens": 3}
     code = command(

@@ -231,3 +231,21 @@ def test_the_number_of_judge_calls_is_told_before_anything_is_asked(
     if command == "train":
         assert 0 < len(server.prompts) <= 4
         assert shown.out.index(told) < shown.out.index("model     tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("diffusion", ["learned: ", "masked: ", "▒"]),
+        ("diffusion_words", ["learned: ", "masked: ", "▒"]),
+        ("process_reward_model", ["right: ", "wrong: "]),
+        ("diffusion_policy", ["right: ", "what training would make of these answers"]),
+    ],
+)
+def test_recipes_that_learn_otherwise_are_shown_too(
+    typed: Type, name: str, parts: list[str]
+) -> None:
+    shown = typed("try", name)
+    assert shown.code == 0, shown.err
+    assert shown.out.count("loss mask 0 on all of them") == 3
+    assert all(part in shown.out for part in parts)

@@ -603,7 +603,8 @@ def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_
     for one in shown:
         assert one.reward.value == pytest.approx(-last.summary["marks"][one.index])
     run = tmp_path / "run"
-    assert continues_text(run) and continues_text(run / "checkpoints" / "step-000002")
+    assert continues_text(run)
+    assert continues_text(run / "checkpoints" / "step-000002")
     lm = open_model(run)
     ids = text_ids(lm, "red <|im_end|>")
     assert ids[0] == lm.tokenizer.backend.token_to_id("<|endoftext|>")

@@ -68,6 +68,20 @@ class Aligned:
         return f"<aligned model {shown_path(self.weights)}>\n{self.report}"
 
 
+UNTIL_TRAINED = {
+    "keep",
+    "benign_share",
+    "keep_truncated",
+    "max_tokens",
+    "teacher",
+    "steps",
+    "settings",
+}
+"""What may change in a folder until its training begins: requests stay as they were written."""
+SAMPLED = ("sensitivity", "neutral", "before", "told")
+"""Journals of answers, which `max_tokens` cuts."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What an alignment depends on; a folder holds one."""
 
@@ -170,6 +184,13 @@ class Alignment:
             before = msgspec.json.decode(place.read_bytes(), type=Plan)
             now, then = msgspec.structs.asdict(self.plan), msgspec.structs.asdict(before)
             changed = [key for key in now if now[key] != then[key]]
+            if changed and not (self.out / "run").exists() and {*changed} <= UNTIL_TRAINED:
+                if "max_tokens" in changed:
+                    for name in SAMPLED:
+                        (self.out / f"{name}.jsonl").unlink(missing_ok=True)
+                self.tell(f"nothing was trained yet: goes on with another {', '.join(changed)}")
+                changed = []
+                write_file(place, msgspec.json.format(msgspec.json.encode(self.plan)))
             if changed:
                 raise UserError(
                     f"{shown_path(self.out)} holds an alignment with other settings "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,18 +26,22 @@ from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
 from burnish.config.recipes import Asked, resolve
 from burnish.errors import UserError
-from burnish.records import Finish, Reward, Span, Status, Task, Trajectory
+from burnish.records import Author, Finish, Reward, Span, Status, Task, Trajectory
+from burnish.seeds import derive
 from burnish.texts import safe
 
 if TYPE_CHECKING:
     from burnish.bench.scripted_answers import ModelTokenizer, Played
     from burnish.config import Config
+    from burnish.config.schema import ProcessRewardModelTrain
     from burnish.lm.tokenizer import Tokenizer
     from burnish.policy import Advantages, Recipe, RewardBatch
+    from burnish.tasks.base import TaskSet
 
 
 SHOWN_TEXT = 20_000
 """Characters of a document whose tokens are counted."""
+MASKED = "▒"
 
 
 def try_(
@@ -59,7 +64,7 @@ def try_(
     import anyio
 
     from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
-    from burnish.config.schema import PretrainTrain
+    from burnish.config.schema import DiffusionTrain, PretrainTrain
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -70,6 +75,8 @@ def try_(
     if isinstance(config.train, PretrainTrain):
         return _try_text(config, asked, prompts)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
+    if not config.rewards or isinstance(config.train, DiffusionTrain):
+        return _try_demonstrations(config, asked, tasks, prompts)
     scorer = build_all(config.rewards, base=asked.root)
     bind_check(scorer, tasks.fields)
     found = tokenizer_for(_tokenizer_name(config, asked.root))
@@ -96,10 +103,11 @@ def try_(
 
 def _tokenizer_name(config: Config, root: Path) -> str:
     """The model whose tokenizer is shown; a new one has that of `tiny` or of a folder."""
+    from burnish.lm.base import DIFFUSION
     from burnish.lm.new_model import BYTE, NEW
 
     if config.model.path != NEW:
-        return config.model.path
+        return config.model.path.removeprefix(DIFFUSION)
     given = config.model.new.tokenizer
     return "tiny" if given == BYTE else str(root / given)
 
@@ -127,6 +135,69 @@ def _try_text(config: Config, asked: Asked, count: int) -> int:
         f"one {apart} each other; {train.held_out:.0%} of the documents are held out"
     )
     return 0
+
+
+def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int) -> int:
+    """Prompts and what is learned behind them, where no answer is sampled and scored."""
+    from burnish.bench.scripted_answers import tokenizer_for
+    from burnish.config.schema import DiffusionTrain, ProcessRewardModelTrain
+
+    train, found = config.train, tokenizer_for(_tokenizer_name(config, asked.root))
+    what = f"recipe {asked.recipe}: task '{tasks.name}', demonstrations, {found.what}"
+    say(what, style="bold")
+    for note in tasks.notes:
+        say(f"data: {note}")
+    is_text = isinstance(train, DiffusionTrain) and train.on == "text"
+    out.print(legend())
+    for place, task in enumerate(tasks.sample(count), 1):
+        say()
+        say(f"prompt {place}   task {one_line(task.id)}", style="bold")
+        if not is_text:
+            prompt = found.tokenizer.render_spans(task.messages)
+            out.print(coloured(prompt, found.tokenizer))
+            say(f"tokens {counts(prompt)}; loss mask 0 on all of them", style="bright_black")
+        if isinstance(train, ProcessRewardModelTrain):
+            _print_steps(task, train)
+            continue
+        shown = task.fields.get(config.experts.field)
+        if shown is None:
+            say(f"no field '{one_line(config.experts.field)}': nothing to learn", style="yellow")
+            continue
+        ids = tuple(found.tokenizer.encode(str(shown)[:SHOWN_TEXT]))
+        text = Text("  learned: ", style="bright_black")
+        text.append(coloured([Span(Author.MODEL, ids)], found.tokenizer))
+        text.append(f"   {len(ids)} tokens, loss mask 1 and on the end token", style="bright_black")
+        out.print(text)
+        if isinstance(train, DiffusionTrain):
+            _print_masked(ids, found, derive(config.run.seed, "try", place))
+    return 0
+
+
+def _print_steps(task: Task, train: ProcessRewardModelTrain) -> None:
+    """The steps of a solution with what they are labelled."""
+    from burnish.training.labelled import UnusableRow
+    from burnish.training.solutions import SolutionFields, read_solution
+
+    try:
+        names = SolutionFields(train.steps, train.labels, train.first_wrong)
+        solution = read_solution(task, names)
+    except UnusableRow as bad:
+        say(f"  no solution: {one_line(str(bad))}", style="yellow")
+        return
+    words = {1: ("right", "green"), 0: ("wrong", "red"), None: ("no label", "bright_black")}
+    for step, label in zip(solution.steps, solution.labels, strict=True):
+        word, style = words[label]
+        say(f"  {word:>8}: {one_line(step)}", style=style)
+
+
+def _print_masked(ids: Sequence[int], found: ModelTokenizer, seed: int) -> None:
+    """The answer as the model may see it, half of it masked."""
+    draw = random.Random(seed)
+    tokens = [
+        MASKED if draw.random() < 0.5 else safe(found.tokenizer.decode([id_])) for id_ in ids[:100]
+    ]
+    more = " ..." if len(ids) > 100 else ""
+    say(f"   masked: {one_line(''.join(tokens))}{more}   (rate 0.5; {MASKED} is predicted)")
 
 
 def _broken_rewards(played: Sequence[Played]) -> dict[str, str]:
