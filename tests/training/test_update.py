@@ -14,7 +14,7 @@ from training_cases import finish, rollout, trainer
 
 from burnish.config import Config, load, rooted
 from burnish.config.recipes import all_recipes
-from burnish.config.schema import Optimiser
+from burnish.config.schema import DiffusionPolicyTrain, Optimiser
 from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.folder import load_model
@@ -50,7 +50,12 @@ from burnish.training.update import Updater
 RECIPES = {
     name: rooted(load(Config, path).value, path.parent) for name, path in all_recipes().items()
 }
-RECIPES = {name: config for name, config in RECIPES.items() if config.rewards}
+# Ratios of a diffusion model are of whole answers under masks: tests/training/test_diffusion_policy.py.
+RECIPES = {
+    name: config
+    for name, config in RECIPES.items()
+    if config.rewards and not isinstance(config.train, DiffusionPolicyTrain)
+}
 POLICIES = {name: config.policy for name, config in RECIPES.items()} | {
     "entropy_and_dual_clip": Recipe(
         dual_clip=1.05,
