@@ -546,6 +546,18 @@ def test_a_run_is_a_model_and_its_newest_checkpoint_is_taken(tmp_path):
         build(load(Config, table), tmp_path / "other", root=tmp_path)
 
 
+def test_the_end_says_what_the_deep_layers_are_worth(tmp_path):
+    write_text(tmp_path)
+    finish(make(tmp_path, steps=2, layer_metrics_every=1))
+    store = RunStore.open(tmp_path / "run")
+    first, last = (one.summary for one in store.evaluations("held_out"))
+    store.close()
+    assert "without_last_quarter" not in first
+    assert last["without_last_quarter"] > 0
+    assert last["without_last_quarter"] != last["score"][0]
+    assert "; without the last 1 layers: " in last["beside"]
+
+
 def test_folders_named_like_new_and_byte_are_left_alone(tmp_path):
     write_text(tmp_path)
     for name in ("new", "byte"):

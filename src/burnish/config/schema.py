@@ -646,7 +646,8 @@ class Config(Section, frozen=True):
     """When a run warns or stops."""
     layer_metrics_every: Count = 0
     """Store norms of the residual streams, updates and gradients of every layer each so many steps,
-    beginning with the first; 0: never."""
+    beginning with the first, and the held-out loss without the last quarter of the layers at the end;
+    0: never."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
     tracked_samples: Count = 0

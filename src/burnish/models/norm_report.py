@@ -193,6 +193,17 @@ def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
     return found
 
 
+def last_quarter(model: nn.Module) -> tuple[int, ...]:
+    """The deepest quarter of a model's layers, at least one; none where they are compiled.
+
+    A compiled layer runs whatever it is told, so it cannot be left out.
+    """
+    layers = find_layers(model)[1]
+    if any(getattr(layer, "_compiled_call_impl", None) is not None for layer in layers):
+        return ()
+    return tuple(range(len(layers) - max(1, len(layers) // 4), len(layers)))
+
+
 class DropEffect(NamedTuple):
     """What leaving out some layers does to a loss."""
 
@@ -218,8 +229,7 @@ def drop_sensitivity(
     """
     count = len(find_layers(model)[1])
     if groups is None:
-        deep = range(count - max(1, count // 4), count)
-        groups = [*((index,) for index in range(count)), tuple(deep)]
+        groups = [*((index,) for index in range(count)), last_quarter(model)]
     whole = _value(loss)
     effects = []
     for group in groups:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from burnish.errors import (
 from burnish.lm.base import Sampler
 from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
-from burnish.models.norm_report import LayerWatch
+from burnish.models.norm_report import LayerWatch, last_quarter, without_layers
 from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
 from burnish.rewards.scorer import leaves
@@ -46,7 +47,14 @@ from burnish.store.processes import ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
 from burnish.texts import run_word, shown_path
 from burnish.training import checkpoint, metrics
-from burnish.training.algorithm import AnyAlgorithm, Setup, StepReport, StepResult, StepUndone
+from burnish.training.algorithm import (
+    AnyAlgorithm,
+    HeldOutScores,
+    Setup,
+    StepReport,
+    StepResult,
+    StepUndone,
+)
 from burnish.training.checkpoint import TrainState
 from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
@@ -564,6 +572,8 @@ class Trainer:
                 return None
             self.pace.evaluations.append(time.perf_counter() - began)
             stored = metrics.summary(scores)
+            if self.config.layer_metrics_every and step == self.stage.steps:
+                stored |= self._without_deep_layers(step, scores, stored)
             if self.world.is_main:
                 self.store.append_evaluation(step, "held_out", scores.samples, stored)
         return HeldOut(
@@ -574,6 +584,28 @@ class Trainer:
             stored.get("measure", "reward"),
             stored.get("beside", ""),
         )
+
+    def _without_deep_layers(
+        self, step: int, scores: HeldOutScores, stored: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """At the end: the same loss without the last quarter of the layers, how much they matter."""
+        if scores.measure not in ("loss", "bits_per_byte"):
+            return {}
+        module = self.trainable.module
+        deep = last_quarter(module)
+        if not deep:
+            return {}
+        with without_layers(module, deep):
+            found = self.algorithm.evaluate(step)
+        marks = [] if found is None else [mark for mark in found.marks if mark is not None]
+        if not marks:
+            return {}
+        value = math.fsum(marks) / len(marks)
+        if not math.isfinite(value):
+            return {}
+        said = f"without the last {len(deep)} layers: {value:.3f}"
+        beside = stored.get("beside", "")
+        return {"without_last_quarter": value, "beside": f"{beside}; {said}" if beside else said}
 
     def _stored_evaluation(self, step: int) -> dict[str, Any] | None:
         found = [e for e in self.store.evaluations("held_out") if e.step == step]

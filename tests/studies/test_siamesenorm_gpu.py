@@ -1,0 +1,43 @@
+"""The GPU study of SiameseNorm: its table goes on where it was, and counts what failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from studies.siamesenorm import gpu
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    cells = gpu.TINY.cells()
+    rows = {
+        cells[0]: gpu.Found("ok", step_ms=1.5),
+        cells[-1]: gpu.Found("diverged"),
+    }
+    file = tmp_path / "gpu.csv"
+    gpu.write_rows(file, rows)
+    assert gpu.read_rows(file) == rows
+    with file.open("a", encoding="utf-8") as out:
+        out.write("text,pre,4")
+    assert gpu.read_rows(file) == rows
+
+
+def test_every_comparison_is_whole_and_counted_once() -> None:
+    cells = gpu.Plan().cells()
+    assert len(set(cells)) == len(cells)
+    text = [cell for cell in cells if cell.part == "text"]
+    for arm, count in (("pre", 36), ("siamese", 36), ("post", 12)):
+        assert sum(cell.arm == arm for cell in text) == count
+
+
+def test_diverged_trainings_have_no_loss_and_are_counted() -> None:
+    cells = [gpu.Cell("text", "pre", 24, 1e-3, 0, seed) for seed in range(2)]
+    table = gpu.report({cells[0]: gpu.Found("ok", 2.0), cells[1]: gpu.Found("diverged")})
+    assert table.splitlines()[-1].startswith("| text | 24 | pre | 0.001 | 0 | 2 | 2.000 |")
+    assert "| 0 | 1 | - | - |" in table
+
+
+def test_held_out_sums_are_not_trained_on() -> None:
+    text = gpu.make_text(None)
+    trained = set(bytes(text.sums.tolist()).decode().split("\n"))
+    assert text.held_sums
+    assert not trained & {one.strip() for one in text.held_sums}
