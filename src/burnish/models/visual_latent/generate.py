@@ -110,10 +110,8 @@ def generate_latents(
         raise ArgumentError("prompts: a row ends in padding, expected padding on the left")
     count = len(prompts.ids_BT)
     given = _given(intervention, latents, count, slots)
-    rows = [
-        _Row(max_spans if given is None else min(max_spans, len(one)))
-        for one in given or [()] * count
-    ]
+    allowed = [max_spans if given is None else len(given[index]) for index in range(count)]
+    rows = [_Row(min(spans, max_spans)) for spans in allowed]
     span_slots = 0 if intervention == "skip" else slots
     for index, last in enumerate(prompts.ids_BT[:, -1].tolist()):
         if last == tags.start:
@@ -203,11 +201,11 @@ def _given(
         return found
     shuffled = []
     for index in range(count):
-        others = (found[(index + step) % count] for step in range(1, count))
-        spans = next((spans for spans in others if spans), None)
-        if spans is None:
+        others = [found[(index + step) % count] for step in range(1, count)]
+        donors = [spans for spans in others if spans]
+        if not donors:
             raise ArgumentError(f"latents: no other row has a span to give to row {index}")
-        shuffled.append(spans)
+        shuffled.append(donors[0])
     return shuffled
 
 
