@@ -168,7 +168,7 @@ def train(
         alpha = 1.0 / len(head.eigenvalues)
         found = latent_step(model, head, rows, alpha=alpha, own_B=own if has_latents else None)
         optimiser.zero_grad()
-        found.loss.backward()
+        found.loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimiser.step()
         head.observe(rows.vectors_BTD[rows.is_image_BT])
