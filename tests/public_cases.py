@@ -271,7 +271,7 @@ ELSEWHERE = {
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
-        "from_prenorm new_model generate_latents latent_step"
+        "from_prenorm new_model generate_latents latent_step new_tokenizer draw_noise"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -403,6 +403,7 @@ ONE = f64([1.0, 0.0, 1.0, 0.5])
 GROUPS = [0, 0, 1, 1]
 ENDS = [0.0, 1.0]
 PLANE = {"components": [[0.6], [0.8]], "mean": [1.0, 1.0]}
+WAVES = torch.sin(torch.arange(60, dtype=torch.float64)).reshape(2, 30)
 LOGP = f64([[-1.0, -2.0], [-0.5, -0.7]])
 MASK = f64([[1.0, 1.0], [1.0, 0.0]])
 CRITERIA = [{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}]
@@ -1879,6 +1880,30 @@ CASES = [
             "mu2": f64([1.0, 1.0]),
             "cov2": f64([[2.0, 0.0], [0.0, 1.0]]),
         },
+    ),
+    Case(
+        audio_tokenizer.multi_scale_spectral_loss,
+        {
+            "estimate": WAVES,
+            "reference": WAVES / 2,
+            "windows": [8, 16],
+            "lengths": [20, 30],
+            "eps": 1e-5,
+        },
+        {"windows": "short", "lengths": "none"},
+    ),
+    Case(
+        audio_tokenizer.codec_loss,
+        {
+            "estimate": WAVES,
+            "reference": WAVES / 2,
+            "sampling_rate": 8000,
+            "lengths": [20, 30],
+            "windows": [8, 16],
+            "mel_weight": 15.0,
+            "wave_weight": 10.0,
+        },
+        {"windows": "short", "lengths": "none"},
     ),
     # Masked diffusion
     Case(

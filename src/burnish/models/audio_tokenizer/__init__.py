@@ -2,10 +2,22 @@
 
 The method as pure functions: latents normalised over channels and perturbed (`channel_normalise`,
 `perturb_latents`), targets of a random quantiser (`rq_codes`, `rq_mtp_loss`), rectified flow on
-patches of frames (`patchify_latents`, `flow_pair`, `guided_velocity`, `euler_sample`) and distances
-between recordings (`si_sdr`, `log_spectral_distance`, `frechet_distance`).
+patches of frames (`patchify_latents`, `flow_pair`, `guided_velocity`, `euler_sample`), losses of a
+reconstruction (`codec_loss`) and distances between recordings (`si_sdr`, `log_spectral_distance`,
+`frechet_distance`). `new_tokenizer` makes an autoencoder; `StreamingEncoder` and `StreamingDecoder`
+run it in chunks.
+
+Importing this makes the model known to `AutoConfig`, `AutoModel` and `AutoModelForAudioTokenization`.
+The model needs transformers 5; the rest needs torch alone.
 """
 
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+from burnish.lazy import lazy_exports
 from burnish.models.audio_tokenizer.metrics import (
     frechet_distance,
     log_spectral_distance,
@@ -18,18 +30,48 @@ from burnish.models.audio_tokenizer.objective import (
     rq_codes,
     rq_mtp_loss,
 )
+from burnish.models.audio_tokenizer.spectral import codec_loss, multi_scale_spectral_loss
 from burnish.models.blocks.flow import euler_sample, flow_pair, guided_velocity
 
+if TYPE_CHECKING:
+    from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
+        AudioTokenizerModel,
+        draw_noise,
+        new_tokenizer,
+    )
+    from burnish.models.audio_tokenizer.streaming import StreamingDecoder, StreamingEncoder
+
 __all__ = [
+    "AudioTokenizerConfig",
+    "AudioTokenizerModel",
+    "StreamingDecoder",
+    "StreamingEncoder",
     "channel_normalise",
+    "codec_loss",
+    "draw_noise",
     "euler_sample",
     "flow_pair",
     "frechet_distance",
     "guided_velocity",
     "log_spectral_distance",
+    "multi_scale_spectral_loss",
+    "new_tokenizer",
     "patchify_latents",
     "perturb_latents",
     "rq_codes",
     "rq_mtp_loss",
     "si_sdr",
 ]
+__getattr__, __dir__ = lazy_exports(__name__)
+
+
+def _has_transformers() -> bool:
+    try:
+        return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+if _has_transformers():
+    importlib.import_module("burnish.models.audio_tokenizer.modeling_audio_tokenizer")

@@ -1,0 +1,429 @@
+"""A convolutional autoencoder of audio with five bottlenecks, in the Hugging Face convention.
+
+    samples (B, n) -> windows -> compressed spectrum (B, 2 F, K) -> encoder -> latents (B, T, D)
+    -> bottleneck -> decoder -> spectrum -> samples, or -> samples by transposed convolutions
+
+Convolutions are causal: what they saw of the past is all that a stream has to keep
+(`burnish.models.audio_tokenizer.streaming`). First weights are normal with standard deviation
+1 / sqrt(inputs), a fifth of that in the last convolution; biases are 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForAudioTokenization, PreTrainedModel
+from transformers import initialization as init
+from transformers.utils import ModelOutput
+
+from burnish.arguments import as_path, as_seed, as_whole, refused
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
+from burnish.models.audio_tokenizer.objective import normalise_frames
+from burnish.models.audio_tokenizer.spectral import spectrum, waveform
+from burnish.tensors import as_mask, check_finite
+
+State = dict[nn.Module, Tensor]
+"""What each convolution keeps of the chunks before; empty at the start of a stream."""
+LOGVAR = (-30.0, 20.0)
+"""Bounds of the log-variance of the kl bottleneck."""
+
+
+class Conv(nn.Conv1d):
+    """A convolution over time whose output has 1/stride of the frames; causal unless told."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        causal: bool,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride=stride, dilation=dilation)
+        self.reach = (kernel - 1) * dilation + 1 - stride
+        self.causal = causal
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C', T / stride)."""
+        if state is None:
+            right = 0 if self.causal else self.reach // 2
+            x = F.pad(x, (self.reach - right, right))
+        elif self.reach:
+            past = state[self] if self in state else x.new_zeros(*x.shape[:2], self.reach)
+            x = torch.cat((past, x), dim=-1)
+            state[self] = x[..., -self.reach :]
+        return super().forward(x)
+
+
+class Output(Conv):
+    """The last convolution of the decoder; begins small, for a quiet first reconstruction."""
+
+
+class Upsample(nn.ConvTranspose1d):
+    """A transposed convolution to `stride` times as many frames; causal unless told."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, *, causal: bool) -> None:
+        super().__init__(inputs, outputs, 2 * stride, stride=stride)
+        self.factor, self.causal = stride, causal
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:  # type: ignore[override]
+        """(B, C, T) -> (B, C', T stride)."""
+        y = F.conv_transpose1d(x, self.weight, stride=self.factor)
+        frames = x.shape[-1] * self.factor
+        first = 0 if self.causal else self.factor // 2
+        if state is not None:
+            if self in state:
+                head = y[..., : self.factor] + state[self]
+                y = torch.cat((head, y[..., self.factor :]), dim=-1)
+            state[self] = y[..., frames:]
+        assert self.bias is not None
+        return y[..., first : first + frames] + self.bias[:, None]
+
+
+class Residual(nn.Module):
+    """x + f(x), f being two convolutions behind ELUs."""
+
+    def __init__(self, size: int, dilation: int, *, causal: bool) -> None:
+        super().__init__()
+        self.first = Conv(size, size, 3, dilation=dilation, causal=causal)
+        self.second = Conv(size, size, 1, causal=causal)
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C, T)."""
+        found: Tensor = x + self.second(F.elu(self.first(F.elu(x), state)), state)
+        return found
+
+
+class Activation(nn.Module):
+    """ELU, as a link of a `Chain`."""
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """The same shape."""
+        return F.elu(x)
+
+
+class Chain(nn.ModuleList):
+    """Modules one after the other, each with the state of the stream."""
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C', T')."""
+        for link in self:
+            x = link(x, state)
+        return x
+
+
+@dataclass
+class AudioTokenizerEncoderOutput(ModelOutput):  # type: ignore[misc]
+    """What `encode` gives."""
+
+    latents: Tensor | None = None
+    """(B, T, D), behind the bottleneck and without noise; 0 in padding."""
+    latent_mask: Tensor | None = None
+    """bool (B, T): False in padding."""
+
+
+@dataclass
+class AudioTokenizerOutput(ModelOutput):  # type: ignore[misc]
+    """What `forward` gives."""
+
+    audio_values: Tensor | None = None
+    """Reconstruction (B, n), as long as the input."""
+    latents: Tensor | None = None
+    """(B, T, D), without noise."""
+    latent_mask: Tensor | None = None
+    kl: Tensor | None = None
+    """Of the kl bottleneck: mean over valid frames and channels of KL to N(0, 1), in nats."""
+
+
+class Draws(NamedTuple):
+    """Random numbers of one forward pass."""
+
+    alpha: Tensor | None
+    """Strength of the noise of each sequence, (B,); None for kl, whose encoder says it."""
+    noise: Tensor
+    """N(0, 1), (B, T, D)."""
+
+
+def draw_noise(
+    config: AudioTokenizerConfig, rows: int, frames: int, generator: torch.Generator | None = None
+) -> Draws | None:
+    """What the bottleneck draws in training; None where it draws nothing. On the generator's device."""
+    if config.bottleneck in ("plain", "norm"):
+        return None
+    device = generator.device if generator is not None else torch.device("cpu")
+    alpha = None
+    if config.bottleneck == "norm+noise":
+        alpha = torch.rand(rows, generator=generator, device=device) * config.noise_gamma
+    elif config.bottleneck == "sigma":
+        alpha = torch.randn(rows, generator=generator, device=device) * config.sigma_std
+    shape = (rows, frames, config.latent_size)
+    return Draws(alpha, torch.randn(shape, generator=generator, device=device))
+
+
+class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
+    """Samples to latents and back.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import new_tokenizer
+    >>> model = new_tokenizer(hidden_size=16, latent_size=4)
+    >>> latents = model.encode(torch.zeros(1, 1000)).latents
+    >>> tuple(latents.shape), tuple(model.decode(latents, num_samples=1000).shape)
+    ((1, 4, 4), (1, 1000))
+    """
+
+    config_class = AudioTokenizerConfig
+    base_model_prefix = "audio_tokenizer"
+    main_input_name = "input_values"
+    _no_split_modules: ClassVar[list[str]] = ["Residual"]
+
+    def __init__(self, config: AudioTokenizerConfig) -> None:
+        super().__init__(config)
+        width, bins = config.hidden_size, config.n_fft // 2 + 1
+        outputs = config.latent_size * (2 if config.bottleneck == "kl" else 1)
+        self.encoder = Chain([self._conv(2 * bins, width), *self._residuals(width)])
+        for stride in config.strides:
+            down = Conv(width, width, 2 * stride, stride=stride, causal=config.causal)
+            self.encoder.extend([Activation(), down, *self._residuals(width)])
+        self.encoder.extend([Activation(), self._conv(width, outputs, 1)])
+        self.decoder = Chain([self._conv(config.latent_size, width), *self._residuals(width)])
+        for stride in reversed(config.strides):
+            self._grow(width, width, stride)
+        for factor in config.hop_factors if config.decoder == "transposed" else []:
+            narrow = max(width // 2, 16)
+            self._grow(width, narrow, factor)
+            width = narrow
+        channels = 2 * bins if config.decoder == "istft" else 1
+        last = Output(width, channels, config.kernel_size, causal=config.causal)
+        self.decoder.extend([Activation(), last])
+        self.post_init()
+
+    def _conv(self, inputs: int, outputs: int, kernel: int | None = None) -> Conv:
+        return Conv(inputs, outputs, kernel or self.config.kernel_size, causal=self.config.causal)
+
+    def _residuals(self, size: int) -> list[Residual]:
+        causal, dilations = self.config.causal, self.config.residual_dilations
+        return [Residual(size, dilation, causal=causal) for dilation in dilations]
+
+    def _grow(self, inputs: int, outputs: int, factor: int) -> None:
+        up = Upsample(inputs, outputs, factor, causal=self.config.causal)
+        self.decoder.extend([Activation(), up, *self._residuals(outputs)])
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Called for every module; what was loaded from a file is left as it is."""
+        if isinstance(module, Conv | Upsample):
+            taps = 2 if isinstance(module, Upsample) else module.kernel_size[0]
+            std = (module.in_channels * taps) ** -0.5
+            std *= 0.2 if isinstance(module, Output) else 1
+            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
+            init.zeros_(module.bias)
+
+    def forward(
+        self,
+        input_values: Tensor,
+        padding_mask: Tensor | None = None,
+        alpha: Tensor | None = None,
+        noise: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        return_dict: bool | None = None,
+    ) -> AudioTokenizerOutput | tuple[Any, ...]:
+        """Reconstruct samples (B, n), (B, C, n) or (n,).
+
+        In training the bottleneck's random numbers are drawn from `generator` unless they are given;
+        in evaluation nothing is drawn. Given `alpha` (B,) and `noise` (B, T, D) are added to the
+        latents of any bottleneck, which shows how much of it the decoder stands.
+        """
+        samples_Bn = as_rows(input_values)
+        lengths_B = _lengths(padding_mask, samples_Bn)
+        code_BTX = self._code(samples_Bn, lengths_B)
+        latents, logvar = self._split(code_BTX)
+        mask_BT = self._mask(lengths_B, latents.shape[1])
+        if noise is None and self.training:
+            draws = draw_noise(self.config, len(latents), latents.shape[1], generator)
+            alpha, noise = draws if draws is not None else (alpha, None)
+        noised = latents
+        if noise is not None:
+            if alpha is not None:
+                strength = alpha.to(latents).reshape(-1, 1, 1)
+            else:
+                strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
+            noised = latents + strength * noise.to(latents)
+        output = AudioTokenizerOutput(
+            audio_values=self._synthesise(noised)[:, : samples_Bn.shape[1]],
+            latents=latents * mask_BT[..., None],
+            latent_mask=mask_BT,
+            kl=None if logvar is None else _kl(latents, logvar, mask_BT),
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def encode(
+        self, input_values: Tensor, padding_mask: Tensor | None = None
+    ) -> AudioTokenizerEncoderOutput:
+        """Latents of samples (B, n), (B, C, n) or (n,): one for each `hop_length` begun.
+
+        Channels are averaged. `padding_mask` (B, n) is 1 where there is sound; padding is at the end.
+        """
+        samples_Bn = as_rows(input_values)
+        check_finite(samples_Bn, "input_values")
+        lengths_B = _lengths(padding_mask, samples_Bn)
+        latents, _ = self._split(self._code(samples_Bn, lengths_B))
+        mask_BT = self._mask(lengths_B, latents.shape[1])
+        return AudioTokenizerEncoderOutput(
+            latents=latents * mask_BT[..., None], latent_mask=mask_BT
+        )
+
+    def decode(
+        self, latents: Tensor, num_samples: int | None = None, renormalise: bool = False
+    ) -> Tensor:
+        """Samples (B, T hop_length) of latents (B, T, D) or (T, D); the first `num_samples` if given.
+
+        `renormalise` brings each frame back to mean 0 and standard deviation 1 where the bottleneck
+        has that: for latents that a generator made.
+        """
+        latents_BTD = as_latents(latents, self.config.latent_size)
+        if not latents_BTD.shape[1]:
+            raise refused("latents", latents, "at least one frame")
+        samples = self._synthesise(self.prepared(latents_BTD, renormalise))
+        if num_samples is None:
+            return samples
+        return samples[:, : as_whole("num_samples", num_samples, low=0, high=samples.shape[1])]
+
+    def prepared(self, latents_BTD: Tensor, renormalise: bool) -> Tensor:
+        """Latents as the decoder takes them."""
+        if renormalise and self.config.is_normalised:
+            latents_BTD = normalise_frames(latents_BTD.float(), self.config.norm_eps)
+        return latents_BTD.to(self.device, self.dtype)
+
+    def code_windows(self, padded_BN: Tensor, state: State | None = None) -> Tensor:
+        """Output of the encoder (B, T, X) for a signal with its edges."""
+        config = self.config
+        frames_BKF = spectrum(padded_BN, config.n_fft, config.frame_hop)
+        power_BKF = frames_BKF.real.square() + frames_BKF.imag.square()
+        scale_BKF = (power_BKF + 1e-8) ** ((config.compression - 1) / 2)
+        parts = torch.cat((frames_BKF.real * scale_BKF, frames_BKF.imag * scale_BKF), dim=-1)
+        found: Tensor = self.encoder(parts.transpose(1, 2).to(self.dtype), state).transpose(1, 2)
+        return found
+
+    def latents_of(self, code_BTX: Tensor) -> Tensor:
+        """Latents without noise (B, T, D) of the encoder's output."""
+        return self._split(code_BTX)[0]
+
+    def decoded(self, latents_BTD: Tensor, state: State | None = None) -> Tensor:
+        """What the decoder's network gives: complex windows (B, K, F), or samples (B, n)."""
+        found: Tensor = self.decoder(latents_BTD.transpose(1, 2), state).float()
+        if self.config.decoder == "transposed":
+            return found[:, 0]
+        real, imaginary = found.transpose(1, 2).chunk(2, dim=-1)
+        # Those of the lowest and the highest frequency have no meaning.
+        imaginary = F.pad(imaginary[..., 1:-1], (1, 1))
+        power = real.square() + imaginary.square()
+        scale = (power + 1e-12) ** ((1 / self.config.compression - 1) / 2)
+        return torch.complex(real * scale, imaginary * scale)
+
+    def _code(self, samples_Bn: Tensor, lengths_B: Tensor) -> Tensor:
+        config = self.config
+        places_n = torch.arange(samples_Bn.shape[1], device=samples_Bn.device)
+        heard_Bn = torch.where(places_n < lengths_B[:, None], samples_Bn, 0.0)
+        missing = -samples_Bn.shape[1] % config.hop_length
+        return self.code_windows(
+            F.pad(heard_Bn.to(self.device), (config.edge, missing + config.edge))
+        )
+
+    def _split(self, code_BTX: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Latents without noise, and their log-variance where the bottleneck has one."""
+        if self.config.bottleneck == "kl":
+            mean_BTD, logvar_BTD = code_BTX.chunk(2, dim=-1)
+            return mean_BTD, logvar_BTD.clamp(*LOGVAR)
+        if self.config.is_normalised:
+            normal_BTD = normalise_frames(code_BTX.float(), self.config.norm_eps)
+            return normal_BTD.to(code_BTX.dtype), None
+        return code_BTX, None
+
+    def _mask(self, lengths_B: Tensor, frames: int) -> Tensor:
+        counts_B = -(-lengths_B // self.config.hop_length)
+        mask_BT = torch.arange(frames, device=lengths_B.device) < counts_B[:, None]
+        moved: Tensor = mask_BT.to(self.device)
+        return moved
+
+    def _synthesise(self, latents_BTD: Tensor) -> Tensor:
+        found = self.decoded(latents_BTD)
+        if self.config.decoder == "transposed":
+            return found
+        return waveform(found, self.config.n_fft, self.config.frame_hop)
+
+
+def new_tokenizer(
+    folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
+) -> AudioTokenizerModel:
+    """A tokenizer with random weights; written to `folder` too, where there is one.
+
+    `sizes` are the settings of `AudioTokenizerConfig`. The same seed gives the same weights.
+
+    >>> from burnish.models.audio_tokenizer import new_tokenizer
+    >>> new_tokenizer(hidden_size=16, latent_size=4, bottleneck="kl").config.frame_rate
+    25.0
+    """
+    config = AudioTokenizerConfig(**sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(as_seed("seed", seed))
+        model = AudioTokenizerModel(config)
+    if folder is not None:
+        target = as_path("folder", folder, "a folder to write")
+        target.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(target)
+    return model
+
+
+def as_rows(samples: Tensor) -> Tensor:
+    """Samples as float32 (B, n); channels of (B, C, n) are averaged."""
+    if not isinstance(samples, Tensor) or not samples.is_floating_point():
+        raise refused(
+            "input_values", samples, "a floating-point tensor (B, n) of samples in -1 to 1"
+        )
+    if samples.ndim not in (1, 2, 3) or not samples.numel():
+        raise ArgumentError(
+            f"input_values: got shape {tuple(samples.shape)}, expected (B, n) with at least one sample"
+        )
+    samples = samples.float()
+    if samples.ndim == 1:
+        return samples[None]
+    return samples if samples.ndim == 2 else samples.mean(1)
+
+
+def as_latents(latents: Tensor, size: int) -> Tensor:
+    """Finite latents (B, T, D); a batch axis is added to (T, D)."""
+    if not isinstance(latents, Tensor) or not latents.is_floating_point():
+        raise refused("latents", latents, f"a floating-point tensor (B, T, {size})")
+    if latents.ndim not in (2, 3) or latents.shape[-1] != size:
+        raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
+    check_finite(latents, "latents")
+    return latents if latents.ndim == 3 else latents[None]
+
+
+def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:
+    if mask is None:
+        return torch.full((len(samples_Bn),), samples_Bn.shape[1], device=samples_Bn.device)
+    mask_Bn = as_mask(mask, "padding_mask", tuple(samples_Bn.shape)).to(samples_Bn.device)
+    if (mask_Bn[:, 1:] & ~mask_Bn[:, :-1]).any():
+        raise ArgumentError("padding_mask: has a 1 behind a 0, expected padding at the end alone")
+    return mask_Bn.sum(1)
+
+
+def _kl(mean_BTD: Tensor, logvar_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """KL to N(0, 1), mean over channels and the valid frames."""
+    mean, logvar = mean_BTD.float(), logvar_BTD.float()
+    each_BT = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean(-1)
+    return torch.where(mask_BT, each_BT, 0.0).sum() / mask_BT.sum().clamp(min=1)
+
+
+AutoConfig.register(AudioTokenizerConfig.model_type, AudioTokenizerConfig, exist_ok=True)
+AutoModel.register(AudioTokenizerConfig, AudioTokenizerModel, exist_ok=True)
+AutoModelForAudioTokenization.register(AudioTokenizerConfig, AudioTokenizerModel, exist_ok=True)

@@ -1,0 +1,162 @@
+"""Encode and decode audio in chunks of any size, as if it were whole.
+
+    encoder = StreamingEncoder(model)
+    for chunk in chunks:
+        latents = encoder.push(chunk)      # those that are complete, perhaps none
+    latents = encoder.finish()             # the rest
+
+A stream keeps what the convolutions saw of the past and the samples of an unfinished window, so its
+memory does not grow. Latents are late by `config.edge` samples, and so are samples of the iSTFT decoder.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
+    AudioTokenizerModel,
+    State,
+    as_latents,
+    as_rows,
+)
+from burnish.models.audio_tokenizer.spectral import overlapped
+from burnish.tensors import check_finite
+
+
+class _Stream:
+    """What both directions share: the model, the rows, and that an end is an end."""
+
+    def __init__(self, model: AudioTokenizerModel) -> None:
+        if not isinstance(model, AudioTokenizerModel):
+            raise ArgumentError(
+                f"model: got a {type(model).__name__}, expected an AudioTokenizerModel"
+            )
+        if not model.config.causal:
+            raise ArgumentError(
+                "model: its convolutions look ahead, expected one with causal = true"
+            )
+        self.model, self.state = model, State()
+        self.rows: int | None = None
+        self.is_finished = False
+
+    def begin(self, what: str, rows: int) -> None:
+        """Check that a chunk belongs to the stream."""
+        self.check_open()
+        if self.rows not in (None, rows):
+            raise ArgumentError(f"{what}: got {rows} rows, expected the {self.rows} of the stream")
+        self.rows = rows
+
+    def check_open(self) -> None:
+        """Refuse to go on behind the end."""
+        if self.is_finished:
+            raise ArgumentError("the stream is finished; make a new one")
+
+
+class StreamingEncoder(_Stream):
+    """Samples in chunks to latents; equal to `model.encode` of the whole.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import StreamingEncoder, new_tokenizer
+    >>> model = new_tokenizer(hidden_size=16, latent_size=4).eval()
+    >>> encoder = StreamingEncoder(model)
+    >>> parts = [encoder.push(torch.zeros(1, 500)), encoder.push(torch.zeros(1, 500)), encoder.finish()]
+    >>> [part.shape[1] for part in parts]
+    [1, 1, 2]
+    """
+
+    def __init__(self, model: AudioTokenizerModel) -> None:
+        super().__init__(model)
+        self.buffer: Tensor | None = None
+        self.received = 0
+
+    @torch.no_grad()
+    def push(self, samples: Tensor) -> Tensor:
+        """The latents (B, t, D) that samples (B, n) or (n,) complete."""
+        samples_Bn = as_rows(samples)
+        check_finite(samples_Bn, "input_values")
+        self.begin("input_values", len(samples_Bn))
+        self.received += samples_Bn.shape[1]
+        return self._take(samples_Bn.to(self.model.device))
+
+    @torch.no_grad()
+    def finish(self) -> Tensor:
+        """The latents of what is left, (B, t, D)."""
+        self.check_open()
+        if self.rows is None:
+            raise ArgumentError("input_values: the stream got no samples, expected at least one")
+        config = self.model.config
+        missing = -self.received % config.hop_length
+        silence = torch.zeros(self.rows, missing + config.edge, device=self.model.device)
+        found = self._take(silence)
+        self.is_finished = True
+        return found
+
+    def _take(self, samples_Bn: Tensor) -> Tensor:
+        config = self.model.config
+        if self.buffer is None:
+            self.buffer = samples_Bn.new_zeros(len(samples_Bn), config.edge)
+        self.buffer = torch.cat((self.buffer, samples_Bn), dim=1)
+        windows = max((self.buffer.shape[1] - config.n_fft) // config.frame_hop + 1, 0)
+        windows -= windows % config.frame_stride
+        if not windows:
+            return samples_Bn.new_zeros(
+                len(samples_Bn), 0, config.latent_size, dtype=self.model.dtype
+            )
+        reach = (windows - 1) * config.frame_hop + config.n_fft
+        code = self.model.code_windows(self.buffer[:, :reach], self.state)
+        self.buffer = self.buffer[:, windows * config.frame_hop :]
+        return self.model.latents_of(code)
+
+
+class StreamingDecoder(_Stream):
+    """Latents in chunks to samples; equal to `model.decode` of the whole.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import StreamingDecoder, new_tokenizer
+    >>> decoder = StreamingDecoder(new_tokenizer(hidden_size=16, latent_size=4).eval())
+    >>> decoder.push(torch.zeros(1, 3, 4)).shape[1], decoder.finish().shape[1]
+    (880, 80)
+    """
+
+    def __init__(self, model: AudioTokenizerModel, *, renormalise: bool = False) -> None:
+        super().__init__(model)
+        self.renormalise = renormalise
+        self.signal: Tensor | None = None
+        self.weight: Tensor | None = None
+
+    @torch.no_grad()
+    def push(self, latents: Tensor) -> Tensor:
+        """The samples (B, n) that latents (B, t, D) or (t, D) complete."""
+        latents_BTD = as_latents(latents, self.model.config.latent_size)
+        self.begin("latents", len(latents_BTD))
+        if not latents_BTD.shape[1]:
+            return torch.zeros(len(latents_BTD), 0, device=self.model.device)
+        found = self.model.decoded(self.model.prepared(latents_BTD, self.renormalise), self.state)
+        return found if self.model.config.decoder == "transposed" else self._overlap(found)
+
+    @torch.no_grad()
+    def finish(self) -> Tensor:
+        """The samples that are left, (B, n)."""
+        self.check_open()
+        if self.rows is None:
+            raise ArgumentError("latents: the stream got no frame, expected at least one")
+        self.is_finished = True
+        if self.signal is None or self.weight is None:
+            return torch.zeros(self.rows, 0, device=self.model.device)
+        edge = self.model.config.edge
+        return self.signal[:, :edge] / self.weight[:edge]
+
+    def _overlap(self, frames_BKF: Tensor) -> Tensor:
+        config = self.model.config
+        signal, weight = overlapped(frames_BKF, config.n_fft, config.frame_hop)
+        # Windows of the chunk before reach into this one.
+        first = config.edge if self.signal is None else 0
+        if self.signal is not None and self.weight is not None:
+            signal = signal + F.pad(self.signal, (0, signal.shape[1] - self.signal.shape[1]))
+            weight = weight + F.pad(self.weight, (0, len(weight) - len(self.weight)))
+        ready = frames_BKF.shape[1] * config.frame_hop
+        self.signal, self.weight = signal[:, ready:], weight[ready:]
+        return signal[:, first:ready] / weight[first:ready]

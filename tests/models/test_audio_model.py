@@ -1,0 +1,295 @@
+"""The autoencoder of audio: five bottlenecks, two decoders, saved, padded and streamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer import (
+    AudioTokenizerConfig,
+    AudioTokenizerModel,
+    StreamingDecoder,
+    StreamingEncoder,
+    codec_loss,
+    draw_noise,
+    multi_scale_spectral_loss,
+    new_tokenizer,
+)
+from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
+from burnish.models.audio_tokenizer.spectral import mel_filters, spectrum, waveform
+
+DECODERS = ("istft", "transposed")
+SIZES: dict[str, Any] = {"n_fft": 32, "frame_hop": 16, "hidden_size": 16, "latent_size": 6}
+WAVES = 0.3 * torch.randn(2, 501, generator=torch.Generator().manual_seed(1))
+
+
+def model_of(**changes: Any) -> AudioTokenizerModel:
+    model = new_tokenizer(seed=3, **SIZES | {"strides": [2, 3]} | changes)
+    return model.eval().requires_grad_(False)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_a_saved_model_is_the_same_model(bottleneck: str, decoder: str, tmp_path: Path) -> None:
+    model = model_of(bottleneck=bottleneck, decoder=decoder)
+    model.save_pretrained(tmp_path)
+    for auto in (transformers.AutoModelForAudioTokenization, transformers.AutoModel):
+        again = auto.from_pretrained(tmp_path).eval()
+        assert type(again) is AudioTokenizerModel
+        assert torch.equal(model(WAVES).audio_values, again(WAVES).audio_values)
+
+
+def test_rates_and_lengths() -> None:
+    config = AudioTokenizerConfig()
+    assert (config.hop_length, config.frame_rate, config.latent_size) == (320, 25.0, 64)
+    model = model_of()
+    assert model.config.hop_length == 96
+    for samples in (1, 95, 96, 97, 501):
+        latents = model.encode(WAVES[:, :samples]).latents
+        assert latents.shape == (2, -(-samples // 96), 6)
+        assert model.decode(latents).shape == (2, 96 * latents.shape[1])
+        assert model(WAVES[:, :samples]).audio_values.shape == (2, samples)
+    assert model.decode(latents[0], num_samples=500).shape == (1, 500)
+
+
+def test_same_seed_same_weights() -> None:
+    torch.manual_seed(0)
+    one = new_tokenizer(seed=5, **SIZES).state_dict()
+    torch.manual_seed(1)
+    two = new_tokenizer(seed=5, **SIZES).state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("bottleneck", ["kl", "norm+noise"])
+@pytest.mark.parametrize("size", [1, 7, 96, 130, 501])
+def test_a_stream_is_equal_to_the_whole(decoder: str, bottleneck: str, size: int) -> None:
+    model = model_of(decoder=decoder, bottleneck=bottleneck, residual_dilations=[1, 3])
+    waves = WAVES[:, :120] if size == 1 else WAVES
+    encoder, back = StreamingEncoder(model), StreamingDecoder(model)
+    latents, samples = [], []
+    for chunk in waves.split(size, dim=1):
+        latents.append(encoder.push(chunk))
+        samples.append(back.push(latents[-1]))
+    latents.append(encoder.finish())
+    samples += [back.push(latents[-1]), back.finish()]
+    whole = model.encode(waves).latents
+    close(torch.cat(latents, 1), whole)
+    close(torch.cat(samples, 1), model.decode(whole))
+
+
+def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -> None:
+    changed = WAVES.clone()
+    changed[:, 300:] = 0
+    seen = (300 - 8) // 96  # latents whose windows end before the change
+    for causal in (True, False):
+        model = model_of(causal=causal, kernel_size=9)
+        one, two = (model.encode(x).latents[:, :seen] for x in (WAVES, changed))
+        assert torch.equal(one, two) == causal
+    with pytest.raises(ArgumentError, match="look ahead"):
+        StreamingEncoder(model)
+
+
+def test_a_padded_row_is_as_if_alone() -> None:
+    model = model_of()
+    mask = torch.ones_like(WAVES)
+    mask[0, 200:] = 0
+    found = model.encode(WAVES, mask)
+    alone = model.encode(WAVES[:1, :200]).latents
+    assert found.latent_mask.sum(1).tolist() == [3, 6]
+    close(found.latents[:1, :3], alone)
+    assert not found.latents[0, 3:].any()
+    with pytest.raises(ArgumentError, match="padding at the end"):
+        model.encode(WAVES, mask.flip(1))
+
+
+def test_evaluation_draws_nothing_and_training_what_the_bottleneck_says() -> None:
+    for bottleneck in BOTTLENECKS:
+        model = model_of(bottleneck=bottleneck)
+        before = torch.random.get_rng_state()
+        clean = model(WAVES).audio_values
+        assert torch.equal(clean, model(WAVES).audio_values)
+        assert torch.equal(before, torch.random.get_rng_state())
+        model.train()
+        one = model(WAVES, generator=torch.Generator().manual_seed(1)).audio_values
+        again = model(WAVES, generator=torch.Generator().manual_seed(1)).audio_values
+        assert torch.equal(one, again)
+        assert torch.equal(one, clean) == (bottleneck in ("plain", "norm"))
+    quiet = model_of(noise_gamma=0.0)
+    assert torch.equal(quiet(WAVES).audio_values, quiet.train()(WAVES).audio_values)
+
+
+def test_draws_have_the_distribution_of_their_bottleneck() -> None:
+    generator = torch.Generator().manual_seed(0)
+    uniform = draw_noise(AudioTokenizerConfig(noise_gamma=2.0), 4000, 1, generator)
+    assert uniform is not None
+    assert uniform.alpha is not None
+    assert 0 <= float(uniform.alpha.min()) < float(uniform.alpha.max()) <= 2
+    assert float(uniform.alpha.square().mean()) == pytest.approx(4 / 3, rel=0.05)
+    normal = draw_noise(AudioTokenizerConfig(bottleneck="noise"), 4000, 1, generator)
+    assert normal is not None
+    assert normal.alpha is not None
+    assert float(normal.alpha.std()) == pytest.approx(0.625, rel=0.05)
+    posterior = draw_noise(AudioTokenizerConfig(bottleneck="kl"), 3, 2, generator)
+    assert posterior is not None
+    assert posterior.alpha is None
+    assert draw_noise(AudioTokenizerConfig(bottleneck="norm"), 3, 2) is None
+
+
+def test_latents_are_normalised_and_the_kl_is_that_of_gaussians() -> None:
+    latents = model_of(bottleneck="norm", norm_eps=1e-9).encode(WAVES).latents
+    close(latents.mean(-1), torch.zeros(2, 6))
+    close(latents.square().mean(-1), torch.ones(2, 6))
+    model = model_of(bottleneck="kl")
+    padded = torch.nn.functional.pad(WAVES, (8, 75 + 8))
+    mean, logvar = model.code_windows(padded).chunk(2, -1)
+    posterior = torch.distributions.Normal(mean, (logvar / 2).exp())
+    expected = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0))
+    close(model(WAVES).kl, expected.mean())
+    assert model_of()(WAVES).kl is None
+
+
+def test_renormalised_latents_of_another_scale_decode_alike() -> None:
+    model = model_of(norm_eps=1e-9)
+    latents = model.encode(WAVES).latents
+    close(model.decode(5 * latents + 2, renormalise=True), model.decode(latents))
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_silence_has_finite_sound_and_gradients(bottleneck: str) -> None:
+    model = model_of(bottleneck=bottleneck).train().requires_grad_(True)
+    for waves in (torch.zeros(1, 300), torch.ones(1, 300)):
+        output = model(waves)
+        codec_loss(output.audio_values, waves, 8000, windows=(32, 64)).loss.backward()
+        assert bool(output.audio_values.isfinite().all())
+        assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+def test_channels_are_averaged() -> None:
+    model = model_of()
+    stereo = torch.stack((WAVES, -0.5 * WAVES), 1)
+    assert torch.equal(model.encode(stereo).latents, model.encode(stereo.mean(1)).latents)
+
+
+def test_windows_are_inverted() -> None:
+    for size, hop in ((32, 16), (48, 16), (320, 160)):
+        padded = torch.nn.functional.pad(WAVES[:, : 3 * hop], ((size - hop) // 2,) * 2)
+        frames = spectrum(padded, size, hop)
+        assert frames.shape == (2, 3, size // 2 + 1)
+        close(waveform(frames, size, hop), WAVES[:, : 3 * hop])
+
+
+def test_the_spectral_loss_is_that_of_numpy() -> None:
+    one, two = WAVES[0, :70].double().numpy(), WAVES[1, :70].double().numpy()
+    expected = []
+    for size in (16, 32):
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
+        sides = []
+        for wave in (one, two):
+            padded = np.pad(wave, (size // 2, 2 * size))
+            starts = range(0, 70, size // 4)
+            frames = np.stack([padded[start : start + size] * window for start in starts])
+            sides.append(np.abs(np.fft.rfft(frames)) / np.sqrt(size))
+        logs = np.log(np.maximum(sides[0], 1e-5)) - np.log(np.maximum(sides[1], 1e-5))
+        expected.append((np.abs(sides[0] - sides[1]).mean(), np.abs(logs).mean()))
+    found = multi_scale_spectral_loss(one, two, windows=(16, 32))
+    plain, logs = np.mean(expected, 0)
+    assert found.parts["magnitude"].item() == pytest.approx(plain)
+    assert found.parts["log_magnitude"].item() == pytest.approx(logs)
+    assert found.loss.item() == pytest.approx(plain + logs)
+
+
+def test_padding_has_no_part_in_the_loss() -> None:
+    one, two = WAVES[:1].double(), WAVES[1:].double()
+    longer, other = (torch.nn.functional.pad(x, (0, 77), value=0.5) for x in (one, two))
+    kept = codec_loss(longer, other, 8000, lengths=[501], windows=(16, 32))
+    alone = codec_loss(one, two, 8000, windows=(16, 32))
+    assert kept.loss.item() == pytest.approx(alone.loss.item())
+    parts = alone.parts
+    weighted = parts["magnitude"] + parts["log_magnitude"] + 15 * parts["mel"] + 10 * parts["wave"]
+    assert alone.loss.item() == pytest.approx(weighted.item())
+    assert codec_loss(one, two, 8000, lengths=[0], windows=(16, 32)).loss.item() == 0
+
+
+def test_every_mel_band_hears_something() -> None:
+    for size, bands in ((512, 32), (64, 40)):
+        filters = mel_filters(8000, size, bands)
+        assert filters.shape == (size // 2 + 1, bands)
+        close(filters.sum(0), torch.ones(bands, dtype=torch.float64))
+
+
+def test_it_learns_four_clips() -> None:
+    steps = torch.arange(640) / 8000
+    clips = torch.stack(
+        [0.3 * torch.sin(6.2832 * f * steps) for f in (200.0, 450.0, 900.0, 1500.0)]
+    )
+    model = new_tokenizer(seed=0, hidden_size=48, latent_size=16, n_fft=64, frame_hop=32)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(150):
+        output = model.train()(clips, generator=generator)
+        loss = multi_scale_spectral_loss(output.audio_values, clips, windows=(64, 128), eps=1e-2)
+        optimiser.zero_grad()
+        loss.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        losses.append(loss.loss.item())
+    assert losses[-1] < losses[0] / 4, (losses[0], losses[-1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bottleneck": "nrom"}, "bottleneck: got 'nrom'"),
+        ({"decoder": "wavenet"}, "decoder: got 'wavenet'"),
+        ({"n_fft": 20}, "n_fft: got 20 with frame_hop 16"),
+        ({"strides": []}, "strides"),
+        ({"latent_size": 0}, "latent_size: got 0"),
+        ({"noise_gamma": float("nan")}, "noise_gamma: got nan"),
+    ],
+)
+def test_a_bad_setting_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        AudioTokenizerConfig(**SIZES | changes)
+
+
+def test_bad_audio_and_latents_are_refused_in_one_line() -> None:
+    model = model_of()
+    broken = WAVES.clone()
+    broken[0, 3] = float("nan")
+    for bad in (broken, WAVES[:, :0], WAVES.long(), WAVES[None, None], None, [0.1]):
+        with pytest.raises(ArgumentError, match="input_values") as refusal:
+            model.encode(bad)
+        assert "\n" not in str(refusal.value)
+        with pytest.raises(ArgumentError, match="input_values"):
+            StreamingEncoder(model).push(bad)
+    latents = model.encode(WAVES).latents
+    for bad in (latents * float("inf"), latents[..., :2], latents[:, :0], "z"):
+        with pytest.raises(ArgumentError, match="latents"):
+            model.decode(bad)
+
+
+def test_a_stream_ends_once_and_keeps_its_rows() -> None:
+    model = model_of()
+    encoder = StreamingEncoder(model)
+    with pytest.raises(ArgumentError, match="no samples"):
+        encoder.finish()
+    encoder.push(WAVES)
+    with pytest.raises(ArgumentError, match="got 1 rows, expected the 2"):
+        encoder.push(WAVES[:1])
+    encoder.finish()
+    for call in (encoder.finish, lambda: encoder.push(WAVES)):
+        with pytest.raises(ArgumentError, match="finished"):
+            call()
+    with pytest.raises(ArgumentError, match="no frame"):
+        StreamingDecoder(model).finish()
