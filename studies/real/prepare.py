@@ -126,7 +126,7 @@ def counter(model: str) -> Count:
     """Counts tokens as a run with this model does."""
     from burnish.lm.folder import find_folder
     from burnish.lm.tokenizer import Tokenizer
-    from burnish.training.experts import end_of_turn
+    from burnish.lm.turns import end_of_turn
 
     tokenizer = Tokenizer.from_folder(find_folder(model))
     end = len(end_of_turn(tokenizer))

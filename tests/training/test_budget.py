@@ -16,6 +16,7 @@ from burnish.lm import load_model
 from burnish.lm.architecture import Architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
+from burnish.lm.plain_head import plain_head
 from burnish.policy.batch import Advantages
 from burnish.seeds import Seeds
 from burnish.training import budget as budget_room
@@ -47,7 +48,6 @@ from burnish.training.forecast import (
     savings,
     update_bytes,
 )
-from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS

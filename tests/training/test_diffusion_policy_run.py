@@ -60,6 +60,24 @@ def test_shares_add_up_to_the_bound_under_the_steps_masks(tmp_path):
     one.store.close()
 
 
+def test_an_answer_that_was_cut_off_gets_no_end_that_it_never_wrote(tmp_path):
+    train = {**SMALL["train"], "canvas": 8}
+    one, algorithm = made(tmp_path, train=train)
+    mask = algorithm.batches.model.architecture.mask_id
+    is_cut = []
+    for shown in algorithm.batch(0).trajectories:
+        row = algorithm.row(shown)
+        is_cut.append(shown.token_ids[-1] != algorithm.end)
+        if is_cut[-1]:
+            assert row.count == shown.trained_tokens
+            assert set(row.ids[len(shown.token_ids) :]) == {mask}
+        else:
+            assert row.count == 8
+        assert len(row.ids) == shown.prompt_length + 8
+    one.store.close()
+    assert any(is_cut)
+
+
 def test_the_gradient_is_that_of_the_advantage_times_the_bound(tmp_path):
     one, algorithm = made(tmp_path)
     batch = algorithm.batch(0)
@@ -115,6 +133,10 @@ def test_several_updates_begin_at_ratio_one_and_a_run_goes_on_bit_by_bit(tmp_pat
         ),
         ({"rollout": {"temperature": 0.7}}, "rollout.temperature is 0.7"),
         ({"train": {"kind": "policy"}}, "model.path: .* has no next token"),
+        (
+            {"train": {"kind": "diffusion_policy", "canvas": 8, "decoding": "canvas=4"}},
+            "train.decoding has canvas=4, and rows are trained with a canvas of 8",
+        ),
     ],
 )
 def test_what_is_unsound_is_refused_with_the_reason(tmp_path, given, what):

@@ -1,6 +1,7 @@
 """Training a masked diffusion model: the loss by the book, exact resume, samplers, and what is refused."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,16 +15,20 @@ from training_cases import (
     trainer,
 )
 
+from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm.diffusion.decoding import read_decoding
 from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.diffusion.masked_rows import Unit, mask_row, passes, unit_losses
 from burnish.lm.folder import find_folder
 from burnish.lm.tiny import tiny_model
+from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.training import build
+from burnish.training.algorithms import diffusion
 from burnish.training.algorithms.diffusion import RATES_FILE
+from burnish.training.diffusion_settings import check_settings
 from burnish.training.events import HeldOut
-from burnish.training.masked_rows import Unit, mask_row, passes, unit_losses
 
 TASK = {"kind": "arithmetic", "level": 1}
 SMALL = {
@@ -205,6 +210,96 @@ def test_text_is_learned_without_a_prompt(tmp_path):
     rows_of = one.stage.algorithm.batch(0).rows
     assert all(row.prompt == 0 and 1 <= len(row.ids) <= 8 for row in rows_of)
     finish(one)
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
+    assert read_decoding(newest).canvas == 0  # it never saw a filled canvas
+
+
+def shown(folder, answers, **train):
+    """A run on these demonstrations."""
+    rows = folder / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"q": f"{i}?", "text": text}) + "\n" for i, text in enumerate(answers))
+    )
+    task = {"kind": "file", "path": str(rows), "prompt": "q", "fields": {"text": "text"}}
+    given = {**table(**train), "task": task, "experts": {"field": "text"}}
+    return trainer(folder, given)
+
+
+@pytest.mark.parametrize("on", ["answers", "text"])
+def test_the_text_of_the_mask_is_plain_text(tmp_path, on):
+    canvas = {"canvas": 64} if on == "text" else {}
+    one = shown(tmp_path, ["say <|mask|> now"] * 6, on=on, **canvas)
+    algorithm = one.stage.algorithm
+    mask = algorithm.module.architecture.mask_id
+    batch = algorithm.batch(0)
+    losses = unit_losses(algorithm.module, batch.units, torch.device("cpu"))
+    one.store.close()
+    assert not any(mask in row.ids for row in batch.rows)
+    assert losses.max() < 1000
+
+
+def test_an_answer_with_the_mask_token_itself_is_refused_by_name(tmp_path, monkeypatch):
+    one = shown(tmp_path, ["abc"] * 6)
+    algorithm = one.stage.algorithm
+    algorithm.experts.end = (algorithm.module.architecture.mask_id,)
+    with pytest.raises(UserError, match=r"task .*: its 'text' has the mask token 260"):
+        algorithm.batch(0)
+    one.store.close()
+
+
+def test_rows_that_are_too_long_are_left_out_and_counted(tmp_path, caplog):
+    with caplog.at_level("WARNING"):
+        one = shown(tmp_path, ["short", "x" * 1500, "also short", "y" * 1100, "small"] * 3)
+    algorithm = one.stage.algorithm
+    rows = [row for step in range(4) for row in algorithm.batch(step).rows]
+    kept = sum(algorithm.experts.counts.values())
+    algorithm.evaluate(0)
+    one.store.close()
+    assert all(len(row.ids) < 100 for row in rows)
+    said = [one.getMessage() for one in caplog.records if "left out" in one.getMessage()]
+    assert len(said) == 1
+    assert int(said[0].split()[1]) + kept == algorithm.experts.tasks.train_size
+    (tmp_path / "all").mkdir()
+    with pytest.raises(UserError, match="are longer than the model reads"):
+        shown(tmp_path / "all", ["x" * 1500] * 6)
+
+
+def test_each_row_is_masked_as_if_alone(tmp_path):
+    one = shown(tmp_path, ["a", "abcdefg", "ab" * 9], masks="mirror", delimiters=["b"])
+    algorithm = one.stage.algorithm
+    batch = algorithm.batch(0)
+    seeds = Seeds(algorithm.setup.seeds.for_("masks", 0))
+    generator = torch.Generator().manual_seed(algorithm.setup.seeds.for_("rates", 0))
+    u_B = algorithm.noise.rate_uniforms(len(batch.rows), generator)
+    for i, row in enumerate(batch.rows):
+        own = torch.Generator().manual_seed(seeds.for_("row", i))
+        field = algorithm.noise.mask_uniforms(1, len(row.ids), own)
+        alone = algorithm.noise.corrupt(
+            torch.tensor([row.ids]),
+            torch.from_numpy(row.eligible)[None],
+            u_B[i : i + 1],
+            field,
+            260,
+        )
+        units = [unit for unit in batch.units if unit.number == i]
+        for unit, wanted in zip(units, alone.passes, strict=True):
+            places = wanted.mask_BL[0].nonzero()[:, 0]
+            assert unit.places.tolist() == places.tolist()
+            assert unit.chances.tolist() == wanted.chance_BX[0, places].tolist()
+    one.store.close()
+
+
+def test_rescaled_losses_pull_alike_and_go_on(tmp_path):
+    one, algorithm = made(tmp_path, control="rescale", strata=False)
+    baseline = algorithm.noise.baseline
+    baseline.baseline = [1.0] * 5 + [3.0] * 5
+    batch = algorithm.batch(0)
+    one.store.close()
+    high = batch.t_B > 0.5
+    wanted = torch.where(high, 1 / 1.5, 1 / 0.5) / len(batch.rows)
+    scales = torch.tensor([unit.scale for unit in batch.units], dtype=torch.float64)
+    assert torch.allclose(scales, wanted)
+    assert algorithm.state().values["noise"]["baseline"]["baseline"] == baseline.baseline
 
 
 def test_it_learns(tmp_path):
@@ -238,12 +333,52 @@ def test_rewards_may_be_what_is_held_out(tmp_path):
         ({"train": {"kind": "diffusion", "by": "colour"}}, "train.by is 'colour'"),
         ({"train": {"kind": "diffusion", "masks": "mirror", "passes": 3}}, "passes: got 3"),
         ({"train": {"kind": "diffusion", "canvas": 2000}}, "the model reads 1024"),
+        ({"train": {"kind": "diffusion", "on": "text", "sequence": 2000}}, "the model reads 1024"),
+        (
+            {"train": {"kind": "diffusion", "canvas": 16, "decoding": "canvas=32"}},
+            "train.decoding has canvas=32, and rows are trained with a canvas of 16",
+        ),
+        (
+            {"train": {"kind": "diffusion", "on": "text", "decoding": "canvas=32"}},
+            "train.decoding has canvas=32, and rows are trained with a canvas of 0",
+        ),
+        (
+            {"train": {"kind": "diffusion", "on": "text", "syntax": "json"}},
+            "train.syntax is 'json'",
+        ),
+        ({"train": {"kind": "diffusion", "on": "text", "canvas": 16}}, "train.canvas is 16"),
     ],
 )
 def test_mistakes_get_one_line(tmp_path, given, what):
     config = resolved(tmp_path, {**SMALL, **given})
     with pytest.raises(UserError, match=what):
         finish(build(config, tmp_path / "run", root=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reader"),
+    [
+        ("low", 0.2, "train.rates = 'clipped'"),
+        ("high", 0.8, "train.rates = 'clipped'"),
+        ("mix_uniform", 0.2, "train.rates = 'p_pots'"),
+        ("probe_at", 3, "train.rates = 'p_pots'"),
+        ("refit_every", 3, "train.rates = 'p_pots'"),
+        ("probe_rows", 3, "train.rates = 'p_pots'"),
+        ("moment", "within", "train.rates = 'p_pots'"),
+        ("loss_max", 3.0, "train.rates = 'p_pots'"),
+        ("max_weight", 3.0, "train.rates = 'p_pots'"),
+        ("delta", 0.1, "train.delimiters"),
+        ("delimiter_weight", "row", "train.delimiters"),
+        ("sequence", 32, "train.on = 'text'"),
+    ],
+)
+def test_a_key_that_nothing_reads_is_refused(key, value, reader):
+    usual = getattr(DiffusionTrain(), key)
+    wanted = (
+        f"train.{key} is {value!r}, which only {reader} reads; set that, or train.{key} = {usual!r}"
+    )
+    with pytest.raises(UserError, match=re.escape(wanted)):
+        check_settings(DiffusionTrain(**{key: value}))
 
 
 def test_a_mask_that_would_hide_its_prompt_and_syntax_are_refused_together(tmp_path):
@@ -255,15 +390,24 @@ def test_a_mask_that_would_hide_its_prompt_and_syntax_are_refused_together(tmp_p
         trainer(tmp_path, given)
 
 
-def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path):
+def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path, monkeypatch):
     plain, algorithm = made(tmp_path)
     before = algorithm.batch(0).rows[0].count
     plain.store.close()
     (tmp_path / "other").mkdir()
     one, algorithm = made(tmp_path / "other", syntax="markdown")
     row = algorithm.batch(0).rows[0]
+    seen = []
+    held_out = diffusion.held_out_losses
+    monkeypatch.setattr(
+        diffusion,
+        "held_out_losses",
+        lambda module, rows, *more: seen.extend(rows) or held_out(module, rows, *more),
+    )
+    algorithm.evaluate(0)
     one.store.close()
     assert row.count > before
+    assert {one.count for one in seen} == {before}  # held-out losses are of answers alone
 
 
 def test_a_curve_that_runs_away_beyond_its_probe_is_held():

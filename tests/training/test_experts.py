@@ -9,9 +9,10 @@ from expert_cases import Endless, finite, graded
 from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.turns import end_of_turn
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Author, Finish, Message, Task
-from burnish.training.experts import Experts, end_of_turn
+from burnish.training.experts import Experts
 
 TOKENIZER = load_model("tiny", device="cpu").tokenizer
 RULES = ["common"] * 17 + ["odd"] * 2 + ["rare"]

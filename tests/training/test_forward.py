@@ -6,8 +6,9 @@ from training_cases import rollout
 
 from burnish.config.schema import Lora
 from burnish.lm import load_model
+from burnish.lm.plain_head import plain_head
 from burnish.training import forward
-from burnish.training.forward import plain_head, token_scores
+from burnish.training.forward import token_scores
 from burnish.training.packing import make_rows, pack
 from burnish.training.trainable import Trainable
 

@@ -465,7 +465,7 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Tokens of a row of text; longer texts are cut, and a window is drawn."""
     canvas: Count = 64
     """Answers are filled with end tokens to the next multiple of this, and decoded on a canvas of that
-    size: so the model learns where to end. 0: not filled."""
+    size: so the model learns where to end. 0: not filled. Text is never filled."""
     rates: Literal["uniform", "clipped", "p_pots"] = "uniform"
     """How the share of masked tokens is drawn: all shares alike, between `low` and `high` (biased), or
     where the loss is large or noisy, weighted back (P-POTS)."""
@@ -486,6 +486,12 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
     delta: Share = 0.2
     """How much more often."""
+    delimiter_weight: Literal["token", "row"] = "token"
+    """How delimiters are weighted back: `token` by how often each is masked (ISAD); `row` also for what
+    the other tokens no longer see, which is unbiased and noisier."""
+    control: Literal["none", "rescale"] = "none"
+    """`rescale` divides a row's loss by the running loss at its rate, so that all rates pull alike: another
+    objective (biased)."""
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""

@@ -27,6 +27,7 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler import Engine, Request
 from burnish.lm.sampling import check_sampling
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.turns import end_of_turn
 from burnish.lm.weights import files_identity
 from burnish.records import Message
 
@@ -161,19 +162,42 @@ class LocalLM:
                 f"'{self.name}' is a masked diffusion model: it has no distribution of the next token, "
                 "so that there are no alternatives to list. Ask for scores without top_k"
             )
+        module = self.loaded.module
+        assert isinstance(module, Decoder)
+        assert isinstance(self._sampler, DiffusionSampler)
         for prompt, response in pairs:
             self._check_ids(prompt)
             if response:
                 self._check_ids(response)
-        assert isinstance(self.loaded.module, Decoder)
-        assert isinstance(self._sampler, DiffusionSampler)
+                self._check_scorable(module, len(prompt), response)
         canvas = self._sampler.decoding.canvas
-        end = next(iter(self.loaded.tokenizer.eos_ids), None)
-        found = likelihood_bound(self.loaded.module, pairs, canvas=canvas, end=end)
+        end = next(iter(end_of_turn(self.loaded.tokenizer)), None)
+        found = likelihood_bound(module, pairs, canvas=canvas, end=end)
+        for number, one in enumerate(found):
+            if one.logprob is None:
+                raise UserError(
+                    f"response {number} of {len(found)} has no finite bound under '{self.name}'; "
+                    "expected weights without NaN or infinity. Load the model's files again"
+                )
         return [
             Scores(one.tokens, bound_samples=one.samples, standard_error=one.standard_error)
             for one in found
         ]
+
+    def _check_scorable(self, module: Decoder, prompt: int, response: Sequence[int]) -> None:
+        """A row must fit, and no response can hold what the model never writes."""
+        size, mask = prompt + len(response), module.architecture.mask_id
+        if size > module.max_positions:
+            raise TooLong(
+                f"a prompt of {prompt} tokens and a response of {len(response)} are {size}: "
+                f"'{self.name}' reads {module.max_positions} tokens."
+            )
+        if mask in response:
+            raise UserError(
+                f"token {list(response).index(mask)} of a response is {mask}, the mask token of "
+                f"'{self.name}', which it never writes; expected other ids. Encode texts from data "
+                "with tokenizer.encode_data"
+            )
 
     @torch.inference_mode()
     def _score_one(

@@ -50,7 +50,15 @@ REMEMBERED = 1024
 REMEMBERED_CHARACTERS = 4000
 """Longer conversations are rendered each time: a thousand of them would fill the memory."""
 
-_NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
+_NAMED_SPECIALS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 
 
 _ROLE = re.compile(r"[\w .-]{1,64}")
@@ -151,10 +159,16 @@ class Tokenizer:
         """Ids of a text that may hold control tokens, as `render_text` gives it.
 
         `special_tokens` adds what the tokenizer puts around plain text. Texts from data go through
-        `render` or `behind`, which read no control token in them.
+        `render`, `behind` or `encode_data`, which read no control token in them.
         """
         ids: list[int] = self.backend.encode(text, add_special_tokens=special_tokens).ids
         return ids
+
+    def encode_data(self, text: str) -> list[int]:
+        """Ids of a text from data that stands alone; no control token is read in it."""
+        if not self.control.stand_in((), text):
+            return self.encode(text)
+        return self.control.encode(self.control.plain(text)).ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of ids, without special tokens unless asked for."""
@@ -207,7 +221,12 @@ class Tokenizer:
     def control(self) -> ControlTokens:
         """The tokens that the template alone may write."""
         added = self.backend.get_added_tokens_decoder()
-        chosen = {t.content for i, t in added.items() if t.special or i in self.eos_ids}
+        mask = self.special_tokens.get("mask_token")
+        chosen = {
+            t.content
+            for i, t in added.items()
+            if t.special or i in self.eos_ids or t.content == mask
+        }
         others = [t.content for t in added.values() if t.content not in chosen]
         texts = sorted({*chosen, *self._turn_markers(others)})
         return ControlTokens(self.backend, texts, self.template.source if self.template else "")

@@ -35,6 +35,7 @@ from burnish.lm.hardware import (
 )
 from burnish.lm.jobs import Limits
 from burnish.lm.new_model import NEW
+from burnish.lm.plain_head import plain_head
 from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
@@ -69,7 +70,6 @@ from burnish.training.forecast import (
     forecast,
     savings,
 )
-from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trackers import Trackers, check_trackers

@@ -16,13 +16,14 @@ save, and runs of different seeds measure the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from burnish.config.schema import Config
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.turns import end_of_turn
 from burnish.policy.answer_first import answer_ids
 from burnish.policy.components import SFT
 from burnish.records import Author, Message, Span, Task, Trajectory
@@ -116,6 +117,19 @@ class Experts:
             )
         return {name: tuple(found[name]) for name in sorted(found)}
 
+    def keep(self, fits: Callable[[Task], bool]) -> int:
+        """Draw only what fits from now on; how many demonstrations were left out."""
+        positions = {place for own in self.strata.values() for place in own}
+        bad = {place for place in positions if not fits(self.tasks.train(place))}
+        if len(bad) == len(positions):
+            raise UserError(
+                f"experts: all {len(bad)} demonstrations of '{self.tasks.name}' are longer than the "
+                "model reads; expected at least one that fits. Shorten them or take another model."
+            )
+        kept = {n: tuple(p for p in own if p not in bad) for n, own in self.strata.items()}
+        self.strata = {name: own for name, own in kept.items() if own}
+        return len(bad)
+
     def _task(self, number: int) -> Task:
         names = tuple(self.strata)
         turn, place = divmod(number, len(names))
@@ -155,20 +169,6 @@ def answer_spans(
     ids = (*answer_ids(place, place.text, place.before), *end)
     answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
     return (*tokenizer.render_spans(messages), answer)
-
-
-def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The token that the chat template writes behind an answer; () where a model has none.
-
-    Models may know several end tokens; the template says which of them ends a turn.
-    """
-    dialogue = [Message("user", "a"), Message("assistant", "b")]
-    try:
-        ids = tokenizer.render(dialogue, add_generation_prompt=False) if tokenizer.template else []
-    except UserError:  # a template for other roles; it cannot say
-        ids = []
-    written = [token for token in ids if token in tokenizer.eos_ids]
-    return tuple(written[-1:]) or tokenizer.eos_ids[:1]
 
 
 def text_of(value: Any) -> str:

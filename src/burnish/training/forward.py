@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from burnish.lm.decoder import Decoder, Linear
 from burnish.lm.head import token_logprobs
 from burnish.lm.model_input import ModelInput
+from burnish.lm.plain_head import plain_head
 from burnish.lm.scalar_head import ScalarHead
 from burnish.training.packing import PackedBatch, scatter
 
@@ -70,18 +70,6 @@ def token_scores(
         )
     value_BT = None if head is None else scatter(head(hidden_ND), batch)
     return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch), value_BT)
-
-
-def plain_head(model: CausalModel) -> Tensor | None:
-    """The weight (V, D) of a model whose logits are one matrix product and nothing else.
-
-    None for models from transformers, which may scale or cap their logits, and for a head with an
-    adapter.
-    """
-    if not isinstance(model, Decoder):
-        return None
-    is_plain = model.lm_head is None or type(model.lm_head) is Linear
-    return model.head_weight if is_plain else None
 
 
 def through_logits(

@@ -1,5 +1,7 @@
 """The likelihood bound of a masked diffusion model: by hand, by enumeration, and where it is refused."""
 
+import copy
+import dataclasses
 import itertools
 import math
 
@@ -9,11 +11,14 @@ import torch
 
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.lm.diffusion.bound import Bound, fill, likelihood_bound, mask_places
+from burnish.lm.base import TooLong
+from burnish.lm.diffusion.bound import Bound, likelihood_bound, mask_places
 from burnish.lm.diffusion.convert import convert
 from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.diffusion.masked_rows import fill
 from burnish.lm.local import LocalLM
 from burnish.lm.tiny import tiny_model
+from burnish.lm.turns import end_of_turn
 
 PROMPT, ANSWER = [5, 6, 7], [40, 41, 42]
 
@@ -80,13 +85,82 @@ def test_rows_together_are_as_alone(loaded):
 
 
 def test_a_filled_canvas_counts_with_the_last_token(loaded):
-    assert fill([1, 2, 3], 4, 9) == [1, 2, 3, 9]
-    assert fill([1, 2, 3, 4], 4, 9) == [1, 2, 3, 4]
-    assert fill([], 4, 9) == []
-    (filled,) = likelihood_bound(loaded.module, [(PROMPT, ANSWER)], samples=5, canvas=6, end=2)
-    (whole,) = likelihood_bound(loaded.module, [(PROMPT, [*ANSWER, 2, 2, 2])], samples=5)
+    assert fill([1, 2, 9], 4, 9) == ([1, 2, 9, 9], 0)
+    assert fill([1, 2, 3, 9], 4, 9) == ([1, 2, 3, 9], 0)
+    assert fill([], 4, 9) == ([], 0)
+    assert fill([1, 9], 8, 9, room=5) == ([1, 9, 9, 9, 9], 0)
+    ended = [*ANSWER, 2]
+    (filled,) = likelihood_bound(loaded.module, [(PROMPT, ended)], samples=5, canvas=6, end=2)
+    (whole,) = likelihood_bound(loaded.module, [(PROMPT, [*ended, 2, 2])], samples=5)
     assert filled.logprob == pytest.approx(whole.logprob)
-    assert len(filled.tokens) == 3
+    assert len(filled.tokens) == 4
+
+
+def test_behind_an_answer_that_was_cut_off_the_canvas_is_open(loaded):
+    """Masked as when it was written, and no end token counts that was never written."""
+    mask = loaded.module.architecture.mask_id
+    assert fill(ANSWER, 6, 2) == (ANSWER, 3)
+    (found,) = likelihood_bound(loaded.module, [(PROMPT, ANSWER)], samples=5, canvas=6, end=2)
+    total = 0.0
+    for places in mask_places(3, 5, 0):
+        row = [
+            *PROMPT,
+            *(mask if i in places else t for i, t in enumerate(ANSWER)),
+            mask,
+            mask,
+            mask,
+        ]
+        prompts = [3] if loaded.module.architecture.prompt_sees == "prompt" else None
+        with torch.no_grad():
+            inputs = both_ways([row], pad=0, device=torch.device("cpu"), prompts=prompts)
+            logits = loaded.module.logits(loaded.module(inputs))[0, 3:6]
+        logits[:, mask] = float("-inf")
+        logp = logits.log_softmax(-1)
+        total += 3 / len(places) * sum(logp[i, ANSWER[i]].item() for i in places) / 5
+    assert found.logprob == pytest.approx(total)
+
+
+def test_a_mask_token_in_a_response_is_no_number(loaded):
+    mask = loaded.module.architecture.mask_id
+    one, other = likelihood_bound(
+        loaded.module, [(PROMPT, [40, mask]), (PROMPT, ANSWER)], samples=3
+    )
+    assert one == Bound(None, None, 3, ())
+    assert one.per_token is None
+    assert one.bits_per_byte(4) is None
+    assert other.logprob < 0
+    with pytest.raises(UserError, match=f"token 1 of a response is {mask}, the mask token"):
+        LocalLM(loaded).score_batch([(PROMPT, [40, mask])])
+
+
+def test_the_mask_token_is_not_read_in_a_text_from_data(loaded):
+    tokenizer = loaded.tokenizer
+    mask = loaded.module.architecture.mask_id
+    assert mask in tokenizer.encode("a <|mask|>")
+    assert mask not in tokenizer.encode_data("a <|mask|>")
+    assert tokenizer.decode(tokenizer.encode_data("a <|mask|>")) == "a <|mask|>"
+    assert tokenizer.encode_data("a b") == tokenizer.encode("a b")
+
+
+def test_weights_without_a_number_give_none(tmp_path):
+    convert(tiny_model(tmp_path / "a"), tmp_path / "b")
+    broken = load_model(tmp_path / "b", device="cpu")
+    with torch.no_grad():
+        next(broken.module.parameters()).fill_(float("nan"))
+    assert likelihood_bound(broken.module, [(PROMPT, ANSWER)], samples=2)[0].logprob is None
+    with pytest.raises(UserError, match="response 0 of 1 has no finite bound"):
+        LocalLM(broken).score_batch([(PROMPT, ANSWER)])
+
+
+def test_a_row_that_is_too_long_is_refused_and_the_canvas_is_not(loaded):
+    longest = loaded.module.max_positions
+    lm = LocalLM(loaded, decoding=f"canvas={longest}")
+    with pytest.raises(TooLong, match=f"reads {longest} tokens"):
+        lm.score_batch([(PROMPT, [40] * longest)])
+    (found,) = likelihood_bound(
+        loaded.module, [(PROMPT, [40, 2])], samples=1, canvas=longest, end=2
+    )
+    assert len(found.tokens) == 2
 
 
 def test_bits_per_byte():
@@ -111,9 +185,21 @@ def test_scores_say_that_they_are_a_bound(loaded):
 
 def test_scores_are_of_the_canvas_that_the_model_writes_on(loaded):
     plain, wide = (LocalLM(loaded, decoding=how) for how in ("", "canvas=6"))
-    (filled,) = likelihood_bound(
-        loaded.module, [(PROMPT, ANSWER)], canvas=6, end=loaded.tokenizer.eos_ids[0]
-    )
-    found = wide.score_batch([(PROMPT, ANSWER)])[0]
+    (end,) = end_of_turn(loaded.tokenizer)
+    ended = [*ANSWER, end]
+    (filled,) = likelihood_bound(loaded.module, [(PROMPT, ended)], canvas=6, end=end)
+    found = wide.score_batch([(PROMPT, ended)])[0]
     assert math.fsum(found.logprobs) == pytest.approx(filled.logprob)
-    assert found.logprobs != plain.score_batch([(PROMPT, ANSWER)])[0].logprobs
+    assert found.logprobs != plain.score_batch([(PROMPT, ended)])[0].logprobs
+
+
+def test_answers_are_filled_with_the_token_that_ends_a_turn(loaded):
+    """A model may know several end tokens, and the first one need not end a turn."""
+    tokenizer = loaded.tokenizer
+    (end,) = end_of_turn(tokenizer)
+    several = copy.copy(tokenizer)
+    several.eos_ids = (40, end)
+    other = dataclasses.replace(loaded, tokenizer=several)
+    found = LocalLM(other, decoding="canvas=6").score_batch([(PROMPT, [41, end])])[0]
+    (wanted,) = likelihood_bound(loaded.module, [(PROMPT, [41, end])], canvas=6, end=end)
+    assert math.fsum(found.logprobs) == pytest.approx(wanted.logprob)

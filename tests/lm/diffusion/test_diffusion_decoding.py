@@ -228,3 +228,14 @@ def test_a_trajectory_knows_the_order(tmp_path):
     session = anyio.run(talk)
     (steps,) = session.info["unmasked"]
     assert len(steps) == len(session.spans[-1].token_ids)
+
+
+def test_rows_take_the_room_of_their_canvas(loaded, monkeypatch):
+    """Two rows of 3 + 4 tokens fit 20 tokens; on canvases of 16 they do not."""
+    monkeypatch.setattr("burnish.lm.diffusion.sampler.prefill_tokens", lambda device: 20)
+    passes = {}
+    for canvas in (0, 16):
+        sampler = sampler_of(loaded, block=4, canvas=canvas)
+        write(sampler, *(request((5, 6, one), max_tokens=4) for one in (7, 8)))
+        passes[canvas] = sampler.passes
+    assert passes == {0: 4, 16: 8}

@@ -281,7 +281,7 @@ async def text_losses(lm: LM, tokenizer: Tokenizer, texts: Sequence[str]) -> lis
     """Mean negative log-likelihood a token of each text; its first token is given."""
     found = []
     for text in texts:
-        ids = tokenizer.encode(text)
+        ids = tokenizer.encode_data(text)
         if len(ids) < 2:
             raise UserError(f"a text for perplexity has {len(ids)} tokens; expected at least two.")
         scores = await lm.score(ids[:1], ids[1:])

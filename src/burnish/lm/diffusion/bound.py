@@ -10,7 +10,8 @@ compared on the very same masks. The standard error says how far the estimate is
 far the bound is from the truth nobody knows.
 
 A model that was trained on a canvas filled with end tokens (`canvas`) is asked about such a canvas:
-the end tokens behind the response count too, with its last token.
+the end tokens behind a response that ended count too, with its last token. Behind one that was cut off
+the canvas is open: masked, and not counted.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.layout import both_ways
-from burnish.lm.diffusion.sampler import without_mask
-from burnish.lm.head import chunk_tokens
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, pair_row, passes, unit_logprobs
 from burnish.seeds import derive
 
 SAMPLES = 32
@@ -36,31 +35,22 @@ PASS_TOKENS = {"cpu": 8192, "cuda": 65536}
 class Bound(NamedTuple):
     """A lower bound of the log-prob of one response, in nats."""
 
-    logprob: float
+    logprob: float | None
+    """None where it is no number: the response holds the mask token, or the model gave none."""
     standard_error: float | None
-    """Of the estimate, over masks; None with one mask, or where every mask is the same one."""
+    """Of the estimate, over masks; None with one mask."""
     samples: int
     tokens: tuple[float, ...]
-    """What each token contributes; they add up to `logprob`."""
+    """What each token contributes; they add up to `logprob`. None of them where that is None."""
 
     @property
     def per_token(self) -> float | None:
         """Nats a token; None for an empty response."""
-        return self.logprob / len(self.tokens) if self.tokens else None
+        return None if self.logprob is None or not self.tokens else self.logprob / len(self.tokens)
 
     def bits_per_byte(self, size: int) -> float | None:
         """An upper bound of the bits that one of `size` bytes takes; None without bytes."""
-        return -self.logprob / (size * math.log(2)) if size else None
-
-
-class _Masked(NamedTuple):
-    """One response under one mask."""
-
-    pair: int
-    row: list[int]
-    prompt: int
-    places: list[int]
-    """Of the masked tokens, in the response."""
+        return None if self.logprob is None or not size else -self.logprob / (size * math.log(2))
 
 
 @torch.no_grad()
@@ -74,29 +64,39 @@ def likelihood_bound(
     end: int | None = None,
 ) -> list[Bound]:
     """Bounds for responses to prompts, each as token ids; an empty response has log-prob 0."""
-    filled = [(prompt, fill(answer, canvas, end)) for prompt, answer in pairs]
-    rows = [row for i, pair in enumerate(filled) for row in _masked(module, i, pair, samples, seed)]
+    mask = module.architecture.mask_id
+    assert mask is not None
+    device = module.head_weight.device
+    room = {"mask": mask, "longest": module.max_positions}
+    rows = [pair_row(prompt, answer, canvas=canvas, end=end, **room) for prompt, answer in pairs]
+    units = [
+        unit._replace(number=i * samples + k)
+        for i, row in enumerate(rows)
+        if row.count
+        for k, unit in enumerate(bound_units(row, samples, seed))
+    ]
     parts = [[[0.0] * len(answer) for _ in range(samples)] for _, answer in pairs]
-    seen = [0] * len(pairs)
-    logps = iter(_logprobs(module, [pair[1] for pair in filled], rows))
-    for row in rows:
-        sample = parts[row.pair][seen[row.pair]]
-        seen[row.pair] += 1
-        weight = len(filled[row.pair][1]) / len(row.places)
-        for place in row.places:
-            sample[min(place, len(sample) - 1)] += weight * next(logps)
-    return [_bound(own) for own in parts]
+    for some in passes(units, PASS_TOKENS["cuda" if device.type == "cuda" else "cpu"]):
+        found = unit_logprobs(module, some, device)
+        logps = iter(found.logp_N.double().tolist())
+        for unit in some:
+            i, k = divmod(unit.number, samples)
+            sample, first = parts[i][k], unit.row.prompt
+            for place, chance in zip(unit.places, unit.chances, strict=True):
+                sample[min(int(place) - first, len(sample) - 1)] += next(logps) / chance
+    return [
+        Bound(None, None, samples, ()) if row.has_target(mask) else _bound(own)
+        for row, own in zip(rows, parts, strict=True)
+    ]
 
 
-def fill(answer: Sequence[int], canvas: int, end: int | None) -> list[int]:
-    """An answer with end tokens up to the next multiple of the canvas; an empty one stays empty.
-
-    >>> fill([5, 6, 2], canvas=4, end=2)
-    [5, 6, 2, 2]
-    """
-    if not answer or not canvas or end is None:
-        return list(answer)
-    return [*answer, *[end] * (-len(answer) % canvas)]
+def bound_units(row: TokenRow, samples: int, seed: int, number: int = 0) -> list[Unit]:
+    """A row under the masks that its bound is estimated with."""
+    columns = np.flatnonzero(row.eligible)
+    return [
+        Unit(row, columns[places], np.full(len(places), len(places) / len(columns)), number=number)
+        for places in mask_places(len(columns), samples, seed)
+    ]
 
 
 def mask_places(length: int, samples: int, seed: int) -> list[list[int]]:
@@ -117,74 +117,15 @@ def mask_places(length: int, samples: int, seed: int) -> list[list[int]]:
     return found
 
 
-def _masked(
-    module: Decoder, pair: int, ids: tuple[Sequence[int], Sequence[int]], samples: int, seed: int
-) -> list[_Masked]:
-    prompt, answer = ids
-    mask = module.architecture.mask_id
-    assert mask is not None
-    if not answer:
-        return []
-    found = []
-    for places in mask_places(len(answer), samples, seed):
-        row = [*prompt, *answer]
-        for place in places:
-            row[len(prompt) + place] = mask
-        found.append(_Masked(pair, row, len(prompt), places))
-    return found
-
-
-def _logprobs(
-    module: Decoder, answers: Sequence[Sequence[int]], rows: Sequence[_Masked]
-) -> list[float]:
-    """Log-probs of all masked tokens, row after row."""
-    found: list[float] = []
-    device = module.head_weight.device
-    budget = PASS_TOKENS["cuda" if device.type == "cuda" else "cpu"]
-    sees = module.architecture.prompt_sees
-    start = 0
-    while start < len(rows):
-        longest, end = 0, start
-        while end < len(rows) and (end + 1 - start) * max(longest, len(rows[end].row)) <= max(
-            budget, len(rows[start].row)
-        ):
-            longest = max(longest, len(rows[end].row))
-            end += 1
-        some = rows[start:end]
-        prompts = [row.prompt for row in some] if sees == "prompt" else None
-        pad = module.architecture.mask_id or 0
-        hidden = module(both_ways([r.row for r in some], pad=pad, device=device, prompts=prompts))
-        where = [(i, r.prompt + p) for i, r in enumerate(some) for p in r.places]
-        target = [answers[r.pair][p] for r in some for p in r.places]
-        line_N, column_N = torch.tensor(where, device=device).unbind(1)
-        target_N = torch.tensor(target, device=device)
-        found += masked_logprobs(module, hidden[line_N, column_N], target_N).tolist()
-        start = end
-    return found
-
-
-def masked_logprobs(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:
-    """Log-probs of tokens where they stand, the mask token forbidden; without a gradient."""
-    weight = module.head_weight
-    size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
-    parts = []
-    for hidden_CD, target_C in zip(
-        torch.split(hidden_ND, size), torch.split(target_N, size), strict=True
-    ):
-        logits_CV = without_mask(module, module.logits(hidden_CD))
-        logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
-        logp_CV = logits_CV.log_softmax(-1)
-        parts.append(logp_CV.gather(1, target_C[:, None]).squeeze(1))
-    return torch.cat(parts) if parts else hidden_ND.new_zeros(0)
-
-
 def _bound(samples: Sequence[Sequence[float]]) -> Bound:
     count = len(samples)
     totals = [math.fsum(own) for own in samples]
-    mean = math.fsum(totals) / count
     tokens = tuple(math.fsum(column) / count for column in zip(*samples, strict=True))
     if not tokens:
         return Bound(0.0, None, count, ())
+    if not all(map(math.isfinite, totals)):
+        return Bound(None, None, count, ())
+    mean = math.fsum(totals) / count
     if count < 2:
         return Bound(mean, None, count, tokens)
     spread = math.fsum((total - mean) ** 2 for total in totals) / (count - 1)

@@ -78,7 +78,10 @@ class DiffusionSampler:
     def _has_room(self, active: Sequence[Row], row: Row) -> bool:
         if not active:
             return True
-        longest = max(_longest(one) for one in (*active, row))
+        longest = max(
+            len(one.prompt) + _canvas(one, one.request.max_new, self.module, self.decoding)
+            for one in (*active, row)
+        )
         is_wide = (len(active) + 1) * longest > prefill_tokens(self.module.head_weight.device)
         return not is_wide and len(active) < (self._max_rows or 1 << 30)
 
@@ -213,7 +216,11 @@ class _Block(NamedTuple):
         assert mask is not None
         widths = [min(decoding.block, row.request.max_new - len(row.tokens)) for row in rows]
         canvases = [
-            [*row.tokens, *[mask] * (_visible(row, width, module, decoding) - len(row.tokens))]
+            [
+                *row.tokens,
+                *[mask]
+                * (_canvas(row, len(row.tokens) + width, module, decoding) - len(row.tokens)),
+            ]
             for row, width in zip(rows, widths, strict=True)
         ]
         counts = [step_counts(width, decoding.steps) for width in widths]
@@ -285,15 +292,10 @@ def _behind_prompts(
     return inputs, lambda given: module(given, keep=joined)
 
 
-def _visible(row: Row, width: int, module: Decoder, decoding: Decoding) -> int:
-    """Length of the canvas while the row's next block is written.
+def _canvas(row: Row, end: int, module: Decoder, decoding: Decoding) -> int:
+    """Length of the canvas while the row is written up to `end`.
 
     It may be longer than the token budget: the model expects a canvas as it was trained with.
     """
     canvas = decoding.canvas or row.request.max_new
-    end = len(row.tokens) + width
     return min(canvas * -(-end // canvas), module.max_positions - len(row.prompt))
-
-
-def _longest(row: Row) -> int:
-    return len(row.prompt) + row.request.max_new

@@ -120,13 +120,17 @@ class LossBaseline:
         if self.mode == "subtract":
             adjusted_B = losses_B - self._best(losses_B.detach(), here_B) * here_B.to(losses_B)
         else:
-            known_K = baseline_K[baseline_K > 0]
-            scale_B = here_B / known_K.mean() if len(known_K) else torch.zeros_like(here_B)
-            # A bin that was never seen has no scale yet.
-            scale_B = torch.where(scale_B > 0, scale_B, torch.ones_like(scale_B))
-            adjusted_B = losses_B / scale_B.to(losses_B)
+            adjusted_B = losses_B / self.scales(t_B).to(losses_B)
         self.baseline = ema_update(baseline_K, losses_B, bin_B, self.lr).tolist()
         return adjusted_B
+
+    def scales(self, t_B: Tensor) -> Tensor:
+        """What `rescale` divides losses at these rates by, (B,): known before they are."""
+        baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=t_B.device)
+        here_B, known_K = baseline_K[bins_of(t_B, self.bins)], baseline_K[baseline_K > 0]
+        scale_B = here_B / known_K.mean() if len(known_K) else torch.zeros_like(here_B)
+        # A bin that was never seen has no scale yet.
+        return torch.where(scale_B > 0, scale_B, torch.ones_like(scale_B))
 
     def _best(self, losses_B: Tensor, here_B: Tensor) -> float:
         """The coefficient, from the steps before this one; 1 at the first."""
@@ -200,9 +204,53 @@ class GradientBaseline:
             one.grad += part.view_as(one)
 
 
-def bin_widths(bins: int) -> Tensor:
-    """Share of [0, 1] that falls into each bin of `bins_of`; both ends have half a share."""
-    widths_K = torch.full((bins,), 1.0 / max(1, bins - 1), dtype=torch.float64)
-    widths_K[0] /= 2
-    widths_K[-1] /= 2
-    return widths_K if bins > 1 else torch.ones(1, dtype=torch.float64)
+def bin_widths(bins: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """Share of the rates from `low` to `high` that falls into each bin of `bins_of`.
+
+    Of all rates both ends have half a share.
+    """
+    if bins == 1:
+        return torch.ones(1, dtype=torch.float64)
+    edges = (torch.arange(bins + 1, dtype=torch.float64) - 0.5) / (bins - 1)
+    return edges.clamp(low, high).diff() / (high - low)
+
+
+class Smoothed(NamedTuple):
+    """One step."""
+
+    loss: float | None
+    """None at the first step: there is no running loss before it."""
+    baseline: list[float | None]
+    """Running loss of each bin after this step; None where no rate has fallen yet."""
+
+
+def smoothed_loss(
+    losses_B: Tensor,
+    t_B: Tensor,
+    weight_B: Tensor,
+    baseline: Sequence[float | None],
+    *,
+    lr: float = LEARNING_RATE,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> Smoothed:
+    """The loss of a step less the luck of its rates, without bias; (B,) each, losses unweighted.
+
+    `mean w (l - b_k) + sum_k width_k b_k` with the running losses b of earlier steps: with weights 1/p
+    the sum is what is subtracted on average. A bin not seen before has b = 0 in both terms, and begins
+    with its first loss. `low` and `high` are the bounds of the rates.
+    """
+    known_K = torch.tensor([b or 0.0 for b in baseline], dtype=torch.float64)
+    losses_B, t_B, weight_B = (x.detach().double().cpu() for x in (losses_B, t_B, weight_B))
+    bin_B = bins_of(t_B, len(known_K))
+    found = (weight_B * (losses_B - known_K[bin_B])).mean()
+    found = found + bin_widths(len(known_K), low, high) @ known_K
+    is_new_K = torch.tensor([b is None for b in baseline])
+    moved_K = ema_update(known_K, losses_B, bin_B, lr)
+    moved_K = torch.where(is_new_K, ema_update(known_K, losses_B, bin_B, 1.0), moved_K)
+    seen = set(bin_B.tolist())
+    after = [
+        value if k in seen or baseline[k] is not None else None
+        for k, value in enumerate(moved_K.tolist())
+    ]
+    return Smoothed(None if bool(is_new_K.all()) else found.item(), after)

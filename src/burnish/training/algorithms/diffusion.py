@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,15 +30,12 @@ from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.decoding import parse_decoding, read_decoding, write_decoding
-from burnish.models.masked_diffusion import ema_control_variate, syntax_eligible
-from burnish.models.masked_diffusion.samplers import (
-    Noise,
-    PPots,
-    build_noise,
-    evaluation_uniforms,
-)
-from burnish.records import Task
-from burnish.seeds import Seeds, derive
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, answer_row, passes, unit_losses
+from burnish.models.masked_diffusion import syntax_eligible
+from burnish.models.masked_diffusion.control import BINS, smoothed_loss
+from burnish.models.masked_diffusion.samplers import PPots, UniformRates
+from burnish.records import Message, Task
+from burnish.seeds import Seeds
 from burnish.store.durable import write_file
 from burnish.training.algorithm import (
     Algorithm,
@@ -49,19 +47,17 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.data import Data
+from burnish.training.diffusion_settings import canvas_of, check_settings, noise_of
 from burnish.training.experts import find_demonstrations, open_experts, text_of
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
-from burnish.training.masked_rows import TokenRow, Unit, answer_row, mask_row, passes, unit_losses
+from burnish.training.masked_losses import held_out_losses, loss_table, mask_rows
 from burnish.training.metrics import held_out_rewards, token_counts
-from burnish.training.microbatch import MicroBatcher
 
 logger = logging.getLogger(__name__)
 
-BINS = 10
-"""Of rates, for the running losses of the smoothed loss."""
-HELD_OUT_SEED = 20251118
-"""Of the masks of every held-out loss, whatever the run's seed is."""
+TEXTS = 4096
+"""Texts whose tokens are remembered."""
 RATES_FILE = "rates.json"
 
 
@@ -96,18 +92,20 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
                 "answers; expected a model converted with prompt_sees 'all', or no train.syntax"
             )
         self.noise = noise_of(settings, loaded.tokenizer)
+        self.canvas = canvas_of(settings)
         how = parse_decoding(settings.decoding, read_decoding(loaded.folder))
-        self.decoding = parse_decoding(f"canvas={settings.canvas}", how)
+        self.decoding = parse_decoding(f"canvas={self.canvas}", how)
         setup.decoding = (
-            f"block={how.block},steps={how.steps},order={how.order},canvas={settings.canvas}"
+            f"block={how.block},steps={how.steps},order={how.order},canvas={self.canvas}"
         )
-        self.baseline_K: list[float] | None = None
+        self.baseline_K: list[float | None] = [None] * BINS
+        self.longest = self.module.max_positions
+        self._text_ids = lru_cache(TEXTS)(self.tokenizer.encode_data)
+        self._check_lengths()
 
     @classmethod
     def check(cls, config: Config, settings: DiffusionSettings, data: Data) -> None:
-        from burnish.lm.diffusion.decoding import Decoding
-
-        parse_decoding(settings.decoding, Decoding())
+        check_settings(settings)
         noise_of(settings, None)
         tasks = find_demonstrations(config, data, "diffusion")
         if settings.by and settings.by not in tasks.fields:
@@ -134,27 +132,80 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         return self._noisy(rows, u_B, Seeds(seeds.for_("masks", step)))
 
     def row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """What is learned of one task: its answer behind its prompt, or a window of its text."""
+        """What is learned of one task; with `syntax`, some of its prompt too."""
+        found = self.plain_row(task, draw, seed)
+        return self._with_syntax(found) if self.settings.syntax else found
+
+    def plain_row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
+        """The answer of a task behind its prompt, or a window of its text."""
+        mask = self.module.architecture.mask_id
+        assert mask is not None
         if self.settings.on == "answers":
-            shown = self.experts.as_trajectory(task, draw)
-            found = answer_row(shown, self.settings.canvas, next(iter(self.experts.end), None))
-            if self.settings.syntax:
-                found = self._with_syntax(found)
+            found = answer_row(
+                self.experts.as_trajectory(task, draw),
+                canvas=self.canvas,
+                end=next(iter(self.experts.end), None),
+                mask=mask,
+                longest=self.longest,
+            )
         else:
             text = text_of(task.fields[self.experts.field])
-            ids = [*self.tokenizer.behind((), text).encode(text), *self.experts.end]
-            windows = -(-len(ids) // self.settings.sequence)
-            start = seed % windows * self.settings.sequence
-            own = ids[start : start + self.settings.sequence]
-            size = len(text.encode()) if windows == 1 else 0
-            found = TokenRow(f"{task.id}.text{draw}", tuple(own), np.ones(len(own), bool), size)
-        longest = self.module.max_positions
-        if len(found.ids) > longest:
+            ids = [*self._text_ids(text), *self.experts.end]
+            size = self.settings.sequence
+            start = seed % -(-len(ids) // size) * size
+            own = tuple(ids[start : start + size])
+            found = TokenRow(f"{task.id}.text{draw}", own, np.ones(len(own), bool))
+        if found.has_target(mask):
             raise UserError(
-                f"task {task.id} has {len(found.ids)} tokens with its answer and train.canvas = "
-                f"{self.settings.canvas}; the model reads {longest}. Shorten it or lower train.canvas"
+                f"task {task.id}: its '{self.experts.field}' has the mask token {mask} of the model, "
+                "which is never predicted; expected a text without it. Leave the task out, or convert "
+                "the model with another mask_token"
             )
         return found
+
+    def _check_lengths(self) -> None:
+        """Refuse settings that the model cannot read, and leave out demonstrations that it cannot."""
+        for key, size in (("canvas", self.canvas), ("sequence", self._sequence)):
+            if size > self.longest:
+                raise UserError(
+                    f"train.{key} is {size}; the model reads {self.longest} tokens. Lower train.{key}"
+                )
+        if self.settings.on == "text":
+            return
+        # Stages of a run with this model look through the same tasks.
+        strata, key = self.setup.data.strata, f"{self.settings.by} within {self.longest}"
+        if key in strata:
+            self.experts.strata = strata[key]
+        elif left_out := self.experts.keep(self._fits):
+            logger.warning(
+                "experts: %d demonstrations have more than %d tokens with their prompts, which is what "
+                "the model reads; they are left out.",
+                left_out,
+                self.longest,
+            )
+        strata[key] = self.experts.strata
+
+    @property
+    def _sequence(self) -> int:
+        return self.settings.sequence if self.settings.on == "text" else 0
+
+    def _fits(self, task: Task) -> bool:
+        """Whether a demonstration with its prompt is no longer than the model reads."""
+        if self.settings.on == "text":
+            return True
+        texts = [text_of(task.fields[self.experts.field]), *(m.text for m in task.messages)]
+        # A token is at least a byte, so that most are known to fit without being encoded.
+        if sum(len(text.encode()) for text in texts) + self._frame * len(texts) <= self.longest:
+            return True
+        return len(self.experts.as_trajectory(task, 0).token_ids) <= self.longest
+
+    @cached_property
+    def _frame(self) -> int:
+        """Tokens that the template writes around a message, and all that it writes once."""
+        try:
+            return len(self.tokenizer.render([Message("user", "")])) + 1
+        except UserError:  # a template for other messages: nothing is known without encoding
+            return self.longest
 
     def _with_syntax(self, row: TokenRow) -> TokenRow:
         """Syntax tokens of the prompt may be masked too (SyRM); what is learned changes with it."""
@@ -167,38 +218,27 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         """Each row under its masks; what a row gets does not depend on the others."""
         mask_id = self.module.architecture.mask_id
         assert mask_id is not None
-        learned = max(1, sum(row.count > 0 for row in rows))
-        units: list[list[Unit]] = []
-        drawn, clipped = [], 0.0
+        fields = []
         for i, row in enumerate(rows):
             generator = torch.Generator().manual_seed(seeds.for_("row", i))
-            u_F1L = self.noise.mask_uniforms(1, len(row.ids), generator)
-            ids_1L = torch.tensor([row.ids])
-            eligible_1L = torch.from_numpy(row.eligible)[None]
-            noised = self.noise.corrupt(ids_1L, eligible_1L, u_B[i : i + 1], u_F1L, mask_id)
-            weight = float(noised.weight_B[0])
-            drawn.append((float(noised.t_B[0]), weight))
-            clipped += noised.clipped_share / len(rows)
-            scale = weight * (row.count > 0) / (learned * len(noised.passes))
-            units.append(
-                [
-                    mask_row(
-                        row,
-                        one.mask_BL[0].numpy(),
-                        np.broadcast_to(one.chance_BX[0].numpy(), len(row.ids)),
-                        scale=scale,
-                        number=i,
-                    )
-                    for one in noised.passes
-                ]
-            )
-        t_B, weight_B = torch.tensor(drawn, dtype=torch.float64).unbind(1)
+            fields.append(self.noise.mask_uniforms(1, len(row.ids), generator)[:, 0])
+        noised, units = mask_rows(self.noise, rows, u_B, fields, mask_id)
+        t_B, weight_B = noised.t_B, noised.weight_B
+        pull_B = weight_B
+        if self.noise.baseline is not None:
+            pull_B = weight_B / self.noise.baseline.scales(t_B)
+        learned = max(1, sum(row.count > 0 for row in rows))
+        scale_B = (pull_B / (learned * len(noised.passes))).tolist()
+        units = [
+            [unit._replace(scale=scale * (unit.row.count > 0)) for unit in own]
+            for own, scale in zip(units, scale_B, strict=True)
+        ]
         masked = sum(len(unit.places) for own in units for unit in own)
         eligible = sum(row.count * len(own) for row, own in zip(rows, units, strict=True))
         metrics = {
             "diffusion/mean_rate": float(t_B.mean()),
             "diffusion/masked_share": masked / max(1, eligible),
-            "diffusion/clipped_share": clipped,
+            "diffusion/clipped_share": noised.clipped_share,
             "diffusion/weight_max": float(weight_B.max()),
             "diffusion/forwards": float(sum(map(len, units))),
         }
@@ -233,14 +273,21 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         )
 
     def finish(self, step: int, batch: Noisy, result: StepResult) -> StepReport:
-        rows = result.sums["row_losses"].tolist()
-        found = ema_control_variate(rows, batch.t_B, self.baseline_K or [0.0] * BINS)
+        has_answer_B = torch.tensor([row.count > 0 for row in batch.rows])
+        loss_B = result.sums["row_losses"].cpu()[has_answer_B]
+        t_B, weight_B = batch.t_B[has_answer_B], batch.weight_B[has_answer_B]
         smooth = {}
-        if self.baseline_K is not None:
-            # The mean of the running losses stands for the rates that the step did not draw.
-            mean = sum(self.baseline_K) / BINS
-            smooth = {"diffusion/smoothed_loss": float(found.adjusted_mean) + mean}
-        self.baseline_K = found.baseline.tolist()
+        if len(loss_B):
+            rates = self.noise.rates
+            bounds = (rates.low, rates.high) if isinstance(rates, UniformRates) else (0.0, 1.0)
+            found = smoothed_loss(
+                loss_B, t_B, weight_B, self.baseline_K, low=bounds[0], high=bounds[1]
+            )
+            self.baseline_K = found.baseline
+            if found.loss is not None:
+                smooth = {"diffusion/smoothed_loss": found.loss}
+            if self.noise.baseline is not None:
+                self.noise.baseline.adjust(loss_B, t_B)
         counts = token_counts([row.count for row in batch.rows])
         return StepReport({**counts, **batch.metrics, **smooth})
 
@@ -287,8 +334,8 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         if self.settings.held_out == "rewards":
             return held_out_rewards(self.setup, step)
         tasks = self.experts.tasks.held_out(config.evaluation.prompts)
-        known = [task for task in tasks if text_of(task.fields.get(self.experts.field))]
-        rows = [self.row(task, i) for i, task in enumerate(known)]
+        known = [task for task in tasks if self.experts.has_answers(task) and self._fits(task)]
+        rows = [self.plain_row(task, i) for i, task in enumerate(known)]
         if not rows:
             return None
         batches = self.setup.batches
@@ -311,99 +358,3 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
 
 
 ALGORITHM = DiffusionAlgorithm
-
-
-def noise_of(settings: DiffusionSettings, tokenizer: Any) -> Noise:
-    """The samplers that the settings name; without a tokenizer, to check them."""
-    options: dict[str, Any] = {"max_weight": settings.max_weight}
-    if settings.rates == "clipped":
-        options |= {"low": settings.low, "high": settings.high}
-    if settings.rates == "p_pots":
-        options |= {
-            "mix_uniform": settings.mix_uniform,
-            "refit_every": settings.refit_every,
-            "start": settings.probe_at,
-            "n_starts": settings.fit_starts,
-            "moment": settings.moment,
-            "loss_max": settings.loss_max,
-        }
-    ids: set[int] = set()
-    if tokenizer is not None:
-        for text in settings.delimiters:
-            ids |= set(tokenizer.encode(text))
-    return build_noise(
-        settings.rates,
-        settings.masks,
-        passes=settings.passes,
-        strata=settings.strata,
-        delimiters=sorted(ids),
-        delta=settings.delta,
-        eps=settings.eps,
-        options=options,
-    )
-
-
-@torch.no_grad()
-def held_out_losses(
-    module: Decoder, rows: Sequence[TokenRow], masks: int, batches: MicroBatcher
-) -> list[float]:
-    """Mean loss of each row over `masks` uniform rates in strata, with masks of a fixed seed."""
-    mask_id = module.architecture.mask_id
-    assert mask_id is not None
-    longest = max(len(row.ids) for row in rows)
-    noise = build_noise()
-    u_N, u_1NL = evaluation_uniforms(len(rows) * masks, longest, HELD_OUT_SEED)
-    units = []
-    for n in range(len(rows) * masks):
-        row = rows[n // masks]
-        ids_1L, eligible_1L = torch.tensor([row.ids]), torch.from_numpy(row.eligible)[None]
-        field_11L = u_1NL[:, n : n + 1, : len(row.ids)]
-        one = noise.corrupt(ids_1L, eligible_1L, u_N[n : n + 1], field_11L, mask_id).passes[0]
-        chance_L = np.broadcast_to(one.chance_BX[0].numpy(), len(row.ids))
-        units.append(mask_row(row, one.mask_BL[0].numpy(), chance_L, number=n))
-    loss_N = losses_of(module, units, batches)
-    return loss_N.view(len(rows), masks).mean(1).tolist()
-
-
-@torch.no_grad()
-def losses_of(module: Decoder, units: Sequence[Unit], batches: MicroBatcher) -> Tensor:
-    """The loss of each unit by its index, (N,), over all processes; without gradients."""
-    found: dict[int, Tensor] = {}
-    for some in passes(batches.world.share(units), batches.tokens):
-        loss_U = unit_losses(module, some, batches.device).double().cpu()
-        found |= {unit.number: value for unit, value in zip(some, loss_U, strict=True)}
-    merged = batches.world.merge(found)
-    return torch.stack([merged[n] for n in range(len(units))])
-
-
-def loss_table(
-    module: Decoder,
-    rows: Sequence[TokenRow],
-    grid: Sequence[float],
-    masks: int,
-    seed: int,
-    batches: MicroBatcher,
-    noise: Noise,
-) -> Tensor:
-    """Losses [row, rate, mask] on a grid of rates with independent masks; delimiters as in training."""
-    units = []
-    eps, known = noise.eps, sorted(noise.delimiters)
-    for x, row in enumerate(rows):
-        is_delimiter_L = np.isin(np.array(row.ids), known)
-        for t, rate in enumerate(grid):
-            generator = torch.Generator().manual_seed(derive(seed, x, t))
-            u_KL = torch.rand(masks, len(row.ids), generator=generator, dtype=torch.float64)
-            chance = (1 - eps) * rate + eps
-            chance_L = np.where(is_delimiter_L, min(chance + noise.delta, 1.0), chance)
-            for k in range(masks):
-                index = (x * len(grid) + t) * masks + k
-                mask_L = u_KL[k].numpy() < chance_L
-                units.append(mask_row(row, mask_L, chance_L, number=index))
-    return losses_of(module, units, batches).view(len(rows), len(grid), masks)
-
-
-def read_rates(folder: Path) -> Mapping[str, Any] | None:
-    """The fitted density that a run has written; None without one."""
-    file = folder / RATES_FILE
-    found: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
-    return found

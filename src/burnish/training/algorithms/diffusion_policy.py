@@ -26,8 +26,10 @@ from burnish.config.schema import Config, InProcess
 from burnish.config.schema import DiffusionPolicyTrain as Settings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.bound import mask_places
+from burnish.lm.diffusion.bound import bound_units
 from burnish.lm.diffusion.decoding import Decoding, parse_decoding, read_decoding, write_decoding
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, answer_row, passes, unit_logprobs
+from burnish.lm.turns import end_of_turn
 from burnish.policy.batch import LossBatch
 from burnish.policy.components import (
     AllTokens,
@@ -42,8 +44,7 @@ from burnish.training.algorithm import Loss, Setup
 from burnish.training.algorithms.policy import PolicyAlgorithm
 from burnish.training.algorithms.policy_update import PolicyBatch
 from burnish.training.data import Data
-from burnish.training.experts import end_of_turn
-from burnish.training.masked_rows import TokenRow, Unit, answer_row, passes, unit_logprobs
+from burnish.training.diffusion_settings import check_canvas
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class DiffusionPolicy(PolicyAlgorithm):
     @classmethod
     def check(cls, config: Config, settings: Any, data: Data) -> None:
         parse_decoding(settings.decoding, Decoding())
+        if settings.canvas:
+            check_canvas(settings.decoding, settings.canvas)
         _check_sound(config)
         super().check(config, settings, data)
 
@@ -88,19 +91,23 @@ class DiffusionPolicy(PolicyAlgorithm):
     # --- estimates under masks
 
     def row(self, shown: Trajectory) -> TokenRow:
-        """An answer behind its prompt, filled as the model was trained."""
-        return answer_row(shown, self.decoding.canvas, self.end)
+        """An answer behind its prompt, filled as the model was trained where it ended."""
+        module = self.setup.trainable.loaded.module
+        assert isinstance(module, Decoder)
+        mask = module.architecture.mask_id
+        assert mask is not None
+        return answer_row(
+            shown,
+            canvas=self.decoding.canvas,
+            end=self.end,
+            mask=mask,
+            longest=module.max_positions,
+        )
 
     def units(self, shown: Trajectory, index: int, step: int) -> list[Unit]:
         """The answer under its masks: the same ones for every update of the step."""
-        row = self.row(shown)
-        columns = np.flatnonzero(row.eligible)
         seed = self.seeds.for_("bound", step, index)
-        found = []
-        for places in mask_places(len(columns), self.masks, seed):
-            weight = len(places) / len(columns)
-            found.append(Unit(row, columns[places], np.full(len(places), weight), number=index))
-        return found
+        return bound_units(self.row(shown), self.masks, seed, index)
 
     def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Any]:
         mine = self.batches.world.share(list(batch.members))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from burnish.errors import UserError
+from burnish.lm.turns import end_of_turn
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
 from burnish.records import Reward, Span
 from burnish.rewards.models.term import Pair, PairStates
@@ -35,7 +36,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.experts import answer_spans, end_of_turn
+from burnish.training.experts import answer_spans
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards

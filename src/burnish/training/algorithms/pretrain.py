@@ -30,6 +30,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
+from burnish.lm.plain_head import plain_head
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.seeds import derive
 from burnish.store import StoredSample
@@ -46,7 +47,7 @@ from burnish.training.algorithm import (
 from burnish.training.compiled import compile_layers
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
-from burnish.training.forward import plain_head, through_logits
+from burnish.training.forward import through_logits
 from burnish.training.guards import check_rows
 from burnish.training.packing import to_device
 from burnish.training.token_cache import Stream, Tokens, open_tokens, token_bytes

@@ -1,6 +1,6 @@
 """Rows of tokens under masks, and what a masked diffusion model makes of them.
 
-    rows = [answer_row(trajectory, canvas=64, end=eos) for trajectory in demonstrations]
+    rows = [answer_row(shown, canvas=64, end=eos, mask=mask_id, longest=2048) for shown in shown_ones]
     for some in passes(masked, tokens=8192):
         loss_U = unit_losses(module, some, device)           # (U,), with a gradient
 
@@ -22,9 +22,9 @@ from torch import Tensor
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.layout import both_ways
 from burnish.lm.diffusion.sampler import without_mask
-from burnish.lm.head import token_logprobs
+from burnish.lm.head import chunk_tokens, token_logprobs
+from burnish.lm.plain_head import plain_head
 from burnish.records import Trajectory
-from burnish.training.forward import plain_head
 
 FORBIDDEN = -3e4
 """Added to the logit of the mask token: its probability is exactly 0, in half precision too."""
@@ -40,8 +40,6 @@ class TokenRow:
     ids: tuple[int, ...]
     eligible: NDArray[np.bool_]
     """What may be masked: the answer, never the prompt."""
-    text_bytes: int = 0
-    """Bytes of the text that the eligible tokens stand for; 0 where not known."""
 
     @property
     def prompt(self) -> int:
@@ -53,18 +51,70 @@ class TokenRow:
     def count(self) -> int:
         return int(self.eligible.sum())
 
+    def has_target(self, token: int) -> bool:
+        """Whether a token stands where it may have to be predicted."""
+        return bool((np.array(self.ids)[self.eligible] == token).any())
 
-def answer_row(shown: Trajectory, canvas: int, end: int | None) -> TokenRow:
-    """A demonstration; its answer is filled with end tokens to the next multiple of `canvas`.
 
-    So the model learns to end inside a canvas that is longer than the answer. 0: not filled.
+class Filled(NamedTuple):
+    """An answer on its canvas."""
+
+    ids: list[int]
+    """The answer; where it ended, with end tokens to the end of the canvas."""
+    open: int
+    """Places behind it that nobody wrote: masked, and never counted."""
+
+
+def fill(answer: Sequence[int], canvas: int, end: int | None, room: int | None = None) -> Filled:
+    """An answer on a canvas of the next multiple of `canvas` tokens, at most `room`.
+
+    An answer that ends with the end token is filled with more of them, as models are trained. One that
+    was cut off wrote no end: the rest of its canvas is open. An empty answer stays empty, and without
+    a canvas or an end token nothing is added.
+
+    >>> fill([5, 6, 2], canvas=4, end=2), fill([5, 6, 7], canvas=4, end=2)
+    (Filled(ids=[5, 6, 2, 2], open=0), Filled(ids=[5, 6, 7], open=1))
     """
-    ids, marks = list(shown.token_ids), list(shown.loss_mask)
-    missing = -sum(marks) % canvas if canvas and end is not None else 0
-    ids += [end or 0] * missing
-    marks += [1] * missing
-    size = len(shown.text.encode())
-    return TokenRow(shown.id, tuple(ids), np.array(marks, dtype=bool), size)
+    ids = list(answer)
+    if not ids or not canvas or end is None:
+        return Filled(ids, 0)
+    missing = -len(ids) % canvas
+    if room is not None:
+        missing = max(0, min(missing, room - len(ids)))
+    return Filled(ids + [end] * missing, 0) if ids[-1] == end else Filled(ids, missing)
+
+
+def pair_row(
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    *,
+    mask: int,
+    longest: int,
+    canvas: int = 0,
+    end: int | None = None,
+    id: str = "",
+) -> TokenRow:
+    """An answer on its canvas behind a prompt; `longest` is what the model reads."""
+    ids, is_open = fill(answer, canvas, end, longest - len(prompt))
+    marks = [False] * len(prompt) + [True] * len(ids) + [False] * is_open
+    return TokenRow(id, (*prompt, *ids, *[mask] * is_open), np.array(marks, dtype=bool))
+
+
+def answer_row(
+    shown: Trajectory, *, canvas: int, end: int | None, mask: int, longest: int
+) -> TokenRow:
+    """A demonstration, or an answer that a model wrote, on its canvas.
+
+    So the model learns to end inside a canvas that is longer than the answer.
+    """
+    cut = shown.prompt_length
+    ids, marks = shown.token_ids, np.array(shown.loss_mask, dtype=bool)
+    row = pair_row(
+        ids[:cut], ids[cut:], mask=mask, longest=longest, canvas=canvas, end=end, id=shown.id
+    )
+    eligible = row.eligible.copy()
+    eligible[: len(marks)] = marks
+    return TokenRow(row.id, row.ids, eligible)
 
 
 class Unit(NamedTuple):
@@ -154,11 +204,22 @@ def logprobs_in_place(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> T
     """Log-prob of each token at its own place, the mask token forbidden; differentiable."""
     weight_VD = plain_head(module)
     if weight_VD is None:
-        logits_NV = without_mask(module, module.logits(hidden_ND))
-        logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
-        return logits_NV.log_softmax(-1).gather(1, target_N[:, None]).squeeze(1)
+        return _through_logits(module, hidden_ND, target_N)
     bias_V = weight_VD.new_zeros(weight_VD.shape[0])
     bias_V[module.architecture.mask_id] = FORBIDDEN
     if not len(target_N):  # still a part of the graph, so that backward has something to do
         return hidden_ND.sum(-1) + 0.0 * weight_VD.sum()
     return token_logprobs(hidden_ND, weight_VD, bias_V, target_N, 1.0)[0]
+
+
+def _through_logits(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:
+    """The same through the module's own logits, a chunk of tokens at a time."""
+    weight = module.head_weight
+    size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
+    pairs = zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True)
+    parts = []
+    for hidden_CD, target_C in pairs:
+        logits_CV = without_mask(module, module.logits(hidden_CD))
+        logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
+        parts.append(logits_CV.log_softmax(-1).gather(1, target_C[:, None]).squeeze(1))
+    return torch.cat(parts)
