@@ -11,7 +11,7 @@ from burnish.models.masked_diffusion import (
     build_noise,
     ema_control_variate,
 )
-from burnish.models.masked_diffusion.control import bin_widths, bins_of
+from burnish.models.masked_diffusion.control import bin_widths, bins_of, smoothed_loss
 
 
 def test_a_sequence_by_hand():
@@ -117,4 +117,31 @@ def test_gradient_baseline_keeps_the_mean_and_lowers_the_variance():
 
 def test_bins_cover_all_rates_once():
     assert bin_widths(10).sum().item() == pytest.approx(1.0)
+    assert bin_widths(3).tolist() == [0.25, 0.5, 0.25]
+
+
+def test_the_smoothed_loss_by_hand():
+    """Three bins, [0, 1/4), [1/4, 3/4), [3/4, 1]; the last was never seen."""
+    losses, t, weight = torch.tensor([3.0, 5.0]), torch.tensor([0.5, 1.0]), torch.tensor([2.0, 1.0])
+    found = smoothed_loss(losses, t, weight, [4.0, 2.0, None], lr=0.5)
+    # mean(2 (3 - 2), 1 (5 - 0)) + 4/4 + 2/2
+    assert found.loss == pytest.approx(3.5 + 1.0 + 1.0)
+    assert found.baseline == [4.0, 2.5, 5.0]
+    first = smoothed_loss(losses, t, weight, [None] * 3)
+    assert first == (None, [None, 3.0, 5.0])
+
+
+def test_the_smoothed_loss_has_no_bias_under_weights_and_bounds():
+    """Rates of a density 2t at weight 1/p, and rates between bounds: the mean loss of all of them."""
+    u = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    baseline = [9.0, 3.0, None, 1.0, 7.0]
+    t = u.sqrt()
+    found = smoothed_loss(t.square(), t, 1 / (2 * t), baseline)
+    assert found.loss == pytest.approx(1 / 3, abs=0.02)
+    t = 0.1 + 0.8 * u
+    found = smoothed_loss(t, t, torch.ones_like(t), baseline, low=0.1, high=0.9)
+    assert found.loss == pytest.approx(0.5, abs=1e-3)
+    assert bin_widths(5, 0.1, 0.9).tolist() == pytest.approx(
+        [0.03125, 0.3125, 0.3125, 0.3125, 0.03125]
+    )
     assert bin_widths(3).tolist() == [0.25, 0.5, 0.25]
