@@ -12,8 +12,10 @@ from burnish.lm.diffusion.layout import PADDING, both_ways, segment_mask
 from burnish.lm.folder import check_causal, find_folder, is_diffusion, save_model
 from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
+from burnish.lm.new_model import NewModel, new_model_folder
 from burnish.lm.tiny import tiny_model
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.weights import read_weights, write_weights
 
 CPU = torch.device("cpu")
 ROWS = ([5, 6, 7, 8, 9], [10, 11, 12])
@@ -147,3 +149,44 @@ def test_left_to_right_users_are_told(folder):
         check_causal(loaded, "train.teacher")
     with pytest.raises(UserError, match="masked diffusion models alone"):
         LocalLM(load_model("tiny", device="cpu"), decoding="steps=2")
+
+
+def test_a_new_mask_in_a_padded_embedding_is_the_mean_of_the_tokens(tmp_path):
+    source = tiny_model(tmp_path / "a", seed=3)
+    file = source / "model.safetensors"
+    weights = read_weights(file)
+    wide = {
+        name: torch.cat([value, torch.full((4, value.shape[1]), 7.0)])
+        if len(value) == 260
+        else value
+        for name, value in weights.items()
+    }
+    write_weights(file, wide)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "vocab_size": 264}))
+    convert(source, tmp_path / "b")
+    weight = load_model(tmp_path / "b", device="cpu").module.head_weight
+    assert weight.shape[0] == 264
+    assert torch.allclose(weight[260], weight[:260].mean(0), atol=1e-6)
+    assert weight[261:].eq(7.0).all()
+
+
+def test_a_mask_that_texts_have_is_refused(tmp_path):
+    with pytest.raises(UserError, match="'a' is a part of ordinary texts"):
+        convert(tiny_model(tmp_path / "a"), tmp_path / "b", mask_token="a")
+
+
+@pytest.mark.parametrize("topology", ["siamese", "siamese_hybrid_pre"])
+def test_our_own_family_is_converted(tmp_path, monkeypatch, topology):
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    sizes = NewModel(layers=2, width=32, heads=2, topology=topology)
+    convert(new_model_folder(sizes, 0), tmp_path / "b")
+    loaded = load_model(tmp_path / "b", dtype="float64", device="cpu")
+    assert is_diffusion(loaded)
+    one, other = (states(loaded.module, [[5, 6, 7, last]]) for last in (8, 9))
+    assert (one[0, 0] - other[0, 0]).abs().max() > 1e-6
+    together = states(loaded.module, ROWS)
+    assert torch.allclose(together[1, :3], states(loaded.module, [ROWS[1]])[0], atol=1e-12)
+    (scores,) = LocalLM(loaded).score_batch([([5, 6], [7, 8])])
+    assert scores.standard_error is not None

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from burnish.errors import UserError
 from burnish.lm import tokenizer as tokenizer_files
-from burnish.lm.architecture import MASKED_DIFFUSION, Unsupported, read_architecture
+from burnish.lm.architecture import FAMILIES, MASKED_DIFFUSION, Unsupported, read_architecture
 from burnish.lm.embedded import make_once
 from burnish.lm.scalar_head import is_classifier
 from burnish.lm.tokenizer import Tokenizer
@@ -82,9 +82,9 @@ def convert(
     weights: dict[str, Tensor] = {}
     for file in weight_files(source):
         weights |= read_weights(file)
-    if mask.id >= size:
-        weights = _with_row(weights, size)
-        size += 1
+    if mask.is_new:
+        weights = _with_mean(weights, size, mask.id)
+        size = max(size, mask.id + 1)
     target.mkdir(parents=True, exist_ok=True)
     write_weights(target / WEIGHTS, weights)
     write_json(target / "config.json", _config(config, mask, size, prompt_sees))
@@ -121,14 +121,20 @@ def choose_mask(tokenizer: Tokenizer, rows: int, wanted: str = "") -> MaskToken:
                 "text has, or none to choose one"
             )
         _check_unused(tokenizer, int(found), wanted)
+        if int(found) not in tokenizer.backend.get_added_tokens_decoder():
+            raise UserError(
+                f"mask_token: '{wanted}' is a part of ordinary texts; expected a special token, or none "
+                "to choose one"
+            )
         return MaskToken(int(found), wanted, is_new=False)
-    for name in NAMES:
+    added = tokenizer.backend.get_added_tokens_decoder()
+    for name in (tokenizer.special_tokens.get("mask_token", ""), *NAMES):
         found = tokenizer.backend.token_to_id(name)
-        if found is not None and found < rows:
+        if found in added and found < rows:
             return MaskToken(int(found), name, is_new=False)
     reserved = [
         (i, token.content)
-        for i, token in tokenizer.backend.get_added_tokens_decoder().items()
+        for i, token in added.items()
         if token.special and i < rows and _is_free(tokenizer, i, token.content)
     ]
     if reserved:
@@ -167,7 +173,7 @@ def _check_source(source: Path, config: Mapping[str, Any]) -> int:
     except Unsupported as reason:
         raise UserError(
             f"{source} cannot become a masked diffusion model: {reason}. Expected a model of the "
-            "built-in families: llama, mistral, qwen2, qwen3"
+            f"built-in families: {', '.join(FAMILIES)}"
         ) from None
 
 
@@ -188,14 +194,22 @@ def _config(
     }
 
 
-def _with_row(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
-    """Every matrix over the vocabulary with one more row, the mean of the others."""
+def _with_mean(weights: dict[str, Tensor], size: int, row: int) -> dict[str, Tensor]:
+    """Every matrix over the vocabulary with the mean of the rows before it in a row of its own.
+
+    Embeddings may be padded: rows that no token had are not counted.
+    """
+    if row > size:
+        raise UserError(
+            f"the tokenizer has {row} tokens and the embedding {size} rows; expected a row for each. "
+            "Give a token of the model as mask_token"
+        )
     found = {}
     for name, value in weights.items():
         is_wide = name.rpartition(".")[0].endswith(("embed_tokens", "lm_head"))
         if is_wide and value.shape[0] == size:
-            mean = value.float().mean(0, keepdim=True).to(value.dtype)
-            value = torch.cat([value, mean])
+            mean = value[:row].float().mean(0, keepdim=True).to(value.dtype)
+            value = torch.cat([value[:row], mean, value[row + 1 :]])
         found[name] = value
     return found
 
