@@ -3,9 +3,15 @@
 import json
 
 import pytest
+import torch
 
+from burnish.api import variance
+from burnish.api.variance import measure_variance
 from burnish.cli.entry import run
+from burnish.errors import UserError
+from burnish.lm import load_model
 from burnish.lm.diffusion.convert import convert
+from burnish.lm.folder import find_folder
 from burnish.lm.tiny import tiny_model
 
 
@@ -86,6 +92,31 @@ def test_rows_of_tokens_are_read(capsys, model, tmp_path):
     code, out, _ = said(capsys, *words)
     assert code == 0
     assert json.loads(out)["likelihood"]["bits_per_byte"] is None
+
+
+def test_prompts_that_see_themselves_are_measured_as_they_are_trained(tmp_path):
+    convert(find_folder("tiny"), tmp_path / "model", prompt_sees="prompt")
+    file = tmp_path / "rows.jsonl"
+    rows = [{"input_ids": [5, 6, 7 + i, 8], "prompt_length": 2} for i in range(3)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"rates": 5, "masks": 2, "gradient": False, "device": "cpu"}
+    found = measure_variance(str(tmp_path / "model"), str(file), **given)
+    assert found.report.best.name
+    module = load_model(tmp_path / "model", device="cpu").module
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 9, 9]])
+    with torch.no_grad():
+        logits = variance._logits(module, ids, torch.ones_like(ids), torch.tensor([2, 2]))
+    assert torch.allclose(logits[0, :2], logits[1, :2], atol=1e-6)
+
+
+def test_an_answer_with_the_mask_is_refused_and_its_text_is_not(tmp_path):
+    loaded = load_model("diffusion:tiny", device="cpu")
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "a <|mask|>"}\n{"text": "b"}\n')
+    assert all(260 not in row.ids for row in variance.read_rows(str(file), loaded, 2))
+    file.write_text('{"input_ids": [5, 260]}\n{"input_ids": [5, 6]}\n')
+    with pytest.raises(UserError, match="answer of row 0 has token 260"):
+        variance.read_rows(str(file), loaded, 2)
 
 
 def test_a_causal_model_has_no_such_noise(capsys):

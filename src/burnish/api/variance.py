@@ -20,18 +20,20 @@ from burnish.config.given import PYTHON
 from burnish.config.recipes import all_recipes, resolve
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
-from burnish.lm.diffusion.bound import Bound, fill, likelihood_bound
+from burnish.lm.diffusion.bound import Bound, likelihood_bound
 from burnish.lm.diffusion.decoding import read_decoding
 from burnish.lm.diffusion.layout import PADDING, segment_mask
+from burnish.lm.diffusion.masked_rows import fill
 from burnish.lm.folder import LoadedModel, is_diffusion, load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.turns import end_of_turn
 from burnish.models.masked_diffusion.report import VarianceReport, variance_report
 from burnish.models.masked_diffusion.rows import collate
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.rows import read_table
-from burnish.training.experts import answer_spans, end_of_turn, text_of
+from burnish.training.experts import answer_spans, text_of
 
 ANSWERS = ("demonstration", "answer", "response", "completion", "output")
 """Fields that are taken for the answer of a row, in this order."""
@@ -111,7 +113,7 @@ def measure_variance(
     mask_id = module.architecture.mask_id
     assert mask_id is not None
     report = variance_report(
-        lambda ids, attention: _logits(module, ids, attention),
+        lambda ids, attention, prompts: _logits(module, ids, attention, prompts),
         table,
         mask_id,
         parameters=picked,
@@ -120,21 +122,19 @@ def measure_variance(
         strata=min(8, rates),
         seed=seed,
         device=str(loaded.device),
+        with_prompts=True,
         on_row=on_row,
     )
     return _with_bound(model, module, chosen, report, seed)
 
 
-def _logits(module: Decoder, ids_BL: Tensor, attention_BL: Tensor) -> Tensor:
-    if module.architecture.prompt_sees == "prompt":
-        raise UserError(
-            "this model's prompts see themselves alone, which the variance report does not know; "
-            "expected a model converted with prompt_sees 'all'"
-        )
+def _logits(module: Decoder, ids_BL: Tensor, attention_BL: Tensor, prompt_B: Tensor) -> Tensor:
     columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
+    is_apart = module.architecture.prompt_sees == "prompt"
     mask = None
-    if not bool(attention_BL.all()):
-        mask = segment_mask(torch.where(attention_BL.bool(), 0, PADDING))
+    if is_apart or not bool(attention_BL.all()):
+        segment_BL = torch.where(attention_BL.bool(), 0, PADDING)
+        mask = segment_mask(segment_BL, prompt_B if is_apart else None)
     return module.logits(module(ModelInput(ids_BL, columns_L.expand_as(ids_BL), mask)))
 
 
@@ -143,10 +143,12 @@ def _with_bound(
 ) -> MeasuredVariance:
     pairs = [(one.ids[: one.prompt_length], one.ids[one.prompt_length :]) for one in rows]
     bounds: list[Bound] = likelihood_bound(module, pairs, seed=seed)
+    if any(one.logprob is None for one in bounds):
+        raise UserError(f"model '{model}' gave no finite log-probs; expected weights without NaN")
     tokens = sum(len(one.tokens) for one in bounds)
     errors = [one.standard_error for one in bounds]
     known = [e for e in errors if e is not None]
-    total = math.fsum(one.logprob for one in bounds)
+    total = math.fsum(one.logprob for one in bounds if one.logprob is not None)
     size = sum(len(one.text.encode()) for one in rows)
     return MeasuredVariance(
         model,
@@ -161,7 +163,8 @@ def _with_bound(
 def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> list[Row]:
     """Rows of a recipe's training tasks, or of a file: `input_ids` and `prompt_length`, or `prompt` (or
     `messages`) with an answer, or `text` alone."""
-    canvas = read_decoding(loaded.folder).canvas
+    assert isinstance(loaded.module, Decoder)
+    canvas, mask = read_decoding(loaded.folder).canvas, loaded.module.architecture.mask_id
     tokenizer = loaded.tokenizer
     if data in all_recipes() or data.endswith(".toml"):
         asked = resolve([data], {}, PYTHON)
@@ -186,6 +189,12 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
             _of_values(tokenizer, row.values, field, canvas, f"{data}:{row.number}", size)
             for row in table.rows[:count]
         ]
+    for number, one in enumerate(found):
+        if mask in one.ids[one.prompt_length :]:
+            raise UserError(
+                f"'{data}': the answer of row {number} has token {mask}, the model's mask, which is never "
+                "predicted; expected other tokens. Leave the row out"
+            )
     longest = loaded.module.max_positions
     fitting = [one for one in found if len(one.ids) <= longest]
     if len(fitting) < 2:
@@ -222,7 +231,7 @@ def _of_values(
             f"{where}: the row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
             f"of {', '.join(ANSWERS)}, or text. Another answer: --field NAME"
         )
-    return Row([*tokenizer.encode(text), *end_of_turn(tokenizer)], 0, text)
+    return Row([*tokenizer.encode_data(text), *end_of_turn(tokenizer)], 0, text)
 
 
 def _tokens(ids: Any, prompt_length: Any, where: str, vocabulary: int) -> Row:
@@ -250,4 +259,4 @@ def _answered(tokenizer: Tokenizer, messages: Any, answer: str, canvas: int) -> 
     spans = answer_spans(tokenizer, messages, answer, end)
     prompt = [token for span in spans if not span.trainable for token in span.token_ids]
     ids = [token for span in spans if span.trainable for token in span.token_ids]
-    return Row([*prompt, *fill(ids, canvas, next(iter(end), None))], len(prompt), answer)
+    return Row([*prompt, *fill(ids, canvas, next(iter(end), None)).ids], len(prompt), answer)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.arguments import as_function, as_list, as_number, as_seed, as_whole
+from burnish.arguments import as_flag, as_function, as_list, as_number, as_seed, as_whole
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.epr import EprFit, fit_epr
 from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses, token_nll
@@ -118,7 +118,7 @@ class VarianceReport:
 
 
 def variance_report(
-    model: Callable[[Tensor, Tensor], Any],
+    model: Callable[..., Any],
     rows: Sequence[Mapping[str, Any]] | Rows,
     mask_id: int,
     *,
@@ -131,6 +131,7 @@ def variance_report(
     seed: int = 0,
     eps: float = EPS,
     device: str = "cpu",
+    with_prompts: bool = False,
     on_row: Callable[[int, int], None] | None = None,
 ) -> VarianceReport:
     """Variance of a masked diffusion loss by source, and under each sampler.
@@ -138,10 +139,12 @@ def variance_report(
     `model(input_ids, attention_mask)` gives logits (B, L, V), or an object that has them as `.logits`.
     `parameters` are the few tensors whose gradient is measured, at most `coordinates` numbers of them
     picked at random; the trace is scaled to all. `masks` is the number of pairs at each rate, `strata`
-    those of StraTS. It takes `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is
-    told after each row.
+    those of StraTS. `with_prompts` calls `model(input_ids, attention_mask, prompt_lengths)`, with the tokens
+    before each row's answer (B,), for a model whose prompts see themselves alone. It takes
+    `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
     """
     as_function("model", model)
+    is_told = as_flag("with_prompts", with_prompts)
     table = rows if isinstance(rows, Rows) else collate(rows)
     if len(table.ids_XL) < 2:
         raise ArgumentError("rows: got 1 with an answer, expected at least 2 to tell data noise")
@@ -152,11 +155,15 @@ def variance_report(
     generator = torch.Generator().manual_seed(as_seed("seed", seed))
     grid = rate_cells(rates)
     picked = _picked(parameters, coordinates, generator)
+
+    def call(ids_BL: Tensor, attention_BL: Tensor, prompt_B: Tensor) -> Any:
+        return model(ids_BL, attention_BL, *([prompt_B] if is_told else []))
+
     stats = []
     for place in range(len(table.ids_XL)):
         ids, eligible, attention = (part[place : place + 1].to(device) for part in table[:3])
         row = Rows(ids, eligible, attention, 0)
-        stats.append(_measure_row(model, row, grid.t_T, masks, mask_id, generator, picked, eps))
+        stats.append(_measure_row(call, row, grid.t_T, masks, mask_id, generator, picked, eps))
         if on_row:
             on_row(place + 1, len(table.ids_XL))
     return _report(stats, grid, masks, strata, mix_uniform, picked)
@@ -208,7 +215,7 @@ class _RowStats(NamedTuple):
 
 
 def _measure_row(
-    model: Callable[[Tensor, Tensor], Any],
+    model: Callable[[Tensor, Tensor, Tensor], Any],
     row: Rows,
     grid_T: Tensor,
     masks: int,
@@ -220,6 +227,8 @@ def _measure_row(
     """All rates and pairs of masks of one row."""
     found = []
     ids_BL = row.ids_XL.expand(2 * masks, -1)
+    attention_BL = row.attention_XL.expand_as(ids_BL)
+    prompt_B = row.eligible_XL.int().argmax(1).expand(2 * masks)
     for t in grid_T:
         p = mask_chance(t, eps).item()
         u_KL, chance = hiding_fields(row.eligible_XL[0], p, masks, generator)
@@ -227,7 +236,7 @@ def _measure_row(
         # MIRROR's pairs: the first K masks and their mirror images.
         mask_BL = torch.cat([u_KL < p, u_KL > 1 - p]) & row.eligible_XL
         with torch.set_grad_enabled(bool(picked.parameters)):
-            output = model(ids_BL.masked_fill(mask_BL, mask_id), row.attention_XL.expand_as(ids_BL))
+            output = model(ids_BL.masked_fill(mask_BL, mask_id), attention_BL, prompt_B)
             nll_BL = token_nll(getattr(output, "logits", output), ids_BL, mask_id)
             count_B = mask_BL.new_full((2 * masks,), int(row.eligible_XL.sum()), dtype=torch.long)
             loss_B = row_losses(nll_BL, mask_BL, torch.full_like(nll_BL[:, 0], p), count_B)
