@@ -192,7 +192,7 @@ class LocalLM:
                 f"a prompt of {prompt} tokens and a response of {len(response)} are {size}: "
                 f"'{self.name}' reads {module.max_positions} tokens."
             )
-        if mask in response:
+        if mask is not None and mask in response:
             raise UserError(
                 f"token {list(response).index(mask)} of a response is {mask}, the mask token of "
                 f"'{self.name}', which it never writes; expected other ids. Encode texts from data "

@@ -67,8 +67,11 @@ def likelihood_bound(
     mask = module.architecture.mask_id
     assert mask is not None
     device = module.head_weight.device
-    room = {"mask": mask, "longest": module.max_positions}
-    rows = [pair_row(prompt, answer, canvas=canvas, end=end, **room) for prompt, answer in pairs]
+    longest = module.max_positions
+    rows = [
+        pair_row(prompt, answer, mask=mask, longest=longest, canvas=canvas, end=end)
+        for prompt, answer in pairs
+    ]
     units = [
         unit._replace(number=i * samples + k)
         for i, row in enumerate(rows)
