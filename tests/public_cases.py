@@ -2121,4 +2121,17 @@ CASES = [
         long_speech.drop_dimensions,
         {"scene": long_speech.read_scene(SCRIPT), "u": [0.2], "p": 0.3},
     ),
+    Case(
+        long_speech.place_sentences,
+        {"scene": long_speech.read_scene(SCRIPT), "durations": [1.0]},
+    ),
+    Case(
+        long_speech.room_impulse,
+        {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0, "wet_db": -6.0},
+    ),
+    Case(
+        long_speech.join_chunks,
+        {"chunks": [[1.0, 1.0], [0.5, 0.5]], "overlap": 1},
+        {"chunks": "short"},
+    ),
 ]

@@ -152,13 +152,16 @@ def documents(draw):
         extra = words if draw(st.booleans()) else {}
         if place:
             extra["relation"] = relation
-        lines.append(said("AB"[place % 2], draw(CAPTION).replace("[", "").replace("]", "") + "x"))
+        lines.append(said("ABCD"[place], draw(CAPTION).replace("[", "").replace("]", "") + "x"))
         lines[-1] |= captions | extra
     arc = [
         {"at": at, "caption": draw(CAPTION)} for at in sorted(draw(st.lists(SHARES, max_size=3)))
     ]
     emotion = {"tone": draw(CAPTION)} | ({"arc": arc} if arc else {})
-    document = script(*lines, emotion=emotion, synopsis=draw(CAPTION), style_tags=["a", ""])
+    speakers = [{"id": name} for name in "ABCD"]
+    document = script(
+        *lines, emotion=emotion, synopsis=draw(CAPTION), style_tags=["a", ""], speakers=speakers
+    )
     paths = [path for path, _ in leaves(read_scene(document))]
     planned = draw(st.lists(st.sampled_from(paths), unique=True, max_size=6))
     chosen = [path for path in planned if path != "version"]

@@ -2,7 +2,7 @@
 
 A `Scene` is the script: captions in three levels, checked by `read_scene`, as JSON or as text.
 `resolve_timeline` says when each sentence is heard, `noise_gain` and `equal_power_fades` how loud it
-is beside the rest, `arc_score` and `semitones` whether the result does what was asked.
+is beside the rest; a `Mix` renders it over any `SpeechEngine`. `arc_score` and `semitones` say whether the result does what was asked.
 """
 
 from burnish.models.long_speech.levels import equal_power_fades, noise_gain
@@ -13,8 +13,16 @@ from burnish.models.long_speech.measures import (
     label_retention,
     semitones,
 )
-from burnish.models.long_speech.scene import (
-    Scene,
+from burnish.models.long_speech.mixer import (
+    Mix,
+    SpeechEngine,
+    ToneEngine,
+    join_chunks,
+    place_sentences,
+    room_impulse,
+)
+from burnish.models.long_speech.scene import Scene
+from burnish.models.long_speech.scene_checks import (
     read_scene,
     scene_problems,
     scene_schema,
@@ -34,20 +42,26 @@ from burnish.models.long_speech.timeline import (
 )
 
 __all__ = [
+    "Mix",
     "Scene",
+    "SpeechEngine",
+    "ToneEngine",
     "arc_score",
     "arc_values",
     "dimension_dropout",
     "drop_dimensions",
     "equal_power_fades",
+    "join_chunks",
     "label_retention",
     "noise_gain",
     "overlap_statistics",
     "parse_scene_text",
+    "place_sentences",
     "plan_chunks",
     "planned_captions",
     "read_scene",
     "resolve_timeline",
+    "room_impulse",
     "scene_problems",
     "scene_schema",
     "scene_text",

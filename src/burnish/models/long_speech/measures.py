@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import (
@@ -78,7 +79,7 @@ def arc_values(waypoints: Sequence[Any], n: int) -> Tensor:
     """
     n = as_whole("n", n, low=0, high=LARGEST_COUNT)
     points = [_waypoint(f"waypoints[{i}]", one) for i, one in enumerate(_listed(waypoints))]
-    for place, (first, second) in enumerate(zip(points, points[1:], strict=False)):
+    for place, (first, second) in enumerate(pairwise(points)):
         if second[0] < first[0]:
             raise ArgumentError(
                 f"waypoints[{place + 1}]: stands at {second[0]:g}, before the one at {first[0]:g}; "

@@ -18,7 +18,8 @@ import msgspec
 from burnish.arguments import as_number, as_text, refused, shown
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.measures import dimension_dropout
-from burnish.models.long_speech.scene import Scene, checked_scene, leaves, read_scene, source_of
+from burnish.models.long_speech.scene import Scene, leaves, source_of
+from burnish.models.long_speech.scene_checks import checked_scene, read_scene
 
 BLANK = "<blank>"
 BLOCKS = {"instruct": "user", "think": "plan", "default": "default"}

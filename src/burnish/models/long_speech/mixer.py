@@ -1,0 +1,369 @@
+"""From a script to samples: engines, rooms, background at an exact ratio, in chunks of any size.
+
+    mix = Mix(scene, ToneEngine(), seed=7)      # any SpeechEngine
+    mix.render()                                # all samples, float32
+    for samples in mix.chunks(seconds=10): ...  # the same samples, bit by bit, in bounded memory
+    mix.timeline, mix.warnings                  # when each sentence is heard; what was left out
+
+Samples of a stretch depend on where it lies, never on how the scene was cut: a sentence is spoken and
+put into its room whole, noise is drawn in blocks of one second by number, and levels are measured
+over the same blocks. The engine has to say the same for the same line; it is asked again for what the
+cache no longer holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused, same_length
+from burnish.errors import ArgumentError, ModelError
+from burnish.models.long_speech.levels import equal_power_fades, gain_of_powers
+from burnish.models.long_speech.scene import Overlap, Scene, Speaker, spoken_text
+from burnish.models.long_speech.timeline import Span, resolve_timeline
+from burnish.seeds import derive
+from burnish.tensors import as_finite, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.tensors import Numbers
+
+PEAK = 10 ** (-1 / 20)
+"""-1 dBFS."""
+CUT_FADE_S = 0.03
+SILENCE_S = 0.05
+"""What stands for a sentence of which the engine gave nothing."""
+KEPT = 32
+"""Sentences that are kept after they were spoken."""
+
+
+class Line(NamedTuple):
+    """What an engine is asked to say."""
+
+    text: str
+    """Without marks."""
+    speaker: Speaker
+    place: int
+    """Of the sentence in the scene, from 0."""
+    seed: int
+
+
+class SpeechEngine(Protocol):
+    """Whatever speaks a line: the same samples for the same line, in any order."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second."""
+
+    def speak(self, line: Line) -> Numbers:
+        """One channel of samples, -1 to 1."""
+
+
+class ToneEngine:
+    """An engine for tests: a tone a speaker, a tenth of a second a letter; needs no voice."""
+
+    def __init__(self, sample_rate: int = 8000, second_a_letter: float = 0.1) -> None:
+        self.sample_rate = as_whole("sample_rate", sample_rate, low=100, high=192_000)
+        self.second_a_letter = as_number("second_a_letter", second_a_letter, above=0, high=10)
+
+    def speak(self, line: Line) -> Tensor:
+        """A tone as high as the speaker's id says."""
+        count = round(len(line.text) * self.second_a_letter * self.sample_rate)
+        pitch = 100 + derive(line.speaker.id) % 200
+        time_T = torch.arange(count, dtype=torch.float64) / self.sample_rate
+        return 0.3 * torch.sin(2 * math.pi * pitch * time_T)
+
+
+def room_impulse(reverb_s: float, sample_rate: int, seed: int, wet_db: float = -6.0) -> Tensor:
+    """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
+
+    The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
+
+    >>> from burnish.models.long_speech import room_impulse
+    >>> impulse = room_impulse(0.2, 8000, seed=1)
+    >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
+    (1601, 1.0, 0.2512)
+    """
+    reverb_s = as_number("reverb_s", reverb_s, low=0, high=10)
+    sample_rate = as_whole("sample_rate", sample_rate, low=1, high=1_000_000)
+    wet_db = as_number("wet_db", wet_db, low=-300, high=100)
+    generator = torch.Generator().manual_seed(as_seed("seed", seed))
+    count = round(reverb_s * sample_rate)
+    tail_T = torch.randn(count, generator=generator, dtype=torch.float64)
+    tail_T *= 10 ** (-3 * torch.arange(1, count + 1, dtype=torch.float64) / max(count, 1))
+    energy = tail_T.square().sum().item()
+    if energy > 0:
+        tail_T *= math.sqrt(10 ** (wet_db / 10) / energy)
+    return torch.cat([torch.ones(1, dtype=torch.float64), tail_T])
+
+
+def join_chunks(chunks: Sequence[Numbers], overlap: int) -> Tensor:
+    """Chunks of sound joined by equal-power cross-fades over `overlap` samples, float64.
+
+    Each chunk but the first begins with a second version of the last `overlap` samples before it.
+
+    >>> from burnish.models.long_speech import join_chunks
+    >>> [round(one, 3) for one in join_chunks([[1.0, 1.0, 1.0], [0.0, 0.0, 0.5]], 2).tolist()]
+    [1.0, 1.0, 0.0, 0.5]
+    """
+    if isinstance(chunks, str) or not isinstance(chunks, Sequence) or not len(chunks):
+        raise refused("chunks", chunks, "a list of at least 1 chunk")
+    overlap = as_whole("overlap", overlap, low=0, high=1_000_000)
+    pieces = [as_finite(chunk, f"chunks[{i}]") for i, chunk in enumerate(chunks)]
+    for place, piece in enumerate(pieces):
+        least = overlap * (1 + (0 < place < len(pieces) - 1)) if len(pieces) > 1 else 0
+        if piece.ndim != 1 or len(piece) < least:
+            raise ArgumentError(
+                f"chunks[{place}]: got shape {tuple(piece.shape)}, expected at least {least} "
+                "samples, one for each of the overlap"
+            )
+    fades = equal_power_fades(overlap)
+    joined = [pieces[0]]
+    for piece in pieces[1:]:
+        before = joined.pop()
+        split = len(before) - overlap
+        seam = before[split:] * fades.fade_out + piece[:overlap] * fades.fade_in
+        joined += [before[:split], torch.cat([seam, piece[overlap:]])]
+    return torch.cat(joined)
+
+
+def white_noise(seed: int, block: int, size: int) -> Tensor:
+    """One block of a background that never ends; each block is drawn by its number."""
+    generator = torch.Generator().manual_seed(derive(seed, "background", block))
+    return torch.randn(size, generator=generator, dtype=torch.float64)
+
+
+class _Sound(NamedTuple):
+    """A sound on the timeline, in samples."""
+
+    start: int
+    length: int
+    """With the echo of the room."""
+    samples: Callable[[], Tensor]
+
+
+class Mix:
+    """A scene as samples: sentences on their timeline, in their room, over a background.
+
+    `gains_db` is by sentence, `sounds` has samples for events by their captions. The background is
+    so loud that speech is `environment.snr_db` above it, both measured while somebody talks. If a
+    sample is beyond -1 dBFS, the whole scene is made softer.
+
+    >>> from burnish.models.long_speech import Mix, ToneEngine, read_scene
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}, {"id": "B"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Hello there."},
+    ...     {"speaker": "B", "text": "Hi!", "relation": {"type": "overlap", "seconds": 0.1}}]})
+    >>> mix = Mix(scene, ToneEngine(), seed=1)
+    >>> round(mix.timeline[1]["start"], 3), mix.render().shape
+    (1.35, torch.Size([13200]))
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        engine: SpeechEngine,
+        *,
+        seed: int = 0,
+        gains_db: Sequence[float] | None = None,
+        sounds: Mapping[str, Numbers] | None = None,
+        background: Callable[[int, int, int], Tensor] = white_noise,
+    ) -> None:
+        if not isinstance(scene, Scene):
+            raise refused("scene", scene, "what read_scene returns")
+        self.scene, self.engine, self.seed = scene, engine, as_seed("seed", seed)
+        self.sample_rate = as_whole("engine.sample_rate", engine.sample_rate, low=100)
+        gains = as_numbers(
+            "gains_db", [0.0] * len(scene.sentences) if gains_db is None else gains_db
+        )
+        same_length("gains_db", gains, len(scene.sentences), "sentences")
+        self.gains = [10 ** (as_number("gains_db", one, low=-100, high=100) / 20) for one in gains]
+        self.background = background
+        self.warnings: list[str] = []
+        self.room = room_impulse(
+            scene.overall.environment.reverb_s or 0.0, self.sample_rate, derive(self.seed, "room")
+        )
+        # A sentence is asked for once a pass; passes walk through time, so few are needed at once.
+        self._spoken = functools.lru_cache(maxsize=KEPT)(self._speak)
+        self._wet = functools.lru_cache(maxsize=KEPT)(self._in_room)
+        counts = [len(self._spoken(place)) for place in range(len(scene.sentences))]
+        self.timeline = place_sentences(scene, [count / self.sample_rate for count in counts])
+        self._speech = [
+            self._placed(place, span, count)
+            for place, (span, count) in enumerate(zip(self.timeline, counts, strict=True))
+        ]
+        self._events = list(self._event_sounds(sounds or {}))
+        ends = [sound.start + sound.length for sound in (*self._speech, *self._events)]
+        self.length = max(ends, default=0)
+        self._noise_gain = self._measure_noise_gain()
+        peak = max((self._raw(*block).abs().max().item() for block in self._blocks()), default=0.0)
+        self._scale = min(1.0, PEAK / peak) if peak > 0 else 1.0
+
+    def render(self) -> Tensor:
+        """All samples, float32."""
+        return self.samples(0, self.length)
+
+    def samples(self, start: int, stop: int) -> Tensor:
+        """The samples from `start` up to `stop`, float32: a stretch of `render()`, bit by bit."""
+        start = as_whole("start", start, low=0, high=self.length)
+        stop = as_whole("stop", stop, low=start, high=self.length)
+        # Scaled to the limit, a sample may round to just above it.
+        return (self._raw(start, stop) * self._scale).clamp(-PEAK, PEAK).to(torch.float32)
+
+    def chunks(self, seconds: float) -> Iterator[Tensor]:
+        """The scene in stretches of so many seconds; joined they are `render()`."""
+        step = max(1, round(as_number("seconds", seconds, above=0, high=1e6) * self.sample_rate))
+        for start in range(0, self.length, step):
+            yield self.samples(start, min(start + step, self.length))
+
+    def _speak(self, place: int) -> Tensor:
+        sentence = self.scene.sentences[place]
+        (speaker, *_) = (one for one in self.scene.overall.speakers if one.id == sentence.speaker)
+        line = Line(spoken_text(sentence.text), speaker, place, derive(self.seed, "line", place))
+        try:
+            samples = as_finite(self.engine.speak(line), f"sentences[{place}]")
+        except ArgumentError as error:
+            raise ModelError(f"the engine spoke what is no sound; {error}") from None
+        if samples.ndim != 1:
+            raise ModelError(
+                f"sentences[{place}]: the engine gave shape {tuple(samples.shape)}, expected one "
+                "channel (samples,)"
+            )
+        if not len(samples):
+            warning = f"sentences[{place}]: the engine said nothing; {SILENCE_S} s of silence"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
+            return torch.zeros(round(SILENCE_S * self.sample_rate), dtype=torch.float64)
+        return samples
+
+    def _placed(self, place: int, span: Span, count: int) -> _Sound:
+        start = round(span["start"] * self.sample_rate)
+        if span["cut"]:
+            count = min(count, max(0, round(span["end"] * self.sample_rate) - start))
+        samples = functools.partial(self._wet, place, count)
+        return _Sound(start, count + len(self.room) - 1 if count else 0, samples)
+
+    def _in_room(self, place: int, count: int) -> Tensor:
+        dry_T = self._spoken(place)
+        if count < len(dry_T):
+            fade = equal_power_fades(min(count, round(CUT_FADE_S * self.sample_rate))).fade_out
+            dry_T = dry_T[:count].clone()
+            dry_T[count - len(fade) :] *= fade
+        return self.gains[place] * convolve(dry_T, self.room)
+
+    def _event_sounds(self, sounds: Mapping[str, Numbers]) -> Iterator[_Sound]:
+        for place, event in enumerate(self.scene.overall.events):
+            what = f"global.events[{place}]"
+            if event.caption not in sounds:
+                self.warnings.append(f"{what}: no sound for '{event.caption}'; it is left out")
+                continue
+            samples = as_finite(sounds[event.caption], f"sounds['{event.caption}']")
+            if samples.ndim != 1 or not len(samples):
+                raise refused(f"sounds['{event.caption}']", samples, "one channel (samples,)")
+            count = min(len(samples), round(event.duration * self.sample_rate))
+            if count < round(event.duration * self.sample_rate):
+                self.warnings.append(f"{what}: '{event.caption}' is shorter than its duration")
+            loud = samples[:count] * 10 ** (event.gain_db / 20)
+            start = round(event.at * self.sample_rate)
+            yield _Sound(start, count, functools.partial(_same, loud))
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Stretches of one second: levels are measured over these, however the scene is cut."""
+        for start in range(0, self.length, self.sample_rate):
+            yield start, min(start + self.sample_rate, self.length)
+
+    def _measure_noise_gain(self) -> float:
+        snr_db = self.scene.overall.environment.snr_db
+        if snr_db is None:
+            return 0.0
+        speech = noise = 0.0
+        for start, stop in self._blocks():
+            active_T = self._active(start, stop)
+            speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
+            noise += self._noise(start, stop)[active_T].square().sum().item()
+        return gain_of_powers(speech, noise, snr_db=snr_db)
+
+    def _active(self, start: int, stop: int) -> Tensor:
+        active_T = torch.zeros(stop - start, dtype=torch.bool)
+        for sound in self._speech:
+            end = sound.start + sound.length - len(self.room) + 1
+            active_T[max(0, sound.start - start) : max(0, end - start)] = True
+        return active_T
+
+    def _raw(self, start: int, stop: int) -> Tensor:
+        mixed_T = self._sum([*self._speech, *self._events], start, stop)
+        if self._noise_gain:
+            mixed_T += self._noise_gain * self._noise(start, stop)
+        return mixed_T
+
+    def _sum(self, sounds: Sequence[_Sound], start: int, stop: int) -> Tensor:
+        mixed_T = torch.zeros(stop - start, dtype=torch.float64)
+        for sound in sounds:
+            first, last = max(start, sound.start), min(stop, sound.start + sound.length)
+            if first < last:
+                part_T = sound.samples()[first - sound.start : last - sound.start]
+                mixed_T[first - start : last - start] += part_T
+        return mixed_T
+
+    def _noise(self, start: int, stop: int) -> Tensor:
+        size = self.sample_rate
+        first, last = start // size, -(-stop // size)
+        drawn = [self.background(self.seed, block, size) for block in range(first, last)]
+        if not drawn:
+            return torch.zeros(0, dtype=torch.float64)
+        return torch.cat(drawn)[start - first * size : stop - first * size]
+
+
+def _same(samples: Tensor) -> Tensor:
+    return samples
+
+
+def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
+    """Samples in a room: (n,), (m,) -> (n + m - 1,), by FFT."""
+    if len(impulse) == 1 or not len(samples):
+        return samples * impulse[0] if len(samples) else samples
+    length = len(samples) + len(impulse) - 1
+    size = 1 << (length - 1).bit_length()
+    spectrum = torch.fft.rfft(samples, size) * torch.fft.rfft(impulse, size)
+    wet_T: Tensor = torch.fft.irfft(spectrum, size)
+    return wet_T[:length]
+
+
+def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
+    """When each sentence of a scene is heard, from the seconds that each takes.
+
+    An overlap longer than the sentence that it overlaps is refused: the answer would come first.
+
+    >>> from burnish.models.long_speech import place_sentences, read_scene
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}, {"id": "B"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Hello."}, {"speaker": "B", "text": "Hi!"}]})
+    >>> [span["start"] for span in place_sentences(scene, [1.0, 0.5])]
+    [0.25, 1.5]
+    """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    seconds = as_numbers("durations", durations)
+    same_length("durations", seconds, len(scene.sentences), "sentences")
+    rows: list[dict[str, Any]] = []
+    before = 0
+    for place, sentence in enumerate(scene.sentences):
+        relation = _full(sentence.relation)
+        if isinstance(sentence.relation, Overlap) and relation["seconds"] > seconds[before]:
+            raise ArgumentError(
+                f"scene: sentences[{place}].relation.seconds: got {relation['seconds']:g}, expected "
+                f"at most {seconds[before]:g}, the length of sentence {before}"
+            )
+        as_number(f"durations[{place}]", seconds[place], low=0)
+        rows.append({"speaker": sentence.speaker, "duration": seconds[place], "relation": relation})
+        if relation["type"] != "with":
+            before = place
+    return resolve_timeline(rows)
+
+
+def _full(relation: Any) -> dict[str, Any]:
+    """A relation with its defaults."""
+    return {"type": relation.__struct_config__.tag, **msgspec.structs.asdict(relation)}
