@@ -61,4 +61,4 @@ def demonstrate(rng: random.Random, misread: float = 0.3) -> dict[str, Any]:
         name: rng.choice(list(prices.values())) if rng.random() < misread else prices[name]
         for name in row["items"]
     }
-    return {**row, "answer": solution(row["items"], read)}
+    return {**row, "demonstration": solution(row["items"], read)}

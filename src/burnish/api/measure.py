@@ -38,7 +38,7 @@ from burnish.bench.run_table import RunTable, run_table
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Sampling, check_sampling
+from burnish.lm.base import Completion, Prompt, Sampling, check_sampling
 from burnish.numbers import plain
 from burnish.records import Message
 from burnish.rewards.config import build_all
@@ -141,7 +141,9 @@ def generate(
 
     async def work() -> Generated:
         async with opened(model) as lm:
-            prompts = [text_ids(lm, chat[-1].text) for chat in chats] if is_raw else chats
+            prompts: Sequence[Prompt] = chats
+            if is_raw:
+                prompts = [text_ids(lm, chat[-1].text) for chat in chats]
             calls = [
                 partial(lm.sample, prompt, _seeded(how, seed, i))
                 for i, prompt in enumerate(prompts)
