@@ -271,7 +271,7 @@ ELSEWHERE = {
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
-        "from_prenorm new_model generate_latents latent_step new_tokenizer draw_noise"
+        "from_prenorm new_model generate_latents latent_step new_tokenizer draw_noise drop_sensitivity"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "

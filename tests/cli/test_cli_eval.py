@@ -40,6 +40,14 @@ def test_a_recipe_is_scored_as_by_the_python_function(typed: Type, here: Path) -
     assert len(kept) == 4
 
 
+def test_the_number_of_prompts_may_be_typed_as_a_setting(typed: Type, here: Path) -> None:
+    done = typed("eval", "tiny", "tiny", "evaluation.prompts=3", "--max-tokens", 2, "--json")
+    assert lines(done.out)[0]["count"] == 3
+    both = typed("eval", "tiny", "tiny", "evaluation.prompts=3", "--prompts", 4)
+    assert both.code == 2
+    assert "--prompts 4 and evaluation.prompts=3: expected one of them" in both.err
+
+
 def test_a_run_is_evaluated_on_its_own_task(typed: Type, here: Path) -> None:
     words = ("steps=1", "task.level=2", "run.name=mine", "evaluation.prompts=0")
     run = burnish.train("tiny", *words, show=False)

@@ -578,3 +578,16 @@ def test_retries_hedges_and_the_rule_of_orders_are_flags(typed: Type, pairs: Pat
     assert found["items"][0]["values"] == [None, None]
     done = typed("judge", pairs, "--model", "tiny", "--hedge-after", "1")
     assert "--hedge-after limits a server" in done.err
+
+
+def test_an_untrained_conversion_as_a_judge_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from burnish.cli import judge_session
+    from burnish.cli.shared_options import JudgeFlags
+
+    monkeypatch.setattr(judge_session, "open_judge", lambda settings, special: settings)
+    judge_session.open_flags(JudgeFlags(model="tiny"))
+    assert capsys.readouterr().err == ""
+    judge_session.open_flags(JudgeFlags(model="diffusion:tiny"))
+    assert "never trained to fill masks in" in capsys.readouterr().err

@@ -84,9 +84,21 @@ def test_a_long_description_ends_with_a_part_or_a_word() -> None:
 def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
     shown = " ".join(typed("methods", name).out.split())
     assert "Run it now" in shown
-    assert f"burnish train {name} model=tiny steps=3" in shown
+    trial = read_card(all_recipes()[name]).trial
+    assert trial in shown
+    assert ("a trial on a random model" in shown) == bool(trial)
     assert "Measured effect" in shown
     assert "…" not in shown  # a wide cell of a table is folded, never cut
+
+
+def test_a_trial_is_printed_only_where_it_runs() -> None:
+    known = all_recipes()
+    trials = {name: read_card(known[name]).trial for name in known}
+    assert trials["grpo"] == "burnish train grpo model=tiny steps=3"
+    assert trials["diffusion_words"] == "burnish train diffusion_words model=diffusion:tiny steps=3"
+    assert trials["pretrain"] == "burnish train pretrain steps=3"
+    assert [name for name, trial in trials.items() if not trial] == ["policyalign"]
+    assert "no trial" not in read_card(known["policyalign"]).description
 
 
 def test_a_page_without_a_card_explains_the_components(typed: Type) -> None:

@@ -475,6 +475,15 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(tmp_path, content, train,
     assert "\n" not in str(error.value)
 
 
+def test_a_wrong_column_of_any_file_is_refused_before_there_is_a_run(tmp_path):
+    write_text(tmp_path)
+    (tmp_path / "other.jsonl").write_text('{"txt": "red cat"}\n')
+    data = [str(tmp_path / "text.jsonl"), str(tmp_path / "other.jsonl")]
+    with pytest.raises(UserError, match=r"other\.jsonl: no column of texts; it has txt"):
+        make(tmp_path, {"data": data})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_sequence_beyond_the_context_is_refused(tmp_path):
     write_text(tmp_path)
     with pytest.raises(UserError, match=r"train.sequence: got 512, and the model reads 256"):
@@ -627,3 +636,19 @@ def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_
     assert asked[0].prompt_ids != by_default[0].prompt_ids
     with pytest.raises(UserError, match="raw: prompt 0 is a conversation of roles"):
         generate(run, "red", system="Be brief.", raw=True)
+
+
+def test_show_and_eval_speak_of_bits_per_byte(tmp_path, capsys):
+    from burnish.cli.entry import run
+
+    write_text(tmp_path)
+    finish(make(tmp_path, steps=1))
+    assert run(["show", str(tmp_path / "run")]) == 0
+    assert "held-out bits per byte after step 1: " in capsys.readouterr().out
+    assert run(["eval", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert "held-out bits per byte after 1 step: " in shown
+    assert "sequences, as the run stored it" in shown
+    assert "burnish eval" in shown
+    assert run(["eval", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measure"] == "bits_per_byte"

@@ -199,8 +199,9 @@ def end_of(folder):
 
 @pytest.mark.parametrize("way", ["exit", "kill", "term"])
 def test_whatever_ends_a_process_is_named(tmp_path, way):
-    (code,), _ = play(tmp_path, way, "0")
+    (code,), (said,) = play(tmp_path, way, "0")
     assert code != 0
+    assert ("the same command continues the run" in said) == (way == "term")
     end = end_of(tmp_path / "run")
     assert (end.status, end.step) == ("crashed", 1), end
     assert WAYS[way] in end.reason

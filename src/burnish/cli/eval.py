@@ -19,6 +19,7 @@ from burnish.texts import counted
 SHOWN = 3
 """Answers that are printed."""
 OUTSIDE = 3
+PROMPTS = 100
 TELL_S = 10.0
 """How often a log hears how far it is."""
 
@@ -46,7 +47,10 @@ def eval_(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="PATH", help="The benchmark's file or folder.")
     ] = None,
-    prompts: Annotated[int, typer.Option("--prompts", min=1, help="At most so many.")] = 100,
+    prompts: Annotated[
+        int | None,
+        typer.Option("--prompts", min=1, help="At most so many; 100, or evaluation.prompts=N."),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
@@ -80,7 +84,10 @@ def eval_(
 
     typed = words or []
     run = _run_folder(model)
+    if run is not None and not typed and not reward and not _has_rewards(run):
+        return _print_stored(run, as_json=as_json)
     task, rewards = _task(typed, reward, data, run)
+    prompts = _prompts(prompts, typed, task)
     lm = open_model(str(run or model), api_key_env, decoding)
     with err.status("answering and scoring ..."), _progress(quiet=as_json):
         found = evaluate(
@@ -121,6 +128,49 @@ def _run_folder(model: str) -> Path | None:
         return None
     places = (Path(model).expanduser(), RUNS / model)
     return next((place for place in places if is_ours(place)), None)
+
+
+def _prompts(given: int | None, words: list[str], task: Any) -> int:
+    """How many prompts at most: of the option, or of a typed `evaluation.prompts=N`."""
+    if not any(word.startswith("evaluation.prompts=") for word in words):
+        return given or PROMPTS
+    typed = task.asked.resolved.value.evaluation.prompts
+    if given not in (None, typed):
+        raise UserError(f"--prompts {given} and evaluation.prompts={typed}: expected one of them")
+    if typed < 1:
+        raise UserError(f"evaluation.prompts: got {typed}, expected at least 1")
+    return int(typed)
+
+
+def _has_rewards(run: Path) -> bool:
+    from burnish.api.run import Run
+
+    return bool(Run(run).config.asked.resolved.value.rewards)
+
+
+def _print_stored(run: Path, *, as_json: bool) -> int:
+    """The last held-out score of a run that learned without rewards, as it was stored."""
+    from burnish.cli.runs import held_out_score
+    from burnish.cli.show import MEASURES
+    from burnish.store import RunStore
+
+    with RunStore.open(run, read_only=True) as store:
+        found = store.evaluations("held_out")
+    advice = f"To score its answers, name a task with rewards: burnish eval {run} grpo"
+    if not found:
+        raise UserError(f"run '{run.name}' has no rewards and no stored evaluation. {advice}")
+    last = found[-1]
+    score, measure = held_out_score(last), last.summary.get("measure", "")
+    what, unit = MEASURES.get(measure, (f"held-out {measure}".rstrip(), "prompt"))
+    if as_json:
+        emit_json({"run": str(run), "step": last.step, "measure": measure, "score": score})
+        return 0
+    count = counted(last.summary["count"], unit)
+    say(
+        f"{what} after {counted(last.step, 'step')}: {interval(score)} of {count}, as the run stored it"
+    )
+    say(f"The run has no rewards. {advice}")
+    return 0
 
 
 def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:

@@ -34,10 +34,11 @@ from rich.progress import Progress as Bar
 from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items, unasked
 from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, forecast, open_judge
-from burnish.cli.console import count, duration, emit_json, err, one_line, say
+from burnish.cli.console import count, duration, emit_json, err, one_line, say, warn
 from burnish.cli.shared_options import JudgeFlags
 from burnish.config.schema import Config
 from burnish.errors import JudgeError, NoServer
+from burnish.lm.base import DIFFUSION
 from burnish.lm.budget import Budget, Forecast
 from burnish.records import Task
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -53,6 +54,11 @@ def open_flags(
     flags: JudgeFlags, special: Callable[[JudgeModel], Scorer] | None = None
 ) -> OpenJudge:
     """The judge that the flags describe."""
+    if flags.model.startswith(DIFFUSION):
+        warn(
+            f"'{flags.model}' is a converted model that was never trained to fill masks in: its "
+            "verdicts are noise. Train it first: burnish train diffusion"
+        )
     return open_judge(JudgeSettings(*flags), special)
 
 

@@ -254,14 +254,14 @@ def _print_page(card: RecipeCard, base: Recipe) -> None:
         if not differs:
             say("  none")
     _heading("Run it now")
-    trial = f"burnish train {card.name} model=tiny steps=3"
+    width = len(f"burnish train {card.name} --print-config")
     for command, meaning in (
         (f"burnish try {card.name}", "what the model would see and earn"),
-        (trial, "a trial on a random model"),
+        *([(card.trial, "a trial on a random model")] if card.trial else []),
         (card.command, "the method"),
         (f"burnish train {card.name} --print-config", "every setting and its origin"),
     ):
-        out.print(Text.assemble("  ", (command.ljust(len(trial)), "green"), f"  {meaning}"))
+        out.print(Text.assemble("  ", (command.ljust(width), "green"), f"  {meaning}"))
     say(f"  recipe: {shown_path(card.path)}")
     if method is not None:
         say(f"  card: {shown_path(method.path)}")

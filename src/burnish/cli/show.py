@@ -300,6 +300,13 @@ def _filled(title: str, words: list[str], between: str = "  ") -> str:
     )
 
 
+MEASURES = {
+    "bits_per_byte": ("held-out bits per byte", "sequence"),
+    "loss": ("held-out loss", "demonstration"),
+}
+"""What a held-out score is called, and what is counted, where it is no reward."""
+
+
 def _print_held_out(store: RunStore) -> None:
     for evaluation in store.evaluations("held_out"):
         score = held_out_score(evaluation)
@@ -307,7 +314,8 @@ def _print_held_out(store: RunStore) -> None:
         # A loss or a preference is measured on given answers, so that no samples are stored.
         count = evaluation.summary.get("count", evaluation.samples)
         when = f"after step {evaluation.step}" if evaluation.step else "start"
-        say(f"held out  {when}: {shown} of {counted(count, 'prompt')}")
+        what, unit = MEASURES.get(evaluation.summary.get("measure", ""), ("held out ", "prompt"))
+        say(f"{what} {when}: {shown} of {counted(count, unit)}")
 
 
 def _print_agreement(store: RunStore) -> None:

@@ -26,6 +26,8 @@ OPEN = "left open"
 """Begins the origin of a setting of a shipped recipe that does not fit another task."""
 IN_PYTHON = "python"
 """Names the runs of a config that no recipe file began."""
+NO_TRIAL = "no trial on tiny"
+"""A comment line of a recipe that the tiny model cannot run."""
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -41,6 +43,8 @@ class RecipeCard(NamedTuple):
     """Its `[policy]` table: the pieces it names."""
     kind: str = "policy"
     """Its kind of training."""
+    trial: str = ""
+    """A command that runs three steps on a small random model; empty where none can run it."""
 
 
 class Asked(NamedTuple):
@@ -192,7 +196,12 @@ def read_card(path: Path) -> RecipeCard:
             break
         header.append(line.lstrip("#").strip())
     papers = [line[6:].strip() for line in header if line.lower().startswith("paper:")]
-    plain = [line for line in header if line and not line.lower().startswith("paper:")]
+    has_trial = NO_TRIAL not in header
+    plain = [
+        line
+        for line in header
+        if line and not line.lower().startswith("paper:") and line != NO_TRIAL
+    ]
     command = next((line for line in plain if line.startswith("burnish ")), "")
     described = [line for line in plain if line != command]
     return RecipeCard(
@@ -203,7 +212,17 @@ def read_card(path: Path) -> RecipeCard:
         paper="; ".join(papers),
         policy=table.get("policy", {}),
         kind=_kind(table.get("train")),
+        trial=_trial(path.stem, table.get("model")) if has_trial else "",
     )
+
+
+def _trial(name: str, model: Any) -> str:
+    """Three steps on a model that is made in a moment."""
+    path = model.get("path") if isinstance(model, Mapping) else model
+    if path == "new":
+        return f"burnish train {name} steps=3"
+    is_diffusion = isinstance(path, str) and path.startswith("diffusion:")
+    return f"burnish train {name} model={'diffusion:' if is_diffusion else ''}tiny steps=3"
 
 
 def _kind(train: Any) -> str:

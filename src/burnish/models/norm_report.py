@@ -65,7 +65,17 @@ class NormReport(NamedTuple):
 
 
 class LayerWatch:
-    """Measures every forward pass inside its `with`; the mean over their tokens is reported."""
+    """Measures every forward pass inside its `with`; the mean over their tokens is reported.
+
+    >>> import torch
+    >>> from burnish.models.siamesenorm import LayerWatch, new_model
+    >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
+    >>> with LayerWatch(model) as watch:
+    ...     model(ids, labels=ids).loss.backward()
+    >>> report = watch.report()
+    >>> len(report.layers), report.layers[3].y_norm > report.embedding_norm
+    (4, True)
+    """
 
     def __init__(self, model: nn.Module, *, only_training: bool = False) -> None:
         """`only_training`: passes without gradients, as those of a reference, do not count."""
@@ -220,8 +230,7 @@ def drop_sensitivity(
     `loss()` runs the model. By default every layer is left out alone, then the last quarter at once.
 
     >>> import torch
-    >>> from burnish.models.norm_report import drop_sensitivity
-    >>> from burnish.models.siamesenorm import new_model
+    >>> from burnish.models.siamesenorm import drop_sensitivity, new_model
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
     >>> effects = drop_sensitivity(model, lambda: model(ids, labels=ids).loss)
     >>> [effect.layers for effect in effects]

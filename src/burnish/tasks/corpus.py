@@ -125,6 +125,11 @@ class Corpus:
             for file in _files(self.root / Path(source).expanduser()):
                 yield from self._file(file.path, report)
 
+    def check(self) -> None:
+        """Read the beginning of every file: a table without the column of texts is refused."""
+        for file in self.files:
+            next(self._file(file.path, _tell_nobody), None)
+
     def documents(self) -> Iterator[str]:
         """All documents, each whole."""
         held: list[str] = []

@@ -173,6 +173,8 @@ class Watchdog:
         def end(number: int, frame: FrameType | None) -> None:
             line = f"it was told to end (SIGTERM){_caller(frame)}"
             self.record.die("signal", line, exception="SIGTERM")
+            if self.is_main:
+                logger.warning("told to end (SIGTERM); the same command continues the run")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 

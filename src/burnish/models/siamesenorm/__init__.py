@@ -23,6 +23,7 @@ from burnish.models.siamesenorm.functional import (
 from burnish.models.siamesenorm.vit import VisionTransformer
 
 if TYPE_CHECKING:
+    from burnish.models.norm_report import LayerWatch, drop_sensitivity
     from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
     from burnish.models.siamesenorm.modeling_siamesenorm import (
         SiameseNormForCausalLM,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DiffusionTransformer",
+    "LayerWatch",
     "SiameseNormConfig",
     "SiameseNormForCausalLM",
     "SiameseNormForSequenceClassification",
@@ -41,6 +43,7 @@ __all__ = [
     "StreamPair",
     "TrunkOutput",
     "VisionTransformer",
+    "drop_sensitivity",
     "from_prenorm",
     "new_model",
     "siamese_block",

@@ -104,6 +104,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         corpus = corpus_of(settings, data.root)
         if next(corpus.pieces(), None) is None:
             raise UserError(f"{corpus.name}: no text in it; expected at least one document.")
+        corpus.check()
         data.digests.append(corpus.digest)
 
     def _check_model(self) -> None:
