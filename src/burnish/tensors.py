@@ -46,9 +46,9 @@ else:
 
 
 def check_dense(values: Tensor, what: str) -> None:
-    """Refuse a tensor whose numbers cannot be read one by one: sparse, quantised or on meta."""
-    if values.layout is not torch.strided or values.is_meta or values.is_quantized:
-        kind = "meta" if values.is_meta else "quantised" if values.is_quantized else "sparse"
+    """Refuse a tensor whose numbers cannot be read one by one: sparse or quantised."""
+    if values.layout is not torch.strided or values.is_quantized:
+        kind = "quantised" if values.is_quantized else "sparse"
         raise ArgumentError(f"{what}: got a {kind} tensor, expected a dense one that holds numbers")
 
 
@@ -165,7 +165,8 @@ def check_terms(**tensors: Tensor) -> None:
 
 def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:
     """Refuse NaN, infinity and what is near it, where `among` (bool, of the same shape) is True if it is given."""
-    check_dense(values, what)
+    if values.is_meta:
+        raise ArgumentError(f"{what}: got a meta tensor, expected a dense one that holds numbers")
     # In float64: in float32 the bound itself would be infinite.
     is_odd = ~(values.detach().double().abs() <= LARGEST)
     if among is not None:

@@ -375,9 +375,7 @@ def test_several_mistakes_are_told_at_once_one_line_each(
     assert all(line.startswith("burnish: ") for line in lines)
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_a_reader_that_leaves_ends_no_run(
-    flags: list[str],
     recipe: Path,
     training: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -388,7 +386,7 @@ def test_a_reader_that_leaves_ends_no_run(
     with open(write, "w") as pipe:
         monkeypatch.setattr(console.out, "_file", pipe)
         monkeypatch.setattr(console.out, "quiet", False)
-        assert run(["train", str(recipe), *flags]) == 0
+        assert run(["train", str(recipe)]) == 0
     assert "the work goes on" in capsys.readouterr().err
     with RunStore.open(training.folders[0], read_only=True) as store:
         assert store.status() is RunStatus.FINISHED

@@ -95,8 +95,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
     from burnish.cli.app import burnish_command
     from burnish.cli.console import err, out
 
+    # A program that reads events (`--json`), such as a sweep, is what a run is for: without it, it ends.
+    ends = {"--help", "--print-config", "--json"}
     out.goes_on = err.goes_on = bool(
-        arguments and arguments[0] in GOES_ON and not {"--help", "--print-config"} & {*arguments}
+        arguments and arguments[0] in GOES_ON and not ends & {*arguments}
     )
     command = burnish_command()
     try:

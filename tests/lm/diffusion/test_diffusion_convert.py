@@ -172,7 +172,7 @@ def test_a_new_mask_in_a_padded_embedding_is_the_mean_of_the_tokens(tmp_path):
 
 
 def test_a_mask_that_texts_have_is_refused(tmp_path):
-    with pytest.raises(UserError, match="'a' is a part of ordinary texts"):
+    with pytest.raises(UserError, match="'a' is an ordinary token, which texts contain"):
         convert(tiny_model(tmp_path / "a"), tmp_path / "b", mask_token="a")
 
 

@@ -121,11 +121,6 @@ def choose_mask(tokenizer: Tokenizer, rows: int, wanted: str = "") -> MaskToken:
                 "text has, or none to choose one"
             )
         _check_unused(tokenizer, int(found), wanted)
-        if int(found) not in tokenizer.backend.get_added_tokens_decoder():
-            raise UserError(
-                f"mask_token: '{wanted}' is a part of ordinary texts; expected a special token, or none "
-                "to choose one"
-            )
         return MaskToken(int(found), wanted, is_new=False)
     added = tokenizer.backend.get_added_tokens_decoder()
     for name in (tokenizer.special_tokens.get("mask_token", ""), *NAMES):
