@@ -7,6 +7,7 @@ in the Hugging Face convention (`configuration_x.py`, `modeling_x.py`).
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 
 OWN = {"burnish-siamesenorm": "burnish.models.siamesenorm"}
 """Model types of this room, and the package that makes each known to transformers."""
@@ -16,3 +17,11 @@ def register(model_type: object) -> None:
     """Make a model type known to transformers' Auto classes, where it is one of this room."""
     if isinstance(model_type, str) and model_type in OWN:
         importlib.import_module(OWN[model_type])
+
+
+def has_transformers() -> bool:
+    """Whether a transformers is here that the models of this room are written for: 5 or newer."""
+    try:
+        return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
+    except importlib.metadata.PackageNotFoundError:
+        return False

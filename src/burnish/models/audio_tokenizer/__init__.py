@@ -14,10 +14,10 @@ The model needs transformers 5; the rest needs torch alone.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
+from burnish.models import has_transformers
 from burnish.models.audio_tokenizer.metrics import (
     frechet_distance,
     log_spectral_distance,
@@ -65,13 +65,5 @@ __all__ = [
 ]
 __getattr__, __dir__ = lazy_exports(__name__)
 
-
-def _has_transformers() -> bool:
-    try:
-        return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
-    except importlib.metadata.PackageNotFoundError:
-        return False
-
-
-if _has_transformers():
+if has_transformers():
     importlib.import_module("burnish.models.audio_tokenizer.modeling_audio_tokenizer")

@@ -7,10 +7,10 @@ language models need transformers 5; the rest needs torch alone.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
+from burnish.models import has_transformers
 from burnish.models.siamesenorm.dit import DiffusionTransformer
 from burnish.models.siamesenorm.functional import (
     StreamPair,
@@ -53,13 +53,5 @@ __all__ = [
 ]
 __getattr__, __dir__ = lazy_exports(__name__)
 
-
-def _has_transformers() -> bool:
-    try:
-        return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
-    except importlib.metadata.PackageNotFoundError:
-        return False
-
-
-if _has_transformers():
+if has_transformers():
     importlib.import_module("burnish.models.siamesenorm.modeling_siamesenorm")
