@@ -1,14 +1,14 @@
 """Rollouts of several turns with a slow tool, beside loops that take turns with their tools.
 
     python benchmarks/tool_rollouts.py                            # tiny, 32 episodes, on the CPU
-    python benchmarks/tool_rollouts.py --model smollm2 --episodes 256 --device cuda
+    python benchmarks/tool_rollouts.py --model smollm2 --episodes 256 --device cuda --trl
 
 Every episode writes up to `--tokens` tokens, waits `--tool-ms` for a tool, and goes on, `--turns` times.
 
   burnish     `roll_out`: the calls of a turn run at the same time, each on its own episode
   at once     a loop: generate for all, then all tools in threads, then the next turn
-  one by one  a loop: generate for all, then one tool after the other, as trainers with a plain
-              Python tool do
+  one by one  a loop: generate for all, then one tool after the other
+  trl         with --trl: GRPOTrainer's own generation and tool loop, whose tools also run one by one
 
 The model is busy while a batch is being sampled; the rest of the time it waits for tools or for the
 bookkeeping of conversations. On the CPU only ratios mean something.
@@ -97,12 +97,14 @@ def loop(lm: Timed, options: argparse.Namespace, call_tools: Callable[[int], Non
                 talk.append(Message("user", RESULT))
 
 
-def measured(lm: Timed, work: Callable[[], None]) -> Result:
+def measured(
+    lm: Timed, work: Callable[[], None], busy: Callable[[], float] | None = None
+) -> Result:
     lm.busy_s = 0.0
     began = time.perf_counter()
     work()
     wall = time.perf_counter() - began
-    return Result(wall, lm.busy_s / wall)
+    return Result(wall, (busy() if busy else lm.busy_s) / wall)
 
 
 def main() -> None:
@@ -114,6 +116,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--tool-ms", type=float, default=50.0)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--trl", action="store_true", help="also TRL's tool loop")
     options = parser.parse_args()
     lm = Timed(load_model(options.model, device=options.device))
     wait_s = options.tool_ms / 1000
@@ -131,12 +134,20 @@ def main() -> None:
         "at once": partial(loop, lm, options, at_once),
         "one by one": partial(loop, lm, options, one_by_one),
     }
+    busy_of: dict[str, Callable[[], float]] = {}
+    if options.trl:
+        from _trl_tools import trl_rollouts
+
+        prompts = [task.messages[0].text for task in tasks_of(options.episodes)]
+        ways["trl"], busy_of["trl"] = trl_rollouts(
+            options.model, options.device, prompts, options.turns, options.tokens, wait_s, RESULT
+        )
     for work in ways.values():
         work()  # caches, graphs and threads
     found: dict[str, list[Result]] = {name: [] for name in ways}
     for _ in range(options.repeats):
         for name, work in ways.items():  # in turn, so that other work on the machine meets all
-            found[name].append(measured(lm, work))
+            found[name].append(measured(lm, work, busy_of.get(name)))
     print(
         f"{options.model} on {options.device}: {options.episodes} episodes of {options.turns} turns, "
         f"{options.tokens} tokens each, a tool of {options.tool_ms:g} ms; median of {options.repeats}"
