@@ -23,13 +23,19 @@ CALL = {"type": "function", "function": {"name": "look_up", "arguments": {}}}
 
 
 def trl_rollouts(
-    model: str, device: str, prompts: list[str], turns: int, tokens: int, wait_s: float, result: str
+    model: str,
+    device: str,
+    prompts: list[str],
+    turns: int,
+    tokens: int,
+    wait: Callable[[], None],
+    result: str,
 ) -> tuple[Callable[[], None], Callable[[], float]]:
     """What plays all episodes once, and what says how many seconds of it the model was sampling."""
 
     def look_up() -> str:
         """Look it up."""
-        time.sleep(wait_s)
+        wait()
         return result
 
     folder = find_folder(model)

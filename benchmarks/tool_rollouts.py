@@ -119,15 +119,19 @@ def main() -> None:
     parser.add_argument("--trl", action="store_true", help="also TRL's tool loop")
     options = parser.parse_args()
     lm = Timed(load_model(options.model, device=options.device))
-    wait_s = options.tool_ms / 1000
+    tool_ms, options.tool_ms = options.tool_ms, 0.0  # while everything is warmed up
+
+    def wait(_: Any = None) -> None:
+        time.sleep(options.tool_ms / 1000)
+
     pool = ThreadPoolExecutor(max_workers=options.episodes)
 
     def at_once(count: int) -> None:
-        list(pool.map(lambda _: time.sleep(wait_s), range(count)))
+        list(pool.map(wait, range(count)))
 
     def one_by_one(count: int) -> None:
         for _ in range(count):
-            time.sleep(wait_s)
+            wait()
 
     ways: dict[str, Callable[[], Any]] = {
         "burnish": partial(ours, lm, options),
@@ -140,10 +144,11 @@ def main() -> None:
 
         prompts = [task.messages[0].text for task in tasks_of(options.episodes)]
         ways["trl"], busy_of["trl"] = trl_rollouts(
-            options.model, options.device, prompts, options.turns, options.tokens, wait_s, RESULT
+            options.model, options.device, prompts, options.turns, options.tokens, wait, RESULT
         )
     for work in ways.values():
         work()  # caches, graphs and threads
+    options.tool_ms = tool_ms
     found: dict[str, list[Result]] = {name: [] for name in ways}
     for _ in range(options.repeats):
         for name, work in ways.items():  # in turn, so that other work on the machine meets all
