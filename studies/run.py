@@ -11,10 +11,12 @@ Finished runs are not repeated; `--minutes 9` begins none after that, and the sa
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from burnish.lm.hardware import GPU_SHARE
 from studies.harness import Options, run_studies
 from studies.plan import GPU, METHODS, TRIAL, WITH_DATA, Study, studies_of
 from studies.report import write_report, write_summary
@@ -40,6 +42,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     by_method = {method: _chosen(method, asked.only) for method in methods}
     everything = [study for studies in by_method.values() for study in studies]
+    if asked.jobs > 1:  # runs side by side must leave each other room on the GPU
+        os.environ.setdefault(GPU_SHARE, f"{0.95 / asked.jobs:.3f}")
     records = run_studies(everything, options, lambda line: print(line, flush=True))
     for method, studies in by_method.items():
         # A trial says nothing about a method: its figures never land among the results.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.errors import BoundaryError, ModelError, is_out_of_memory
+from burnish.errors import BoundaryError, ModelError, UserError, is_out_of_memory
 
 if TYPE_CHECKING:
     # Imported where it is used: commands that never compute look at errors here.
@@ -30,6 +31,7 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+GPU_SHARE = "BURNISH_GPU_SHARE"
 SMALL_MODEL = 500_000
 """From this many weights on every core is used: 1.2 to 2 times as fast on two cores from 0.8 M on,
 even with few rows."""
@@ -73,14 +75,41 @@ def too_long(tokens: int, needed: int, free: int) -> ModelError:
 
 
 def available_bytes(device: torch.device) -> int:
-    """Free bytes on a GPU (torch's own unused reserve included) or for this process."""
+    """Free bytes on a GPU (torch's own unused reserve included) or for this process.
+
+    Of a GPU that several programs share, each takes what `BURNISH_GPU_SHARE` leaves it: 0.25 is a
+    quarter of the card. Without it a program counts on all that is free when it looks.
+    """
     if device.type == "cuda":
         import torch
 
-        free, _ = torch.cuda.mem_get_info(device)
-        reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(free + reserve)
+        free, total = torch.cuda.mem_get_info(device)
+        reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+        share = gpu_share()
+        if share < 1:
+            torch.cuda.set_per_process_memory_fraction(share, device)
+        return within_share(free + reserved - used, total, used, share)
     return free_memory()
+
+
+def within_share(free: int, total: int, used: int, share: float) -> int:
+    """Free bytes of a GPU, and no more than this program's share leaves beside what it uses."""
+    return max(0, min(free, int(share * total) - used))
+
+
+def gpu_share() -> float:
+    """`BURNISH_GPU_SHARE`, the part of a GPU's memory that this program may take; 1 without it."""
+    given = os.environ.get(GPU_SHARE, "")
+    try:
+        share = float(given or 1)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise UserError(
+            f"{GPU_SHARE} is {given[:40]!r}; expected a number above 0 and up to 1, such as 0.25 for "
+            "each of four programs on one GPU"
+        )
+    return share
 
 
 def free_memory() -> int:

@@ -18,7 +18,7 @@ import torch
 
 from burnish.lm.decoder import SHORT, Decoder
 from burnish.lm.folder import LoadedModel
-from burnish.lm.hardware import can_run_kernels
+from burnish.lm.hardware import available_bytes, can_run_kernels
 from burnish.lm.head import CPU_CHUNK_BYTES, GPU_CHUNK_BYTES
 from burnish.training.forward import CHUNK
 from burnish.training.packing import ROW_TOKENS
@@ -148,8 +148,7 @@ def pass_tokens(model: object, device: torch.device) -> int:
         return CPU_TOKENS
     if not isinstance(model, Decoder):
         return GPU_TOKENS
-    free, _ = torch.cuda.mem_get_info(device)
-    return tokens_within(free, decoder_sizes(model))
+    return tokens_within(available_bytes(device), decoder_sizes(model))
 
 
 def tokens_within(free: int, sizes: Sizes) -> int:

@@ -1,0 +1,27 @@
+"""The part of a GPU's memory that one of several programs takes."""
+
+import pytest
+
+from burnish.errors import UserError
+from burnish.lm.hardware import GPU_SHARE, gpu_share, within_share
+
+
+def test_a_program_counts_on_what_its_share_leaves_beside_what_it_uses():
+    assert within_share(free=100, total=160, used=10, share=1.0) == 100
+    assert within_share(free=100, total=160, used=10, share=0.25) == 30
+    assert within_share(free=20, total=160, used=10, share=0.25) == 20
+    assert within_share(free=100, total=160, used=50, share=0.25) == 0
+
+
+def test_without_a_share_the_whole_card_is_one_programs(monkeypatch):
+    monkeypatch.delenv(GPU_SHARE, raising=False)
+    assert gpu_share() == 1.0
+    monkeypatch.setenv(GPU_SHARE, "0.25")
+    assert gpu_share() == 0.25
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1.5", "nan", "inf", "half"])
+def test_no_share_of_a_gpu_is_named_in_one_line(monkeypatch, given):
+    monkeypatch.setenv(GPU_SHARE, given)
+    with pytest.raises(UserError, match=r"BURNISH_GPU_SHARE is '.*'; expected a number above 0"):
+        gpu_share()
