@@ -180,9 +180,10 @@ class ControlTokens:
 
 def _is_template(authors: Sequence[Author], text: str, start: int, end: int) -> bool:
     """Whether the range is the template's; blanks beside a token belong to whom they may."""
-    return all(
+    own = authors[start:end]
+    return own.count(Author.TEMPLATE) == len(own) or all(
         author is Author.TEMPLATE or character.isspace()
-        for author, character in zip(authors[start:end], text[start:end], strict=True)
+        for author, character in zip(own, text[start:end], strict=True)
     )
 
 

@@ -322,17 +322,18 @@ class Session:
         history = self.messages
         if history[-1].role != "assistant":
             raise UserError("a session observes after a reply; generate one first")
-        known = _ids(renderer.render_spans(history, add_generation_prompt=False))
-        after = renderer.render_spans([*history, *new])
-        end = self._common_end(renderer, (), add_generation_prompt=False)
+        before = renderer.render_spans(history, add_generation_prompt=False)
+        known, after = _ids(before), renderer.render_spans([*history, *new])
+        end = self._common_end(renderer, (), add_generation_prompt=False, own=before)
         if _ids(after)[: len(known)] == known:
-            if _ids(after) == _ids(renderer.render_spans(history)):
+            added = _drop(after, len(known))
+            is_shown = _holds(renderer, added, new)
+            if not is_shown and _ids(after) == _ids(renderer.render_spans(history)):
                 self._refuse("leaves out", new)
-            written = [*end, *_drop(after, len(known))]
+            written = [*end, *added]
         else:
             written = self._common_end(renderer, new, add_generation_prompt=True)
-            text = renderer.decode(_ids(written), skip_special=False)
-            if not all(message.text.strip() in text for message in new):
+            if not _holds(renderer, written, new):
                 self._refuse("rewrites earlier turns for", new)
         ended = _ids(written)[: len(_ids(end))]
         own = self.spans[-1].token_ids[-1:]
@@ -342,21 +343,30 @@ class Session:
         return _observed(written)
 
     def _common_end(
-        self, renderer: Renderer, new: Sequence[Message], *, add_generation_prompt: bool
+        self,
+        renderer: Renderer,
+        new: Sequence[Message],
+        *,
+        add_generation_prompt: bool,
+        own: Sequence[Span] = (),
     ) -> list[Span]:
-        """What follows the last reply whatever it says: the same behind two different ones."""
-        first, second = (
-            renderer.render_spans(
+        """What follows the last reply whatever it says: the same behind two different ones.
+
+        `own` is the conversation rendered as it is. It saves one of the two where a turn ends with
+        an end token; another text may have grown together with the end of the reply.
+        """
+
+        def behind(word: str) -> Sequence[Span]:
+            return renderer.render_spans(
                 [*self.messages[:-1], Message("assistant", word), *new],
                 add_generation_prompt=add_generation_prompt,
             )
-            for word in ("a", "8")
-        )
-        ids, others = _ids(first), _ids(second)
-        common = 0
-        while common < min(len(ids), len(others)) and ids[-1 - common] == others[-1 - common]:
-            common += 1
-        return _drop(first, len(ids) - common)
+
+        first = behind("8" if self.messages[-1].text.rstrip().endswith("a") else "a")
+        end = _common(first, own)
+        if end and end[0].token_ids[0] in renderer.eos_ids:
+            return end
+        return _common(first, behind("b"))
 
     def _refuse(self, does: str, new: Sequence[Message]) -> NoReturn:
         roles = ", ".join(message.role for message in new)
@@ -380,6 +390,21 @@ class Session:
 
 def _ids(spans: Sequence[Span]) -> list[int]:
     return [token for span in spans for token in span.token_ids]
+
+
+def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
+    """The tokens with which both end, as spans of the first."""
+    ids, others = _ids(first), _ids(second)
+    common = 0
+    while common < min(len(ids), len(others)) and ids[-1 - common] == others[-1 - common]:
+        common += 1
+    return _drop(first, len(ids) - common)
+
+
+def _holds(renderer: Renderer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
+    """Whether the text of every message stands in the spans."""
+    text = renderer.decode(_ids(spans), skip_special=False)
+    return all(message.text.strip() in text for message in messages)
 
 
 def _drop(spans: Sequence[Span], count: int) -> list[Span]:
