@@ -8,8 +8,9 @@ The plain loop is what one writes after nanochat: a Llama model in a screenful, 
 bfloat16 autocast, `torch.compile`, fused AdamW, cross entropy over all logits. It keeps no store, no
 guards and no master weights beside half-precision ones. Ours is `burnish train pretrain` as it is,
 store, guards and metrics included; documents see each other in both, and a further row has them apart.
-Each row is a process of its own. Model FLOPs are 6 x weights + 6 x layers x width x sequence a token
-(causal attention counted once), the peak is that of a large matrix product on the same card.
+SiameseNorm's rows say what its second stream costs. Each row is a process of its own. Model FLOPs are
+6 x weights + 6 x layers x width x sequence a token (causal attention counted once), the peak is that of
+a large matrix product on the same card.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def documents(count: int, words: int) -> Iterator[str]:
         yield " ".join(draw.choices(known, cum_weights=shares, k=draw.randint(40, 900)))
 
 
-def settings(job: dict[str, Any], **train: Any) -> dict[str, Any]:
+def settings(job: dict[str, Any], topology: str = "", **train: Any) -> dict[str, Any]:
     """The config of our rows."""
     new = {key: job[key] for key in ("layers", "width", "heads")}
+    new |= {"topology": topology} if topology else {}
     return {
         "steps": job["steps"] + WARM,
         "train": {
@@ -81,7 +83,7 @@ def clock(device: str) -> float:
 # --- the two sides
 
 
-def ours(job: dict[str, Any], **train: Any) -> dict[str, Any]:
+def ours(job: dict[str, Any], topology: str = "", **train: Any) -> dict[str, Any]:
     """Losses and seconds of each step of `burnish train pretrain`."""
     import torch
 
@@ -89,7 +91,9 @@ def ours(job: dict[str, Any], **train: Any) -> dict[str, Any]:
     from burnish.training import build
     from burnish.training.events import Prepared, StepDone
 
-    trainer = build(load(Config, settings(job, **train)), Path(tempfile.mkdtemp()) / "run")
+    trainer = build(
+        load(Config, settings(job, topology, **train)), Path(tempfile.mkdtemp()) / "run"
+    )
     losses, seconds, began = [], [], 0.0
     for event in trainer.run():
         now = clock(job["device"])
@@ -249,6 +253,10 @@ ROWS = {
     "burnish": lambda job: ours(job, separate=False),
     "burnish, compiled": lambda job: ours(job, separate=False, compile=True),
     "burnish, documents apart": lambda job: ours(job, separate=True),
+    "burnish, SiameseNorm": lambda job: ours(job, "siamese", separate=False),
+    "burnish, SiameseNorm, compiled": lambda job: ours(
+        job, "siamese", separate=False, compile=True
+    ),
 }
 
 

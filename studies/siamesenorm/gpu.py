@@ -343,6 +343,10 @@ def run(job: Job) -> tuple[Cell, Found | None]:
         return cell, run_text(cell, plan, text, job.until)
     except TooLate:
         return cell, None
+    except torch.OutOfMemoryError:
+        print(f"{' '.join(map(str, cell))}: no memory left; start it again, with fewer processes")
+        torch.cuda.empty_cache()
+        return cell, None
 
 
 # --- the table
