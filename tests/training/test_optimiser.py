@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from burnish.config.schema import Optimiser
-from burnish.training.optimiser import MasterAdamW, learning_rate
+from burnish.training.optimiser import MasterAdamW, learning_rate, spread
 
 
 def test_warm_up_then_linear_fall():
@@ -47,8 +47,32 @@ def test_master_weights_keep_steps_that_half_precision_would_lose():
         weight.grad = torch.ones_like(weight)
         optimiser.collect()
         optimiser.step(1e-4, optimiser.gradient_norm())
-    torch.testing.assert_close(optimiser.masters[0], torch.full((4,), 0.99), rtol=0, atol=1e-4)
-    assert weight.tolist() == [0.98828125] * 4  # bf16 neighbour of 0.99; 1 - 1e-4 alone rounds to 1
+    start = spread(torch.ones(4, dtype=torch.bfloat16), seed=0)
+    torch.testing.assert_close(optimiser.masters[0], start - 0.01, rtol=0, atol=1e-4)
+    assert torch.equal(weight, optimiser.masters[0].bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_master_weights_begin_anywhere_within_what_rounds_to_the_model(dtype):
+    plain = torch.randn(4000, generator=torch.Generator().manual_seed(1)) / 20
+    weights = torch.cat((plain, torch.tensor([0.0, -0.0, 1.0, -0.25, 1e-30, 6e4]))).to(dtype)
+    masters = spread(weights, seed=3)
+    assert torch.equal(masters.to(dtype), weights)  # the model starts as it was
+    assert (masters != weights.float()).float().mean() > 0.99
+    assert torch.equal(masters, spread(weights, seed=3))
+
+
+def test_a_step_far_below_the_distance_of_half_precision_moves_the_model_by_the_right_mean():
+    weight = torch.nn.Parameter((torch.randn(200_000) / 20).bfloat16())
+    before = weight.detach().float().clone()
+    optimiser = MasterAdamW([("w", weight)], Optimiser(clip_norm=0.0))
+    weight.grad = torch.ones_like(weight)
+    optimiser.collect()
+    optimiser.step(3e-5, optimiser.gradient_norm())
+    moved = (weight.detach().float() - before).mean().item()
+    alone = ((before - 3e-5).bfloat16().float() - before).mean().item()
+    assert moved == pytest.approx(-3e-5, rel=0.1)
+    assert abs(alone) < 0.5e-5  # from master weights on the grid: an eighth of the step
 
 
 def test_gradients_of_micro_batches_add_up_in_float32():

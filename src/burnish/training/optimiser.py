@@ -5,6 +5,12 @@ and its state is saved as pickle. The update itself is torch's own fused kernel.
 micro-batches are added up in at least float32, so half precision loses nothing between them: for
 full-precision parameters autograd's own `.grad` is that sum, for half-precision ones it is a
 float32 tensor beside it. Nothing here waits for a GPU.
+
+A step of 3e-5 is a fraction of the distance between two half-precision numbers of the size of a weight.
+Master weights that begin exactly on such a number would all have to walk half that distance before any
+weight of the model moves: some ten steps in which nothing is learned. So they begin anywhere within
+what rounds to the model's weights. The model starts as it was, bit for bit, and each step moves the
+share of its weights that is right on average.
 """
 
 from __future__ import annotations
@@ -32,6 +38,19 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     return config.learning_rate * (1 - (1 - config.final_ratio) * fall)
 
 
+@torch.no_grad()
+def spread(weights: Tensor, seed: int) -> Tensor:
+    """Float32 numbers that round to these half-precision weights, drawn evenly."""
+    exact = weights.detach().float()
+    draw = torch.Generator(exact.device).manual_seed(seed)
+    place = torch.rand(exact.shape, generator=draw, device=exact.device) - 0.5
+    _, exponent = torch.frexp(exact)
+    gap = torch.ldexp(torch.full_like(exact, torch.finfo(weights.dtype).eps / 2), exponent)
+    moved = exact + place * gap
+    # Below a power of two the numbers lie closer, and beside 0 they have no such distance.
+    return torch.where(moved.to(weights.dtype) == weights, moved, exact)
+
+
 class MasterAdamW:
     """Owns the master weights, the two moments and the gradient sums of the trained parameters."""
 
@@ -41,7 +60,8 @@ class MasterAdamW:
         self.names = [name for name, _ in named]
         self.parameters = [p for _, p in named]
         self.masters = [
-            p.detach().float().clone() if p.dtype in HALF else p.detach() for p in self.parameters
+            spread(p, seed) if p.dtype in HALF else p.detach()
+            for seed, p in enumerate(self.parameters)
         ]
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
