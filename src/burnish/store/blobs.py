@@ -15,36 +15,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from burnish.errors import StoreError, UserError
+from burnish.media.kinds import KNOWN, foreign_kind, media_type_of
 from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, check_sha256
 from burnish.store.durable import store_errors, write_file
 
 MAX_BYTES = 64 * 2**20
 """Of one image or sound."""
-
-_SIGNATURES = (
-    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
-    (0, b"\xff\xd8\xff", "image/jpeg"),
-    (0, b"GIF87a", "image/gif"),
-    (0, b"GIF89a", "image/gif"),
-    (8, b"WEBP", "image/webp"),
-    (8, b"WAVE", "audio/wav"),
-    (0, b"fLaC", "audio/flac"),
-    (0, b"OggS", "audio/ogg"),
-    (0, b"ID3", "audio/mpeg"),
-    (0, b"\xff\xfb", "audio/mpeg"),
-    (0, b"\xff\xf3", "audio/mpeg"),
-    (0, b"\xff\xf2", "audio/mpeg"),
-)
-"""Where each kind of file says what it is."""
-
-
-def media_type_of(data: bytes) -> str | None:
-    """The kind that the bytes themselves say they are; None for anything else."""
-    for place, mark, kind in _SIGNATURES:
-        is_riff = place == 0 or data[:4] == b"RIFF"
-        if is_riff and data[place : place + len(mark)] == mark:
-            return kind
-    return None
 
 
 class Blobs:
@@ -57,10 +33,7 @@ class Blobs:
         """Store an image or a sound; the part that stands for it in a message."""
         kind = media_type_of(data)
         if kind is None:
-            raise UserError(
-                f"{len(data)} bytes that begin {data[:8]!r} are no image or sound known here; "
-                "expected PNG, JPEG, WebP, GIF, WAV, MP3, FLAC or Ogg"
-            )
+            raise UserError(f"{foreign_kind(data)}: no image or sound known here; expected {KNOWN}")
         if len(data) > MAX_BYTES:
             raise UserError(
                 f"a file of {len(data):,} bytes ({kind}); expected at most {MAX_BYTES:,}. Make it "

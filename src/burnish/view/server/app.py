@@ -26,7 +26,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from burnish.errors import BurnishError, StoreError, UserError
-from burnish.store.blobs import Blobs, media_type_of
+from burnish.media.kinds import media_type_of
+from burnish.store.blobs import Blobs
 from burnish.view.pages.runs import NotFound, TookTooLong
 from burnish.view.server.guard import Guard
 from burnish.view.server.parameters import Parameters

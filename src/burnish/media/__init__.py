@@ -1,0 +1,25 @@
+"""Images and sounds, opened safely: what a file really is, its limits, one line for what is wrong."""
+
+from burnish.media.kinds import media_type_of
+from burnish.media.sounds import (
+    Sound,
+    SoundInfo,
+    encode_sound,
+    read_sound,
+    resample,
+    sound_info,
+    stream_sound,
+    write_sound,
+)
+
+__all__ = [
+    "Sound",
+    "SoundInfo",
+    "encode_sound",
+    "media_type_of",
+    "read_sound",
+    "resample",
+    "sound_info",
+    "stream_sound",
+    "write_sound",
+]

@@ -1,0 +1,190 @@
+"""Sounds come back as they were written, whole or in blocks; hostile files get one line."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import numpy as np
+import pytest
+
+from burnish.errors import ArgumentError, UserError
+from burnish.media import (
+    encode_sound,
+    read_sound,
+    resample,
+    sound_info,
+    stream_sound,
+    write_sound,
+)
+
+pytest.importorskip("soundfile", reason="soundfile is not installed")
+pytest.importorskip("soxr", reason="soxr is not installed")
+
+
+def noise(count=6000, channels=None):
+    shape = (count,) if channels is None else (count, channels)
+    whole = np.random.default_rng(7).integers(-32767, 32767, shape)
+    return (whole / 32768).astype(np.float32)
+
+
+def tone(rate, seconds=0.5, hertz=440.0):
+    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(rate * seconds)) / rate)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("wav", 16), ("wav", 24), ("wav", 32), ("flac", 16), ("flac", 24)]
+)
+@pytest.mark.parametrize("channels", [None, 2, 8])
+def test_lossless_kinds_come_back_exactly(kind, bits, channels):
+    samples = noise(channels=channels)
+    data = encode_sound(samples, 8000, kind, bits=bits)
+    found = read_sound(data, mono=False)
+    assert np.array_equal(found.samples.squeeze(), samples.squeeze())
+    assert (found.rate, sound_info(data).channels) == (8000, channels or 1)
+    assert encode_sound(samples, 8000, kind, bits=bits) == data
+
+
+def test_wav_is_read_alike_by_others():
+    import soundfile
+
+    samples = noise(channels=2)
+    read, rate = soundfile.read(io.BytesIO(encode_sound(samples, 8000)), dtype="float32")
+    assert rate == 8000
+    assert np.array_equal(read, samples)
+
+
+def test_mono_is_the_mean_of_the_channels():
+    data = encode_sound([[0.5, 0.0], [0.25, -0.25]], 8000)
+    assert read_sound(data).samples.tolist() == [0.25, 0.0]
+
+
+def test_ogg_and_a_path(tmp_path):
+    path = write_sound(tmp_path / "deep" / "tone.ogg", tone(16000), 16000)
+    found = read_sound(path)
+    assert len(found.samples) == 8000
+    assert np.abs(found.samples - tone(16000)).max() < 0.05
+
+
+@pytest.mark.parametrize(("rate", "to"), [(44100, 16000), (8000, 44100), (192000, 16000)])
+def test_resampled_has_no_delay_and_the_right_length(rate, to):
+    found = resample(tone(rate), rate, to)
+    assert len(found) == to // 2
+    middle = slice(to // 10, -to // 10)
+    assert np.abs(found[middle] - tone(to)[middle]).max() < 1e-3
+
+
+def test_blocks_equal_the_whole(tmp_path):
+    path = write_sound(tmp_path / "long.flac", noise(50_000, 2), 22050)
+    whole = read_sound(path, rate=16000).samples
+    blocks = list(stream_sound(path, 0.31, rate=16000))
+    assert {len(block) for block in blocks[:-1]} == {round(0.31 * 16000)}
+    assert np.array_equal(np.concatenate(blocks), whole)
+    assert np.array_equal(whole, resample(read_sound(path).samples, 22050, 16000))
+
+
+def test_eight_channels_at_192_khz():
+    found = read_sound(encode_sound(np.tile(tone(192000)[:, None], 8), 192000), rate=16000)
+    assert len(found.samples) == 8000
+
+
+def test_one_sample_stays_one():
+    assert len(resample([0.5], 44100, 8000)) == 1
+
+
+def test_clipped_samples_are_counted():
+    assert read_sound(encode_sound([1.0, -1.0, 0.5, 0.99], 8000)).clipped == 2
+    assert read_sound(encode_sound([1.5, -1.0, 0.5], 8000, bits=32)).clipped == 2
+
+
+def test_a_bomb_of_silence_is_refused_before_it_fills_memory(monkeypatch):
+    monkeypatch.setattr("burnish.media.sounds.MOST_VALUES", 10_000)
+    data = encode_sound(np.zeros(20_000), 8000, "flac")
+    assert len(data) < 200
+    with pytest.raises(UserError, match="at most 10,000 samples in memory"):
+        read_sound(data)
+    assert sum(map(len, stream_sound(data, 1.0))) == 20_000
+
+
+def lying_flac(frames):
+    data = bytearray(encode_sound(noise(), 8000, "flac"))
+    # STREAMINFO's 36-bit count of samples ends 18 bytes into the block, which begins at byte 8.
+    data[22:26] = struct.pack(">I", frames)
+    return bytes(data)
+
+
+def wav(data=b"", size=None, rate=8000, channels=1):
+    form = struct.pack("<HHIIHH", 1, channels, rate, rate * 2 * channels, 2 * channels, 16)
+    body = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data"
+    body += struct.pack("<I", len(data) if size is None else size) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+HOSTILE = {
+    "nothing": (b"", "an empty file"),
+    "no samples": (wav(), "has no samples"),
+    "header alone": (wav()[:36], "without a data chunk"),
+    "lying data chunk": (wav(b"\0" * 100, size=10**9), "its header says 1,000,000,000"),
+    "lying rate": (wav(b"\0" * 100, rate=2_000_000_000), "samples a second; expected"),
+    "lying channels": (wav(b"\0" * 2000, channels=100), "100 channels; expected at most 64"),
+    "cut wav": (encode_sound(noise(), 8000)[:-500], "cut off or damaged"),
+    "cut flac": (encode_sound(noise(), 8000, "flac")[:-3000], "cut off or damaged"),
+    "lying flac": (lying_flac(2**31), "cut off or damaged"),
+    "svg": (b"<?xml version='1.0'?><svg/>", "SVG, XML or HTML text"),
+    "image": (b"\x89PNG\r\n\x1a\n....", r"PNG \(image/png\); expected a WAV"),
+    "aiff": (b"FORM\0\0\0\0AIFF", "an AIFF sound"),
+    "garbage in a flac": (b"fLaC" + b"\xff" * 900, "FLAC"),
+    "garbage in an ogg": (b"OggS" + b"\xff" * 900, "Ogg"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_sounds_get_one_line(name, tmp_path):
+    data, line = HOSTILE[name]
+    path = tmp_path / "sound.wav"
+    path.write_bytes(data)
+    for source in (data, path):
+        with pytest.raises(UserError, match=line) as raised:
+            read_sound(source)
+        assert "\n" not in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_in_a_file_has_its_place(bad):
+    data = encode_sound([0.0] * 8000 + [0.5] * 100, 8000, bits=32)
+    data = data.replace(struct.pack("<f", 0.5), struct.pack("<f", bad), 1)
+    with pytest.raises(UserError, match=r"NaN or infinity at 1\.000 s"):
+        read_sound(data)
+
+
+def test_a_wav_from_a_pipe_is_read_to_its_end():
+    assert len(read_sound(wav(b"\0" * 100, size=0xFFFFFFFF)).samples) == 50
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_sound(tmp_path / "no.wav")
+    with pytest.raises(UserError, match="not a plain file"):
+        read_sound(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: encode_sound([0.0, np.nan], 8000), "NaN or infinity at sample 1"),
+        (lambda: encode_sound([0.0, 1.5], 8000), "largest is 1.5, expected at most 1"),
+        (lambda: encode_sound([], 8000), "at least one"),
+        (lambda: encode_sound([0.0], 0), "rate: got 0"),
+        (lambda: encode_sound([0.0], 8000, "mp3"), "kind: got 'mp3'"),
+        (lambda: encode_sound([0.0], 8000, bits=8), "bits: got 8"),
+        (lambda: encode_sound([[0.0] * 20], 8000, "flac"), "flac cannot hold"),
+        (lambda: resample([0.0], 8000, 1), "to: got 1"),
+        (lambda: resample([np.inf], 8000, 16000), "NaN or infinity at sample 0"),
+        (lambda: write_sound("out.mp3", [0.0], 8000), "ends in .wav"),
+        (lambda: list(stream_sound(encode_sound([0.0], 8000), 0)), "seconds: got 0"),
+    ],
+)
+def test_bad_arguments(call, line):
+    with pytest.raises(ArgumentError, match=line):
+        call()
