@@ -1,5 +1,6 @@
 """Images and sounds, opened safely: what a file really is, its limits, one line for what is wrong."""
 
+from burnish.media.images import ImageInfo, image_info, open_image
 from burnish.media.kinds import media_type_of
 from burnish.media.sounds import (
     Sound,
@@ -13,10 +14,13 @@ from burnish.media.sounds import (
 )
 
 __all__ = [
+    "ImageInfo",
     "Sound",
     "SoundInfo",
     "encode_sound",
+    "image_info",
     "media_type_of",
+    "open_image",
     "read_sound",
     "resample",
     "sound_info",

@@ -1,0 +1,175 @@
+"""Images from files and bytes, as a model may see them: one still picture in RGB.
+
+    picture = open_image("chart.png")          # a PIL image, RGB, upright
+    image_info(data)                           # kind and size, nothing decoded
+
+The kind is read from the bytes, never from the name, and only that decoder is used. The size is
+checked before a pixel is decoded. The orientation of a photograph is applied, transparency is laid
+on white, palettes, CMYK and 16 bit become RGB: what a person sees in the viewer is what a model sees.
+Animations are refused: a person would see other frames than the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.errors import UserError
+from burnish.media.kinds import (
+    HEAD_BYTES,
+    media_type_of,
+    open_source,
+    refuse_foreign,
+    short_name,
+)
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_PIXELS = 50_000_000
+"""Of one image: 150 MB in memory. A photograph has 12 to 48 million."""
+MOST_SIDE = 32_767
+
+_PLUGINS = {
+    "image/png": "PNG",
+    "image/jpeg": "JPEG",
+    "image/webp": "WEBP",
+    "image/gif": "GIF",
+}
+
+
+class ImageInfo(NamedTuple):
+    """What an image's header says."""
+
+    media_type: str
+    width: int
+    height: int
+
+
+def image_info(source: str | Path | bytes) -> ImageInfo:
+    """Kind and size of an image, before its orientation is applied; no pixel is decoded."""
+    with _opened(source) as (image, kind, _):
+        return ImageInfo(kind, *image.size)
+
+
+def open_image(source: str | Path | bytes) -> Image:
+    """An image in RGB, upright, decoded whole; a cut or damaged file is refused.
+
+    >>> from io import BytesIO
+    >>> from PIL import Image
+    >>> into = BytesIO()
+    >>> Image.new("RGBA", (2, 1), (0, 0, 0, 0)).save(into, "PNG")
+    >>> open_image(into.getvalue()).getpixel((0, 0))        # transparent: the white below it
+    (255, 255, 255)
+    """
+    with _opened(source) as (image, kind, where):
+        try:
+            image.load()
+            return _upright(_as_rgb(image), image)
+        # The boundary to Pillow's decoders, which meet whatever the file holds.
+        except Exception as error:
+            raise UserError(
+                f"{where} cannot be decoded as {short_name(kind)}: {_said(error)}. It is cut off or "
+                "damaged: copy it again"
+            ) from error
+
+
+@contextmanager
+def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, str, str]]:
+    """The image with its header read, its kind, and how errors call it."""
+    raw, where, _ = open_source(source, "an image")
+    with raw:
+        head = raw.read(HEAD_BYTES)
+        kind = media_type_of(head)
+        if kind not in _PLUGINS:
+            raise refuse_foreign(where, head, "a PNG, JPEG, WebP or GIF image")
+        raw.seek(0)
+        library = _pillow()
+        library.init()
+        # Not Image.open: it tries every decoder, and warns or raises at limits of its own.
+        factory = library.OPEN[_PLUGINS[kind]][0]
+        try:
+            image = factory(raw, "")
+        except Exception as error:  # the boundary to Pillow's readers of headers
+            raise UserError(
+                f"{where} is no {short_name(kind)} that can be read: {_said(error)}"
+            ) from error
+        with image:
+            _check(image, kind, where)
+            yield image, kind, where
+
+
+def _check(image: Any, kind: str, where: str) -> None:
+    width, height = image.size
+    if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
+        raise UserError(
+            f"{where} has {width:,} x {height:,} pixels; expected at most {MOST_PIXELS:,}, and "
+            f"{MOST_SIDE:,} a side. Make it smaller"
+        )
+    if width * height == 0:
+        raise UserError(f"{where} has {width} x {height} pixels; expected an image")
+    if kind != "image/jpeg" and _is_moving(image):
+        raise UserError(
+            f"{where} is an animation ({short_name(kind)}); expected a still image. Save the frame "
+            "that counts"
+        )
+
+
+def _is_moving(image: Any) -> bool:
+    """True if there is a second frame; later ones are not looked for.
+
+    Not asked of JPEG, whose second picture is a preview or the other eye's view.
+    """
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except (OSError, EOFError, SyntaxError, ValueError):
+        # No readable second frame. Whether the first one is whole shows when it is decoded.
+        return False
+
+
+def _as_rgb(image: Any) -> Any:
+    if image.mode in ("I", "I;16", "I;16B", "I;16L", "I;16N"):
+        # 16 bit: Pillow's own conversion cuts everything above 255 to white.
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L").convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        white = _pillow().new("RGBA", clear.size, (255, 255, 255, 255))
+        return _pillow().alpha_composite(white, clear).convert("RGB")
+    return image.convert("RGB")
+
+
+def _upright(rgb: Any, image: Any) -> Image:
+    """As its EXIF orientation says; a camera writes the picture as its sensor lay."""
+    turn = _pillow().Transpose
+    try:
+        place = image.getexif().get(0x0112, 1)
+    except Exception:  # the boundary to metadata, which is not the picture
+        place = 1
+    turns = {
+        2: turn.FLIP_LEFT_RIGHT,
+        3: turn.ROTATE_180,
+        4: turn.FLIP_TOP_BOTTOM,
+        5: turn.TRANSPOSE,
+        6: turn.ROTATE_270,
+        7: turn.TRANSVERSE,
+        8: turn.ROTATE_90,
+    }
+    upright: Image = rgb.transpose(turns[place]) if place in turns else rgb
+    return upright
+
+
+def _said(error: Exception) -> str:
+    """One short line of a library's error."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:160]
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UserError(
+            "opening images needs pillow. Run: pip install 'burnish[images]'"
+        ) from error
+    return Image

@@ -1,0 +1,113 @@
+"""Images are what their bytes say, upright and in RGB; bombs and foreign files get one line."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+pytest.importorskip("PIL", reason="pillow is not installed")
+
+import hostile_files as files
+from PIL import Image
+
+from burnish.errors import UserError
+from burnish.media import image_info, open_image
+
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_each_kind_by_its_bytes_whatever_its_name(kind, tmp_path):
+    data = files.encoded(files.picture(color=RED), kind)
+    path = tmp_path / "picture.svg"
+    path.write_bytes(data)
+    assert image_info(path) == (f"image/{kind.lower()}", 40, 30)
+    found = open_image(path)
+    assert (found.mode, found.size) == ("RGB", (40, 30))
+    assert max(abs(a - b) for a, b in zip(found.getpixel((9, 9)), RED, strict=True)) < 8
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "kind", "seen"),
+    [
+        ("RGBA", (255, 0, 0, 0), "PNG", (255, 255, 255)),
+        ("RGBA", (255, 0, 0, 255), "PNG", RED),
+        ("LA", (0, 0), "PNG", (255, 255, 255)),
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("L", 100, "PNG", (100, 100, 100)),
+        ("I;16", 0x8000, "PNG", (128, 128, 128)),
+        ("CMYK", (0, 0, 0, 0), "JPEG", (255, 255, 255)),
+    ],
+)
+def test_every_mode_becomes_rgb_as_a_person_sees_it(mode, color, kind, seen):
+    found = open_image(files.encoded(files.picture(mode, color=color), kind))
+    assert (found.mode, found.getpixel((5, 5))) == ("RGB", seen)
+
+
+def test_a_transparent_colour_of_a_palette_is_white():
+    image = files.picture("P")
+    image.putpalette([255, 0, 0] * 256)
+    assert open_image(files.encoded(image, transparency=0)).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_the_orientation_of_a_photograph_is_applied(turn):
+    upright = Image.new("RGB", (32, 16), BLUE)
+    upright.paste(RED, (0, 0, 16, 8))
+    back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}
+    lying = upright.transpose(Image.Transpose(back[turn])) if turn > 1 else upright
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    found = open_image(files.encoded(lying, "PNG", exif=exif))
+    assert found.size == (32, 16)
+    assert [found.getpixel(place) for place in ((2, 2), (30, 2), (2, 14))] == [RED, BLUE, BLUE]
+
+
+HOSTILE = {
+    "bomb": (lambda: files.png_of(50_000, 50_000), "50,000 x 50,000 pixels; expected at most"),
+    "beyond pillow's own limit": (lambda: files.png_of(10_000, 10_000), "100,000,000|10,000 x"),
+    "long side": (lambda: files.png_of(40_000, 1), "32,767 a side"),
+    "no pixel": (lambda: files.png_of(0, 10), "PNG|pixels"),
+    "animation": (lambda: files.gif_of(2), "an animation"),
+    "many frames": (lambda: files.gif_of(100_000), "an animation"),
+    "text bomb": (files.text_bomb, "PNG"),
+    "svg": (lambda: files.SVG, "SVG, XML or HTML text; expected a PNG"),
+    "svg with a comment": (lambda: b"\xef\xbb\xbf\n<!-- -->" + files.SVG, "SVG, XML or HTML"),
+    "bmp": (lambda: files.encoded(files.picture(), "BMP"), "a BMP image"),
+    "tiff": (lambda: files.encoded(files.picture(), "TIFF"), "a TIFF image"),
+    "pdf": (lambda: b"%PDF-1.7", "a PDF"),
+    "sound": (lambda: b"RIFF\0\0\0\0WAVE", r"WAV \(audio/wav\)"),
+    "nothing": (lambda: b"", "an empty file"),
+    "cut header": (lambda: files.encoded(files.picture())[:20], "PNG"),
+    "no data": (lambda: files.png_of(500, 500), "cut off or damaged"),
+    "cut png": (lambda: files.encoded(noisy(), "PNG")[:-400], "cut off or damaged"),
+    "cut jpeg": (lambda: files.encoded(noisy(), "JPEG")[:-400], "cut off or damaged"),
+    "cut webp": (lambda: files.encoded(noisy(), "WEBP")[:-400], "WebP"),
+    "git lfs": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+}
+
+
+def noisy():
+    return Image.effect_noise((64, 64), 90).convert("RGB")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_images_get_one_line_and_little_memory(name, recwarn):
+    make, line = HOSTILE[name]
+    data = make()
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=line) as raised:
+            open_image(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(raised.value)
+    assert peak < 30_000_000
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["png and zip", "jpeg and html", "png and html"])
+def test_a_polyglot_is_only_its_picture(name):
+    assert open_image(files.polyglots()[name]).size == (40, 30)
