@@ -11,7 +11,9 @@ the config of a run says which one it was trained with.
 
 from __future__ import annotations
 
+import base64
 import inspect
+import io
 import math
 import re
 import textwrap
@@ -153,13 +155,12 @@ def _line(row: Any, number: int, what: str) -> bytes:
         raise UserError(
             f"{what}: row {number} is {type(row).__name__}; expected a dict with named columns."
         )
-    for key, value in row.items():
-        if isinstance(value, bytes | bytearray | memoryview):
-            raise UserError(
-                f"{what}: row {number}, {str(key)!r} holds bytes; expected text: value.decode()."
-            )
     try:
-        line = msgspec.json.encode(dict(row), enc_hook=_plain)
+        written = {key: _without_bytes(value, str(key)) for key, value in row.items()}
+    except ValueError as error:
+        raise UserError(f"{what}: row {number}, {error}") from None
+    try:
+        line = msgspec.json.encode(written, enc_hook=_plain)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UserError(
             f"{what}: row {number} cannot be written as JSON: {' '.join(str(error).split())[:200]}. "
@@ -173,6 +174,26 @@ def _line(row: Any, number: int, what: str) -> bytes:
             "is none."
         )
     return line
+
+
+def _without_bytes(value: Any, key: str) -> Any:
+    """Images and sounds as `data:` addresses, which tasks read; other bytes are refused."""
+    from burnish.media.kinds import media_type_of
+
+    if isinstance(value, bytes | bytearray | memoryview):
+        if (kind := media_type_of(data := bytes(value))) is None:
+            raise ValueError(f"{key!r} holds bytes; expected text: value.decode().")
+        return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    if isinstance(value, Mapping):
+        return {name: _without_bytes(one, key) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_bytes(one, key) for one in value]
+    # A picture of Pillow, as Hugging Face's datasets give them.
+    if hasattr(value, "getbands") and hasattr(value, "save"):
+        into = io.BytesIO()
+        value.save(into, "PNG")
+        return _without_bytes(into.getvalue(), key)
+    return value
 
 
 def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:

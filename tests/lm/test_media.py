@@ -22,6 +22,9 @@ from burnish.store.blobs import Blobs, shared_blobs
 from burnish.tasks.mapping import Columns, RowError
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+REAL_PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
 OGG = b"OggS" + bytes(40)
 
 
@@ -98,14 +101,15 @@ def test_parts_that_hold_no_bytes_are_refused(blobs: Blobs, content: object, lin
 
 
 def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL", reason="pillow is not installed")
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
-    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    url = f"data:image/png;base64,{base64.b64encode(REAL_PNG).decode()}"
     parts = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": url}}]
     columns = Columns(messages="turns")
     draft = columns.draft({"turns": [{"role": "user", "content": parts}]})
-    image = shared_blobs().add(PNG)
+    image = shared_blobs().add(REAL_PNG)
     assert draft.messages == (Message("user", (TextPart("What?"), image)),)
-    assert shared_blobs().read(image) == PNG
+    assert shared_blobs().read(image) == REAL_PNG
     stored = [{"role": "user", "content": msgspec.to_builtins([TextPart("What?"), image])}]
     assert columns.draft({"turns": stored}).messages == draft.messages
     away = [{"type": "image_url", "image_url": {"url": "http://example.org/x.png"}}]

@@ -120,11 +120,11 @@ def load_file(
     table = table or read_table(path, config.format)
     notes: list[str] = []
     entries = _entries(config, table, name, labels, finish, notes)
-    contents = [table.content]
+    contents = [table.content, *_media_hashes(entries)]
     if isinstance(config.held_out, HeldOutFile):
         other = read_table(_place(config.held_out.path, root), config.format)
-        contents.append(other.content)
         held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
+        contents += [other.content, *_media_hashes(held_out)]
         train = entries
     else:
         train, held_out = _split(config.held_out, entries, path)
@@ -153,14 +153,30 @@ def _mapped_by_name(config: File, table: Table) -> File:
             f"{table.path}: no column prompt or messages; the file has {known}. Say which column "
             "is the prompt with task.prompt, and which are fields with task.fields."
         )
+    config = _media_by_name(config, rows, names)
     is_chat = source == "messages" or any(isinstance(row.get(source), list) for row in rows)
     given = {"messages" if is_chat else "prompt": source}
     if config.fields:
         return msgspec.structs.replace(config, **given)
-    fields = {name: name for name in names if name not in (source, config.id)}
+    taken = (source, config.id, *config.media_paths)
+    fields = {name: name for name in names if name not in taken}
     gaps = tuple(name for name in fields if any(row.get(name) is None for row in rows))
     optional = (*config.optional, *(name for name in gaps if name not in config.optional))
     return msgspec.structs.replace(config, fields=fields, optional=optional, **given)
+
+
+def _media_by_name(config: File, rows: list[dict[str, Any]], names: list[str]) -> File:
+    """Columns called image, images or audio that hold such things are no fields."""
+    from burnish.tasks.media_columns import looks_like_media
+
+    found = {}
+    for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
+        for name in known:
+            values = [row[name] for row in rows if row.get(name) not in (None, [])]
+            is_free = name in names and not getattr(config, setting)
+            if is_free and values and all(map(looks_like_media, values)):
+                found.setdefault(setting, name)
+    return msgspec.structs.replace(config, **found)
 
 
 def _place(path: str, root: Path) -> Path:
@@ -185,6 +201,11 @@ def _settings(config: File) -> bytes:
     settings = msgspec.to_builtins(config)
     settings.pop("path")
     settings["held_out"].pop("path", None)
+    for name in ("images", "audio", "media_folder"):
+        # A file without media has the fingerprint that it had before there were any; where the
+        # media stand does not matter, what they are is hashed with the rows.
+        if name == "media_folder" or not settings[name]:
+            settings.pop(name)
     return msgspec.json.encode(settings, order="deterministic")
 
 
@@ -198,9 +219,10 @@ def _entries(
 ) -> list[Entry]:
     missing_columns(config, (row.values for row in table.rows), str(table.path))
     bad, ids, entries = list(table.bad), dict[str, int](), list[Entry]()
+    folder = None if is_kept(str(table.path)) else table.path.parent / config.media_folder
     for row in table.rows:
         try:
-            draft = finish(config.draft(row.values))
+            draft = finish(config.draft(row.values, folder))
             row_id = _row_id(config, row, ids)
         except RowError as error:
             bad.append(BadRow(row.number, str(error)))
@@ -217,6 +239,12 @@ def _entries(
     if not entries:
         raise UserError(f"{table.path}: no usable row ({len(bad)} skipped); expected at least one.")
     return entries
+
+
+def _media_hashes(entries: list[Entry]) -> list[bytes]:
+    """Of the images and sounds, which may stand in files of their own."""
+    media = [part for entry in entries for message in entry.task.messages for part in message.media]
+    return [b"".join(bytes.fromhex(part.sha256) for part in media)] if media else []
 
 
 def _row_id(config: File, row: Row, ids: dict[str, int]) -> str:

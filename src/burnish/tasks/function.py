@@ -9,6 +9,8 @@
 
 `make` draws everything from the `random.Random` it is given and returns `prompt` (text) or
 `messages` (a list of role and content); every other key becomes a field that rewards can ask for.
+`images` and `audio` (the bytes of a file, or a list of them) stand in the messages at `<image>` and
+`<audio>`, or in front.
 A question is held out by a hash of its messages, so it is never trained on, at any index and with
 any seed. Where different messages ask the same thing, `split_by` (text; not a field) is hashed
 instead: the messages that share it share a side.
@@ -33,6 +35,8 @@ from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
 from burnish.tasks.base import TaskSettings, content_key, is_held_out
+from burnish.tasks.mapping import RowError, read_messages
+from burnish.tasks.media_columns import CheckedBlobs, looks_like_media, placed, read_media
 from burnish.user_code import calling_user_code, kept
 
 TRIES = 2_000
@@ -40,6 +44,8 @@ TRIES = 2_000
 REPEATS = 3
 """Seeds that are drawn twice to see whether the function repeats itself."""
 _NO_FIELDS = frozenset({"prompt", "messages", "split_by"})
+MEDIA = ("images", "audio")
+"""Keys of a question whose bytes are put into its messages, at `<image>` and `<audio>` or in front."""
 
 
 class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
@@ -181,7 +187,7 @@ class FunctionTasks:
         return self._read(made)
 
     def _read(self, made: Mapping[Any, Any]) -> Drawn:
-        messages = _messages(made, self._where)
+        messages, media = _with_media(_messages(made, self._where), made, self._where)
         if self.config.system:
             rest = messages[1:] if messages[0].role == "system" else messages
             messages = (Message("system", self.config.system), *rest)
@@ -189,7 +195,7 @@ class FunctionTasks:
         for name, value in made.items():
             if not isinstance(name, str):
                 raise UserError(f"{self._where}: key {name!r:.60} is not text; expected names.")
-            if name not in _NO_FIELDS:
+            if name not in _NO_FIELDS and name not in media:
                 fields[name] = _plain(value, f"{self._where}: field '{name}'")
         split_by = made.get("split_by")
         if split_by is not None and not isinstance(split_by, str):
@@ -261,8 +267,15 @@ def _messages(made: Mapping[Any, Any], where: str) -> tuple[Message, ...]:
             )
         return (Message("user", prompt),)
     try:
-        messages = msgspec.convert(turns, tuple[Message, ...])
-    except msgspec.ValidationError as error:
+        # A list of dicts may hold images and sounds as parts; records are taken as they are.
+        is_plain = isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns)
+        is_placed = any(looks_like_media(made.get(name)) for name in MEDIA)
+        messages = (
+            read_messages(turns, "messages", has_places=is_placed)
+            if is_plain and turns
+            else msgspec.convert(turns, tuple[Message, ...])
+        )
+    except (msgspec.ValidationError, RowError) as error:
         raise UserError(
             f"{where}: 'messages' is no conversation ({error}); expected a list of "
             "{role, content} with texts."
@@ -270,6 +283,23 @@ def _messages(made: Mapping[Any, Any], where: str) -> tuple[Message, ...]:
     if not any(m.role == "user" and m.text.strip() for m in messages):
         raise UserError(f"{where}: 'messages' has no user message with text; expected one.")
     return messages
+
+
+def _with_media(
+    messages: tuple[Message, ...], made: Mapping[Any, Any], where: str
+) -> tuple[tuple[Message, ...], set[str]]:
+    """The messages with the question's `images` and `audio`, and which of these it has."""
+    names = {name for name in MEDIA if looks_like_media(made.get(name))}
+    if not names:
+        return messages, names
+    blobs = CheckedBlobs()
+    try:
+        media = [
+            part for name in MEDIA if name in names for part in read_media(made[name], None, blobs)
+        ]
+        return placed(messages, media), names
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -2,20 +2,22 @@
 
 A *path* names a column (`question`) or walks into one (`reward_model.ground_truth`, `choices.0`);
 JSON text inside a column is opened on the way. A *template* is text with paths in braces
-(`Question: {question}`); braces that should stay are doubled.
+(`Question: {question}`); braces that should stay are doubled. Columns of images and sounds are read by
+`burnish.tasks.media_columns`.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
-from burnish.records import Message
+from burnish.records import Content, MediaPart, Message, TextPart
 
 
 class RowError(Exception):
@@ -44,24 +46,46 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A system message; replaces the row's own."""
     template: str = ""
     """Rewrites the last user message: `{prompt}` is its text, other names are paths."""
+    images: str | tuple[str, ...] = ()
+    """Path of a column of images, or several: bytes, `{bytes, path}`, paths, `data:` addresses, or
+    lists of these. They stand at `<image>` in the prompt, else before it."""
+    audio: str | tuple[str, ...] = ()
+    """The same for sounds, at `<audio>`."""
+    media_folder: str = ""
+    """Folder that paths of images and sounds start at and may not leave; that of the file where
+    empty."""
 
     def paths(self) -> list[str]:
         """Every path that each row must have, once."""
         wanted = [self.messages] if self.messages else _paths_of(self.prompt)
         wanted += [path for name, path in self.fields.items() if name not in self.optional]
         wanted += [path for path in _template_paths(self.template) if path != "prompt"]
+        wanted += self.media_paths
         return list(dict.fromkeys(wanted))
 
-    def draft(self, row: Mapping[str, Any]) -> Draft:
-        """Read one row; raises `RowError`."""
+    @property
+    def media_paths(self) -> list[str]:
+        """The columns of images and of sounds."""
+        return [
+            path
+            for given in (self.images, self.audio)
+            for path in ([given] if isinstance(given, str) else given)
+            if path
+        ]
+
+    def draft(self, row: Mapping[str, Any], folder: Path | None = None) -> Draft:
+        """Read one row; paths of media start at `folder`. Raises `RowError`."""
         if self.messages:
-            messages = read_messages(look_up(row, self.messages), self.messages)
+            value, has_places = look_up(row, self.messages), bool(self.media_paths)
+            messages = read_messages(value, self.messages, folder, has_places=has_places)
         elif "{" in self.prompt:
             messages = (Message("user", _fill(self.prompt, row)),)
         else:
             messages = (Message("user", _text(look_up(row, self.prompt), self.prompt)),)
         if self.template:
             messages = self._rewritten(messages, row)
+        if self.media_paths:
+            messages = self._with_columns(messages, row, folder)
         if not any(m.role == "user" and m.text.strip() for m in messages):
             raise RowError("the prompt is empty, expected text")
         if self.system:
@@ -87,8 +111,22 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         last = max((k for k, m in enumerate(messages) if m.role == "user"), default=None)
         if last is None:
             raise RowError("no user message, expected one for the template")
-        text = _fill(self.template, {**row, "prompt": messages[last].text})
-        return (*messages[:last], Message("user", text), *messages[last + 1 :])
+        content = _fill_content(self.template, row, messages[last].content)
+        return (*messages[:last], Message("user", content), *messages[last + 1 :])
+
+    def _with_columns(
+        self, messages: tuple[Message, ...], row: Mapping[str, Any], folder: Path | None
+    ) -> tuple[Message, ...]:
+        from burnish.tasks.media_columns import CheckedBlobs, placed, read_media
+
+        blobs, media, path = CheckedBlobs(), list[MediaPart](), ""
+        try:
+            for path in self.media_paths:
+                media += read_media(look_up(row, path), folder, blobs)
+            path = ", ".join(self.media_paths)
+            return placed(messages, media)
+        except UserError as error:
+            raise RowError(f"'{path}': {error}") from None
 
 
 def check_columns(columns: Columns, where: str) -> None:
@@ -96,6 +134,8 @@ def check_columns(columns: Columns, where: str) -> None:
     if bool(columns.prompt) == bool(columns.messages):
         got = "both" if columns.prompt else "neither"
         raise UserError(f"{where}: got {got} of prompt and messages; expected exactly one.")
+    if columns.media_folder and not columns.media_paths and not columns.messages:
+        raise UserError(f"{where}: media_folder is set without images or audio; name their column.")
     for name in columns.optional:
         if name not in columns.fields:
             raise UserError(
@@ -169,8 +209,13 @@ def _text(value: Any, path: str) -> str:
     raise RowError(f"'{path}' is {type(value).__name__}, expected text")
 
 
-def read_messages(value: Any, path: str) -> tuple[Message, ...]:
-    """Chat messages of a row, also as JSON text; raises `RowError`."""
+def read_messages(
+    value: Any, path: str, folder: Path | None = None, *, has_places: bool = False
+) -> tuple[Message, ...]:
+    """Chat messages of a row, also as JSON text; raises `RowError`.
+
+    With `has_places`, a part `{"type": "image"}` stands for the next image of another column.
+    """
     turns = _opened(value)
     if isinstance(turns, list):
         # Columnar files write a null for every key that a message does not have.
@@ -180,7 +225,7 @@ def read_messages(value: Any, path: str) -> tuple[Message, ...]:
         ]
     try:
         if isinstance(turns, list):
-            turns = [_with_media(turn) for turn in turns]
+            turns = [_with_media(turn, folder, has_places) for turn in turns]
         messages = msgspec.convert(turns, tuple[Message, ...])
     except (msgspec.ValidationError, UserError) as error:
         raise RowError(
@@ -191,14 +236,35 @@ def read_messages(value: Any, path: str) -> tuple[Message, ...]:
     return messages
 
 
-def _with_media(turn: Any) -> Any:
-    """A turn whose content is parts in the OpenAI form, its media stored; others as they are."""
+def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
+    """A turn whose content is parts, its media stored; others as they are.
+
+    Parts are those of OpenAI's protocol, or `{"type": "image", "image": ...}` with a value as a column
+    of images has it, as the datasets of vision-language models have them.
+    """
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), list):
         return turn
     from burnish.lm.wire import read_content
-    from burnish.store.blobs import shared_blobs
+    from burnish.tasks.media_columns import CheckedBlobs, read_media
 
-    return {**turn, "content": read_content(turn["content"], shared_blobs())}
+    blobs, parts = CheckedBlobs(), list[Any]()
+    for part in turn["content"]:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            part = {name: one for name, one in part.items() if one is not None}
+        if kind in ("image", "audio") and "sha256" not in part:
+            if kind in part:
+                parts += read_media(part[kind], folder, blobs)
+            elif has_places:
+                parts.append(TextPart(f"<{kind}>"))
+            else:
+                raise UserError(
+                    f"a part of type '{kind}' without its bytes; name the column that has them with "
+                    f"{'images' if kind == 'image' else 'audio'}"
+                )
+        else:
+            parts += read_content([part], blobs)
+    return {**turn, "content": tuple(parts)}
 
 
 def _paths_of(prompt: str) -> list[str]:
@@ -224,6 +290,20 @@ def _fill(template: str, row: Mapping[str, Any]) -> str:
         if path is not None:
             filled.append(_text(look_up(row, path), path))
     return "".join(filled)
+
+
+def _fill_content(template: str, row: Mapping[str, Any], prompt: Content) -> Content:
+    """The same around a prompt that may hold images and sounds, which stay where they are."""
+    if isinstance(prompt, str):
+        return _fill(template, {**row, "prompt": prompt})
+    parts: list[Any] = []
+    for literal, path, _, _ in string.Formatter().parse(template):
+        parts += [TextPart(literal)] if literal else []
+        if path == "prompt":
+            parts += prompt
+        elif path is not None:
+            parts.append(TextPart(_text(look_up(row, path), path)))
+    return tuple(parts)
 
 
 def _names(row: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,226 @@
+"""Images and sounds of a row: read, checked, stored by their hash, put into the messages.
+
+A value is bytes, Hugging Face's `{"bytes": ..., "path": ...}`, a path, or a `data:` address; a list of
+these is several. A path starts at the folder of the file and may not leave it. No other address is
+read: `http:` and `file:` are refused, so that a row cannot make this machine fetch anything.
+
+Text says where they stand by `<image>` and `<audio>`, in order, or by number: `<image2>`. Without any
+place they come before the text of the first user message.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from burnish.errors import UserError
+from burnish.media.images import open_image
+from burnish.media.kinds import media_type_of
+from burnish.media.sounds import stream_sound
+from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, TextPart
+from burnish.store.blobs import MAX_BYTES, Blobs, cache_folder
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".wav", ".flac", ".ogg", ".mp3")
+PLACE = re.compile(r"<(image|audio)(\d{0,3})>")
+MOST_MEDIA = 64
+"""Images and sounds of one row."""
+_ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+class CheckedBlobs(Blobs):
+    """This machine's media; what comes in is decoded once, so that no broken file gets further."""
+
+    def __init__(self) -> None:
+        super().__init__(cache_folder() / "blobs")
+
+    def add(self, data: bytes) -> MediaPart:
+        if len(data) <= MAX_BYTES and not self.holds(hashlib.sha256(data).hexdigest()):
+            check_media(data)
+        return super().add(data)
+
+
+def check_media(data: bytes) -> None:
+    """Decode an image or a sound whole; a `UserError` says what is wrong with it."""
+    kind = media_type_of(data)
+    if kind in AUDIO_TYPES:
+        for _ in stream_sound(data, 60.0):
+            pass
+    elif kind is not None:
+        open_image(data)
+
+
+def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]:
+    """The images and sounds of one column of one row; none for a null. Raises `UserError`."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if len(values) > MOST_MEDIA:
+        raise UserError(f"{len(values):,} images or sounds in a row; expected at most {MOST_MEDIA}")
+    return [
+        blobs.add(_bytes_of(one, folder)) for one in values if one is not None and not _is_null(one)
+    ]
+
+
+def looks_like_media(value: Any) -> bool:
+    """True if a column of this name and value is meant as images or sounds."""
+    if isinstance(value, list) and value:
+        return all(map(looks_like_media, value))
+    if isinstance(value, dict):
+        return "bytes" in value and set(value) <= {"bytes", "path"}
+    if isinstance(value, str):
+        return value.startswith("data:") or value.lower().endswith(SUFFIXES)
+    return isinstance(value, bytes)
+
+
+def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Message, ...]:
+    """The messages with each image and sound at its place; raises `UserError` where they differ.
+
+    >>> picture = ImagePart("0" * 64)
+    >>> (message,) = placed([Message("user", "Is <image> red?")], [picture])
+    >>> [part if isinstance(part, ImagePart) else part.text for part in message.content][::2]
+    ['Is ', ' red?']
+    """
+    if not media:
+        return tuple(messages)
+    places = [found for message in messages for found in _places(message)]
+    if not places:
+        return _in_front(messages, media)
+    waiting = {
+        "image": [part for part in media if isinstance(part, ImagePart)],
+        "audio": [part for part in media if isinstance(part, AudioPart)],
+    }
+    for kind, parts in waiting.items():
+        _check_places(kind, [number for name, number in places if name == kind], len(parts))
+    following = {kind: iter(parts) for kind, parts in waiting.items()}
+    return tuple(_filled(message, waiting, following) for message in messages)
+
+
+def _check_places(kind: str, numbers: list[str], count: int) -> None:
+    plain = numbers.count("")
+    named = {int(number) for number in numbers if number}
+    if plain and named:
+        raise UserError(
+            f"<{kind}> and <{kind}{min(named)}> in one prompt; expected one of both forms"
+        )
+    got = plain or len(named)
+    if got != count or (named and named != set(range(1, count + 1))):
+        shown = f"<{kind}>" if plain or not named else f"<{kind}1> ... <{kind}{max(named)}>"
+        raise UserError(
+            f"{count} {kind} file(s) and {got} place(s) {shown} in the prompt; expected as many "
+            "places as files, or none"
+        )
+
+
+def _places(message: Message) -> Iterator[tuple[str, str]]:
+    content = message.content
+    texts = (
+        [content]
+        if isinstance(content, str)
+        else [part.text for part in content if isinstance(part, TextPart)]
+    )
+    for text in texts:
+        for found in PLACE.finditer(text):
+            yield found[1], found[2]
+
+
+def _filled(
+    message: Message,
+    media: dict[str, list[Any]],
+    following: dict[str, Iterator[Any]],
+) -> Message:
+    from msgspec.structs import replace
+
+    if not any(True for _ in _places(message)):
+        return message
+    content = message.content
+    parts: list[TextPart | MediaPart] = []
+    for part in (TextPart(content),) if isinstance(content, str) else content:
+        if not isinstance(part, TextPart):
+            parts.append(part)
+            continue
+        end = 0
+        for found in PLACE.finditer(part.text):
+            if before := part.text[end : found.start()]:
+                parts.append(TextPart(before))
+            kind, number = found[1], found[2]
+            parts.append(media[kind][int(number) - 1] if number else next(following[kind]))
+            end = found.end()
+        if rest := part.text[end:]:
+            parts.append(TextPart(rest))
+    return replace(message, content=tuple(parts))
+
+
+def _in_front(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Message, ...]:
+    from msgspec.structs import replace
+
+    first = next((k for k, message in enumerate(messages) if message.role == "user"), None)
+    if first is None:
+        raise UserError("images or sounds but no user message; expected one to put them into")
+    content = messages[first].content
+    behind = (TextPart(content),) if isinstance(content, str) else content
+    turned = replace(messages[first], content=(*media, *behind))
+    return (*messages[:first], turned, *messages[first + 1 :])
+
+
+def _is_null(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(one is None for one in value.values())
+
+
+def _bytes_of(value: Any, folder: Path | None) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, dict) and set(value) <= {"bytes", "path"}:
+        inside = value.get("bytes")
+        return _bytes_of(inside if inside is not None else value.get("path"), folder)
+    if not isinstance(value, str) or not value:
+        raise UserError(
+            f"{type(value).__name__} {value!r:.40}; expected bytes, {{bytes, path}}, a path or a "
+            "data: address"
+        )
+    if value[:5].lower() == "data:":
+        return _from_data(value)
+    if address := _ADDRESS.match(value):
+        raise UserError(
+            f"the address {value[:60]!r}; nothing is fetched ({address[1]}:). Download the file and "
+            "name its path, or put its bytes into the row"
+        )
+    return _from_path(value, folder)
+
+
+def _from_data(address: str) -> bytes:
+    head, mark, given = address.partition(";base64,")
+    if not mark:
+        raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with the bytes")
+    try:
+        return base64.b64decode(given, validate=True)
+    except ValueError:
+        raise UserError(f"the bytes of {head[:40]!r} are not base64") from None
+
+
+def _from_path(value: str, folder: Path | None) -> bytes:
+    if folder is None:
+        raise UserError(f"the path {value[:60]!r} in a row that comes from no file; give the bytes")
+    root = folder.resolve()
+    try:
+        path = (root / value).resolve()
+        is_file, size = path.is_file(), path.stat().st_size if path.is_file() else 0
+    except (OSError, ValueError) as error:  # too long, a NUL inside, a loop of links
+        raise UserError(f"{value[:60]!r} is no path ({error.__class__.__name__})") from None
+    # A row must not reach for the other pictures of this machine, also not by a link.
+    if not path.is_relative_to(root):
+        raise UserError(
+            f"the path {value[:60]!r} leads out of {folder}; expected one inside. Set media_folder "
+            "if the files stand elsewhere"
+        )
+    if not is_file:
+        raise UserError(f"{path} does not exist or is not a file; expected an image or a sound")
+    if size > MAX_BYTES:
+        raise UserError(
+            f"{path} has {size:,} bytes; expected at most {MAX_BYTES:,}. Make it smaller"
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}; expected a readable file") from None
