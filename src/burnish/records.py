@@ -194,6 +194,11 @@ class Task(Struct, frozen=True, omit_defaults=True):
         """The last user message, as plain text."""
         return next((m.text for m in reversed(self.messages) if m.role == "user"), "")
 
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """Images and sounds of its messages, in order."""
+        return tuple(part for message in self.messages for part in message.media)
+
     def for_judge(self) -> Task:
         """The same task without its label-bearing fields."""
         shown = {k: v for k, v in self.fields.items() if k not in self.labels}

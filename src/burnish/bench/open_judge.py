@@ -25,9 +25,10 @@ from burnish.lm.jobs import Limits
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
 from burnish.lm.replay import ReplayLM
+from burnish.lm.wire import MediaLimits
 from burnish.records import Message
 from burnish.rewards.judges.build import build_judge
-from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
+from burnish.rewards.judges.judge_model import GREEDY, JudgeModel, Media
 from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
 
@@ -56,6 +57,12 @@ class JudgeSettings(NamedTuple):
     retries: int = 4
     hedge_after: float | None = None
     structured: Structured = "auto"
+    media: Media = "send"
+    """Whether the judge is sent images and sounds, or marks for them."""
+    media_count: int = 16
+    """Most of them in one request."""
+    media_mb: float = 20.0
+    """Most megabytes that they have together."""
     api_key_env: str = ""
     prices: str = ""
     """`0.15,0.60`: dollars for a million tokens, read and written."""
@@ -96,7 +103,14 @@ def open_judge(
         calls=settings.budget_calls, tokens=settings.budget_tokens, usd=settings.budget_usd
     )
     record = _record_of(settings)
-    model = JudgeModel(lm, sampling=sampling, cache=settings.cache, budget=budget, record=record)
+    model = JudgeModel(
+        lm,
+        sampling=sampling,
+        cache=settings.cache,
+        budget=budget,
+        record=record,
+        media=settings.media,
+    )
     build = special or partial(
         build_judge,
         settings.with_,
@@ -168,6 +182,7 @@ def _open_model(settings: JudgeSettings) -> LM:
         limits=limits,
         prices=read_prices(settings.prices),
         structured=settings.structured,
+        media=MediaLimits(count=settings.media_count, megabytes=settings.media_mb),
     )
 
 

@@ -156,6 +156,16 @@ class JudgeFlags(NamedTuple):
         Literal["auto", "on", "off"],
         typer.Option("--structured", help="Let the server force the verdict's JSON form."),
     ] = "auto"
+    media: Annotated[
+        Literal["send", "mark"],
+        typer.Option("--media", help="Send images and sounds, or marks that stand for them."),
+    ] = "send"
+    media_count: Annotated[
+        int, typer.Option("--media-count", min=0, help="Most images and sounds in one request.")
+    ] = 16
+    media_mb: Annotated[
+        float, typer.Option("--media-mb", min=0.0, help="Most megabytes of them in one request.")
+    ] = 20.0
     api_key_env: ApiKeyEnv = ""
     prices: Annotated[
         str,

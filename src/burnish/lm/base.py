@@ -46,6 +46,10 @@ class TooLong(UserError):
         return " ".join(self.args)
 
 
+class TooMuchMedia(TooLong):
+    """A prompt with more images and sounds than its model may be sent."""
+
+
 class Sampling(Struct, frozen=True, kw_only=True):
     """How to sample. `temperature=0` is greedy."""
 

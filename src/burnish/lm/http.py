@@ -106,14 +106,18 @@ class OpenAILM:
         accept_models: Sequence[str] = (),
         capabilities: Capabilities | None = None,
         blobs: Blobs | None = None,
+        media: wire.MediaLimits | None = None,
         structured: Structured = "auto",
     ) -> None:
         """`blobs` holds the bytes of images and sounds in messages; by default this machine's.
+
+        `media` limits how many of them a request holds, and their size.
 
         `structured`: whether `sample_json` asks for its JSON schema (`response_format`).
         """
         self._base = _checked_url(base_url)
         self._blobs = blobs
+        self.media = media or wire.MediaLimits()
         self.model = model
         self.pool = _pool_for(limits, pool)
         self._endpoint = endpoint
@@ -259,6 +263,7 @@ class OpenAILM:
             token_ids=self.capabilities.token_ids,
             blobs=self._media(prompt),
             schema=schema,
+            media=self.media,
         )
         reply = await self.post(path, body, _estimate(prompt, sampling), needs_choices=True)
         completions = wire.completions_of(

@@ -29,9 +29,8 @@ FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE
 def open_lm(name: str, **options: Any) -> LM:
     """The model of that name.
 
-    Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`, `structured`;
-    of a folder
-    or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question),
+    Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`, `structured`,
+    `media` (limits of images and sounds); of a folder or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question),
     `decoding` (of a diffusion model, such as `steps=8`); of a replay: `model`. None means not given.
     """
     given = {key: value for key, value in options.items() if value is not None}
@@ -66,6 +65,7 @@ def _server(
     pool: Any = None,
     accept_models: tuple[str, ...] = (),
     structured: Any = "auto",
+    media: Any = None,
 ) -> LM:
     from burnish.lm.http import OpenAILM
 
@@ -84,6 +84,7 @@ def _server(
         pool=pool,
         accept_models=accept_models,
         structured=structured,
+        media=media,
     )
 
 

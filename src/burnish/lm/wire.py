@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling
+from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia
 from burnish.lm.failures import (
     BadReply,
     CallFailed,
@@ -55,6 +55,20 @@ T = TypeVar("T")
 
 MOST_COUNTED = 10**9
 """A count above this is no count."""
+
+
+class MediaLimits(Struct, frozen=True, kw_only=True):
+    """How many images and sounds one request may hold, and how large they may be together."""
+
+    count: int = 16
+    megabytes: float = 20.0
+    """Of the files; the request's text is a third larger."""
+
+    def __post_init__(self) -> None:
+        if not (type(self.count) is int and self.count >= 0):
+            raise UserError(f"media_count is {self.count!r}; expected a whole number, 0 or more")
+        if not (isinstance(self.megabytes, int | float) and 0 <= self.megabytes <= 1024):
+            raise UserError(f"media_mb is {self.megabytes!r}; expected megabytes, 0 to 1024")
 
 
 class Usage(Struct, frozen=True):
@@ -206,6 +220,7 @@ def request_body(
     token_ids: bool,
     blobs: Blobs | None = None,
     schema: dict[str, Any] | None = None,
+    media: MediaLimits = MediaLimits(),  # noqa: B008
 ) -> dict[str, Any]:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
@@ -220,7 +235,9 @@ def request_body(
         if logprobs:
             body["logprobs"] = sampling.top_logprobs
     else:
-        body["messages"] = [_message(m, blobs) for m in prompt if isinstance(m, Message)]
+        messages = [m for m in prompt if isinstance(m, Message)]
+        check_media(messages, blobs, media)
+        body["messages"] = [_message(message, blobs) for message in messages]
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
     if token_ids:
@@ -481,6 +498,33 @@ def _message(message: Message, blobs: Blobs | None) -> dict[str, Any]:
     if message.tool_calls:
         body["tool_calls"] = list(message.tool_calls)
     return body
+
+
+def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaLimits) -> None:
+    """Refuse a prompt with too many or too large images and sounds; nothing is read for it."""
+    total, held = 0, 0
+    for place, message in enumerate(messages):
+        for part in message.media:
+            held += 1
+            if held > limits.count:
+                count = sum(len(one.media) for one in messages)
+                raise TooMuchMedia(
+                    f"the prompt holds {count} images and sounds; expected at most {limits.count} a "
+                    "request (media_count).",
+                    "Raise it if the server takes more, or send fewer.",
+                )
+            if blobs is None or not blobs.holds(part.sha256):
+                continue
+            size = blobs.path(part.sha256).stat().st_size
+            total += size
+            if total > limits.megabytes * 1e6:
+                others = "" if total == size else f", {total / 1e6:.1f} MB with those before it"
+                raise TooMuchMedia(
+                    f"{part.media_type} {part.sha256[:12]} of message {place} ({message.role}) has "
+                    f"{size / 1e6:.1f} MB{others}; expected at most {limits.megabytes:g} MB a "
+                    "request (media_mb).",
+                    "Raise it if the server takes more, or make the file smaller.",
+                )
 
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"}

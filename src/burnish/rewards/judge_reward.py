@@ -125,6 +125,13 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     """Ask the server to force the JSON form of the verdict (`response_format`), for the judges whose
     reply is one object: direct, point and list. "auto" stops where the server refuses or ignores it.
     """
+    media: Literal["send", "mark"] = "send"
+    """Images and sounds of the task: sent to the judge, or "mark": only marks in the text, for a model
+    that reads text alone and is told so."""
+    media_count: int = 16
+    """Most images and sounds in one request to a server."""
+    media_mb: float = 20.0
+    """Most megabytes that they have together."""
     prompt_usd: float = 0.0
     """Price in dollars for a million tokens that the judge reads."""
     completion_usd: float = 0.0
@@ -182,6 +189,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
             record=root / self.record if self.record else None,
             budget=Budget(**msgspec.structs.asdict(self.budget)),
             deadline_s=self.deadline_s,
+            media=self.media,
         )
 
     def _server(self) -> dict[str, Any]:
@@ -196,6 +204,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
             return {"late": True} if is_local else {}
         from burnish.lm.http import Prices
         from burnish.lm.jobs import Limits
+        from burnish.lm.wire import MediaLimits
 
         return {
             "api_key_env": self.api_key_env or None,
@@ -207,6 +216,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
                 hedge_after_s=self.hedge_after_s,
             ),
             "structured": self.structured,
+            "media": MediaLimits(count=self.media_count, megabytes=self.media_mb),
             "prices": Prices(prompt_usd=self.prompt_usd, completion_usd=self.completion_usd),
         }
 

@@ -169,7 +169,7 @@ def _media_by_name(config: File, rows: list[dict[str, Any]], names: list[str]) -
     """Columns called image, images or audio that hold such things are no fields."""
     from burnish.tasks.media_columns import looks_like_media
 
-    found = {}
+    found = dict[str, str]()
     for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
         for name in known:
             values = [row[name] for row in rows if row.get(name) not in (None, [])]

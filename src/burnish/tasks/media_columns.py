@@ -87,7 +87,7 @@ def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Mes
     places = [found for message in messages for found in _places(message)]
     if not places:
         return _in_front(messages, media)
-    waiting = {
+    waiting: dict[str, list[MediaPart]] = {
         "image": [part for part in media if isinstance(part, ImagePart)],
         "audio": [part for part in media if isinstance(part, AudioPart)],
     }
@@ -127,8 +127,8 @@ def _places(message: Message) -> Iterator[tuple[str, str]]:
 
 def _filled(
     message: Message,
-    media: dict[str, list[Any]],
-    following: dict[str, Iterator[Any]],
+    media: dict[str, list[MediaPart]],
+    following: dict[str, Iterator[MediaPart]],
 ) -> Message:
     from msgspec.structs import replace
 

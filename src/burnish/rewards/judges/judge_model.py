@@ -16,14 +16,22 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio
 from anyio.lowlevel import current_token
 from msgspec.structs import replace
 
 from burnish.errors import UserError
-from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling, model_key
+from burnish.lm.base import (
+    LM,
+    Completion,
+    Sampling,
+    TooLong,
+    TooMuchMedia,
+    check_sampling,
+    model_key,
+)
 from burnish.lm.budget import Budget, Spent
 from burnish.lm.call_log import Call, CallLog, Paid, asked_sample, note_judge
 from burnish.lm.failures import (
@@ -39,11 +47,15 @@ from burnish.lm.failures import (
 )
 from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
 from burnish.lm.replay import NotRecorded, ReplayLM
-from burnish.records import Finish, Message, Status
+from burnish.records import Finish, Message, Status, TextPart
 from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Reply, Unreadable, V
 from burnish.seeds import derive, digest
 from burnish.texts import whole_characters
 
+Media = Literal["send", "mark"]
+"""What becomes of a question's images and sounds."""
+MEDIA_TOKENS = 1000
+"""What one of them costs, roughly."""
 GREEDY = Sampling(temperature=0.0, max_tokens=1024)
 WAIT_S = 0.02
 """How often a call asks again whether it still fits into the budget."""
@@ -87,8 +99,12 @@ class JudgeModel:
         budget: Budget | None = None,
         record: str | Path | None = None,
         deadline_s: float | None = None,
+        media: Media = "send",
     ) -> None:
         """`cache` and `record` are logs of calls, and may be the same file.
+
+        `media`: send the images and sounds of a question, or only marks that stand for them, to a
+        model that reads text alone.
 
         `deadline_s` bounds one call; a server's own limits (`Limits`) hold besides.
         """
@@ -100,6 +116,7 @@ class JudgeModel:
         self.lm, self.sampling, self.repairs, self.seed = lm, sampling, repairs, seed
         self.budget = _payable(lm, budget)
         self.deadline_s = deadline_s
+        self.media: Media = media
         self.record = None if record is None else CallLog(record)
         if isinstance(cache, str | Path):
             log = CallLog(cache, is_needed=False)
@@ -120,9 +137,10 @@ class JudgeModel:
     @property
     def fingerprint(self) -> str:
         """Changes with the model, its sampling and the number of repairs."""
-        settings = (repr(self.sampling), str(self.repairs), str(self.seed))
+        settings: tuple[str, ...] = (repr(self.sampling), str(self.repairs), str(self.seed))
         structured = getattr(self.lm, "structured", "auto")
         settings += () if structured == "auto" else (structured,)
+        settings += () if self.media == "send" else (self.media,)
         return digest(*model_key(self.lm), *settings)
 
     @property
@@ -132,7 +150,7 @@ class JudgeModel:
 
     async def ask(self, question: Question, read: Reader[V]) -> JudgeReply[V]:
         """The verdict that `read` makes of the reply; an unreadable one is asked for once more."""
-        messages = [_writable(message) for message in question.messages]
+        messages = [self._sent(_writable(message)) for message in question.messages]
         replies: list[Reply] = []
         reason = ""
         for number in range(1 + self.repairs):
@@ -162,6 +180,12 @@ class JudgeModel:
             repair = Message("user", _again(reason))
             messages += [_writable(Message("assistant", reply.text)), _writable(repair)]
         return JudgeReply(None, Status.PARSE_ERROR, reason, tuple(replies))
+
+    def _sent(self, message: Message) -> Message:
+        """The message as this judge is sent it."""
+        if self.media == "send" or not message.media:
+            return message
+        return replace(message, content=f"{message.text}\n{UNSEEN}")
 
     def _round(self, question: Question, number: int, messages: Sequence[Message]) -> _Round:
         words = digest(*(part for m in messages for part in (m.role, m.text)))
@@ -255,8 +279,7 @@ class JudgeModel:
 
     def _most(self, this: _Round) -> Cost:
         """The most that a request may cost, its prompt estimated."""
-        read = sum(estimate_tokens(message.text) for message in this.asked.messages)
-        return self._priced(read, this.sampling.n * this.sampling.max_tokens)
+        return self._priced(_read_tokens(this), this.sampling.n * this.sampling.max_tokens)
 
     def _priced(self, read: int, written: int) -> Cost:
         """Estimated tokens, dear enough for a limit to hold where there are more of them."""
@@ -273,8 +296,7 @@ class JudgeModel:
             cost = Cost(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
             is_estimated = cost.tokens == 0 or not cost.is_possible
         if not meter.is_used and is_estimated:
-            read = sum(estimate_tokens(message.text) for message in this.asked.messages)
-            guessed = self._priced(read, estimate_tokens(reply.text))
+            guessed = self._priced(_read_tokens(this), estimate_tokens(reply.text))
             cost = guessed._replace(usd=(cost.usd if cost.is_possible else 0) or guessed.usd)
         self.budget.settle(cost, held, is_estimated=is_estimated)
         if is_estimated:
@@ -298,11 +320,19 @@ class JudgeModel:
         limit = anyio.move_on_after(math.inf if self.deadline_s is None else self.deadline_s)
         lm, messages, schema = self._voter(this), this.asked.messages, this.question.schema
         force = getattr(lm, "sample_json", None)
-        with limit:
-            if schema is None or force is None:
-                completions = await lm.sample(messages, this.sampling)
-            else:
-                completions = await force(messages, this.sampling, schema)
+        try:
+            with limit:
+                if schema is None or force is None:
+                    completions = await lm.sample(messages, this.sampling)
+                else:
+                    completions = await force(messages, this.sampling, schema)
+        except UserError as error:
+            if isinstance(error, TooLong) or not any(message.media for message in messages):
+                raise
+            raise UserError(
+                f"judge '{self.name}': {error}. Or set media = 'mark' (--media mark): the judge is "
+                "then told that it does not see them"
+            ) from error
         if limit.cancelled_caught:
             raise TimedOut(f"{self.name}: no answer within {self.deadline_s:g} s (deadline_s)")
         seconds = perf_counter() - start
@@ -333,13 +363,18 @@ def _lost(error: BaseException, most: Cost) -> Cost:
     return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
 
 
+UNSEEN = (
+    "Marks such as [image 3f2a91c0d1e2] stand for images and sounds that are not shown to you. Do not "
+    "guess what is in them."
+)
+"""What a judge is told that gets marks instead of media."""
 SHORTEST = ("pair", "rating", "rubric items")
 """Questions of `direct` and `point`, the judges that give a model the least to read."""
 
 
 def _advised(error: Exception, kind: str) -> str:
     """The error's line; who asks a judge did not write its prompt and cannot shorten it."""
-    if not isinstance(error, TooLong):
+    if not isinstance(error, TooLong) or isinstance(error, TooMuchMedia):
         return str(error)
     shorter = "" if kind in SHORTEST else ", or a judge with a shorter question (direct, point)"
     return (
@@ -382,8 +417,22 @@ def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:
 
 def _writable(message: Message) -> Message:
     """Half a character in a model's text cannot be sent or stored."""
-    content = whole_characters(message.text)
-    return message if content == message.text else replace(message, content=content)
+    if isinstance(message.content, str):
+        text = whole_characters(message.content)
+        return message if text == message.content else replace(message, content=text)
+    parts = [
+        TextPart(whole_characters(part.text)) if isinstance(part, TextPart) else part
+        for part in message.content
+    ]
+    return replace(message, content=tuple(parts))
+
+
+def _read_tokens(this: _Round) -> int:
+    """What the model will read, estimated."""
+    return sum(
+        estimate_tokens(message.text) + MEDIA_TOKENS * len(message.media)
+        for message in this.asked.messages
+    )
 
 
 def _payable(lm: LM, budget: Budget | None) -> Budget:

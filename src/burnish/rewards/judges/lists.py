@@ -136,7 +136,7 @@ class ListRanking:
         values = {"mark": mark, "request": request, "responses": "\n\n".join(blocks)}
         question = Question(
             "list",
-            as_user(fill(self.template, values)),
+            as_user(fill(self.template, values), task.media, mark),
             (task.id, *(r.id for r in shown)),
             schema=ranking_table(len(texts)).schema,
         )

@@ -346,7 +346,8 @@ class MultiAgent:
         }
         values["mark"] = mark_for(*values.values())
         about = (case.task.id, case.response.id)
-        messages = as_user(fill(wording(role, PROMPTS), values))
+        text = fill(wording(role, PROMPTS), values)
+        messages = as_user(text, task.media, values["mark"])
         return Question(role, messages, about, vote, _FORMS[role].schema)
 
     def _documents(self, task: Task) -> list[str]:

@@ -433,7 +433,8 @@ def _question(kind: str, task: Task, response: Response, reference: str) -> tupl
         first=response.text,
         reference=reference,
     )
-    return Question(f"openrs {kind}", as_user(text), (task.id, response.id)), mark
+    asked = as_user(text, task.media, mark)
+    return Question(f"openrs {kind}", asked, (task.id, response.id)), mark
 
 
 _YES_OR_NO = choice({"yes": 1.0, "true": 1.0, "是": 1.0, "no": 0.0, "false": 0.0, "否": 0.0})

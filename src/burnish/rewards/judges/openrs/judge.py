@@ -161,7 +161,7 @@ class OpenRS:
             most=str(MOST),
         )
         about = (task.id, first.id, second.id)
-        return Question("openrs pair", as_user(text), about, self.vote), mark
+        return Question("openrs pair", as_user(text, task.media, mark), about, self.vote), mark
 
     def rewards(
         self, judge_reply: JudgeReply[Judgement], responses: tuple[Response, Response]

@@ -253,7 +253,7 @@ class _Work:
         blanks = {k: v for k, v in values.items() if isinstance(v, str)}
         about = (digest(self.question.encode("utf-8", "surrogatepass")),)
         judge_reply = await wording.ask(
-            judge, kind, template, blocks, read, about=about, vote=vote, **blanks
+            judge, kind, template, blocks, read, about=about, vote=vote, media=(), **blanks
         )
         self.replies += judge_reply.evidence
         if judge_reply.verdict is None:

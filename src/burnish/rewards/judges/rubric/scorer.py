@@ -23,7 +23,17 @@ import msgspec
 from msgspec.structs import replace
 
 from burnish.errors import UserError
-from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.records import (
+    Evidence,
+    MediaPart,
+    Message,
+    Response,
+    Reward,
+    Status,
+    Task,
+    Verdict,
+    Visibility,
+)
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -60,6 +70,8 @@ class Turn(NamedTuple):
     conversation: str
     answer: str
     rubric: Rubric
+    media: tuple[MediaPart, ...] = ()
+    """Images and sounds of the conversation."""
 
 
 class RubricScorer:
@@ -142,6 +154,7 @@ class RubricScorer:
                 answer,
                 about=about,
                 confirm=self.confirm,
+                media=turn.media,
             )
         else:
             known.append(Evidence(self.name, "the answer is empty: nothing is met, nobody asked"))
@@ -184,7 +197,7 @@ def read_rubric(given: Any) -> Rubric:
 def _turns(task: Task, response: Response, given: Any) -> list[Turn]:
     """The one answer to the whole conversation, or every answer to what came before it."""
     if not isinstance(given, list | tuple):
-        return [Turn(request_of(task), response.text, read_rubric(given))]
+        return [Turn(request_of(task), response.text, read_rubric(given), task.media)]
     answers = response.info.get("turns")
     asked = [message for message in task.messages if message.role == "user"]
     if not isinstance(answers, list | tuple) or not len(answers) == len(given) == len(asked):
@@ -197,11 +210,9 @@ def _turns(task: Task, response: Response, given: Any) -> list[Turn]:
     turns, before = [], list[Message]()
     for question, answer, rubric in zip(asked, answers, given, strict=True):
         before.append(question)
-        turns.append(
-            Turn(
-                request_of(replace(task, messages=tuple(before))), str(answer), read_rubric(rubric)
-            )
-        )
+        asked_so_far = replace(task, messages=tuple(before))
+        conversation, media = request_of(asked_so_far), asked_so_far.media
+        turns.append(Turn(conversation, str(answer), read_rubric(rubric), media))
         before.append(Message("assistant", str(answer)))
     return turns
 
@@ -364,9 +375,11 @@ async def mark_answer(
     *,
     about: tuple[str, ...] = (),
     confirm: JudgeModel | None = None,
+    media: Sequence[MediaPart] = (),
 ) -> Marked:
     """Marks by `judge`; pitfalls above 0 by `confirm`, too (by `judge` again where none is given)."""
-    judge_reply = await _ask(judge, "rubric_marks", "mark", rubric, conversation, answer, about, 0)
+    ask = partial(_ask, rubric=rubric, conversation=conversation, answer=answer, about=about)
+    judge_reply = await ask(judge, "rubric_marks", "mark", vote=0, media=media)
     if judge_reply.verdict is None:
         return Marked(None, judge_reply.status, judge_reply.reason, judge_reply.evidence)
     marks = judge_reply.verdict
@@ -375,17 +388,8 @@ async def mark_answer(
     ]
     if not pitfalls:
         return Marked(marks, evidence=judge_reply.evidence)
-    again = await _ask(
-        confirm or judge,
-        "rubric_confirm",
-        "confirm",
-        rubric,
-        conversation,
-        answer,
-        about,
-        1,
-        pitfalls,
-    )
+    second = confirm or judge
+    again = await ask(second, "rubric_confirm", "confirm", vote=1, media=media, only=pitfalls)
     evidence = (*judge_reply.evidence, *again.evidence)
     if again.verdict is None:
         reason = f"pitfalls {', '.join(pitfalls)} could not be confirmed: {again.reason}"
@@ -397,11 +401,13 @@ async def _ask(
     judge: JudgeModel,
     kind: str,
     template: str,
+    *,
     rubric: Rubric,
     conversation: str,
     answer: str,
     about: tuple[str, ...],
     vote: int,
+    media: Sequence[MediaPart],
     only: Sequence[str] | None = None,
 ) -> JudgeReply[dict[str, Mark]]:
     material = {
@@ -410,7 +416,9 @@ async def _ask(
         "answer": [("answer", answer)],
     }
     read = partial(read_marks, rubric=rubric, answer=answer, only=only)
-    return await wording.ask(judge, kind, template, material, read, about=about, vote=vote)
+    return await wording.ask(
+        judge, kind, template, material, read, about=about, vote=vote, media=media
+    )
 
 
 _MARK = free_table("item", "item_id", "quote", "reason", level=anything)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from burnish.records import MediaPart
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, V
@@ -44,6 +45,7 @@ async def ask(
     *,
     about: tuple[str, ...] = (),
     vote: int = 0,
+    media: Sequence[MediaPart] = (),
     **blanks: str,
 ) -> JudgeReply[V]:
     """Ask by a prompt file, its material in blocks under one mark."""
@@ -51,7 +53,8 @@ async def ask(
     for name, blocks in material.items():
         blanks[name] = "\n\n".join(prompting.fence(title, text, mark) for title, text in blocks)
     text = prompting.fill(wording(template), {**blanks, "mark": mark})
-    return await judge.ask(Question(kind, prompting.as_user(text), about, vote), read)
+    messages = prompting.as_user(text, media, mark)
+    return await judge.ask(Question(kind, messages, about, vote), read)
 
 
 def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:

@@ -21,13 +21,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from burnish.errors import UserError
-from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.point import PointRating
-from burnish.rewards.judges.prompting import Question, Unreadable
+from burnish.rewards.judges.prompting import Question, Unreadable, as_user
 from burnish.rewards.judges.skill_rm.loop import (
     Judged,
     all_wording,
@@ -247,7 +247,7 @@ SAMPLE_CHARS = 6_000
 async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int = 0) -> Judged:
     """One question with everything in it, and the judge's ordinary repair."""
     text = cut(await pasted(case, toolbox), RESOURCE_CHARS[toolbox.mode])
-    message = Message("user", flat_message(case, text, SAMPLE_CHARS))
+    messages = as_user(flat_message(case, text, SAMPLE_CHARS), case.task.media, case.mark)
 
     def read(reply: str) -> Answer:
         call = read_call(reply, case.shown)
@@ -255,7 +255,7 @@ async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int
             raise Unreadable(f"the tool is {call.tool!r:.60}; expected final_answer")
         return read_answer(case, call)
 
-    judge_reply = await judge.ask(Question("skill_flat", (message,), case.about, vote), read)
+    judge_reply = await judge.ask(Question("skill_flat", messages, case.about, vote), read)
     source = "" if judge_reply.verdict is None else "flat"
     replies = list(judge_reply.replies)
     return Judged(

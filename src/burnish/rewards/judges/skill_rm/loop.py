@@ -102,7 +102,7 @@ class SkillEnv:
         limits = self.toolbox.limits
         text = first_message(self.case, self.skills, _opening_tools(self.toolbox), limits)
         self.steps = 1
-        return Observation(as_user(text))
+        return Observation(as_user(text, self.case.task.media, self.case.mark))
 
     async def step(self, reply: Message) -> Observation:
         """Carry out the call of a reply; a tool that fails is what the judge reads next."""
