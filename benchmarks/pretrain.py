@@ -184,7 +184,7 @@ def plain(job: dict[str, Any]) -> dict[str, Any]:
     from burnish.config import Config, load
     from burnish.lm import load_model
     from burnish.seeds import Seeds
-    from burnish.training.algorithms.pretrain import corpus_of, window_start
+    from burnish.training.packed_text import corpus_of, window_start
     from burnish.training.token_cache import open_tokens
     from burnish.training.trainable import start_model
 

@@ -156,8 +156,7 @@ def run(name: str, seed: int, plan: Plan) -> dict[str, Any]:
 def _eval_loss(trainer: Any, plan: Plan) -> float:
     """Held-out loss with uniform rates in strata and fixed masks."""
     algorithm = trainer.algorithm
-    tasks = algorithm.experts.tasks.held_out(plan.prompts)
-    rows = [algorithm.row(task, i) for i, task in enumerate(tasks)]
+    rows = algorithm.rows.held_out(plan.prompts)
     losses = held_out_losses(algorithm.module, rows, 8, algorithm.setup.batches)
     return math.fsum(losses) / len(losses)
 

@@ -114,7 +114,7 @@ def test_loss_and_gradient_are_those_of_the_whole_batch(tmp_path, noise, budget)
 
 def test_prompts_are_never_masked_and_answers_are_filled(tmp_path):
     one, algorithm = made(tmp_path)
-    end = algorithm.experts.end[0]
+    end = algorithm.rows.experts.end[0]
     for unit in algorithm.batch(0).units:
         row = unit.row
         assert row.count == 4
@@ -241,7 +241,7 @@ def test_the_text_of_the_mask_is_plain_text(tmp_path, on):
 def test_an_answer_with_the_mask_token_itself_is_refused_by_name(tmp_path, monkeypatch):
     one = shown(tmp_path, ["abc"] * 6)
     algorithm = one.stage.algorithm
-    algorithm.experts.end = (algorithm.module.architecture.mask_id,)
+    algorithm.rows.experts.end = (algorithm.module.architecture.mask_id,)
     with pytest.raises(UserError, match=r"task .*: its 'text' has the mask token 260"):
         algorithm.batch(0)
     one.store.close()
@@ -252,13 +252,13 @@ def test_rows_that_are_too_long_are_left_out_and_counted(tmp_path, caplog):
         one = shown(tmp_path, ["short", "x" * 1500, "also short", "y" * 1100, "small"] * 3)
     algorithm = one.stage.algorithm
     rows = [row for step in range(4) for row in algorithm.batch(step).rows]
-    kept = sum(algorithm.experts.counts.values())
+    kept = sum(algorithm.rows.experts.counts.values())
     algorithm.evaluate(0)
     one.store.close()
     assert all(len(row.ids) < 100 for row in rows)
     said = [one.getMessage() for one in caplog.records if "left out" in one.getMessage()]
     assert len(said) == 1
-    assert int(said[0].split()[1]) + kept == algorithm.experts.tasks.train_size
+    assert int(said[0].split()[1]) + kept == algorithm.rows.experts.tasks.train_size
     (tmp_path / "all").mkdir()
     with pytest.raises(UserError, match="are longer than the model reads"):
         shown(tmp_path / "all", ["x" * 1500] * 6)

@@ -24,8 +24,8 @@ from burnish.lm.tokenizer import Tokenizer
 from burnish.store import RunStore
 from burnish.tasks.corpus import Corpus
 from burnish.training import build, token_cache
-from burnish.training.algorithms.pretrain import document_starts, shuffled, window_start, windows
 from burnish.training.events import HeldOut, Prepared, Preparing, StepDone
+from burnish.training.packed_text import document_starts, shuffled, window_start, windows
 from burnish.training.token_cache import open_tokens, token_bytes
 from burnish.training.trainable import start_model
 from warm import start
@@ -359,7 +359,7 @@ def test_bits_per_byte_are_of_the_text(tmp_path):
     wanted = metrics["loss/total"] * targets.size / math.log(2) / size
     assert metrics["text/bits_per_byte"] == pytest.approx(wanted)
     assert metrics["length/tokens"] == targets.size == 128
-    counts = algorithm.tokens.frequencies + 1
+    counts = algorithm.text.tokens.frequencies + 1
     bits = -np.log2(counts / counts.sum())[targets].sum() / size
     assert metrics["text/unigram_bits_per_byte"] == pytest.approx(bits)
     before, after = (event for event in events if isinstance(event, HeldOut))
@@ -378,7 +378,7 @@ def test_held_out_bits_are_all_bits_over_all_bytes(tmp_path):
     algorithm = trainer.algorithm
     scores = algorithm.evaluate(0)
     assert len(scores.marks) == 5
-    stream, length = algorithm.tokens.held_out, 32
+    stream, length = algorithm.text.tokens.held_out, 32
     count = windows(stream, length)
     rows = [stream.read(k * count // 5 * length, length + 1) for k in range(5)]
     module, nats, size = trainer.trainable.module, 0.0, 0
@@ -417,7 +417,7 @@ def test_stopped_and_continued_equals_uninterrupted(tmp_path, stops):
     whole = make(tmp_path, run="whole", **settings)
     finish(whole)
     assert whole.state.step == 6
-    assert windows(whole.algorithm.tokens.train, 32) < 6 * 4, "more than one epoch"
+    assert windows(whole.algorithm.text.tokens.train, 32) < 6 * 4, "more than one epoch"
     finish_with_stops(lambda: make(tmp_path, **settings), *stops)
     assert_same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
 

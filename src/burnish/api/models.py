@@ -53,8 +53,8 @@ def _open_named(name: str, api_key_env: str, decoding: str) -> LM:
 
 
 def continues_text(model: Any) -> bool:
-    """Whether a model is a run (or a checkpoint of one) that was only pre-trained: no turns of a
-    conversation were taught, so it continues text.
+    """Whether a model is a run (or a checkpoint of one) that was only pre-trained, as a causal or a masked
+    diffusion model: no turns of a conversation were taught, so it continues text.
 
     >>> continues_text("tiny")
     False
@@ -64,11 +64,16 @@ def continues_text(model: Any) -> bool:
         return False
     path = Path(folder).expanduser()
     run = next((one for one in (path, path.parent.parent) if is_ours(one)), None)
-    return run is not None and read_manifest(run).config.get("train.kind") == "pretrain"
+    if run is None:
+        return False
+    config = read_manifest(run).config
+    return config.get("train.kind") == "pretrain" or config.get("train.on") == "text"
 
 
 def text_ids(lm: LM, text: str) -> list[int]:
-    """A text as pre-training reads the beginning of a document: the boundary token before it."""
+    """A text as pre-training reads the beginning of a document: the boundary token before it, but for a
+    masked diffusion model, whose documents end with it."""
+    from burnish.lm.folder import is_diffusion
     from burnish.training.token_cache import boundary_id, plain_backend
 
     tokenizer = getattr(lm, "tokenizer", None)
@@ -78,7 +83,10 @@ def text_ids(lm: LM, text: str) -> list[int]:
             "process, such as smollm2 or a folder"
         )
     backend = plain_backend(tokenizer)
-    return [boundary_id(tokenizer), *backend.encode(text, add_special_tokens=False).ids]
+    loaded = getattr(lm, "loaded", None)
+    ends_only = loaded is not None and is_diffusion(loaded)
+    before = [] if ends_only else [boundary_id(tokenizer)]
+    return [*before, *backend.encode(text, add_special_tokens=False).ids]
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from burnish.api.ask import as_messages
 from burnish.config.given import PYTHON
-from burnish.config.recipes import all_recipes, resolve
+from burnish.config.recipes import Asked, all_recipes, resolve
+from burnish.config.schema import DiffusionTrain, PretrainTrain
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
 from burnish.lm.diffusion.bound import Bound, likelihood_bound
@@ -34,6 +36,8 @@ from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.rows import read_table
 from burnish.training.experts import answer_spans, text_of
+from burnish.training.packed_text import corpus_of
+from burnish.training.token_cache import boundary_id, plain_backend
 
 ANSWERS = ("demonstration", "answer", "response", "completion", "output")
 """Fields that are taken for the answer of a row, in this order."""
@@ -161,13 +165,15 @@ def _with_bound(
 
 
 def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> list[Row]:
-    """Rows of a recipe's training tasks, or of a file: `input_ids` and `prompt_length`, or `prompt` (or
+    """Rows of a recipe's training tasks or text, or of a file: `input_ids` and `prompt_length`, or `prompt` (or
     `messages`) with an answer, or `text` alone."""
     assert isinstance(loaded.module, Decoder)
     canvas, mask = read_decoding(loaded.folder).canvas, loaded.module.architecture.mask_id
     tokenizer = loaded.tokenizer
-    if data in all_recipes() or data.endswith(".toml"):
-        asked = resolve([data], {}, PYTHON)
+    asked = resolve([data], {}, PYTHON) if data in all_recipes() or data.endswith(".toml") else None
+    if asked is not None and not asked.resolved.value.train.needs_tasks:
+        found = _of_corpus(tokenizer, asked, count)
+    elif asked is not None:
         config = asked.resolved.value
         tasks = build_tasks(config.experts.task or config.task, config.run.seed, asked.root)
         name = field or config.experts.field
@@ -202,6 +208,20 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
             f"'{data}' has {len(fitting)} rows of at most {longest} tokens; expected at least 2"
         )
     return fitting
+
+
+def _of_corpus(tokenizer: Tokenizer, asked: Asked, count: int) -> list[Row]:
+    """The beginnings of the first documents of a pre-training."""
+    train = asked.resolved.value.train
+    assert isinstance(train, DiffusionTrain | PretrainTrain)
+    texts = islice(corpus_of(train, asked.root).documents(), count)
+    backend, end = plain_backend(tokenizer), boundary_id(tokenizer)
+    found = []
+    for text in texts:
+        ids = backend.encode(text[: 64 * train.sequence], add_special_tokens=False).ids
+        own = [*ids, end][: train.sequence]
+        found.append(Row(own, 0, text if len(own) > len(ids) else tokenizer.decode(own)))
+    return found
 
 
 def _of_values(

@@ -64,7 +64,7 @@ def try_(
     import anyio
 
     from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
-    from burnish.config.schema import DiffusionTrain, PretrainTrain
+    from burnish.config.schema import DiffusionTrain
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -72,7 +72,7 @@ def try_(
 
     asked = resolve(words or [])
     config = asked.resolved.value
-    if isinstance(config.train, PretrainTrain):
+    if not config.train.needs_tasks:
         return _try_text(config, asked, prompts)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     if not config.rewards or isinstance(config.train, DiffusionTrain):
@@ -115,11 +115,11 @@ def _tokenizer_name(config: Config, root: Path) -> str:
 def _try_text(config: Config, asked: Asked, count: int) -> int:
     """The first documents of a pre-training as tokens."""
     from burnish.bench.scripted_answers import tokenizer_for
-    from burnish.config.schema import PretrainTrain
+    from burnish.config.schema import DiffusionTrain, PretrainTrain
     from burnish.tasks.corpus import Corpus
 
     train = config.train
-    assert isinstance(train, PretrainTrain)
+    assert isinstance(train, PretrainTrain | DiffusionTrain)
     corpus = Corpus(train.sources, train.column, train.separator, asked.root)
     found = tokenizer_for(_tokenizer_name(config, asked.root))
     say(f"recipe {asked.recipe}: text of {one_line(corpus.name)}, {found.what}", style="bold")
@@ -128,11 +128,13 @@ def _try_text(config: Config, asked: Asked, count: int) -> int:
         more = f" of its first {SHOWN_TEXT:,} characters" if len(text) > SHOWN_TEXT else ""
         say(f"document {place}: {len(text.encode()):,} bytes, {len(ids):,} tokens{more}")
         say(f"  {one_line(' '.join(text[:400].split()))}", style="bright_black")
+        if isinstance(train, DiffusionTrain):
+            _print_masked(ids, found, derive(config.run.seed, "try", place))
     size = train.batch * train.sequence
     apart = "do not see" if train.separate else "see"
     say(
         f"a step reads {train.batch} sequences of {train.sequence} tokens ({size:,}); documents in "
-        f"one {apart} each other; {train.held_out:.0%} of the documents are held out"
+        f"one {apart} each other; {train.held_out_share:.0%} of the documents are held out"
     )
     return 0
 

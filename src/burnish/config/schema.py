@@ -289,6 +289,11 @@ def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
 class TrainSection(Section, frozen=True, tag_field="kind"):
     """Base of the settings of an algorithm; its tag is the module in `training/algorithms/`."""
 
+    @property
+    def needs_tasks(self) -> bool:
+        """Whether it reads `[task]`; text of files needs none."""
+        return True
+
 
 class PolicyTrain(TrainSection, frozen=True, tag="policy"):
     """Policy optimisation: sample, score, and follow the recipe of `[policy]`."""
@@ -460,9 +465,21 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
     on: Literal["answers", "text"] = "answers"
     """`answers`: the demonstrations of `[experts]` behind their prompts, which are never masked;
-    `text`: the field as plain text without a prompt, for pre-training."""
+    `text`: plain text without a prompt, for pre-training: that of `data`, or the field of the tasks."""
+    data: str | tuple[str, ...] = ""
+    """Of `text`: files, folders, JSONL, CSV or Parquet files, or a function `mine.py:documents` that
+    yields texts; one or a list. Empty: the texts of the tasks."""
+    column: str = ""
+    """Of `data`: column of the texts in tables; empty: text, contents, content, body or document."""
+    separator: str = ""
+    """Of `data`: between the documents of one text; empty: a file or a row is one document."""
+    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    """Of `data`: share of the documents that is never trained on, chosen by a hash of their text."""
+    separate: bool = True
+    """Of `data`: documents in one row do not see each other; false: only the end token tells."""
     sequence: Positive = 256
-    """Tokens of a row of text; longer texts are cut, and a window is drawn."""
+    """Tokens of a row of text. Those of `data` are laid end to end and cut without padding; of a task's
+    longer text a window is drawn."""
     canvas: Count = 64
     """Answers are filled with end tokens to the next multiple of this, and decoded on a canvas of that
     size: so the model learns where to end. 0: not filled. Text is never filled."""
@@ -495,6 +512,8 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""
+    syntax_rest: Share = 0.0
+    """Of `syntax`: chance of every other prompt token to be one that may be masked too."""
     mix_uniform: Share = 0.1
     """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
     probe_at: Count = 0
@@ -525,6 +544,15 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Rates, with a mask each, of every held-out row."""
     decoding: str = ""
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`data` as a list; empty where texts are those of the tasks."""
+        return ((self.data,) if self.data else ()) if isinstance(self.data, str) else self.data
+
+    @property
+    def needs_tasks(self) -> bool:
+        return not self.sources
 
 
 class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
@@ -563,6 +591,15 @@ class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
     def sources(self) -> tuple[str, ...]:
         """`data` as a list."""
         return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def held_out_share(self) -> float:
+        """As `diffusion` calls it, whose `held_out` is what is measured."""
+        return self.held_out
+
+    @property
+    def needs_tasks(self) -> bool:
+        return False
 
 
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
@@ -617,7 +654,7 @@ class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig = NoTasks()
-    """Where prompts come from; `pretrain` needs none."""
+    """Where prompts come from; `pretrain`, and `diffusion` on text of files, need none."""
     rewards: tuple[RewardConfig, ...] = ()
     """What answers are paid for; at least one where the algorithm samples answers, `sft` needs none."""
     steps: Positive = 50
@@ -661,7 +698,7 @@ class Config(Section, frozen=True):
 
     def __post_init__(self) -> None:
         kinds = [stage.train for stage in self.stages] + [self.train]
-        if isinstance(self.task, NoTasks) and not all(isinstance(k, PretrainTrain) for k in kinds):
+        if isinstance(self.task, NoTasks) and any(kind.needs_tasks for kind in kinds):
             raise ArgumentError("missing key 'task'; expected table")
         if isinstance(self.train, PolicyTrain | DiffusionPolicyTrain) and not self.rewards:
             raise ArgumentError(

@@ -24,6 +24,9 @@ FITTED = (
 )
 """Keys that rates 'p_pots' alone reads."""
 
+OF_TEXT = ("column", "separator", "held_out_share", "separate")
+"""Keys that text of files alone reads."""
+
 
 def check_settings(settings: DiffusionTrain) -> None:
     """Refuse keys that would be ignored in silence, and those that contradict each other."""
@@ -32,7 +35,10 @@ def check_settings(settings: DiffusionTrain) -> None:
         (settings.rates == "clipped", ("low", "high"), "train.rates = 'clipped'"),
         (settings.rates == "p_pots", FITTED, "train.rates = 'p_pots'"),
         (bool(settings.delimiters), ("delta", "delimiter_weight"), "train.delimiters"),
-        (is_text, ("sequence",), "train.on = 'text'"),
+        (is_text, ("sequence", "data"), "train.on = 'text'"),
+        (bool(settings.sources), OF_TEXT, "train.data"),
+        (not settings.sources, ("by",), "a task set (no train.data)"),
+        (bool(settings.syntax), ("syntax_rest",), "train.syntax"),
         (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
         (not is_text, ("syntax",), "train.on = 'answers'"),
         (settings.held_out == "loss", ("held_out_masks",), "train.held_out = 'loss'"),
@@ -46,6 +52,11 @@ def check_settings(settings: DiffusionTrain) -> None:
                     f"train.{key} is {value!r}, which only {reader} reads; set that, or "
                     f"train.{key} = {usual!r}"
                 )
+    if settings.sources and settings.held_out == "rewards":
+        raise UserError(
+            "train.held_out is 'rewards', and train.data is text without prompts; expected 'loss'. Rewards "
+            "of a trained model: burnish eval"
+        )
     check_canvas(settings.decoding, canvas_of(settings))
 
 

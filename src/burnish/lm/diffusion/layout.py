@@ -3,6 +3,8 @@
     inputs = both_ways([[5, 6, 7], [5, 6]], pad=0, device=device)
     inputs = both_ways(rows, prompts=[2, 1], pad=0, device=device)     # prompts see themselves alone
 
+    inputs = documents_apart(rows, starts, pad=0, device=device)       # several documents in a row
+
 Padding and rows that share a line are told apart by segments: a token sees its own segment. Padding
 is one segment of its own, so that no softmax runs over nothing.
 """
@@ -11,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, Segments
 
 PADDING = -1
 """Segment of the padding."""
@@ -43,6 +47,37 @@ def both_ways(
     segment_RS = torch.where(columns_S < lengths_R[:, None], 0, PADDING)
     prompts_R = None if prompts is None else torch.tensor(list(prompts), device=device)
     return ModelInput(ids_RS, positions_RS, segment_mask(segment_RS, prompts_R))
+
+
+def documents_apart(
+    rows: Sequence[Sequence[int]],
+    starts: Sequence[NDArray[np.int64]],
+    *,
+    device: torch.device,
+    pad: int,
+    multiple: int = 1,
+    takes_segments: bool = False,
+) -> ModelInput:
+    """Rows of several documents that do not see each other; positions begin anew with each.
+
+    `starts` has for every token of a row the column at which its document begins. Padding is a
+    document of its own.
+    """
+    longest = max(map(len, rows))
+    size = multiple * -(-longest // multiple)
+    ids_RS = np.full((len(rows), size), pad, dtype=np.int64)
+    starts_RS = np.zeros((len(rows), size), dtype=np.int64)
+    for place, (row, own) in enumerate(zip(rows, starts, strict=True)):
+        ids_RS[place, : len(row)] = row
+        starts_RS[place, : len(row)] = own
+        starts_RS[place, len(row) :] = len(row)
+    positions_RS = torch.from_numpy(np.arange(size) - starts_RS).to(device)
+    ids = torch.from_numpy(ids_RS).to(device)
+    if not starts_RS.any():
+        return ModelInput(ids, positions_RS)
+    if takes_segments:
+        return ModelInput(ids, positions_RS, Segments.of(starts_RS, device))
+    return ModelInput(ids, positions_RS, segment_mask(torch.from_numpy(starts_RS).to(device)))
 
 
 def segment_mask(segment_RS: Tensor, prompts_R: Tensor | None = None) -> Tensor:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.diffusion.layout import both_ways, documents_apart
 from burnish.lm.diffusion.sampler import without_mask
 from burnish.lm.head import chunk_tokens, token_logprobs
+from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.plain_head import plain_head
 from burnish.records import Trajectory
 
@@ -40,6 +41,8 @@ class TokenRow:
     ids: tuple[int, ...]
     eligible: NDArray[np.bool_]
     """What may be masked: the answer, never the prompt."""
+    starts: NDArray[np.int64] | None = None
+    """Where documents in the row do not see each other: the column at which each token's begins."""
 
     @property
     def prompt(self) -> int:
@@ -181,15 +184,8 @@ def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) 
         targets.append(ids[unit.places])
         ids[unit.places] = architecture.mask_id
         noisy.append(ids.tolist())
-    prompts = [unit.row.prompt for unit in units] if architecture.prompt_sees == "prompt" else None
     sizes = [len(unit.places) for unit in units]
-    inputs = both_ways(
-        noisy,
-        pad=architecture.mask_id,
-        device=device,
-        prompts=prompts,
-        multiple=CUDA_MULTIPLE if device.type == "cuda" else 1,
-    )
+    inputs = _inputs(module, units, noisy, device)
     hidden_USD = module(inputs)
     number = np.repeat(np.arange(len(units), dtype=np.int64), sizes)
     numbers: NDArray[np.int64] = np.stack(
@@ -198,6 +194,36 @@ def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) 
     unit_N, place_N, target_N = torch.from_numpy(numbers).to(device)
     logp_N = logprobs_in_place(module, hidden_USD[unit_N, place_N], target_N)
     return UnitLogprobs(logp_N, unit_N, sizes)
+
+
+def _inputs(
+    module: Decoder, units: Sequence[Unit], noisy: list[list[int]], device: torch.device
+) -> ModelInput:
+    """Rows as the model reads them; those of documents have no prompt."""
+    architecture = module.architecture
+    assert architecture.mask_id is not None
+    multiple = CUDA_MULTIPLE if device.type == "cuda" else 1
+    if any(unit.row.starts is not None for unit in units):
+        starts = [
+            np.zeros(len(unit.row.ids), np.int64) if unit.row.starts is None else unit.row.starts
+            for unit in units
+        ]
+        return documents_apart(
+            noisy,
+            starts,
+            device=device,
+            pad=architecture.mask_id,
+            multiple=multiple,
+            takes_segments=Segments.can_run(module, device),
+        )
+    is_apart = architecture.prompt_sees == "prompt"
+    return both_ways(
+        noisy,
+        pad=architecture.mask_id,
+        device=device,
+        prompts=[unit.row.prompt for unit in units] if is_apart else None,
+        multiple=multiple,
+    )
 
 
 def logprobs_in_place(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 `train = { kind = "diffusion" }` trains a masked diffusion model (`burnish convert`, or
 `model.path=diffusion:smollm2`) on the demonstrations of a run; prompts are never masked. With
-`on = "text"` it learns whole texts: pre-training. How rates and masks are drawn is
+`on = "text"` it learns whole texts: pre-training, of the tasks' texts or of a corpus (`data`). Where rows
+come from is `training/diffusion_rows.py`; how rates and masks are drawn is
 `models/masked_diffusion`; here their numbers come from the seed, the step and the row alone, so a
 step repeated after a crash, or cut into other passes, is the same step.
 
@@ -15,13 +16,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,11 +29,9 @@ from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.decoding import parse_decoding, read_decoding, write_decoding
-from burnish.lm.diffusion.masked_rows import TokenRow, Unit, answer_row, passes, unit_losses
-from burnish.models.masked_diffusion import syntax_eligible
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, passes, unit_losses
 from burnish.models.masked_diffusion.control import BINS, smoothed_loss
 from burnish.models.masked_diffusion.samplers import PPots, UniformRates
-from burnish.records import Message, Task
 from burnish.seeds import Seeds
 from burnish.store.durable import write_file
 from burnish.training.algorithm import (
@@ -42,22 +39,23 @@ from burnish.training.algorithm import (
     AlgorithmState,
     HeldOutScores,
     Loss,
+    Preparation,
     Setup,
     StepReport,
     StepResult,
 )
 from burnish.training.data import Data
+from burnish.training.diffusion_rows import open_rows
 from burnish.training.diffusion_settings import canvas_of, check_settings, noise_of
-from burnish.training.experts import find_demonstrations, open_experts, text_of
+from burnish.training.experts import find_demonstrations
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
 from burnish.training.masked_losses import held_out_losses, loss_table, mask_rows
 from burnish.training.metrics import held_out_rewards, token_counts
+from burnish.training.packed_text import check_corpus
 
 logger = logging.getLogger(__name__)
 
-TEXTS = 4096
-"""Texts whose tokens are remembered."""
 RATES_FILE = "rates.json"
 
 
@@ -82,10 +80,6 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         loaded = setup.trainable.loaded
         assert isinstance(loaded.module, Decoder)
         self.module = loaded.module
-        self.tokenizer = loaded.tokenizer
-        self.experts = open_experts(
-            setup.config, setup.data, loaded.tokenizer, setup.seeds, settings.by
-        )
         if settings.syntax and loaded.module.architecture.prompt_sees == "prompt":
             raise UserError(
                 f"train.syntax is '{settings.syntax}', and prompts of '{loaded.name}' do not see their "
@@ -99,14 +93,15 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
             f"block={how.block},steps={how.steps},order={how.order},canvas={self.canvas}"
         )
         self.baseline_K: list[float | None] = [None] * BINS
-        self.longest = self.module.max_positions
-        self._text_ids = lru_cache(TEXTS)(self.tokenizer.encode_data)
-        self._check_lengths()
+        self.rows = open_rows(setup, settings, self.module)
 
     @classmethod
     def check(cls, config: Config, settings: DiffusionSettings, data: Data) -> None:
         check_settings(settings)
         noise_of(settings, None)
+        if settings.sources:
+            check_corpus(settings, data)
+            return
         tasks = find_demonstrations(config, data, "diffusion")
         if settings.by and settings.by not in tasks.fields:
             known = ", ".join(sorted(tasks.fields))
@@ -122,97 +117,16 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
 
     # --- a step
 
+    def prepare(self) -> Iterator[Preparation]:
+        return self.rows.prepare()
+
     def batch(self, step: int) -> Noisy:
         self._fit(step)
         seeds = self.setup.seeds
-        tasks = self.experts.draw(step, self.settings.batch)
-        rows = [self.row(task, i, seeds.for_("window", step, i)) for i, task in enumerate(tasks)]
+        rows = self.rows.train(step)
         generator = torch.Generator().manual_seed(seeds.for_("rates", step))
         u_B = self.noise.rate_uniforms(len(rows), generator)
         return self._noisy(rows, u_B, Seeds(seeds.for_("masks", step)))
-
-    def row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """What is learned of one task; with `syntax`, some of its prompt too."""
-        found = self.plain_row(task, draw, seed)
-        return self._with_syntax(found) if self.settings.syntax else found
-
-    def plain_row(self, task: Task, draw: int, seed: int = 0) -> TokenRow:
-        """The answer of a task behind its prompt, or a window of its text."""
-        mask = self.module.architecture.mask_id
-        assert mask is not None
-        if self.settings.on == "answers":
-            found = answer_row(
-                self.experts.as_trajectory(task, draw),
-                canvas=self.canvas,
-                end=next(iter(self.experts.end), None),
-                mask=mask,
-                longest=self.longest,
-            )
-        else:
-            text = text_of(task.fields[self.experts.field])
-            ids = [*self._text_ids(text), *self.experts.end]
-            size = self.settings.sequence
-            start = seed % -(-len(ids) // size) * size
-            own = tuple(ids[start : start + size])
-            found = TokenRow(f"{task.id}.text{draw}", own, np.ones(len(own), bool))
-        if found.has_target(mask):
-            raise UserError(
-                f"task {task.id}: its '{self.experts.field}' has the mask token {mask} of the model, "
-                "which is never predicted; expected a text without it. Leave the task out, or convert "
-                "the model with another mask_token"
-            )
-        return found
-
-    def _check_lengths(self) -> None:
-        """Refuse settings that the model cannot read, and leave out demonstrations that it cannot."""
-        for key, size in (("canvas", self.canvas), ("sequence", self._sequence)):
-            if size > self.longest:
-                raise UserError(
-                    f"train.{key} is {size}; the model reads {self.longest} tokens. Lower train.{key}"
-                )
-        if self.settings.on == "text":
-            return
-        # Stages of a run with this model look through the same tasks.
-        strata, key = self.setup.data.strata, f"{self.settings.by} within {self.longest}"
-        if key in strata:
-            self.experts.strata = strata[key]
-        elif left_out := self.experts.keep(self._fits):
-            logger.warning(
-                "experts: %d demonstrations have more than %d tokens with their prompts, which is what "
-                "the model reads; they are left out.",
-                left_out,
-                self.longest,
-            )
-        strata[key] = self.experts.strata
-
-    @property
-    def _sequence(self) -> int:
-        return self.settings.sequence if self.settings.on == "text" else 0
-
-    def _fits(self, task: Task) -> bool:
-        """Whether a demonstration with its prompt is no longer than the model reads."""
-        if self.settings.on == "text":
-            return True
-        texts = [text_of(task.fields[self.experts.field]), *(m.text for m in task.messages)]
-        # A token is at least a byte, so that most are known to fit without being encoded.
-        if sum(len(text.encode()) for text in texts) + self._frame * len(texts) <= self.longest:
-            return True
-        return len(self.experts.as_trajectory(task, 0).token_ids) <= self.longest
-
-    @cached_property
-    def _frame(self) -> int:
-        """Tokens that the template writes around a message, and all that it writes once."""
-        try:
-            return len(self.tokenizer.render([Message("user", "")])) + 1
-        except UserError:  # a template for other messages: nothing is known without encoding
-            return self.longest
-
-    def _with_syntax(self, row: TokenRow) -> TokenRow:
-        """Syntax tokens of the prompt may be masked too (SyRM); what is learned changes with it."""
-        texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
-        marks = row.eligible.copy()
-        marks[: row.prompt] |= np.array(syntax_eligible(texts, self.settings.syntax), dtype=bool)
-        return replace(row, eligible=marks)
 
     def _noisy(self, rows: list[TokenRow], u_B: Tensor, seeds: Seeds) -> Noisy:
         """Each row under its masks; what a row gets does not depend on the others."""
@@ -289,15 +203,30 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
             if self.noise.baseline is not None:
                 self.noise.baseline.adjust(loss_B, t_B)
         counts = token_counts([row.count for row in batch.rows])
-        return StepReport({**counts, **batch.metrics, **smooth})
+        return StepReport(
+            {**counts, **batch.metrics, **smooth, **self._text_metrics(step, batch, result)}
+        )
+
+    def _text_metrics(self, step: int, batch: Noisy, result: StepResult) -> dict[str, float]:
+        """Bits per byte of a step's text, as its masks estimate the bound."""
+        epochs = self.rows.epochs(step + 1)
+        if epochs is None:
+            return {}
+        found = {"text/epoch": epochs}
+        count_B = torch.tensor([row.count for row in batch.rows], dtype=torch.float64)
+        nats = float((result.sums["row_losses"].cpu() * batch.weight_B * count_B).sum())
+        if bits := self.rows.bits(batch.rows, nats):
+            found["text/bits_per_byte"] = bits.per_byte
+            found["text/unigram_bits_per_byte"] = bits.unigram
+        return found
 
     def workload(self) -> Workload:
-        shown = [self.row(task, i) for i, task in enumerate(self.experts.draw(0, 16))]
+        prompt, answer = self.rows.longest_row()
         return Workload(
             self.settings.batch * self.noise.masks.forwards,
             1,
-            max(row.prompt for row in shown),
-            max(row.count for row in shown),
+            prompt,
+            answer,
             is_sampled=False,
             keys=Keys("train.batch", "", "", ""),
         )
@@ -310,8 +239,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         if not isinstance(rates, PPots) or not rates.wants_probe(step):
             return
         settings = self.settings
-        tasks = self.experts.draw(0, settings.probe_rows)
-        rows = [self.row(task, i) for i, task in enumerate(tasks)]
+        rows = self.rows.probe(settings.probe_rows)
         grid = [j / settings.probe_rates for j in range(1, settings.probe_rates)]
         seed = self.setup.seeds.for_("probe", step)
         table = self.setup.batches.within_memory(
@@ -333,9 +261,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         config = self.setup.config
         if self.settings.held_out == "rewards":
             return held_out_rewards(self.setup, step)
-        tasks = self.experts.tasks.held_out(config.evaluation.prompts)
-        known = [task for task in tasks if self.experts.has_answers(task) and self._fits(task)]
-        rows = [self.plain_row(task, i) for i, task in enumerate(known)]
+        rows = self.rows.held_out(config.evaluation.prompts)
         if not rows:
             return None
         batches = self.setup.batches
@@ -344,7 +270,14 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         )
         nll_B = torch.tensor(losses, dtype=torch.float64)
         check_rows("logprob", "held-out losses", nll_B, [row.id for row in rows], step)
-        return HeldOutScores(losses, "loss")
+        nats = [loss * row.count for loss, row in zip(losses, rows, strict=True)]
+        bits = self.rows.bits(rows, math.fsum(nats))
+        if bits is None:
+            return HeldOutScores(losses, "loss")
+        # A row's mark is its bits over the mean bytes of a row: their mean is all bits over all bytes.
+        marks = [nat / math.log(2) * len(rows) / bits.size for nat in nats]
+        beside = f"a bound from above; single tokens by their frequency: {bits.unigram:.3f}"
+        return HeldOutScores(marks, "bits_per_byte", beside=beside)
 
     def state(self) -> AlgorithmState:
         return AlgorithmState({"noise": self.noise.state(), "baseline": self.baseline_K})

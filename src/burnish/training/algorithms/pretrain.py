@@ -3,11 +3,8 @@
     train = { kind = "pretrain", data = "books/", sequence = 512, batch = 32 }
     model = { path = "new", new = { layers = 6, width = 256 } }
 
-Documents are laid end to end as token ids on disk (`training/token_cache.py`), a boundary token
-before each, and cut into sequences of a fixed length without padding. In a sequence documents do
-not see each other and positions begin anew with each. Every epoch shuffles the sequences and shifts
-where they are cut. A step's batch follows from the seed and the step alone, so a resumed run reads
-on at the same place. The loss is the mean over all tokens of the step.
+How documents become sequences is `training/packed_text.py`. In a sequence documents do not see each
+other and positions begin anew with each. The loss is the mean over all tokens of the step.
 
 Bits per byte are of the text's bytes, so that tokenizers can be compared; beside them stands what
 the frequencies of single tokens would reach (a unigram model of the training text).
@@ -18,12 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.errors import UserError
@@ -32,9 +27,7 @@ from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
 from burnish.lm.plain_head import plain_head
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
-from burnish.seeds import derive
 from burnish.store import StoredSample
-from burnish.tasks.corpus import Corpus
 from burnish.training.algorithm import (
     Algorithm,
     HeldOutScores,
@@ -45,12 +38,19 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.compiled import compile_layers
-from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import through_logits
 from burnish.training.guards import check_rows
+from burnish.training.packed_text import (
+    READING,
+    Integers,
+    PackedText,
+    Sequences,
+    check_corpus,
+    corpus_of,
+    document_starts,
+)
 from burnish.training.packing import to_device
-from burnish.training.token_cache import Stream, Tokens, open_tokens, token_bytes
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, PretrainTrain
@@ -60,19 +60,6 @@ LN2 = math.log(2.0)
 SHOWN, GIVEN, WRITTEN = 4, 32, 64
 """Held-out sequences that are continued, the tokens given of each and those written, at most."""
 MEANING = "bits per byte of the held-out sequence, negative: higher is better"
-Integers = NDArray[np.int64]
-
-
-class Sequences(NamedTuple):
-    """The rows of a step, on the host."""
-
-    ids_RS1: Integers
-    """One more token than the model reads: column s + 1 is the target of column s."""
-    names: Sequence[str]
-
-    @property
-    def targets(self) -> Integers:
-        return self.ids_RS1[:, 1:]
 
 
 class TextMicro(NamedTuple):
@@ -94,18 +81,21 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         super().__init__(setup, settings)
         self.settings = settings
         self.loaded = setup.trainable.loaded
-        self.corpus = corpus_of(settings, setup.data.root)
+        self.text = PackedText(
+            corpus_of(settings, setup.data.root),
+            self.loaded.tokenizer,
+            held_out=settings.held_out,
+            length=settings.sequence,
+            world=setup.world,
+            seed=setup.seeds.for_("text"),
+        )
         self._check_model()
         if settings.compile:
             compile_layers(self.loaded.module)
 
     @classmethod
     def check(cls, config: Config, settings: PretrainTrain, data: Data) -> None:
-        corpus = corpus_of(settings, data.root)
-        if next(corpus.pieces(), None) is None:
-            raise UserError(f"{corpus.name}: no text in it; expected at least one document.")
-        corpus.check()
-        data.digests.append(corpus.digest)
+        check_corpus(settings, data)
 
     def _check_model(self) -> None:
         tokenizer, module = self.loaded.tokenizer, self.loaded.module
@@ -132,65 +122,13 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
     # --- the text
 
     def prepare(self) -> Iterator[Preparation]:
-        yield Preparation("tokenising the text", self._prepare)
-
-    def _prepare(self) -> Event:
-        tokens, length = self.tokens, self.settings.sequence
-        if tokens.train.count.tokens <= length:
-            raise UserError(
-                f"{self.corpus.name}: {tokens.train.count.tokens - 1:,} tokens to train on; expected "
-                f"at least one sequence of {length:,}. Add text, or lower train.sequence."
-            )
-        epochs = self.setup.steps * self.settings.batch / windows(tokens.train, length)
-        note = "" if tokens.counts.held_out.documents else "; nothing is held out"
-        if note and self.settings.held_out and tokens.counts.train.documents == 1:
-            note += ": all of it is one document (train.separator cuts it into several)"
-        return Prepared(
-            "text",
-            f"{self.corpus.name}: {tokens.line()}{note}; this run reads {epochs:.3g} epochs",
-        )
-
-    @cached_property
-    def tokens(self) -> Tokens:
-        """The corpus as ids on disk; with several processes one writes it."""
-        world = self.setup.world
-        if not world.is_main:
-            world.wait()
-        share = self.settings.held_out
-        found = open_tokens(self.corpus, self.loaded.tokenizer, held_out=share)
-        if world.is_main:
-            world.wait()
-        return found
-
-    @cached_property
-    def _bytes_V(self) -> NDArray[np.float64]:
-        """Bytes of text that each id stands for; their mean where the tokenizer does not tell."""
-        size = len(self.tokens.frequencies)
-        exact = token_bytes(self.loaded.tokenizer)
-        if exact is not None:
-            return np.pad(exact, (0, size - len(exact))).astype(np.float64)
-        count = self.tokens.counts.train
-        mean = np.full(size, count.bytes / max(count.tokens - count.documents - 1, 1))
-        mean[self.tokens.boundary] = 0.0
-        return mean
-
-    @cached_property
-    def _unigram_V(self) -> NDArray[np.float64]:
-        """Bits of each id by its frequency in the training text, one added to every count."""
-        counts = self.tokens.frequencies + 1.0
-        return np.asarray(np.log2(counts.sum()) - np.log2(counts))
+        steps, rows = self.setup.steps, self.settings.batch
+        yield Preparation(READING, lambda: self.text.prepare(steps, rows))
 
     # --- a step
 
     def batch(self, step: int) -> Sequences:
-        rows, length = self.settings.batch, self.settings.sequence
-        stream, seed = self.tokens.train, self.setup.seeds.for_("text")
-        places = [
-            window_start(stream, length, step * rows + row, seed, is_shuffled=True)
-            for row in range(rows)
-        ]
-        ids = np.stack([stream.read(place, length + 1) for place in places])
-        return Sequences(ids, [f"text at token {place}" for place in places])
+        return self.text.batch(step, self.settings.batch)
 
     def micro_batches(self, batch: Sequences, tokens: int) -> Iterator[TextMicro]:
         mine = self.setup.world.share(range(len(batch.names)))
@@ -222,7 +160,7 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         if not self.settings.separate:
             positions_RS = torch.arange(length, device=device).expand(rows, length)
             return ModelInput(ids_RS, positions_RS)
-        starts_RS = document_starts(host_RS, self.tokens.boundary)
+        starts_RS = document_starts(host_RS, self.text.tokens.boundary)
         positions = torch.from_numpy(np.arange(length) - starts_RS)
         positions_RS = to_device(positions, device)
         if not starts_RS.any():
@@ -262,16 +200,14 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
 
     def finish(self, step: int, batch: Sequences, result: StepResult) -> StepReport:
         targets = batch.targets
-        size = float(self._bytes_V[targets].sum())
+        size = self.text.bytes_of(targets)
         found = {
             "length/tokens": float(targets.size),
-            "text/epoch": (step + 1)
-            * self.settings.batch
-            / windows(self.tokens.train, self.settings.sequence),
+            "text/epoch": self.text.epochs((step + 1) * self.settings.batch),
         }
         if size:
             found["text/bits_per_byte"] = float(result.sums["nll"]) / LN2 / size
-            found["text/unigram_bits_per_byte"] = float(self._unigram_V[targets].sum()) / size
+            found["text/unigram_bits_per_byte"] = self.text.unigram_bits(targets) / size
         return StepReport(found)
 
     # --- held-out text
@@ -282,22 +218,13 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         The mark of a sequence is its bits over the mean bytes of a sequence, so that the mean of
         the marks is all bits over all bytes.
         """
-        stream = self.tokens.held_out
-        if not stream.count.documents:
-            return None
-        length = min(self.settings.sequence, stream.count.tokens - 1)
-        count = windows(stream, length)
-        chosen = min(count, self.setup.config.evaluation.prompts)
-        # Spread evenly, so that a smaller number is a fair sample of a sorted corpus.
-        places = [window * count // chosen * length for window in range(chosen)]
-        ids = np.stack([stream.read(place, length + 1) for place in places])
-        batch = Sequences(ids, [f"held-out text at token {place}" for place in places])
-        size = float(self._bytes_V[batch.targets].sum())
-        if not size:
+        batch = self.text.held_out(self.setup.config.evaluation.prompts)
+        size = 0.0 if batch is None else self.text.bytes_of(batch.targets)
+        if batch is None or not size:
             return None
         bits_R = self._nll(batch, step) / LN2
-        unigram = float(self._unigram_V[batch.targets].sum()) / size
-        marks = [bits * chosen / size for bits in bits_R.tolist()]
+        unigram = self.text.unigram_bits(batch.targets) / size
+        marks = [bits * len(bits_R) / size for bits in bits_R.tolist()]
         beside = f"single tokens by their frequency: {unigram:.3f}"
         samples = self._continuations(step, batch, marks)
         return HeldOutScores(marks, "bits_per_byte", samples, beside)
@@ -370,53 +297,3 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
 
 
 ALGORITHM = PretrainAlgorithm
-
-
-def corpus_of(settings: PretrainTrain, root: Path = Path()) -> Corpus:
-    """Where the settings say that text comes from."""
-    return Corpus(settings.sources, settings.column, settings.separator, root)
-
-
-# --- sequences of a stream
-
-
-def windows(stream: Stream, length: int) -> int:
-    """Sequences of one epoch; what is left over is another part of the stream in each."""
-    return (stream.count.tokens - 1) // length
-
-
-def window_start(
-    stream: Stream, length: int, index: int, seed: int, *, is_shuffled: bool = True
-) -> int:
-    """Where sequence `index` of an endless walk through the stream begins."""
-    count = windows(stream, length)
-    epoch, place = divmod(index, count)
-    if not is_shuffled:
-        return place * length
-    shift = derive(seed, "cut", epoch) % (stream.count.tokens - 1)
-    return shift + shuffled(place, count, derive(seed, "epoch", epoch)) * length
-
-
-def shuffled(place: int, count: int, seed: int) -> int:
-    """Where a permutation of `range(count)`, fixed by the seed, puts a place; nothing is held.
-
-    A Feistel network of four rounds over the next even power of two, walked until it is in range.
-    """
-    half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
-    mask = (1 << half) - 1
-    keys = [derive(seed, "round", number) for number in range(4)]
-    while True:
-        left, right = place >> half, place & mask
-        for key in keys:
-            mixed = (right * 0x9E3779B97F4A7C15 + key) & 0xFFFFFFFFFFFFFFFF
-            mixed = ((mixed ^ (mixed >> 32)) * 0xD6E8FEB86659FD93) & 0xFFFFFFFFFFFFFFFF
-            left, right = right, left ^ ((mixed >> 29) & mask)
-        place = (left << half) | right
-        if place < count:
-            return place
-
-
-def document_starts(ids_RS: Integers, boundary: int) -> Integers:
-    """The column at which each token's document begins in its row."""
-    columns_S = np.arange(ids_RS.shape[1])
-    return np.maximum.accumulate(np.where(ids_RS == boundary, columns_S, 0), axis=1)

@@ -1,0 +1,264 @@
+"""A masked diffusion model that learns the text of files: rows, documents apart, bits per byte, resume."""
+
+import json
+import math
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+from training_cases import assert_same, finish, finish_with_stops, outcome
+
+from burnish.config import Config, load
+from burnish.config.schema import DiffusionTrain
+from burnish.errors import UserError
+from burnish.lm.diffusion.layout import both_ways, documents_apart
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses
+from burnish.training import build
+from burnish.training.diffusion_settings import check_settings
+from burnish.training.events import HeldOut, Prepared, StepDone
+from burnish.training.masked_losses import held_out_losses
+from burnish.training.packed_text import ended_document_starts
+
+WORDS = ("red", "blue", "one", "two", "cat", "dog", "runs", "sits")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def write_text(folder, count=60):
+    rng = random.Random(3)
+    rows = [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) + "." for _ in range(count)]
+    (folder / "text.jsonl").write_text("".join(json.dumps({"body": row}) + "\n" for row in rows))
+    return rows
+
+
+def make(folder, train=(), run="run", **more):
+    table = {
+        "steps": 4,
+        "train": {
+            "kind": "diffusion",
+            "on": "text",
+            "data": "text.jsonl",
+            "sequence": 48,
+            "batch": 4,
+            "held_out_share": 0.3,
+            **dict(train),
+        },
+        "model": {
+            "path": "new",
+            "new": {"layers": 2, "width": 32, "heads": 2, "context": 64},
+            "device": "cpu",
+            "dtype": "float64",
+            "threads": 1,
+        },
+        "optimiser": {"learning_rate": 3e-3},
+        "evaluation": {"prompts": 6},
+        "checkpoint": {"every": 2},
+        **more,
+    }
+    return build(load(Config, table), folder / run, root=folder)
+
+
+def test_a_boundary_ends_its_document():
+    ids = np.array([[5, 6, 0, 7, 0, 0, 8], [0, 5, 5, 5, 5, 5, 0]])
+    wanted = [[0, 0, 0, 3, 3, 5, 6], [0, 1, 1, 1, 1, 1, 1]]
+    assert ended_document_starts(ids, 0).tolist() == wanted
+
+
+def test_rows_are_the_text_behind_one_another(tmp_path):
+    texts = write_text(tmp_path)
+    one = make(tmp_path)
+    rows = one.algorithm.rows
+    tokens, decode = rows.text.tokens, rows.tokenizer.decode
+    batch = [row for step in range(40) for row in rows.train(step)]
+    one.store.close()
+    assert all(len(row.ids) == row.count == 48 and row.prompt == 0 for row in batch)
+    whole = set()
+    for row in batch:
+        for begin in np.unique(row.starts):
+            ids = [i for i, s in zip(row.ids, row.starts, strict=True) if s == begin]
+            assert tokens.boundary not in ids[:-1]
+            if begin > 0 and ids[-1] == tokens.boundary:
+                whole.add(decode(ids[:-1]))
+    assert len(whole) > 10
+    assert whole <= set(texts)
+    held_out = {row.id for row in rows.held_out(6)}
+    assert len(held_out) == 6
+    assert all(name.startswith("held-out text") for name in held_out)
+
+
+def test_documents_do_not_see_each_other_and_begin_anew(tmp_path):
+    write_text(tmp_path)
+    one = make(tmp_path)
+    module, mask = one.algorithm.module, one.algorithm.module.architecture.mask_id
+    first, second, third = [10, mask, 12], [mask, 14], [20, 21, mask, 22, mask]
+    starts = [np.array([0, 0, 0, 3, 3]), np.zeros(5, np.int64)]
+    inputs = documents_apart([[*first, *second], third], starts, device=CPU, pad=mask, multiple=4)
+    together = module(inputs)
+    alone = [module(both_ways([ids], pad=0, device=CPU))[0] for ids in (first, second, third)]
+    one.store.close()
+    assert inputs.ids_RS.shape == (2, 8)
+    assert torch.allclose(together[0, :5], torch.cat(alone[:2]), atol=1e-12)
+    assert torch.allclose(together[1, :5], alone[2], atol=1e-12)
+    assert together.isfinite().all()
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_the_loss_is_that_of_documents_alone(tmp_path, separate):
+    write_text(tmp_path)
+    one = make(tmp_path, {"separate": separate})
+    algorithm = one.algorithm
+    batch = algorithm.batch(0)
+    losses = unit_losses(algorithm.module, batch.units, CPU)
+    for unit, loss in zip(batch.units, losses.tolist(), strict=True):
+        starts = unit.row.starts if separate else np.zeros(48, np.int64)
+        total = 0.0
+        for begin in np.unique(starts):
+            columns = np.flatnonzero(starts == begin)
+            inside = np.isin(unit.places, columns)
+            ids = tuple(unit.row.ids[i] for i in columns)
+            row = TokenRow("part", ids, np.ones(len(ids), bool))
+            part = Unit(row, unit.places[inside] - begin, unit.chances[inside])
+            total += float(unit_losses(algorithm.module, [part], CPU).detach()) * len(ids)
+        assert loss == pytest.approx(total / 48, rel=1e-9)
+    one.store.close()
+    assert (batch.rows[0].starts is not None) == separate
+
+
+def test_bits_per_byte_are_the_loss_over_the_bytes(tmp_path):
+    write_text(tmp_path)
+    one = make(tmp_path, steps=1)
+    before = one.algorithm.rows.held_out(6)
+    losses = held_out_losses(one.algorithm.module, before, 8, one.algorithm.setup.batches)
+    batch = one.algorithm.batch(0)
+    events = finish(one)
+    first, last = (event for event in events if isinstance(event, HeldOut))
+    # One token a byte: all but the boundary and the special tokens are bytes of the text.
+    size = sum(token >= 4 for row in before for token in row.ids)
+    wanted = math.fsum(loss * 48 for loss in losses) / math.log(2) / size
+    assert first.measure == last.measure == "bits_per_byte"
+    assert first.score.value == pytest.approx(wanted)
+    assert "bound" in first.beside
+    assert "frequency" in first.beside
+    (done,) = (event for event in events if isinstance(event, StepDone))
+    size = sum(token >= 4 for row in batch.rows for token in row.ids)
+    # Uniform rates: all weights are 1, and the mean row loss is the step's loss.
+    wanted = done.metrics["loss/total"] * 4 * 48 / math.log(2) / size
+    assert done.metrics["text/bits_per_byte"] == pytest.approx(wanted)
+    assert done.metrics["text/epoch"] > 0
+    assert done.metrics["text/unigram_bits_per_byte"] > 0
+    (told,) = (event for event in events if isinstance(event, Prepared))
+    assert "documents" in told.line
+
+
+@pytest.mark.parametrize("noise", [{}, {"rates": "p_pots", "probe_at": 1, "probe_rows": 2}])
+def test_a_stopped_run_goes_on_bit_by_bit(tmp_path, noise):
+    write_text(tmp_path)
+    small = {"probe_rates": 7, "probe_masks": 2, "fit_starts": 1} if noise else {}
+    finish(make(tmp_path, {**noise, **small}, "whole"))
+    finish_with_stops(lambda: make(tmp_path, {**noise, **small}, "parts"), 3)
+    assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "parts"))
+
+
+def test_it_learns_from_text_and_continues_it(tmp_path):
+    from burnish.api.models import continues_text, open_model, text_ids
+
+    write_text(tmp_path)
+    events = finish(make(tmp_path, {"batch": 16}, steps=60, checkpoint={"every": 60}))
+    first, last = (event for event in events if isinstance(event, HeldOut))
+    assert last.score.value < first.score.value - 1
+    run = tmp_path / "run"
+    assert continues_text(run)
+    lm = open_model(run)
+    ids = text_ids(lm, "red")
+    assert lm.tokenizer.decode(ids) == "red"  # no boundary before it: documents end with it
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"data": "text.jsonl"}, "train.data is 'text.jsonl', which only train.on = 'text' reads"),
+        ({"on": "text", "column": "x"}, "train.column is 'x', which only train.data reads"),
+        ({"on": "text", "separate": False}, "train.separate is False, which only train.data"),
+        ({"on": "text", "data": "a", "by": "x"}, "train.by is 'x', which only a task set"),
+        ({"on": "text", "data": "a", "held_out": "rewards"}, "train.data is text without prompts"),
+        ({"syntax_rest": 0.5}, "train.syntax_rest is 0.5, which only train.syntax reads"),
+    ],
+)
+def test_keys_that_nothing_reads_are_refused(given, line):
+    with pytest.raises(UserError, match=re.escape(line)):
+        check_settings(DiffusionTrain(**given))
+
+
+def test_texts_that_cannot_be_read_are_refused(tmp_path):
+    write_text(tmp_path)
+    with pytest.raises(UserError, match=r"no column 'words' of texts; it has body"):
+        make(tmp_path, {"column": "words"})
+    with pytest.raises(UserError, match=r"train.sequence is 100; the model reads 64 tokens"):
+        make(tmp_path, {"sequence": 100})
+    (tmp_path / "text.jsonl").write_text('{"body": " "}\n')
+    with pytest.raises(UserError, match="no text in it"):
+        make(tmp_path)
+
+
+def test_tasks_are_needed_without_text_of_files():
+    with pytest.raises(UserError, match="missing key 'task'"):
+        load(Config, {"train": {"kind": "diffusion", "on": "text"}})
+
+
+def test_other_prompt_tokens_may_be_masked_by_chance(tmp_path):
+    task = {"kind": "arithmetic", "level": 1}
+
+    def rows(rest, folder):
+        train = {
+            "kind": "diffusion",
+            "batch": 40,
+            "canvas": 4,
+            "syntax": "markdown",
+            "syntax_rest": rest,
+        }
+        table = {
+            "task": task,
+            "train": train,
+            "experts": {"field": "answer"},
+            "model": {"path": "diffusion:tiny"},
+        }
+        one = build(load(Config, table), tmp_path / folder, root=tmp_path)
+        found, again = one.algorithm.rows.train(0), one.algorithm.rows.train(0)
+        one.store.close()
+        assert all((a.eligible == b.eligible).all() for a, b in zip(found, again, strict=True))
+        return found
+
+    none, half, every = rows(0.0, "a"), rows(0.5, "b"), rows(1.0, "c")
+    assert all(row.eligible.all() for row in every)
+    for few, some in zip(none, half, strict=True):
+        assert few.ids == some.ids
+        assert (some.eligible | ~few.eligible).all()
+    others = sum((~row.eligible).sum() for row in none)
+    joined = sum((b.eligible & ~a.eligible).sum() for a, b in zip(none, half, strict=True))
+    assert 0.4 < joined / others < 0.6
+
+
+def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
+    from burnish.api.variance import read_rows
+    from burnish.cli.entry import run
+    from burnish.lm import load_model
+
+    texts = write_text(tmp_path)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'train = { kind = "diffusion", on = "text", data = "text.jsonl", sequence = 20 }\n'
+        'model = { path = "diffusion:tiny" }\n'
+    )
+    assert run(["try", str(recipe)]) == 0
+    said = capsys.readouterr().out
+    assert "document 1" in said
+    assert "masked:" in said
+    rows = read_rows(str(recipe), load_model("diffusion:tiny", device="cpu"), 4)
+    assert [row.text for row in rows] == [text[:20] for text in texts[:4]]
+    assert all(len(row.ids) <= 20 and row.prompt_length == 0 for row in rows)
