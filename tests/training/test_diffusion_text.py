@@ -262,3 +262,27 @@ def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
     rows = read_rows(str(recipe), load_model("diffusion:tiny", device="cpu"), 4)
     assert [row.text for row in rows] == [text[:20] for text in texts[:4]]
     assert all(len(row.ids) <= 20 and row.prompt_length == 0 for row in rows)
+
+
+def test_a_run_probes_as_the_public_function_does(tmp_path):
+    from burnish.models.masked_diffusion import probe_losses, token_nll
+    from burnish.training.masked_losses import probed_losses
+
+    write_text(tmp_path)
+    one = make(tmp_path, {"separate": False})
+    algorithm, module = one.algorithm, one.algorithm.module
+    rows = algorithm.rows.probe(3)
+    found = probed_losses(module, rows, 6, 4, 9, algorithm.setup.batches, algorithm.noise)
+
+    def nll_of(noisy, ids, places):
+        logits = module.logits(module(both_ways(noisy.tolist(), pad=0, device=CPU)))
+        return token_nll(logits, ids, module.architecture.mask_id)
+
+    ids = torch.tensor([row.ids for row in rows])
+    drawn = torch.Generator().manual_seed(9)
+    mask = module.architecture.mask_id
+    wanted = probe_losses(nll_of, ids, torch.ones_like(ids).bool(), mask, drawn, rates=6, masks=4)
+    one.store.close()
+    assert found.losses.shape == (3, 6, 4)
+    assert torch.equal(found.t_grid, wanted.t_grid)
+    assert torch.allclose(found.losses, wanted.losses, rtol=1e-9)

@@ -6,7 +6,6 @@ What a row gets follows from its own field of uniform numbers; all rows are mask
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +14,13 @@ from torch import Tensor
 
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, mask_row, passes, unit_losses
-from burnish.models.masked_diffusion.masks import IndependentMasks
+from burnish.models.masked_diffusion.probe import Probe, probe_table
 from burnish.models.masked_diffusion.samplers import (
     Noise,
     Noised,
-    UniformRates,
     build_noise,
     evaluation_uniforms,
 )
-from burnish.seeds import derive
 from burnish.training.microbatch import MicroBatcher
 
 HELD_OUT_SEED = 20251118
@@ -42,29 +39,41 @@ def mask_rows(
     noise: Noise, rows: Sequence[TokenRow], u_B: Tensor, fields: Sequence[Tensor], mask_id: int
 ) -> MaskedRows:
     """Rows under the masks of their rates' uniform numbers (B,) and their own fields, (F, L) each."""
+    ids_BL, eligible_BL = _padded(rows, mask_id)
+    u_FBL = torch.ones((noise.masks.fields, *ids_BL.shape), dtype=torch.float64)
+    for i, (row, field_FL) in enumerate(zip(rows, fields, strict=True)):
+        u_FBL[:, i, : len(row.ids)] = field_FL
+    noised = noise.corrupt(ids_BL, eligible_BL, u_B, u_FBL, mask_id)
+    return MaskedRows(noised, _units(noised, rows))
+
+
+def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
+    """Ids and what may be masked, (B, L)."""
     shape = (len(rows), max(len(row.ids) for row in rows))
     ids_BL = torch.full(shape, mask_id)
     eligible_BL = torch.zeros(shape, dtype=torch.bool)
-    u_FBL = torch.ones((noise.masks.fields, *shape), dtype=torch.float64)
-    for i, (row, field_FL) in enumerate(zip(rows, fields, strict=True)):
-        size = len(row.ids)
-        ids_BL[i, :size] = torch.tensor(row.ids)
-        eligible_BL[i, :size] = torch.from_numpy(row.eligible)
-        u_FBL[:, i, :size] = field_FL
-    noised = noise.corrupt(ids_BL, eligible_BL, u_B, u_FBL, mask_id)
-    plain = [(one.mask_BL.numpy(), _by_token(one.chance_BX, shape)) for one in noised.passes]
-    units = [
+    for i, row in enumerate(rows):
+        ids_BL[i, : len(row.ids)] = torch.tensor(row.ids)
+        eligible_BL[i, : len(row.ids)] = torch.from_numpy(row.eligible)
+    return ids_BL, eligible_BL
+
+
+def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
+    """The passes of each row."""
+    plain = [
+        (one.mask_BL.numpy(), _by_token(one.chance_BX, one.mask_BL.shape)) for one in noised.passes
+    ]
+    return [
         [
             mask_row(row, mask_BL[i, : len(row.ids)], chance_BL[i, : len(row.ids)], number=i)
             for mask_BL, chance_BL in plain
         ]
         for i, row in enumerate(rows)
     ]
-    return MaskedRows(noised, units)
 
 
 def _by_token(
-    chance_BX: Tensor, shape: tuple[int, int]
+    chance_BX: Tensor, shape: torch.Size
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     chance_BL = chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX
     return np.broadcast_to(chance_BL.numpy(), shape)
@@ -84,28 +93,27 @@ def held_out_losses(
     return loss_N.view(len(rows), masks).mean(1).tolist()
 
 
-def loss_table(
+def probed_losses(
     module: Decoder,
     rows: Sequence[TokenRow],
-    grid: Sequence[float],
+    rates: int,
     masks: int,
     seed: int,
     batches: MicroBatcher,
     noise: Noise,
-) -> Tensor:
-    """Losses [row, rate, mask] on a grid of rates with independent masks; delimiters as in training."""
-    plain = replace(noise, rates=UniformRates(), masks=IndependentMasks(), baseline=None)
-    repeated, fields = [], []
-    for x, row in enumerate(rows):
-        for t in range(len(grid)):
-            generator = torch.Generator().manual_seed(derive(seed, x, t))
-            u_KL = torch.rand(masks, len(row.ids), generator=generator, dtype=torch.float64)
-            fields += list(u_KL[:, None])
-            repeated += [row] * masks
-    u_N = torch.tensor(grid, dtype=torch.float64).repeat_interleave(masks).repeat(len(rows))
-    found = mask_rows(plain, repeated, u_N, fields, _mask_id(module))
-    loss_N = losses_of(module, [own[0] for own in found.units], batches)
-    return loss_N.view(len(rows), len(grid), masks)
+) -> Probe:
+    """Losses [row, rate, mask] on a grid of rates; delimiters as in training."""
+    mask_id = _mask_id(module)
+    ids_XL, eligible_XL = _padded(rows, mask_id)
+
+    def losses(noised: Noised, row_N: Tensor) -> Tensor:
+        units = _units(noised, [rows[x] for x in row_N.tolist()])
+        return losses_of(module, [own[0] for own in units], batches)
+
+    generator = torch.Generator().manual_seed(seed)
+    return probe_table(
+        losses, ids_XL, eligible_XL, mask_id, generator, rates=rates, masks=masks, noise=noise
+    )
 
 
 @torch.no_grad()

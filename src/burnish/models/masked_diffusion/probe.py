@@ -10,17 +10,21 @@ places of these rows in `ids_XL`, for a model that also takes an attention mask.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_whole
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses
+from burnish.models.masked_diffusion.masks import IndependentMasks
+from burnish.models.masked_diffusion.objective import EPS, row_losses
+from burnish.models.masked_diffusion.samplers import Noise, Noised, UniformRates
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     NllOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+    LossesOf = Callable[[Noised, Tensor], Tensor]
 
 RATES = 29
 MASKS = 10
@@ -54,22 +58,56 @@ def probe_losses(
     eps: float = EPS,
 ) -> Probe:
     """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out."""
+
+    @torch.no_grad()
+    def losses_of(noised: Noised, row_N: Tensor) -> Tensor:
+        found = []
+        (one,) = noised.passes
+        for part_B in torch.split(torch.arange(len(row_N), device=row_N.device), batch):
+            ids_BL = ids_XL[row_N[part_B]]
+            nll_BL = nll_of(noised.ids_PBL[0][part_B], ids_BL, row_N[part_B])
+            chance_B, count_B = one.chance_BX[part_B].to(nll_BL), noised.count_B[part_B]
+            found.append(row_losses(nll_BL, one.mask_BL[part_B], chance_B, count_B))
+        return torch.cat(found)
+
+    noise = Noise(eps=eps)
+    return probe_table(
+        losses_of, ids_XL, eligible_XL, mask_id, generator, rates=rates, masks=masks, noise=noise
+    )
+
+
+def probe_table(
+    losses_of: LossesOf,
+    ids_XL: Tensor,
+    eligible_XL: Tensor,
+    mask_id: int,
+    generator: Generator,
+    *,
+    noise: Noise,
+    rates: int = RATES,
+    masks: int = MASKS,
+) -> Probe:
+    """The same where losses are computed elsewhere, over processes or within memory.
+
+    `losses_of(noised, row_N)` has all masked copies at once, with the places of their rows in `ids_XL`.
+    Of `noise` the delimiters and `eps` count; rates are those of the grid, masks independent.
+    """
     kept_X = eligible_XL.any(1).nonzero()[:, 0]
     if not len(kept_X):
         raise ArgumentError("eligible: no row has an answer; expected at least one to probe with")
-    grid_T = inner_grid(rates)
-    found = []
-    row_N = kept_X.repeat_interleave(masks)
-    for t in grid_T:
-        losses_N = []
-        for part_B in torch.split(row_N, batch):
-            ids_BL, eligible_BL = ids_XL[part_B], eligible_XL[part_B]
-            drawn = torch.rand(ids_BL.shape, generator=generator, dtype=torch.float64)
-            p_B = mask_chance(t, eps).expand(len(part_B)).to(ids_BL.device)
-            mask_BL = (drawn.to(ids_BL.device) < p_B[:, None]) & eligible_BL
-            with torch.no_grad():
-                nll_BL = nll_of(ids_BL.masked_fill(mask_BL, mask_id), ids_BL, part_B)
-            losses_N.append(row_losses(nll_BL, mask_BL, p_B.to(nll_BL), eligible_BL.sum(1)))
-        found.append(torch.cat(losses_N).double().cpu().view(len(kept_X), masks))
-    losses_XTK = torch.stack(found, 1)
+    grid_T, device = inner_grid(rates), ids_XL.device
+    shape = (len(kept_X), len(grid_T), as_whole("masks", masks, low=1, high=100_000))
+    row_N = kept_X.repeat_interleave(shape[1] * shape[2])
+    t_N = grid_T.repeat_interleave(shape[2]).repeat(shape[0])
+    u_1NL = torch.rand(
+        (1, len(row_N), ids_XL.shape[1]),
+        generator=generator,
+        dtype=torch.float64,
+        device=generator.device,
+    )
+    plain = replace(noise, rates=UniformRates(), masks=IndependentMasks(), baseline=None)
+    noised = plain.corrupt(
+        ids_XL[row_N], eligible_XL[row_N], t_N.to(device), u_1NL.to(device), mask_id
+    )
+    losses_XTK = losses_of(noised, row_N).double().cpu().view(shape)
     return Probe(grid_T, losses_XTK.masked_fill(~losses_XTK.isfinite(), torch.nan))

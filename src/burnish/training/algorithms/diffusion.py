@@ -50,7 +50,7 @@ from burnish.training.diffusion_settings import canvas_of, check_settings, noise
 from burnish.training.experts import find_demonstrations
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
-from burnish.training.masked_losses import held_out_losses, loss_table, mask_rows
+from burnish.training.masked_losses import held_out_losses, mask_rows, probed_losses
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packed_text import check_corpus
 
@@ -240,14 +240,12 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
             return
         settings = self.settings
         rows = self.rows.probe(settings.probe_rows)
-        grid = [j / settings.probe_rates for j in range(1, settings.probe_rates)]
         seed = self.setup.seeds.for_("probe", step)
-        table = self.setup.batches.within_memory(
-            lambda: loss_table(
-                self.module, rows, grid, settings.probe_masks, seed, self.setup.batches, self.noise
-            )
+        sizes = settings.probe_rates - 1, settings.probe_masks
+        found = self.setup.batches.within_memory(
+            lambda: probed_losses(self.module, rows, *sizes, seed, self.setup.batches, self.noise)
         )
-        fit = rates.refit(grid, table, step)
+        fit = rates.refit(*found, step)
         if self.setup.world.is_main:
             said = json.dumps(rates.state(), indent=1).encode()
             write_file(self.setup.folder / RATES_FILE, said)
