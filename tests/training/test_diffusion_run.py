@@ -433,3 +433,84 @@ def test_a_folder_that_writes_from_left_to_right_is_refused(tmp_path):
     given = {**table(), "model": {"path": str(tiny_model(tmp_path / "causal"))}}
     with pytest.raises(UserError, match="writes from left to right; expected a masked diffusion"):
         trainer(tmp_path, given)
+
+
+def gradients_of(algorithm, batch, budget):
+    module = algorithm.module
+    module.zero_grad()
+    total = 0.0
+    for micro in algorithm.micro_batches(batch, budget):
+        found = algorithm.loss(module, micro)
+        found.total.backward()
+        total += found.total.item()
+    named = dict(module.named_parameters())
+    return total, {name: p.grad.clone() for name, p in named.items() if p.grad is not None}
+
+
+@pytest.mark.parametrize("budget", [60, 100_000])
+@pytest.mark.parametrize("noise", [{}, {"rates": "clipped"}, {"masks": "mirror"}])
+def test_a_control_variate_by_gradient_adds_what_it_takes_off_on_average(tmp_path, budget, noise):
+    one, algorithm = made(tmp_path, control="gradient", **noise)
+    baseline = algorithm.gradient_baseline
+    batch = algorithm.batch(1)
+    plain = gradients_of(algorithm, batch, budget)
+    drawn = torch.Generator().manual_seed(1)
+    held = torch.randn(baseline.gradients_KN.shape, generator=drawn, dtype=torch.float64)
+    baseline.gradients_KN = held
+    total, moved = gradients_of(algorithm, batch, budget)
+    wanted = baseline.correction(batch.t_B, batch.weight_B)
+    sizes = [p.numel() for p in baseline.parameters]
+    names = {id(p): name for name, p in algorithm.module.named_parameters()}
+    shifts = dict(zip(map(id, baseline.parameters), torch.split(wanted, sizes), strict=True))
+    for name, gradient in moved.items():
+        shift = next((s for i, s in shifts.items() if names[i] == name), None)
+        own = plain[1][name] + (0 if shift is None else shift.view_as(gradient))
+        assert torch.allclose(gradient, own, atol=1e-9)
+    assert total == pytest.approx(plain[0])  # the loss says nothing of it
+    many = torch.Generator().manual_seed(2)
+    u = (torch.arange(20_000) + torch.rand(20_000, generator=many)).double() / 20_000
+    rates = algorithm.noise.rates.rates(u)
+    mean = baseline.correction(rates.t, rates.weight)
+    one.store.close()
+    assert wanted.abs().max() > 0.1
+    assert mean.abs().max() < 1e-2
+
+
+def test_running_gradients_are_means_of_their_bin_however_the_step_is_cut(tmp_path):
+    from burnish.models.masked_diffusion.control import bins_of
+
+    one, algorithm = made(tmp_path, control="gradient", passes=2)
+    baseline, batch = algorithm.gradient_baseline, algorithm.batch(0)
+    sums = []
+    for budget in (1, 100_000):
+        parts = [
+            algorithm.loss(algorithm.module, m) for m in algorithm.micro_batches(batch, budget)
+        ]
+        sums.append(sum(part.sums["bin_gradients"] for part in parts))
+    assert torch.allclose(sums[0], sums[1], atol=1e-9)
+    baseline.learn(sums[0], batch.t_B)
+    k = int(bins_of(batch.t_B, baseline.bins)[0])
+    members = [i for i, b in enumerate(bins_of(batch.t_B, baseline.bins).tolist()) if b == k]
+    units = [u for u in batch.units if u.number in members]
+    mean = unit_losses(algorithm.module, units, torch.device("cpu")).sum() / 2 / len(members)
+    own = torch.cat([g.flatten() for g in torch.autograd.grad(mean, baseline.parameters)])
+    one.store.close()
+    assert torch.allclose(baseline.gradients_KN[k], baseline.lr * own, atol=1e-9)
+
+
+def test_a_run_with_a_control_variate_goes_on_bit_by_bit(tmp_path):
+    given = table(control="gradient")
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    finish(trainer(tmp_path / "whole", given))
+    finish_with_stops(lambda: trainer(tmp_path / "parts", given), "2 saved")
+    assert_same(outcome(tmp_path / "whole" / "run"), outcome(tmp_path / "parts" / "run"))
+
+
+def test_a_control_variate_needs_trained_matrices(tmp_path):
+    given = {
+        **table(control="gradient"),
+        "model": {"path": "diffusion:tiny", "lora": {"rank": 2, "targets": ["q_proj"]}},
+    }
+    with pytest.raises(UserError, match="output matrices are not trained"):
+        trainer(tmp_path, given)

@@ -506,9 +506,11 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     delimiter_weight: Literal["token", "row"] = "token"
     """How delimiters are weighted back: `token` by how often each is masked (ISAD); `row` also for what
     the other tokens no longer see, which is unbiased and noisier."""
-    control: Literal["none", "rescale"] = "none"
+    control: Literal["none", "rescale", "gradient"] = "none"
     """`rescale` divides a row's loss by the running loss at its rate, so that all rates pull alike: another
-    objective (biased)."""
+    objective (biased). `gradient` takes the running gradient at a rate off, and adds its mean over all
+    rates, for the last layer's output matrices: a control variate (unbiased); it keeps them ten times
+    and runs backward through the head once more for each tenth of the rates."""
     syntax: Literal["", "html", "markdown", "json", "python"] = ""
     """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
     little."""

@@ -102,6 +102,6 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
         delta=settings.delta,
         delimiter_weight=settings.delimiter_weight,
         eps=settings.eps,
-        control=settings.control,
+        control="rescale" if settings.control == "rescale" else "none",
         options=options,
     )

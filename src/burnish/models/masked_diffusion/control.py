@@ -171,6 +171,9 @@ class GradientBaseline:
     bins: int = BINS
     lr: float = 0.1
     gradients_KN: Tensor | None = None
+    low: float = 0.0
+    """Bounds of the rates."""
+    high: float = 1.0
 
     def __post_init__(self) -> None:
         self.bins = as_whole("bins", self.bins, low=2, high=10_000)
@@ -182,19 +185,39 @@ class GradientBaseline:
 
     def shift(self, row_loss_B: Tensor, t_B: Tensor, weight_B: Tensor) -> Tensor:
         """What to add to the batch's gradient, (N,); the running gradients move on."""
+        shift_N = self.correction(t_B, weight_B)
+        self.learn(self.bin_gradients(row_loss_B, t_B), t_B)
+        return shift_N
+
+    def correction(self, t_B: Tensor, weight_B: Tensor) -> Tensor:
+        """What to add to the gradient of rows with these rates, (N,): known before their losses."""
+        assert self.gradients_KN is not None
+        weights_K = torch.zeros(self.bins, dtype=torch.float64, device=t_B.device)
+        weights_K.index_add_(0, bins_of(t_B, self.bins), weight_B.double() / len(t_B))
+        widths_K = bin_widths(self.bins, self.low, self.high).to(weights_K)
+        return (widths_K - weights_K).to(self.gradients_KN) @ self.gradients_KN
+
+    def bin_gradients(self, row_loss_B: Tensor, t_B: Tensor) -> Tensor:
+        """Gradients of the losses of each bin, added up, (K, N); the graph is kept."""
         assert self.gradients_KN is not None
         bin_B = bins_of(t_B, self.bins)
-        weights_K = torch.zeros(self.bins, dtype=torch.float64, device=t_B.device)
-        weights_K.index_add_(0, bin_B, weight_B.double() / len(t_B))
-        shift_N = (bin_widths(self.bins).to(weights_K) - weights_K).to(
-            self.gradients_KN
-        ) @ self.gradients_KN
+        found_KN = torch.zeros_like(self.gradients_KN)
         for one in sorted(set(bin_B.tolist())):
-            mean = row_loss_B[bin_B == one].mean()
-            parts = torch.autograd.grad(mean, list(self.parameters), retain_graph=True)
-            own_N = torch.cat([part.flatten() for part in parts])
-            self.gradients_KN[one] += self.lr * (own_N - self.gradients_KN[one])
-        return shift_N
+            total = row_loss_B[bin_B == one].sum()
+            parts = torch.autograd.grad(total, list(self.parameters), retain_graph=True)
+            found_KN[one] = torch.cat([part.flatten() for part in parts])
+        return found_KN
+
+    def learn(self, sums_KN: Tensor, t_B: Tensor) -> None:
+        """Move the running gradients, from the sums of all rows of a step at these rates."""
+        assert self.gradients_KN is not None
+        bin_B = bins_of(t_B.to(sums_KN.device), self.bins)
+        ones_B = torch.ones(len(bin_B), dtype=sums_KN.dtype, device=sums_KN.device)
+        count_K = torch.zeros_like(sums_KN[:, 0]).index_add(0, bin_B, ones_B)
+        mean_KN = (sums_KN / count_K.clamp(min=1)[:, None]).to(self.gradients_KN)
+        moved_KN = self.gradients_KN + self.lr * (mean_KN - self.gradients_KN)
+        seen_K1 = (count_K > 0).to(self.gradients_KN.device)[:, None]
+        self.gradients_KN = torch.where(seen_K1, moved_KN, self.gradients_KN)
 
     def add(self, shift_N: Tensor) -> None:
         """Add a shift to the gradients of the parameters."""

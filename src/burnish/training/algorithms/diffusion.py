@@ -19,7 +19,7 @@ import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -27,10 +27,10 @@ from torch import Tensor
 from burnish.config.schema import Config
 from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
-from burnish.lm.decoder import Decoder
+from burnish.lm.decoder import Decoder, Layer
 from burnish.lm.diffusion.decoding import parse_decoding, read_decoding, write_decoding
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, passes, unit_losses
-from burnish.models.masked_diffusion.control import BINS, smoothed_loss
+from burnish.models.masked_diffusion.control import BINS, GradientBaseline, smoothed_loss
 from burnish.models.masked_diffusion.samplers import PPots, UniformRates
 from burnish.seeds import Seeds
 from burnish.store.durable import write_file
@@ -69,7 +69,17 @@ class Noisy(NamedTuple):
     metrics: dict[str, float]
 
 
-class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
+class MaskedMicro(NamedTuple):
+    """Units of one pass."""
+
+    units: list[Unit]
+    t_U: Tensor
+    """Their rates."""
+    correction_N: Tensor | None
+    """What the control variate adds to the gradient of the update, in one pass of it."""
+
+
+class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
     """`train = { kind = "diffusion" }`."""
 
     samples_answers = False
@@ -94,6 +104,11 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         )
         self.baseline_K: list[float | None] = [None] * BINS
         self.rows = open_rows(setup, settings, self.module)
+        self.gradient_baseline = None
+        if settings.control == "gradient":
+            self.gradient_baseline = GradientBaseline(
+                self._controlled(), low=self._rate_bounds[0], high=self._rate_bounds[1]
+            )
 
     @classmethod
     def check(cls, config: Config, settings: DiffusionSettings, data: Data) -> None:
@@ -162,29 +177,80 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
             flat = [unit for group in zip(*units, strict=True) for unit in group]
         return Noisy(rows, flat, t_B, weight_B, metrics)
 
-    def micro_batches(self, batch: Noisy, tokens: int) -> Iterator[list[Unit]]:
+    def micro_batches(self, batch: Noisy, tokens: int) -> Iterator[MaskedMicro]:
         count = self.noise.masks.forwards
         size = len(batch.rows)
         parts = [batch.units]
         if not self.settings.stacked:
             parts = [batch.units[k * size : (k + 1) * size] for k in range(count)]
+        correction_N = self._correction(batch)
         for part in parts:
-            yield from passes(self.setup.world.share(part), tokens)
+            for some in passes(self.setup.world.share(part), tokens):
+                t_U = batch.t_B[[unit.number for unit in some]]
+                yield MaskedMicro(some, t_U, correction_N)
+                correction_N = None
 
-    def loss(self, model: Any, micro: list[Unit]) -> Loss:
+    def loss(self, model: Any, micro: MaskedMicro) -> Loss:
         device = self.setup.trainable.device
-        loss_U = unit_losses(model, micro, device)
-        scale_U = torch.tensor([unit.scale for unit in micro], device=device, dtype=loss_U.dtype)
-        index_U = torch.tensor([unit.number for unit in micro], device=device)
+        units = micro.units
+        loss_U = unit_losses(model, units, device)
+        scale_U = torch.tensor([unit.scale for unit in units], device=device, dtype=loss_U.dtype)
+        index_U = torch.tensor([unit.number for unit in units], device=device)
         row_B = loss_U.new_zeros(self.settings.batch)
         forwards = self.noise.masks.forwards
         row_B = row_B.index_add(0, index_U, loss_U.detach() / forwards)
+        sums, total = {"row_losses": row_B}, (loss_U * scale_U).sum()
+        if self.gradient_baseline is not None:
+            has_answer_U = torch.tensor([unit.row.count > 0 for unit in units], device=device)
+            counted_U = torch.where(has_answer_U, loss_U / forwards, 0.0)
+            sums["bin_gradients"] = self.gradient_baseline.bin_gradients(
+                counted_U, micro.t_U.to(device)
+            )
+            total = total + self._pull(micro.correction_N)
         return Loss(
-            (loss_U * scale_U).sum(),
-            [unit.row.id for unit in micro],
+            total,
+            [unit.row.id for unit in units],
             rows={"losses": loss_U.detach()[:, None]},
-            sums={"row_losses": row_B},
+            sums=sums,
         )
+
+    # --- the control variate
+
+    def _controlled(self) -> list[Tensor]:
+        """The last layer's output matrices, as far as they are trained."""
+        last = cast(Layer, self.module.model.layers[-1])
+        both = (last.self_attn.o_proj.weight, last.mlp.down_proj.weight)
+        found = [one for one in both if one.requires_grad]
+        if not found:
+            raise UserError(
+                "train.control is 'gradient', and the last layer's output matrices are not trained; "
+                "expected a training of all weights. Leave model.lora out, or set train.control = 'none'"
+            )
+        return found
+
+    @property
+    def _rate_bounds(self) -> tuple[float, float]:
+        rates = self.noise.rates
+        return (rates.low, rates.high) if isinstance(rates, UniformRates) else (0.0, 1.0)
+
+    def _correction(self, batch: Noisy) -> Tensor | None:
+        """Of the whole update; the first process adds it."""
+        if self.gradient_baseline is None or not self.setup.world.is_main:
+            return None
+        has_answer_B = torch.tensor([row.count > 0 for row in batch.rows])
+        if not has_answer_B.any():
+            return None
+        device = self.setup.trainable.device
+        t_B, weight_B = (x[has_answer_B].to(device) for x in (batch.t_B, batch.weight_B))
+        return self.gradient_baseline.correction(t_B, weight_B)
+
+    def _pull(self, correction_N: Tensor | None) -> Tensor | float:
+        """A term of value 0 whose gradient is the correction."""
+        if correction_N is None or self.gradient_baseline is None:
+            return 0.0
+        flat_N = torch.cat([one.flatten() for one in self.gradient_baseline.parameters])
+        pull = (flat_N * correction_N).sum()
+        return pull - pull.detach()
 
     def finish(self, step: int, batch: Noisy, result: StepResult) -> StepReport:
         has_answer_B = torch.tensor([row.count > 0 for row in batch.rows])
@@ -192,16 +258,15 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         t_B, weight_B = batch.t_B[has_answer_B], batch.weight_B[has_answer_B]
         smooth = {}
         if len(loss_B):
-            rates = self.noise.rates
-            bounds = (rates.low, rates.high) if isinstance(rates, UniformRates) else (0.0, 1.0)
-            found = smoothed_loss(
-                loss_B, t_B, weight_B, self.baseline_K, low=bounds[0], high=bounds[1]
-            )
+            low, high = self._rate_bounds
+            found = smoothed_loss(loss_B, t_B, weight_B, self.baseline_K, low=low, high=high)
             self.baseline_K = found.baseline
             if found.loss is not None:
                 smooth = {"diffusion/smoothed_loss": found.loss}
             if self.noise.baseline is not None:
                 self.noise.baseline.adjust(loss_B, t_B)
+            if self.gradient_baseline is not None:
+                self.gradient_baseline.learn(result.sums["bin_gradients"], t_B)
         counts = token_counts([row.count for row in batch.rows])
         return StepReport(
             {**counts, **batch.metrics, **smooth, **self._text_metrics(step, batch, result)}
@@ -278,11 +343,19 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         return HeldOutScores(marks, "bits_per_byte", beside=beside)
 
     def state(self) -> AlgorithmState:
-        return AlgorithmState({"noise": self.noise.state(), "baseline": self.baseline_K})
+        tensors = {}
+        if self.gradient_baseline is not None:
+            assert self.gradient_baseline.gradients_KN is not None
+            tensors = {"gradients": self.gradient_baseline.gradients_KN}
+        return AlgorithmState({"noise": self.noise.state(), "baseline": self.baseline_K}, tensors)
 
     def restore(self, state: AlgorithmState) -> None:
         self.noise.load(state.values["noise"])
         self.baseline_K = state.values["baseline"]
+        if self.gradient_baseline is not None:
+            held = self.gradient_baseline.gradients_KN
+            assert held is not None
+            self.gradient_baseline.gradients_KN = state.tensors["gradients"].to(held)
 
     def write(self, folder: Path) -> None:
         write_decoding(folder, self.decoding)
