@@ -156,33 +156,24 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # ty
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
+        *,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **kwargs: Any,
+        **more: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Logits (B, T, V), and the mean loss where there are labels."""
-        watch = kwargs.pop("watch", None)
-        outputs = self.model(
-            input_ids,
-            attention_mask,
-            position_ids,
-            past_key_values,
-            inputs_embeds,
-            use_cache,
-            output_hidden_states,
-            watch,
-        )
+        """Logits (B, T, V), and the mean loss where there are labels.
+
+        The first three are named because transformers looks for them; `more` is what else
+        `SiameseNormModel.forward` or the loss takes.
+        """
+        outputs = self.model(input_ids, attention_mask, position_ids, **more)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
             size = self.config.vocab_size
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **more)
         output = CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
