@@ -14,7 +14,7 @@ from burnish.intervals import FEW
 from burnish.store import RunStatus, RunStore
 from burnish.tasks.config import build
 
-KINDS = ("distil", "dpo", "policy", "reward_model", "sft", "tools")
+KINDS = ("distil", "dpo", "policy", "pretrain", "reward_model", "sft", "tools")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,6 +54,17 @@ def test_what_is_written_can_be_tried_without_a_model(
     done = typed("try", tmp_path / "new" / "my.toml", "model.path=tiny")
     assert done.code == 0
     assert "correct" in done.out
+
+
+def test_text_of_a_starter_can_be_tried_and_a_new_model_learns_it(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert typed("init", "pretrain", "--to", tmp_path).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert "document 1" in typed("try", "my.toml").out
+    done = typed("train", "my.toml", "steps=8", "evaluation.every=0", "--json")
+    last = json.loads(done.out.splitlines()[-1])
+    assert last["after"]["value"] < last["before"]["value"] - 1
 
 
 def test_every_kind_is_listed_with_its_files(typed: Type) -> None:

@@ -27,7 +27,7 @@ def init(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="policy, tools, sft, dpo, reward_model or distil; --list says what each is.",
+            help="policy, tools, sft, dpo, reward_model, distil or pretrain; --list says what each is.",
             show_default=False,
             autocompletion=lambda: list(starters()),
         ),
