@@ -128,13 +128,14 @@ COMMANDS = (
     ),
     TyperGroup(
         name="skill",
-        help="Skills: folders or zips that say how a family of tasks is done or judged. [bold]skill distill[/] makes one from trajectories.",
+        help="Skills: folders or zips that say how a family of tasks is done or judged. [bold]skill distill[/] makes one from trajectories, [bold]skill evolve[/] from tasks.",
         no_args_is_help=True,
         rich_markup_mode="rich",
         commands=[
             LazyCommand("validate", "skill:validate", "List everything that is wrong with a skill, one line each."),
             LazyCommand("distill", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff."),
             LazyCommand("distil", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff.", hidden=True),
+            LazyCommand("evolve", "skill_evolve:evolve", "Improve a skill on a recipe's tasks: play, distil, and accept it only if held-out tasks do not suffer."),
             LazyCommand("show", "skill:show", "Show a skill as a judge would see it: procedure, resources, who may see what, hash."),
         ],
     ),

@@ -186,6 +186,7 @@ def open_author(
     prices: str,
     budget_usd: float | None,
     api_key_env: str,
+    seed: int = 0,
 ) -> JudgeModel:
     """The model behind every role; what the journal holds is not asked again."""
     from burnish.bench.open_judge import read_prices
@@ -203,7 +204,7 @@ def open_author(
         limits=limits if is_server else None,
         prices=read_prices(prices),
     )
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
     budget = None if budget_usd is None else Budget(usd=budget_usd)
     return JudgeModel(lm, sampling=sampling, cache=journal, budget=budget)
 

@@ -31,6 +31,7 @@ from burnish.agents.trace2skill.skill_files import (
     write_skill,
 )
 from burnish.agents.trace2skill.support import needed_support
+from burnish.agents.trace2skill.task_agent import TaskAgent
 from burnish.agents.trace2skill.traces import Pool, Trace, pool_of, read_traces
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Roles",
     "Settings",
     "Sifted",
+    "TaskAgent",
     "Trace",
     "anchored",
     "apply_edit",

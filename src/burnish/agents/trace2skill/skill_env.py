@@ -29,13 +29,18 @@ class SkillEnv:
 
     def opening(self, task: Task) -> tuple[Message, ...]:
         """The task's messages with the skill in the system message."""
-        own = [message.text for message in task.messages[:1] if message.role == "system"]
-        text = "\n\n".join(part for part in (self._prompt, *own) if part)
-        rest = task.messages[len(own) :]
-        return (Message("system", text), *rest) if text else task.messages
+        return behind_skill(self._prompt, task)
 
     async def reset(self, task: Task, seed: int) -> Observation:
         return Observation(self.opening(task))
 
     async def step(self, reply: Message) -> Observation:
         return Observation(done=True)
+
+
+def behind_skill(prompt: str, task: Task) -> tuple[Message, ...]:
+    """The task's messages with a skill's text in the system message, before its own."""
+    own = [message.text for message in task.messages[:1] if message.role == "system"]
+    text = "\n\n".join(part for part in (prompt, *own) if part)
+    rest = task.messages[len(own) :]
+    return (Message("system", text), *rest) if text else task.messages

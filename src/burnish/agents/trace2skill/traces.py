@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from burnish.agents.trace2skill.edits import plain_words
 from burnish.arguments import as_number, as_path, shown
 from burnish.errors import UserError
-from burnish.records import Message
+from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.store.manifest import FILE as MANIFEST
 
@@ -147,8 +147,13 @@ def _of_run(folder: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
                 messages=(*task.messages, *trajectory.messages),
                 passed=value >= pass_at,
                 score=value,
-                gold=_texts([task.fields.get(name) for name in task.labels]),
+                gold=gold_of(task),
             )
+
+
+def gold_of(task: Task) -> tuple[str, ...]:
+    """The values of a task's labels, which must never reach a skill."""
+    return _texts([task.fields.get(name) for name in task.labels])
 
 
 def _of_file(path: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:

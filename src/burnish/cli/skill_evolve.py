@@ -1,0 +1,272 @@
+"""`burnish skill evolve`: a skill that is improved on a recipe's tasks, and kept only if it is not worse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from burnish.cli.completion import complete_models, complete_words
+from burnish.cli.console import emit_json, err, number, one_line, say, warn
+from burnish.cli.entry import STOPPED
+from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
+from burnish.cli.skill_distill import (
+    BudgetUsd,
+    Options,
+    Out,
+    PassAt,
+    PricePair,
+    RolesPath,
+    With,
+    open_author,
+    read_settings,
+)
+from burnish.errors import UserError
+from burnish.texts import counted
+
+if TYPE_CHECKING:
+    from burnish.agents.trace2skill import Evolved, Roles, Settings
+    from burnish.config.recipes import Asked
+    from burnish.records import Task
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RECIPE KEY=VALUE",
+        help="Whose tasks, rewards and rollout are played, with settings to change.",
+        show_default=False,
+        autocompletion=complete_words,
+    ),
+]
+Improved = Annotated[
+    str,
+    typer.Option(
+        "--skill",
+        metavar="FOLDER|ZIP|NAME",
+        help="The skill to improve; it stands in the system message.",
+    ),
+]
+Player = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Who plays the tasks; the recipe's model where left out.",
+        autocompletion=complete_models,
+    ),
+]
+
+
+def evolve(
+    words: Words,
+    skill: Improved,
+    out: Out = Path("evolved"),
+    with_: With = "",
+    roles: RolesPath = "",
+    model: Player = "",
+    tasks: Annotated[int, typer.Option("--tasks", min=2, help="How many tasks are played.")] = 40,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Distillations to choose from.")] = 3,
+    share: Annotated[
+        float, typer.Option("--share", min=0.0, max=0.9, help="Of the tasks: held out.")
+    ] = 0.2,
+    play_temperature: Annotated[
+        float, typer.Option("--play-temperature", min=0.0, help="Of the model that plays.")
+    ] = 1.0,
+    option: Options = None,
+    pass_at: PassAt = 1.0,
+    part: Annotated[
+        str, typer.Option("--part", metavar="NAME", help="Which reward decides; the total.")
+    ] = "",
+    temperature: Temperature = 0.6,
+    max_tokens: MaxTokens = 4096,
+    prices: PricePair = "",
+    budget_usd: BudgetUsd = None,
+    api_key_env: ApiKeyEnv = "",
+    as_json: AsJson = False,
+) -> int:
+    """Improve a skill on a recipe's tasks: play, distil, accept it only if held-out tasks do not suffer.
+
+    Each seed plays the tasks with the skill and distils what it saw; the best of the new skills plays
+    the held-out tasks beside the old one. Killed at any moment, the same command goes on without
+    playing or asking anything twice.
+
+    \b
+      burnish skill evolve my.toml --skill skills/tables --out new --with http://localhost:8000/v1#m
+      burnish skill evolve my.toml --skill skills/tables --out new --roles my_roles.py:make --model tiny
+    """
+    import anyio
+
+    from burnish.agents.trace2skill import read_skill
+    from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
+    from burnish.config.recipes import resolve
+    from burnish.lm.named import open_lm
+
+    if bool(with_) == bool(roles):
+        raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
+    settings = read_settings(option or ())
+    files = read_skill(skill)
+    refuse_foreign(out / skill_name(files), skill)
+    asked = resolve(words)
+    chosen = _tasks(asked, tasks)
+    out.mkdir(parents=True, exist_ok=True)
+    author = partial(_roles, with_, roles, out, settings, temperature, max_tokens, prices,
+                     budget_usd, api_key_env)  # fmt: skip
+    lm = open_lm(model or asked.resolved.value.model.path, api_key_env=api_key_env or None)
+    with err.status("playing ...") as status:
+        games = [0]
+
+        def tell(trace: Any) -> None:
+            games[0] += 1
+            status.update(f"playing and distilling: {counted(games[0], 'game')} ...")
+
+        work = partial(
+            _work, asked, chosen, files, lm, author, settings, out / "plays.jsonl", seeds=seeds,
+            share=share, temperature=play_temperature, pass_at=pass_at, part=part, tell=tell,
+        )  # fmt: skip
+        found = anyio.run(work)
+    return _tell(found, out, skill_name(files), carried_files(skill), len(chosen), as_json=as_json)
+
+
+def _tasks(asked: Asked, count: int) -> dict[str, Task]:
+    """Different training tasks of the recipe, by id."""
+    from burnish.tasks.config import build
+
+    config = asked.resolved.value
+    if not config.rewards:
+        raise UserError(
+            f"recipe '{asked.recipe}' has no rewards; expected [[rewards]], which say whether a task "
+            "was passed."
+        )
+    tasks = build(config.task, config.run.seed, asked.root)
+    found = {task.id: task for task in tasks.sample(count)}
+    if len(found) < 2:
+        raise UserError(
+            f"task '{tasks.name}' has {counted(len(found), 'task')}; expected 2 or more."
+        )
+    return found
+
+
+def _roles(
+    with_: str,
+    roles: str,
+    out: Path,
+    settings: Settings,
+    temperature: float,
+    max_tokens: int,
+    prices: str,
+    budget_usd: float | None,
+    api_key_env: str,
+    seed: int,
+) -> Roles:
+    """Those of one seed: the user's own, or a model with a journal of its own."""
+    from burnish.agents.trace2skill import LMRoles
+    from burnish.source import find_function
+
+    if roles:
+        own: Roles = find_function(roles, "roles", Path())()
+        return own
+    journal = out / f"journal-{seed}.jsonl"
+    return LMRoles(
+        open_author(with_, journal, settings, temperature, max_tokens, prices, budget_usd,
+                    api_key_env, seed)
+    )  # fmt: skip
+
+
+async def _work(
+    asked: Asked,
+    tasks: dict[str, Task],
+    files: dict[str, str],
+    lm: Any,
+    roles: Callable[[int], Roles],
+    settings: Settings,
+    journal: Path,
+    *,
+    seeds: int,
+    share: float,
+    temperature: float,
+    pass_at: float,
+    part: str,
+    tell: Callable[[Any], None],
+) -> Evolved:
+    from burnish.agents.trace2skill import TaskAgent, evolve
+    from burnish.arguments import as_word
+    from burnish.lm.base import Sampling
+    from burnish.rewards.config import build_all
+    from burnish.rewards.scorer import bind_check
+    from burnish.tasks.config import build
+
+    config = asked.resolved.value
+    scorer = build_all(config.rewards, base=asked.root)
+    bind_check(scorer, build(config.task, config.run.seed, asked.root).fields)
+    if part:
+        as_word("part", part, [one.name for one in scorer.children])
+    most = config.evaluation.max_tokens or config.rollout.budget
+    agent = TaskAgent(
+        lm,
+        scorer,
+        Sampling(temperature=temperature, max_tokens=most, stop=config.rollout.stop),
+        rollout=config.rollout.build_evaluation(asked.root),
+        part=part or config.evaluation.part,
+        pass_at=pass_at,
+        deadline_s=config.rollout.score_timeout_s,
+        journal=journal,
+        on_play=tell,
+    )
+    async with agent:
+        limit = settings.concurrency
+        found = await evolve(
+            files, tasks, agent, roles, settings, seeds=seeds, share=share, limit=limit
+        )
+    if agent.failures:
+        (reason, _), failed = agent.failures.most_common(1)[0], agent.failures.total()
+        warn(f"{counted(failed, 'game')} could not be played or scored: {one_line(reason)}")
+    return found
+
+
+def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_json: bool) -> int:
+    """Write the skill, its diff and a report; say what came of it."""
+    from burnish.agents.trace2skill import unified_diff, write_skill
+
+    before = found.runs[0].before
+    diff = unified_diff(before, found.files)
+    choice = found.choice
+    report = {
+        "skill": name,
+        "accepted": found.accepted,
+        "tasks": count,
+        "before": found.before,
+        "rates": list(found.rates),
+        "seeds": [run.status for run in found.runs],
+        "held_out": None if choice is None else choice._asdict(),
+        "diff": diff,
+    }
+    write_skill(found.files, out / name, carried)
+    (out / "skill.diff").write_bytes(diff.encode("utf-8", "backslashreplace"))
+    (out / "evolve.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for line in dict.fromkeys(line for run in found.runs for line in run.warnings):
+        warn(line)
+    code = STOPPED if all(rate is None for rate in found.rates) else 0
+    if as_json:
+        emit_json(report | {"out": str(out)})
+        return code
+    old = "-" if found.before is None else number(found.before)
+    for seed, (run, rate) in enumerate(zip(found.runs, found.rates, strict=True)):
+        new = "-" if rate is None else number(rate)
+        say(
+            f"seed {seed}    {run.status}: passes {new} of the tasks it learnt from (before: {old})"
+        )
+    if choice is None:
+        say("skill     unchanged: no seed found anything to change", "bold")
+    else:
+        word = "accepted" if choice.accepted else "not accepted: the old one stays"
+        say(
+            f"held out  {choice.better} passed by the new skill alone, {choice.worse} by the old one "
+            f"alone (p {number(choice.p)})"
+        )
+        say(f"skill     {word}", "bold")
+    say(f"written   {out / name}")
+    return code

@@ -1,0 +1,118 @@
+"""`burnish skill evolve`: a skill that helps is accepted, one that does not is left, nothing is played twice."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from burnish.agents.trace2skill import task_agent
+from burnish.cli.entry import run
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "trace2skill"
+LESSON = "Include the last row of the table."
+
+REWARD = f"""
+def passes(messages, text):
+    knows = any({LESSON!r} in message.text for message in messages)
+    return float(knows is HELPS)
+"""
+ROLES = f"""
+from burnish.agents.trace2skill import Patch, Record, united
+
+class Roles:
+    async def analyse(self, trace, files):
+        return Record(trace, ({{"content": "- {LESSON}"}},))
+
+    async def propose(self, records, files):
+        ids = [one.trace.id for one in records]
+        edit = {{"op": "append_to_section", "file": "SKILL.md", "target_section": "## Rules",
+                "content": "- {LESSON}", "source_ids": ids}}
+        return Patch((edit,), source_ids=tuple(ids))
+
+    async def merge(self, patches, files, level):
+        return [united(patches, level)]
+
+    async def anchor(self, edit, text):
+        return None
+
+    async def fix(self, files, problems):
+        return None
+
+def make():
+    return Roles()
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    rows = "".join(json.dumps({"q": f"Add up table {i}.", "a": str(i)}) + "\n" for i in range(30))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    (tmp_path / "roles.py").write_text(ROLES)
+    shutil.copytree(EXAMPLE / "skill" / "tables", tmp_path / "tables")
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[model]\npath = "tiny"\n'
+        '[task]\nkind = "file"\npath = "rows.jsonl"\nprompt = "{q}"\nfields = { answer = "a" }\n'
+        '[[rewards]]\nkind = "function"\npath = "reward.py:passes"\n'
+        "[rollout]\nmax_tokens = 4\n"
+    )
+    return path
+
+
+def evolve(recipe, *more, helps=True):
+    (recipe.parent / "reward.py").write_text(REWARD.replace("HELPS", str(helps)))
+    roles = f"{recipe.parent / 'roles.py'}:make"
+    words = [recipe, "--skill", recipe.parent / "tables", "--roles", roles, "--tasks", 10]
+    return run(["skill", "evolve", *map(str, (*words, "--seeds", 1, *more))])
+
+
+def test_a_skill_that_helps_is_accepted_and_written(recipe, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "new"
+    assert evolve(recipe, "--out", out, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["accepted"] is True
+    assert (report["before"], report["rates"]) == (0.0, [1.0])
+    assert report["held_out"]["better"] == 2
+    assert LESSON in (out / "tables" / "SKILL.md").read_text()
+    assert f"+- {LESSON}" in (out / "skill.diff").read_text()
+    assert json.loads((out / "evolve.json").read_text())["diff"] == report["diff"]
+    # 8 tasks to learn from and 2 held out, each with both skills.
+    assert len((out / "plays.jsonl").read_text().splitlines()) == 20
+    monkeypatch.setattr(
+        task_agent, "evaluate_slots", lambda *a, **k: pytest.fail("a game was played twice")
+    )
+    assert evolve(recipe, "--out", out) == 0
+    assert "accepted" in capsys.readouterr().out
+
+
+def test_a_skill_that_harms_is_left_as_it_was(recipe, tmp_path, capsys):
+    out = tmp_path / "new"
+    assert evolve(recipe, "--out", out, helps=False) == 0
+    assert "not accepted: the old one stays" in capsys.readouterr().out
+    before = (recipe.parent / "tables" / "SKILL.md").read_bytes()
+    assert (out / "tables" / "SKILL.md").read_bytes() == before
+    assert (out / "skill.diff").read_text() == ""
+
+
+def test_games_that_could_not_be_scored_are_counted(recipe, tmp_path, capsys):
+    assert evolve(recipe, "--out", tmp_path / "new", helps="undefined_name") == 3
+    found = capsys.readouterr()
+    assert "16 games could not be played or scored" in found.err
+    assert "undefined_name" in found.err
+    assert "unchanged" in found.out
+
+
+def test_mistakes_get_one_line(recipe, tmp_path, capsys):
+    skill = str(recipe.parent / "tables")
+    assert run(["skill", "evolve", str(recipe), "--skill", skill]) == 2
+    assert "give either --with MODEL or --roles" in capsys.readouterr().err
+    assert evolve(recipe, "--out", tmp_path) == 2
+    assert "the skill that is read lies there" in capsys.readouterr().err
+    assert evolve(recipe, "--out", tmp_path / "new", "--part", "pases") == 2
+    assert "part" in capsys.readouterr().err
+    sft = [recipe, "--skill", skill, "--roles", "x.py:y", "--out", tmp_path / "new"]
+    bare = recipe.read_text().partition("[[rewards]]")[0] + '[train]\nkind = "sft"\n'
+    recipe.write_text(bare)
+    assert run(["skill", "evolve", *map(str, sft)]) == 2
+    assert "has no rewards" in capsys.readouterr().err
