@@ -107,10 +107,10 @@ def prefix_ratio(rows: int = 8, rounds: int = 3) -> dict[str, float]:
     module = trainer.trainable.module
     batch = algorithm.batch(0)
     seconds: dict[str, list[float]] = {"whole": [], "reused": []}
-    known = algorithm.prefixes
+    known = algorithm.context.prefixes
     for turn in range(rounds + 1):
         for name, prefixes in (("whole", [()]), ("reused", known)):
-            algorithm.prefixes = prefixes
+            algorithm.context.prefixes = prefixes
             micros = list(algorithm.micro_batches(batch, 100_000))
             began = time.process_time()
             with torch.no_grad(), algorithm.teacher.model(module) as teacher:

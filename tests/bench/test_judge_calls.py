@@ -118,6 +118,29 @@ def test_a_proxy_that_reads_rubrics_is_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("more", "calls"),
+    [("", 4), ("temperature = 0.0", 2), ('options = { checkers = 5, matcher = "judge" }', 7)],
+)
+@pytest.mark.parametrize("name", ["", 'name = "mine"'])
+def test_the_checkers_of_march_are_counted(tmp_path, more, calls, name):
+    """One call for the claims, three Checkers or one, and with a judge of equality one more."""
+    claims = "- Question: how many? [Answer: 3]"
+    task = Task("t", TASK.messages, {"documents": ["There are three."], "answer": "7"})
+    with HostileServer([ok(f"{claims}\n1. Evidence: none. [Answer: 4]")]) as server:
+        text = f'kind = "march"\nretries = 0\nrepairs = 0\nmodel = "{server.url}#m"\n{name}\n{more}'
+        asked = recipe(tmp_path, text)
+        config = asked.resolved.value
+        (found,) = anyio.run(partial(count_judge_calls, config, task, base=asked.root))
+        assert server.requests == []
+        scorer = build(config.rewards[0], base=tmp_path)
+        anyio.run(checked, scorer, task, [Response("r", "There are 3.")])
+    assert len(server.requests) == calls
+    assert found.group == 4 * calls
+    assert found.step.calls == 3 * 4 * calls
+    assert found.evaluations == 4 * 5 * calls
+
+
+@pytest.mark.parametrize(
     ("rate", "limits", "named"),
     [
         (12, "", ""),  # three groups of four calls begin within the first minute

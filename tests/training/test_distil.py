@@ -17,8 +17,8 @@ from burnish.policy import distil_loss, sampled_kl
 from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.training import build
-from burnish.training.algorithms.distil import teacher_prompt
 from burnish.training.events import HeldOut, StepDone
+from burnish.training.teacher_context import teacher_prompt
 
 HINTED = {"teacher": "start", "template": "{prompt} ({hint})"}
 GIVEN = {"answers": "given", "field": "answer"}

@@ -153,11 +153,11 @@ def test_of_several_policies_one_is_drawn_a_prompt_and_stays(tmp_path):
     trainer = run_of(tmp_path, batch=6, policies=["policy.md", "other.md"], samples=2)
     algorithm = trainer.algorithm
     tasks = algorithm.cursor.tasks.sample(6)
-    drawn = [[algorithm._policy_of(step, task).name for task in tasks] for step in range(8)]
+    drawn = [[algorithm.context.policy_of(step, task).name for task in tasks] for step in range(8)]
     assert {name for names in drawn for name in names} == {"policy.md", "other.md"}
     assert len(set(map(tuple, drawn))) > 1
     batch = algorithm.batch(0)
-    assert [algorithm._policy_of(0, task).name for task in tasks] == drawn[0]
+    assert [algorithm.context.policy_of(0, task).name for task in tasks] == drawn[0]
     groups = {}
     for student, teacher in zip(batch.student, batch.teacher, strict=True):
         prompt = teacher.token_ids[: teacher.prompt_length]
@@ -292,7 +292,7 @@ def test_a_policy_longer_than_the_context(tmp_path):
     with pytest.raises(UserError, match=r"train\.allow_truncate=true"):
         run_of(tmp_path, policies=["long.md"])
     trainer = run_of(tmp_path, run="b", policies=["long.md"], allow_truncate=True)
-    (kept,) = trainer.algorithm.policies
+    (kept,) = trainer.algorithm.context.policies
     assert kept.cut > 0
     assert kept.system.startswith("Rules:\n- item 0")
     trainer.algorithm.batch(0)

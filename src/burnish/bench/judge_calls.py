@@ -4,8 +4,9 @@
         found.reward, found.step.calls, found.run.usd
 
 Each judge is asked about one group of made-up answers, as long as answers may be, with a model that
-says nothing and counts. So the numbers are the most that a step takes without repairs: answers that
-are equal, questions that are in the cache and gates in front of a judge save some.
+says nothing and counts; a judge that asks on only after a reply (`usual_reply`: MARCH's Checkers, EVPV)
+hears its usual one, of one claim. So the numbers are the most that a step takes without repairs:
+answers that are equal, questions that are in the cache and gates in front of a judge save some.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from burnish.rewards.judge_reward import JudgeRewardConfig, LMJudgeConfig
 from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricConfig
 from burnish.rewards.scorer import checked
 
+WRAPPED = ("scorer", "judge")
+"""Attributes by which scorers hold others."""
 JudgedConfig = JudgeRewardConfig | VersusConfig | ProxyRubricConfig
 """Rewards that ask a language model themselves."""
 
@@ -174,6 +177,7 @@ async def _group(
         made.lm = counting
         made.cache = made.record = None
         made.budget, made.repairs = Budget(), 0
+    counting.reply = usual_reply(scorer)
     length = max(1, answer_tokens) * CHARACTERS_A_TOKEN
     texts = [f"{k} {'word ' * length}"[: max(length, 8)] for k in range(samples)]
     if isinstance(reward, ProxyRubricConfig):  # only a rubric of a labelled pair is asked about
@@ -184,6 +188,13 @@ async def _group(
     calls = len(counting.characters)
     mean = sum(counting.characters) / CHARACTERS_A_TOKEN / calls if calls else 0.0
     return _Asked(calls, mean, reply, prices)
+
+
+def usual_reply(scorer: object) -> str:
+    """What a scorer, or one inside it, must hear to go on asking; empty where silence is enough."""
+    inside = (*getattr(scorer, "children", ()), *(getattr(scorer, n, None) for n in WRAPPED))
+    own = getattr(scorer, "usual_reply", "")
+    return own or next(filter(None, (usual_reply(one) for one in inside if one is not None)), "")
 
 
 def _forecast(calls: int, asked: _Asked) -> Forecast:

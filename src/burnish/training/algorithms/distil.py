@@ -10,7 +10,8 @@ behind its own prompt, and the loss is the mean divergence over the answers' tok
 (`policy/distillation.py`). Answers are the student's own samples (on-policy distillation, arXiv
 2306.13649), the teacher's, or given ones. The same model with a system prompt, a policy or a hint
 that only the teacher sees is context distillation (arXiv 2112.00861); what the context does moves
-into the weights. Which model teaches, and its policy's prefix, is in `training/teacher.py`.
+into the weights. Which model teaches is in `training/teacher.py`, what it reads in
+`training/teacher_context.py`, which settings are refused in `training/distil_settings.py`.
 
 Both models' logits exist for one chunk of tokens at a time, so the whole vocabulary costs no more
 memory than a few of its tokens; `top_k` is for comparison with engines that send k of them.
@@ -22,7 +23,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -30,15 +30,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError
 from burnish.lm.base import LM, Sampling
 from burnish.lm.head import chunk_tokens
 from burnish.policy.auxiliary import kl_estimate
 from burnish.policy.distillation import token_divergence
-from burnish.records import Finish, Message, Reward, Span, Task, Trajectory
+from burnish.records import Finish, Reward, Span, Task, Trajectory
 from burnish.rollouts import roll_out
 from burnish.store import StoredSample
-from burnish.tasks.mapping import Columns, RowError, check_columns
 from burnish.tensors import as_logp
 from burnish.training.algorithm import (
     Algorithm,
@@ -50,20 +49,14 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.data import Cursor
+from burnish.training.distil_settings import check_settings
 from burnish.training.experts import Experts
 from burnish.training.forecast import MEASURED, Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack, scatter
-from burnish.training.policy_text import (
-    PolicyText,
-    check_only_policy,
-    default_system,
-    fit_policy,
-    read_policy,
-    with_policy,
-)
 from burnish.training.teacher import Teacher
+from burnish.training.teacher_context import TeacherContext, behind, count_tokens
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DistilTrain
@@ -96,10 +89,6 @@ class TwoViews(NamedTuple):
     """Tokens that stand before every row of the teacher's and are not in `teacher`."""
 
 
-LEAST_PREFIX = 32
-"""Tokens of a policy from which on its keys are worth keeping."""
-
-
 class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     """Minimises the divergence to a teacher on the tokens of answers."""
 
@@ -124,88 +113,11 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             rollout.max_prompt_tokens,
             rollout.overlong_prompts == "drop",
         )
-        self.policies = self._open_policies()
-        self.prefixes = [self._prefix_of(policy) for policy in self.policies]
+        self.context = TeacherContext(setup, settings, self.teacher, tasks)
 
     @classmethod
     def check(cls, config: Config, settings: DistilTrain, data: Data) -> None:
-        tasks = data.open(settings.task)
-        check_columns(_context(settings), "train.template")
-        if settings.policies and (settings.system or settings.template):
-            raise UserError(
-                "train.policies beside train.system or train.template: teacher and student must "
-                "differ by the policy alone. Write the other text into the policy file."
-            )
-        names = [Path(policy).name for policy in settings.policies]
-        if len(set(names)) < len(names):
-            raise UserError(f"train.policies: {names} has a name twice; expected different ones.")
-        for policy in settings.policies:
-            read_policy(data.root / policy)
-        if settings.is_self and not (settings.system or settings.template or settings.policies):
-            raise UserError(
-                f"train.teacher = '{settings.teacher}' is the model itself, and the teacher sees no "
-                "more than the student: there is nothing to learn. Give the teacher a context "
-                "(train.policies, train.system or train.template) or another model (train.teacher)."
-            )
-        teacher_prompt(tasks.train(0), settings)
-        if settings.answers == "given" and settings.field not in tasks.fields:
-            known = ", ".join(sorted(tasks.fields)) or "none"
-            raise UserError(
-                f"train.answers = 'given': task set '{tasks.name}' has no field "
-                f"'{settings.field}'; it has {known}. Name the answers' field in train.field."
-            )
-        lora = config.model.lora
-        if settings.is_frozen and lora is not None and "lm_head" in lora.targets:
-            # Logits are computed again in the backward pass, when the adapters are on again.
-            raise UserError(
-                f"train.teacher = '{settings.teacher}' with 'lm_head' in model.lora.targets; expected a head "
-                "without an adapter, which teacher and student share. Leave it out of the targets."
-            )
-        _check_sampled(config, settings)
-        _check_hard(settings)
-
-    # --- policies
-
-    def _open_policies(self) -> list[PolicyText]:
-        """The policies, known to fit and to be all that teacher and student differ by."""
-        root, tokenizer = self.setup.data.root, self.teacher.tokenizer
-        found = [read_policy(root / path) for path in self.settings.policies]
-        self.default = default_system(tokenizer) if found else ""
-        room = self.teacher.loaded.module.longest_row(0) - self.setup.config.rollout.max_tokens
-        tasks = self.cursor.tasks.sample(MEASURED) if found else []
-
-        def length_of(policy: PolicyText) -> int:
-            return max(_length(self._teacher_spans(task, policy)) for task in tasks)
-
-        allow = self.settings.allow_truncate
-        found = [fit_policy(one, length_of, room, allow_truncate=allow) for one in found]
-        for policy in found:
-            for task in tasks:
-                shown = with_policy(task.messages, policy, self.default)
-                check_only_policy(tokenizer, task.messages, shown, policy)
-        return found
-
-    def _prefix_of(self, policy: PolicyText) -> tuple[int, ...]:
-        """The tokens that the teacher reads before any question; () where they cannot be reused."""
-        can_reuse = self.teacher.can_reuse(self.teacher.loaded.module)
-        if not (self.settings.reuse_prefix and can_reuse and self.settings.divergence != "sampled"):
-            return ()
-        asked = [
-            self.teacher.tokenizer.render(
-                with_policy((Message("user", text),), policy, self.default)
-            )
-            for text in ("a", "Where?")
-        ]
-        pairs = zip(*asked, strict=False)
-        size = next((i for i, (a, b) in enumerate(pairs) if a != b), min(map(len, asked)))
-        return tuple(asked[0][:size]) if size >= LEAST_PREFIX else ()
-
-    def _policy_of(self, step: int | str, task: Task) -> PolicyText | None:
-        """The policy of a prompt: drawn with a seed of the step."""
-        if len(self.policies) < 2:
-            return self.policies[0] if self.policies else None
-        seed = self.setup.seeds.for_("policy", step, task.id)
-        return self.policies[seed % len(self.policies)]
+        check_settings(config, settings, data)
 
     # --- a step
 
@@ -237,7 +149,10 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     def micro_batches(self, batch: Answers, tokens: int) -> Iterator[TwoViews]:
         share = self.setup.batches.share_prompts
         share = share and getattr(self.setup.trainable.module, "packs", True)
-        both = [self._two_rows(batch, row) for row in make_rows(batch.student, share)]
+        both = [
+            (row, *self.context.row(row, batch.teacher[row.members[0]]))
+            for row in make_rows(batch.student, share)
+        ]
         # The longer prompt of the two counts for what fits.
         widest = {own.members: (own, other) for own, other, _ in both}
         trained = sum(t.trained_tokens for t in batch.student)
@@ -274,8 +189,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             answer = max(one.trained_tokens for one in shown)
         else:
             tasks, answer = self.cursor.tasks.sample(MEASURED), rollout.max_tokens
-        spans = (self._teacher_spans(task, self._policy_of(0, task)) for task in tasks)
-        prompt = max(_length(one) for one in spans)
+        prompt = max(count_tokens(self.context.spans(0, task)) for task in tasks)
         samples = 1 if self.experts else settings.samples
         is_sampled, has_copy = self.experts is None, settings.teacher != "student"
         sampled = ("train.samples", "rollout.max_tokens") if is_sampled else ("", "")
@@ -378,13 +292,13 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     ) -> list[list[Trajectory]]:
         """What the teacher answers in its context, put behind the student's prompts."""
         asked = [
-            (slot, msgspec.structs.replace(task, messages=self._teacher_messages(step, task)))
+            (slot, msgspec.structs.replace(task, messages=self.context.messages(step, task)))
             for slot, task in slots
         ]
         with self.teacher.lm() as lm:
             groups = self._roll_out(asked, lm, sampling, seed)
         return [
-            [self._behind(self.tokenizer.render_spans(task.messages), t) for t in group]
+            [behind(self.tokenizer.render_spans(task.messages), t) for t in group]
             for (_, task), group in zip(slots, groups, strict=True)
         ]
 
@@ -399,44 +313,10 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         views = []
         for task, answer in zip(tasks, shown, strict=True):
             if task.id not in prompts:
-                prompts[task.id] = self._teacher_spans(task, self._policy_of(step, task))
-            views.append(self._behind(prompts[task.id], answer))
-            self._check_length(task, views[-1])
+                prompts[task.id] = self.context.spans(step, task)
+            views.append(behind(prompts[task.id], answer))
+            self.context.check_length(task, views[-1])
         return Answers(step if isinstance(step, int) else -1, tasks, shown, views)
-
-    def _behind(self, prompt: tuple[Span, ...], answer: Trajectory) -> Trajectory:
-        """The very same answer tokens behind another prompt."""
-        is_answer = (i for i, span in enumerate(answer.spans) if span.trainable)
-        first = next(is_answer, len(answer.spans))
-        return msgspec.structs.replace(answer, spans=(*prompt, *answer.spans[first:]))
-
-    def _teacher_messages(self, step: int | str, task: Task) -> tuple[Message, ...]:
-        return teacher_prompt(task, self.settings, self._policy_of(step, task), self.default)
-
-    def _teacher_spans(self, task: Task, policy: PolicyText | None) -> tuple[Span, ...]:
-        messages = teacher_prompt(task, self.settings, policy, self.default)
-        return self.teacher.tokenizer.render_spans(messages)
-
-    def _check_length(self, task: Task, view: Trajectory) -> None:
-        size, limit = len(view.token_ids), self.teacher.loaded.module.longest_row(0)
-        if size > limit:
-            raise UserError(
-                f"distil: the teacher reads {size} tokens of task {task.id} (its context and the "
-                f"answer), and its model takes {limit}. Shorten train.policies, train.system or "
-                "train.template, or lower rollout.max_tokens."
-            )
-
-    def _two_rows(self, batch: Answers, own: Row) -> tuple[Row, Row, tuple[int, ...]]:
-        """A row of the student's answers, the same answers behind the teacher's prompt, and the
-        beginning of that prompt whose keys are reused: it is not in the row."""
-        spans = batch.teacher[own.members[0]].spans
-        first = next(i for i, span in enumerate(spans) if span.trainable)
-        prefix = tuple(token for span in spans[:first] for token in span.token_ids)
-        fits = (one for one in self.prefixes if one and prefix[: len(one)] == one)
-        known = next((one for one in fits if len(one) < len(prefix)), ())
-        rest = prefix[len(known) :]
-        row = Row(rest, own.members, own.tokens - len(own.prefix) + len(rest))
-        return own, row, known
 
     # --- the divergence
 
@@ -499,71 +379,6 @@ def token_divergences(
         return torch.cat([piece(own, other) for own, other in pairs])
     pieces = [checkpoint(piece, own, other, use_reentrant=False) for own, other in pairs]
     return torch.cat(pieces)
-
-
-def teacher_prompt(
-    task: Task, settings: DistilTrain, policy: PolicyText | None = None, default: str = ""
-) -> tuple[Message, ...]:
-    """The conversation that the teacher answers: the task's, in the teacher's context.
-
-    `default` is the system message that the template would write itself.
-    """
-    row = {**task.fields, "messages": msgspec.to_builtins(task.messages)}
-    try:
-        messages = _context(settings).draft(row).messages
-    except RowError as error:
-        raise UserError(
-            f"train.template: {error} (task {task.id}); expected {{prompt}} and fields of the task: "
-            f"{', '.join(sorted(task.fields)) or 'it has none'}."
-        ) from None
-    return messages if policy is None else with_policy(messages, policy, default)
-
-
-def _context(settings: DistilTrain) -> Columns:
-    return Columns(messages="messages", system=settings.system, template=settings.template)
-
-
-def _check_sampled(config: Config, settings: DistilTrain) -> None:
-    """The sampled estimate needs samples of the very distribution whose divergence it estimates."""
-    if settings.divergence != "sampled":
-        return
-    rollout = config.rollout
-    if settings.answers != "student" or settings.top_k:
-        got = f"answers = '{settings.answers}'" if settings.answers != "student" else "top_k"
-        raise UserError(
-            f"train.divergence = 'sampled' with {got}: it reads the log-prob of tokens that the "
-            "student sampled and no others. Take divergence = 'reverse' or 'forward'."
-        )
-    cut = rollout.top_k or rollout.top_p < 1 or rollout.min_p
-    if cut or rollout.temperature != settings.temperature:
-        raise UserError(
-            "train.divergence = 'sampled' needs samples of the student's whole distribution: set "
-            f"rollout.temperature = train.temperature (now {rollout.temperature:g} and "
-            f"{settings.temperature:g}), and rollout.top_k = 0, top_p = 1, min_p = 0."
-        )
-
-
-def _check_hard(settings: DistilTrain) -> None:
-    """Labels are somebody else's tokens, and one token is no distribution to cut or to clip."""
-    if settings.divergence == "hard" and settings.answers == "student":
-        raise UserError(
-            "train.divergence = 'hard' with answers = 'student': the student's own tokens as labels "
-            "teach nothing. Take answers = 'teacher' or 'given'."
-        )
-    if settings.divergence in ("hard", "sampled") and (settings.kl_clip or settings.top_k):
-        raise UserError(
-            f"train.divergence = '{settings.divergence}' with top_k or kl_clip: it compares no "
-            "distributions. Take divergence = 'reverse' or 'forward'."
-        )
-    if settings.support != "tail" and not settings.top_k:
-        raise UserError(
-            f"train.support = '{settings.support}' without train.top_k: the whole vocabulary has "
-            "no tokens outside. Set train.top_k (PolicyAlign's code: 256)."
-        )
-
-
-def _length(spans: Sequence[Span]) -> int:
-    return sum(len(span.token_ids) for span in spans)
 
 
 def _hidden(model: CausalModel, packed: PackedBatch) -> Tensor:
