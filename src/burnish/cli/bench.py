@@ -23,50 +23,57 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
 
 
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
+        "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k or processbench.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="PATH", help="The published file or folder; of atp a set ships."
+    ),
+]
+Recorded = Annotated[
+    Path | None,
+    typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
+]
+Answers = Annotated[
+    Path | None,
+    typer.Option("--answers", metavar="FILE", help="Responses, for healthbench, ifeval and atp."),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
+    ),
+]
+Pairs = Annotated[
+    Path | None,
+    typer.Option("--pairs", metavar="FILE", help="Write the pairs to train on; no judge."),
+]
+Solutions = Annotated[
+    Path | None,
+    typer.Option(
+        "--solutions", metavar="FILE", help="Write labelled solutions to train on; no judge."
+    ),
+]
+
+
 @takes_judge(without=("anchor",), with_="")
 def bench(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
-            "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k or processbench.",
-        ),
-    ],
+    name: Name,
     flags: JudgeFlags,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="PATH", help="The published file or folder; of atp a set ships."
-        ),
-    ] = None,
-    recorded: Annotated[
-        Path | None,
-        typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--answers", metavar="FILE", help="Responses, for healthbench, ifeval and atp."
-        ),
-    ] = None,
+    data: Data = None,
+    recorded: Recorded = None,
+    answers: Answers = None,
     limit: Limit = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
-        ),
-    ] = None,
-    pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", metavar="FILE", help="Write the pairs to train on; no judge."),
-    ] = None,
-    solutions: Annotated[
-        Path | None,
-        typer.Option(
-            "--solutions", metavar="FILE", help="Write labelled solutions to train on; no judge."
-        ),
-    ] = None,
+    out: Results = None,
+    pairs: Pairs = None,
+    solutions: Solutions = None,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:

@@ -24,46 +24,55 @@ TELL_S = 10.0
 """How often a log hears how far it is."""
 
 
+TaskWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TASK] KEY=VALUE",
+        help="A recipe (its held-out tasks and rewards) with settings to change, a file of rows "
+        "with --reward, or ifeval with --data. A run's own task where left out.",
+        show_default=False,
+        autocompletion=complete_words,
+    ),
+]
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reward",
+        metavar="NAME",
+        help="numeric, mathematics, match, ... or my_rewards.py:name; may be repeated.",
+    ),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="PATH", help="The benchmark's file or folder.")
+]
+Prompts = Annotated[
+    int | None,
+    typer.Option("--prompts", min=1, help="At most so many; 100, or evaluation.prompts=N."),
+]
+AnswerTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
+]
+Part = Annotated[
+    str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Answers, one a line; under results/ else."),
+]
+
+
 def eval_(
     model: ModelName,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TASK] KEY=VALUE",
-            help="A recipe (its held-out tasks and rewards) with settings to change, a file of rows "
-            "with --reward, or ifeval with --data. A run's own task where left out.",
-            show_default=False,
-            autocompletion=complete_words,
-        ),
-    ] = None,
-    reward: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reward",
-            metavar="NAME",
-            help="numeric, mathematics, match, ... or my_rewards.py:name; may be repeated.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="PATH", help="The benchmark's file or folder.")
-    ] = None,
-    prompts: Annotated[
-        int | None,
-        typer.Option("--prompts", min=1, help="At most so many; 100, or evaluation.prompts=N."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
-    ] = None,
-    part: Annotated[
-        str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
-    ] = "",
+    words: TaskWords = None,
+    reward: Rewards = None,
+    data: Data = None,
+    prompts: Prompts = None,
+    max_tokens: AnswerTokens = None,
+    part: Part = "",
     api_key_env: ApiKeyEnv = "",
     decoding: DecodingWords = "",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Answers, one a line; under results/ else."),
-    ] = None,
+    out: Out = None,
     as_json: AsJson = False,
 ) -> int:
     """Score a model's greedy answers to held-out tasks, with an interval.
