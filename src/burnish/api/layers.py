@@ -1,0 +1,137 @@
+"""What each layer of a model is worth: the loss on some text without it.
+
+    found = measure_layers("smollm2", "notes/")
+    found.loss, found.effects[-1].change        # the last effect: without the last quarter
+
+The loss is that of the next token, in nats a token; of a masked diffusion model it is a bound, with
+the same masks for every group of layers. Changes are paired over documents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.api.models import open_model, text_ids
+from burnish.arguments import as_whole
+from burnish.bench.statistics import Estimate, paired_difference
+from burnish.errors import UserError
+from burnish.lm.local import LocalLM
+from burnish.models.norm_report import find_layers, last_quarter, without_layers
+from burnish.tasks.corpus import Corpus
+
+
+class LayerEffect(NamedTuple):
+    """The loss without some layers."""
+
+    layers: tuple[int, ...]
+    loss: float | None
+    """Nats a token; None where the model gave no finite number."""
+    change: Estimate | None
+    """How much larger it is than with all layers, over documents."""
+
+
+class LayerDrop(NamedTuple):
+    """All groups of layers that were left out."""
+
+    model: str
+    loss: float
+    """With all layers, nats a token."""
+    is_bound: bool
+    documents: int
+    tokens: int
+    effects: list[LayerEffect]
+    """Every layer alone, then the last quarter at once."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and texts."""
+        effects = [
+            {
+                "layers": list(one.layers),
+                "loss": one.loss,
+                "change": None if one.change is None else one.change._asdict(),
+            }
+            for one in self.effects
+        ]
+        return {**self._asdict(), "effects": effects}
+
+
+def measure_layers(
+    model: Any,
+    text: str | Path | Sequence[str],
+    *,
+    documents: int = 16,
+    tokens: int = 256,
+    separator: str = "",
+    on_group: Callable[[int, int], None] | None = None,
+) -> LayerDrop:
+    """The loss on the first documents of a text without each layer, and without the last quarter.
+
+    `text` is a file, a folder or a list of them, as pre-training reads them; of a document the first
+    `tokens` count; a `separator` cuts one text into several. `on_group(done, of)` is told after each group of layers.
+    """
+    most = as_whole("documents", documents, low=2, high=100_000)
+    longest = as_whole("tokens", tokens, low=2, high=1_000_000)
+    lm = open_model(model)
+    if not isinstance(lm, LocalLM):
+        raise UserError(f"model '{lm.name}' is not in this process; expected smollm2 or a folder.")
+    module = lm.loaded.module
+    sources = (str(text),) if isinstance(text, str | Path) else tuple(map(str, text))
+    corpus = Corpus(sources, separator=separator)
+    room = min(longest, module.longest_row(longest) - 1)
+    pairs = [_cut(text_ids(lm, one), room) for one in islice(corpus.documents(), most)]
+    pairs = [pair for pair in pairs if pair[1]]
+    if len(pairs) < 2:
+        raise UserError(
+            f"{corpus.name}: {len(pairs)} documents with two tokens or more; expected at least 2. One "
+            "long text can be cut: --separator."
+        )
+    groups: list[tuple[int, ...]] = [(i,) for i in range(len(find_layers(module)[1]))]
+    groups.append(last_quarter(module))
+    whole = _losses(lm, pairs)
+    if any(not math.isfinite(one) for one in whole):
+        raise UserError(
+            f"model '{lm.name}' gave no finite log-probs; expected weights without NaN."
+        )
+    effects = []
+    for done, group in enumerate(groups, 1):
+        with without_layers(module, group):
+            effects.append(_effect(group, whole, _losses(lm, pairs), pairs))
+        if on_group is not None:
+            on_group(done, len(groups))
+    size = sum(len(answer) for _, answer in pairs)
+    return LayerDrop(lm.name, _mean(whole, pairs), _is_bound(lm, pairs), len(pairs), size, effects)
+
+
+Pair = tuple[list[int], list[int]]
+
+
+def _cut(ids: Sequence[int], room: int) -> Pair:
+    """The first token and those that are predicted from it on."""
+    return list(ids[:1]), list(ids[1 : room + 1])
+
+
+def _losses(lm: LocalLM, pairs: Sequence[Pair]) -> list[float]:
+    """Nats a token of each document."""
+    return [-math.fsum(scores.logprobs) / len(scores.logprobs) for scores in lm.score_batch(pairs)]
+
+
+def _is_bound(lm: LocalLM, pairs: Sequence[Pair]) -> bool:
+    return lm.score_batch(pairs[:1])[0].is_bound
+
+
+def _mean(losses: Sequence[float], pairs: Sequence[Pair]) -> float:
+    """Over tokens."""
+    sizes = [len(answer) for _, answer in pairs]
+    return math.fsum(a * b for a, b in zip(losses, sizes, strict=True)) / sum(sizes)
+
+
+def _effect(
+    group: tuple[int, ...], whole: Sequence[float], found: Sequence[float], pairs: Sequence[Pair]
+) -> LayerEffect:
+    if any(not math.isfinite(one) for one in found):
+        return LayerEffect(group, None, None)
+    return LayerEffect(group, _mean(found, pairs), paired_difference(whole, found))
