@@ -28,6 +28,7 @@ class LayerEffect(NamedTuple):
     """The loss without some layers."""
 
     layers: tuple[int, ...]
+    """Counted from 0."""
     loss: float | None
     """Nats a token; None where the model gave no finite number."""
     change: Estimate | None

@@ -77,6 +77,6 @@ def _print(found: LayerDrop) -> None:
 
 
 def _name(effect: LayerEffect) -> str:
-    """Layers are counted from 0, as everywhere."""
-    first, last = effect.layers[0], effect.layers[-1]
+    """Layers are counted from 1 for people, as in the viewer."""
+    first, last = effect.layers[0] + 1, effect.layers[-1] + 1
     return f"{first}" if first == last else f"{first} to {last}"

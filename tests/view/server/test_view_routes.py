@@ -58,6 +58,7 @@ def test_one_run_with_its_config_and_where_it_came_from(client: Client) -> None:
     assert "small.toml" in settings["rollout.samples"]["origin"]
     assert (page["first_step"], page["last_step"]) == (0, 5)
     assert [one["step"] for one in page["evaluations"]] == [0, 3, 6]
+    assert {one["measure"] for one in page["evaluations"]} == {"reward"}
     assert page["sessions"][0]["status"] == "finished"
     assert page["checkpoints"]
     assert page["line"]["key"] == "first"

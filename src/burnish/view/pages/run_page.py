@@ -62,6 +62,8 @@ class EvaluationLine(Struct, frozen=True):
     samples: int
     time: str
     score: Score | None
+    measure: str = "reward"
+    """What the score is: `reward`, `accuracy`, `loss` or `bits_per_byte`."""
 
 
 class EventLine(Struct, frozen=True):
@@ -263,11 +265,14 @@ def _sessions(run: RunReader) -> list[Session]:
 
 def _evaluations(run: RunReader) -> list[EvaluationLine]:
     query = (
-        "SELECT step, name, samples, time, json_extract(summary, '$.score') FROM evaluations "
+        "SELECT step, name, samples, time, json_extract(summary, '$.score'), "
+        "coalesce(json_extract(summary, '$.measure'), 'reward') FROM evaluations "
         "ORDER BY rowid DESC LIMIT 2000"
     )
     rows = run.query(query)
-    return [EvaluationLine(*[*row, score_of(row[0], score)]) for *row, score in rows][::-1]
+    return [
+        EvaluationLine(*row, score_of(row[0], score), measure) for *row, score, measure in rows
+    ][::-1]
 
 
 def _newest_events(run: RunReader) -> list[EventLine]:

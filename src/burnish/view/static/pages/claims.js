@@ -1,13 +1,12 @@
 // The claims of an answer beside its documents: what it states, what each blind checker found, the vote.
 
-import { h, chip, plural, signed } from "/static/dom.js";
+import { h, chip, plural, signed, table } from "/static/dom.js";
 
 export function claimsBlock(found) {
   const whose = found.role === "checker" ? `this is checker ${found.sample + 1}` : "this is the answer itself";
   return h("section", { class: "card claims" }, h("h2", {}, "Claims, checked without the answer"),
     h("p", { class: "quiet" }, `${whose} · ${plural(found.claims.length, "claim")}`, found.left_out > 0 && `, ${found.left_out} left out`, ` · reward ${signed(found.reward)}`),
-    found.claims.length > 0 && h("table", {}, h("thead", {}, h("tr", {}, ["question", "the answer says", "checkers found", "vote"].map((name) => h("th", {}, name)))),
-      h("tbody", {}, found.claims.map(row))),
+    found.claims.length > 0 && table(["question", "the answer says", "checkers found", "vote"], found.claims.map(row), { class: "stacked" }),
     h("details", { open: found.documents.length > 0 && found.documents.length <= 8 }, h("summary", {}, plural(found.documents.length, "document")),
       h("ol", {}, found.documents.map((text) => h("li", {}, marked(text, found.claims))))));
 }

@@ -15,7 +15,7 @@ export function layerCharts(metrics, onpick) {
       lineChart(`${title} over steps`, spread(layers).map(({ layer, curve }) => ({ name: `layer ${layer}`, values: curve.values, steps: curve.steps.map((step) => step + 1) })), { onpick }),
     ];
   });
-  return h("section", {}, h("h2", {}, "Layers"), h("div", { class: "charts" }, charts));
+  return h("section", {}, h("h2", {}, "Layers"), h("div", { class: "charts pairs" }, charts));
 }
 
 // By figure, its layers in their order; layers and steps count from 1.

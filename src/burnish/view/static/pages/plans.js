@@ -1,6 +1,6 @@
 // A plan of calls: the answer with its calls marked, each call with what was found, what is missing.
 
-import { h, chip, plural } from "/static/dom.js";
+import { h, chip, plural, table } from "/static/dom.js";
 
 export function planBlock(found) {
   const { plan } = found;
@@ -8,17 +8,26 @@ export function planBlock(found) {
   return h("section", { class: "card plan" }, h("h2", {}, "Plan: calls that are there, and what is missing"),
     h("p", { class: "quiet" }, plural(plan.items.length + found.more, "call"), figures.map(([name, value]) => ` · ${name} ${Number(value.toFixed(3))}`),
       plan.unjudged > 0 && ` · ${plan.unjudged} without a verdict`),
-    h("p", { class: "planned" }, found.pieces.map((piece) => piece.call ? h("mark", { title: plan.items[piece.call - 1].reason }, `[${piece.call} ${plan.items[piece.call - 1].kind}]`) : piece.text)),
-    plan.items.length > 0 && h("table", {}, h("thead", {}, h("tr", {}, ["", "call", "arguments", "verdict", "why"].map((name) => h("th", {}, name)))),
-      h("tbody", {}, plan.items.map(row))),
+    h("p", { class: "planned" }, found.pieces.map((piece) => piece.call ? call(plan.items[piece.call - 1], piece.call) : piece.text)),
+    plan.items.length > 0 && table(["", "call", "arguments", "verdict", "why"], plan.items.map(row), { class: "stacked" }),
     found.more > 0 && h("p", { class: "quiet" }, `and ${plural(found.more, "further call")}`),
     missed(plan), plan.dropped.length > 0 && h("p", { class: "quiet" }, `named as missing, but there: ${plan.dropped.join("; ")}`),
     plan.warnings.length > 0 && h("p", { class: "quiet" }, plan.warnings.join("; ")));
 }
 
+function verdict(item) {
+  return !item.valid ? ["not valid", "bad"] : item.correct === null ? ["no verdict", ""] : item.correct ? ["right", "ok"] : ["wrong", "bad"];
+}
+
+// A call in its place, in the colour of its verdict.
+function call(item, place) {
+  const [word, tone] = verdict(item);
+  return h("mark", { class: tone, title: [word, item.reason].filter(Boolean).join(": ") }, `[${place} ${item.kind}]`);
+}
+
 function row(item, place) {
-  const [word, tone] = !item.valid ? ["not valid", "bad"] : item.correct === null ? ["no verdict", ""] : item.correct ? ["right", "ok"] : ["wrong", "bad"];
-  return h("tr", { class: item.correct === false ? "fails" : "" }, h("td", {}, String(place + 1)), h("td", {}, item.kind), h("td", {}, item.value),
+  const [word, tone] = verdict(item);
+  return h("tr", { class: item.correct === false ? "fails" : "" }, h("td", {}, String(place + 1)), h("td", {}, item.kind), h("td", { class: "code" }, item.value),
     h("td", {}, chip(word, tone)), h("td", {}, item.reason));
 }
 

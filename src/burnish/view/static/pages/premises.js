@@ -1,13 +1,12 @@
 // The premises of each step beside the evidence: supported, contradicted or unknown, by which fact, at what cost.
 
-import { h, chip, number, plural, signChip } from "/static/dom.js";
+import { h, chip, number, plural, signChip, table } from "/static/dom.js";
 
 export function premisesBlock(found) {
   const cost = found.cost_usd > 0 && ` · $${number(found.cost_usd, 4)}`;
   return h("section", { class: "card claims premises" }, h("h2", {}, "Premises, checked against the evidence"),
     h("p", { class: "quiet" }, `${found.name} · ${found.reason}`, cost),
-    h("table", {}, h("thead", {}, h("tr", {}, ["step", "premise", "what the evidence says", "score"].map((name) => h("th", {}, name)))),
-      h("tbody", {}, found.steps.flatMap(rows))),
+    table(["step", "premise", "what the evidence says", "score"], found.steps.flatMap(rows), { class: "stacked" }),
     found.evidence.length > 0 && h("details", { open: found.evidence.length <= 8 }, h("summary", {}, plural(found.evidence.length, "piece") + " of evidence"),
       h("ol", {}, found.evidence.map((text) => h("li", {}, h("pre", {}, text))))));
 }
@@ -17,11 +16,21 @@ function rows(step) {
   return premises.map((premise, place) => h("tr", { class: premise && premise.support === 0 ? "fails" : "" },
     h("td", {}, place === 0 && step.text),
     h("td", {}, premise ? premise.claim : h("span", { class: "quiet" }, "none declared")),
-    h("td", {}, premise && [mark(premise), " ", h("span", { class: "quiet" }, premise.why)]),
+    h("td", {}, premise && [mark(premise), " ", h("span", { class: "quiet" }, reason(premise))]),
     h("td", {}, place === 0 && [signChip(step.value, step.value === null ? "no score" : number(step.value, 2)), " ", h("span", { class: "quiet" }, step.how, step.cost_usd > 0 && ` · $${number(step.cost_usd, 4)}`)])));
 }
 
+function word(premise) {
+  return premise.support === null ? "unchecked" : premise.support === 1 ? "supported" : premise.support === 0 ? "contradicted" : "unknown";
+}
+
 function mark(premise) {
-  if (premise.support === null) return chip("unchecked", "oracle");
-  return premise.support === 1 ? chip("supported", "ok") : premise.support === 0 ? chip("contradicted", "bad") : chip("unknown");
+  const tones = { unchecked: "oracle", supported: "ok", contradicted: "bad", unknown: "" };
+  return chip(word(premise), tones[word(premise)]);
+}
+
+// What the mark does not say yet.
+function reason(premise) {
+  const said = word(premise);
+  return premise.why.startsWith(said) ? premise.why.slice(said.length).replace(/^[:;] */, "") : premise.why;
 }

@@ -39,6 +39,8 @@ export async function overviewPage(context) {
   return [top, smoothingControl(), charts, layers, finder.element, events];
 }
 
+const HELD_OUT = { loss: "held-out loss", bits_per_byte: "held-out bits per byte" };
+
 function head(about, key) {
   const line = about.line;
   const scores = about.evaluations.filter((one) => one.name === "held_out" && one.score);
@@ -49,8 +51,8 @@ function head(about, key) {
         h("span", { class: "count" }, ` ${number(line.steps)}${line.planned ? ` of ${number(line.planned)}` : ""} steps · ${plural(line.samples, "answer")}`),
         [line.recipe, line.model, `started ${when(line.created)} UTC`].filter(Boolean).map((fact) => ` · ${fact}`)),
       line.reason && h("p", { class: "problem" }, `${line.status}: ${line.reason}`)),
-    last && h("p", { class: "score" }, h("span", { class: "quiet" }, "held out "), scores.length > 1 && [h("b", {}, number(first.score.value, 3)), " → "], interval(last.score),
-      h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, "prompt")}`)),
+    last && h("p", { class: "score" }, h("span", { class: "quiet" }, `${HELD_OUT[last.measure] || "held out"} `), scores.length > 1 && [h("b", {}, number(first.score.value, 3)), " → "], interval(last.score),
+      h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, last.measure === "bits_per_byte" ? "sequence" : "prompt")}`)),
     h("p", { class: "actions" },
       about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step + 1) }, "Last step"),
       about.has_questions && h("a", { class: "button", href: to.questions(key) }, "Questions"),
@@ -98,7 +100,7 @@ function mainCurves(metrics, parts, onpick) {
     shown.push(lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick }));
   }
   if (metrics.held_out.length) {
-    const measure = metrics.held_out_measure === "loss" ? "loss" : "score";
+    const measure = { loss: "loss", bits_per_byte: "bits per byte" }[metrics.held_out_measure] || "score";
     shown.push(lineChart(`Held-out ${measure}, 95 % interval`, [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
       { bars: metrics.held_out.filter((s) => s.low < s.high), dots: true }));
   }
