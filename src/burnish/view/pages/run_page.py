@@ -271,7 +271,7 @@ def _evaluations(run: RunReader) -> list[EvaluationLine]:
     )
     rows = run.query(query)
     return [
-        EvaluationLine(*row, score_of(row[0], score), measure) for *row, score, measure in rows
+        EvaluationLine(*[*row, score_of(row[0], score), measure]) for *row, score, measure in rows
     ][::-1]
 
 
