@@ -76,7 +76,7 @@ _AUDIT: Table[dict[str, Any]] = Table(dict, open=True, contradictions=rows(_CONT
 
 def wordings() -> list[str]:
     """The prompts, for a fingerprint."""
-    return [wording(name, PROMPTS) for name in ("extract", "match", "audit", "verify")]
+    return [wording(name, PROMPTS) for name in ("extract", "look", "match", "audit", "verify")]
 
 
 async def ask_verdict(

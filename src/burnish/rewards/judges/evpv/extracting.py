@@ -1,12 +1,13 @@
-"""Facts from evidence: documents, tables, recorded facts, a language model; one protocol (EVPV).
+"""Facts from evidence: documents, tables, pictures, recorded facts, a model; one protocol (EVPV).
 
     found = await extract_all(["AB = 10. AB is parallel to CD.", {"type": "table", "csv": "..."}])
     found.facts, found.unreadable
 
 Evidence is a list of pieces whatever it was: a text (also a tool's result), a table, facts that
-somebody recorded, a picture. `EXTRACTORS` names a function for each type of piece; a further kind of
-evidence (OCR, a vision-language model) is one file with such a function and a line there. An extractor
-that fails gives a status and no facts, and the gate stays open: it is never evidence against anybody.
+somebody recorded, a picture (read by OCR, or described by a model that sees). `EXTRACTORS` names a
+function for each type of piece; a further kind of evidence is one file with such a function and a line
+there. An extractor that fails gives a status and no facts, and the gate stays open: it is never evidence
+against anybody.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from burnish.errors import ArgumentError, UserError, did_you_mean
-from burnish.records import Evidence, Status
+from burnish.records import Evidence, Message, Status
 from burnish.rewards.checks.texts import sentences
 from burnish.rewards.judges.evpv.facts import Fact, read_fact
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import Question, as_user, fence, fill, mark_for, wording
+from burnish.rewards.judges.prompting import (
+    Question,
+    Unreadable,
+    as_user,
+    fence,
+    fill,
+    mark_for,
+    wording,
+)
 from burnish.rewards.judges.reading import anything, free_table, read_reply
 
 MOST_FACTS = 200_000
@@ -78,6 +87,8 @@ EXTRACTORS = {
     "table": "burnish.rewards.judges.evpv.tables:from_table",
     "facts": "burnish.rewards.judges.evpv.extracting:from_recorded",
     "llm": "burnish.rewards.judges.evpv.extracting:from_model",
+    "ocr": "burnish.rewards.judges.evpv.ocr:from_ocr",
+    "vision": "burnish.rewards.judges.evpv.vision:from_vision",
 }
 """A function for each type of piece, imported when one comes."""
 
@@ -98,7 +109,8 @@ def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
     """Evidence as a list of pieces with a `type`.
 
     A text is a document; a table with `key_facts` or a list of tables with `subject` are recorded
-    facts; `csv`, `markdown`, `html`, `rows` and `xlsx` name a table.
+    facts; `csv`, `markdown`, `html`, `rows` and `xlsx` name a table; `image` is a picture, which OCR reads
+    where no `type` says otherwise.
 
     >>> [piece["type"] for piece in pieces_of(["Three towers.", {"csv": "a,b"}])]
     ['text', 'table']
@@ -114,6 +126,8 @@ def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
             return [{**given, "type": "facts"}]
         if any(key in given for key in TABLES):
             return [{**given, "type": "table"}]
+        if "image" in given or "sha256" in given:
+            return [{**given, "type": "ocr"}]
         if "text" in given:
             return [{"type": "text", **given}]
     if isinstance(given, list | tuple):
@@ -191,18 +205,33 @@ async def from_model(
     """Facts that a language model lists; it never sees a solution."""
     if judge is None:
         raise UserError("extractor 'llm' asks a model; give one with --model or `model`")
+    if "image" in piece or "sha256" in piece:
+        return await find_extractor("vision")(piece, judge=judge, about=about)
     text = str(piece.get("text") or {key: piece[key] for key in piece if key != "type"})[:SHOWN]
     mark = mark_for(text)
     blanks = {"evidence": fence("evidence", text, mark), "mark": mark, "most": str(LISTED)}
     asked = fill(wording("extract", PROMPTS), blanks)
+    return await ask_facts(judge, as_user(asked), about, (text,))
+
+
+async def ask_facts(
+    judge: JudgeModel,
+    messages: tuple[Message, ...],
+    about: tuple[str, ...],
+    shown: tuple[str, ...] = (),
+    source: str = "",
+) -> Extraction:
+    """The key facts of a model's description; a reply of another form gives a status and no facts."""
 
     def read(reply: str) -> list[str]:
-        found = read_reply(reply, _DESCRIPTION, (text,))
+        found = read_reply(reply, _DESCRIPTION, shown)
         facts = found.get("key_facts")
-        return [one for one in facts if isinstance(one, str)] if isinstance(facts, list) else []
+        if not isinstance(facts, list):
+            raise Unreadable("expected key_facts as a list of texts")
+        return [one for one in facts if isinstance(one, str)]
 
-    reply = await judge.ask(Question("facts", as_user(asked), about), read)
+    reply = await judge.ask(Question("facts", messages, about), read)
     if reply.verdict is None:
         return Extraction(status=reply.status, reason=reply.reason, evidence=reply.evidence)
-    found = collect(reply.verdict[: 4 * LISTED], "fact {} of " + judge.name)
+    found = collect(reply.verdict[: 4 * LISTED], "fact {} of " + judge.name + source)
     return Extraction(found.facts, found.unreadable, evidence=reply.evidence)

@@ -165,6 +165,8 @@ class Fact(Struct, frozen=True, gc=False):
     """Where it was found: `row 3, column Price`."""
     is_single: bool = False
     """A cell: its subject has this value and no other, so that another word contradicts it."""
+    aliases: tuple[str, ...] = ()
+    """Its subject as `squeeze` writes it, where a reader of pictures may have glued words."""
 
 
 def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
@@ -300,6 +302,30 @@ def subject_key(text: str) -> str:
         return f"angle {min(first, last)}-{vertex}-{max(first, last)}"
     kept = {_singular(word) for word in (*told, *(point.casefold() for point in points))}
     return " ".join(sorted(kept)) or " ".join(sorted(set(rest)))
+
+
+def squeeze(text: str) -> str:
+    """A subject without its blanks: a reader of pictures glues words. Whole numbers stand last.
+
+    >>> squeeze("GooglePlay 2017") == squeeze("2017, Google Play")
+    True
+    """
+    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    numbers = sorted(word for word in words if word.isdecimal())
+    letters = "".join(
+        letter for word in words if not word.isdecimal() for letter in word if letter.isalnum()
+    )
+    return "|".join([letters, *numbers])
+
+
+def subject_of(text: str) -> str:
+    """The words before the first sign of relation; nothing where there is none.
+
+    >>> subject_of("Google Play 2017 = 71")
+    'Google Play 2017'
+    """
+    found = re.match(r"([^<>=!≤≥≠]{1,200})(?:[<>=≤≥≠]|!=)", text)
+    return found[1].strip() if found else ""
 
 
 def _singular(word: str) -> str:

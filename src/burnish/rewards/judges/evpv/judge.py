@@ -42,6 +42,7 @@ from burnish.rewards.judges.evpv.matching import (
     support_of,
 )
 from burnish.rewards.judges.evpv.options import EvpvOptions, check_options
+from burnish.rewards.judges.evpv.pictures import pictures_in
 from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
 from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -140,7 +141,8 @@ class EvpvJudge:
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
         self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
         check_options(self.name, chosen, judge, steps)
-        self.needs = frozenset() if chosen.tool_results else frozenset({chosen.evidence})
+        has_other = chosen.tool_results or chosen.pictures != "ignore"
+        self.needs = frozenset() if has_other else frozenset({chosen.evidence})
         self._encoder = encoder
         self.counts: Counter[str] = Counter()
         """What has been seen: responses, claims by outcome, undeclared, unchecked."""
@@ -173,12 +175,15 @@ class EvpvJudge:
     async def _extract(self, task: Task, said: Sequence[str]) -> tuple[Extraction, FactIndex]:
         field = self.options.evidence
         given = task.fields.get(field)
-        if given is None and not self.options.tool_results:
+        seen = [] if self.options.pictures == "ignore" else pictures_in(task.messages)
+        if given is None and not seen and not self.options.tool_results:
             raise UserError(
                 f"task {task.id}: there is no field '{field}'; expected the evidence that premises "
-                "are checked against: a text, a table, recorded facts, or a list of them."
+                "are checked against: a text, a table, a picture, recorded facts, or a list of them; "
+                "or a prompt with a picture and options.pictures = 'ocr'."
             )
         pieces = [] if given is None else pieces_of(given, f"task {task.id}, field '{field}'")
+        pieces += [{**one, "type": self.options.pictures} for one in seen]
         pieces += [{"type": "text", "text": text} for text in said]
         found = await extract_all(
             pieces, extractor=self.options.extractor, judge=self.judge, about=(task.id,)

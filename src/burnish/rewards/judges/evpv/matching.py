@@ -26,6 +26,8 @@ from burnish.rewards.judges.evpv.facts import (
     Statement,
     read_fact,
     read_statement,
+    squeeze,
+    subject_of,
     words_of,
 )
 
@@ -103,10 +105,13 @@ class FactIndex:
         self.relative = as_number("relative", relative, low=0, high=1)
         self._by_key: dict[str, list[Fact]] = defaultdict(list)
         self._by_text: dict[str, Fact] = {}
+        self._by_alias: dict[str, list[Fact]] = defaultdict(list)
         for fact in self.facts:
             self._by_text.setdefault(bare_text(fact.text).rstrip("."), fact)
             if fact.statement is not None:
                 self._by_key[fact.statement.key].append(fact)
+                for alias in fact.aliases:
+                    self._by_alias[alias].append(fact)
 
     def match(self, claim: str) -> Matched:
         """What the facts say of a claim, by its canonical form alone.
@@ -124,7 +129,10 @@ class FactIndex:
         if statement is None:
             return Matched(text, Outcome.UNKNOWN, note="not of the form subject, relation, value")
         against: Fact | None = None
-        for fact in self._by_key.get(statement.key, ()):
+        about = self._by_key.get(statement.key, ())
+        if not about and self._by_alias and (subject := subject_of(text)):
+            about = self._by_alias.get(squeeze(subject), ())
+        for fact in about:
             assert fact.statement is not None
             said = compare(statement, fact.statement, self.relative, is_single=fact.is_single)
             if said is Outcome.SUPPORTED:

@@ -17,14 +17,18 @@ class EvpvOptions(Options, frozen=True):
     """How premises are checked, steps scored and scores joined."""
 
     evidence: str = "evidence"
-    """Task field with the evidence: a text, a table, recorded facts, or a list of such pieces."""
+    """Task field with the evidence: a text, a table, a picture, recorded facts, or a list of such."""
+    pictures: Literal["ignore", "ocr", "vision"] = "ignore"
+    """The pictures of the prompt are evidence: what is written in them (ocr), or what the model, which
+    must see, lists of them (vision). The field `evidence` may then be left out."""
     question: str = "question"
     """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
     stands in it is no premise."""
     tool_results: bool = False
     """What tools said in the response's own conversation is evidence, too."""
     extractor: str = "auto"
-    """auto: by the type of each piece. llm: the model lists the facts. Or the name of another one."""
+    """auto: by the type of each piece. llm: the model lists the facts, also of a picture. Or another
+    one: text, table, facts, ocr, vision."""
     matcher: Literal["canonical", "embedding", "judge", "audit"] = "canonical"
     """canonical: subject, relation and value with units. embedding, judge: sentence vectors or the
     model settle what that leaves unknown. audit: the model lists contradictions, as in the paper."""
@@ -86,10 +90,12 @@ def check_options(
         "matcher = 'judge'": options.matcher == "judge",
         "matcher = 'audit'": options.matcher == "audit",
         "extractor = 'llm'": options.extractor == "llm",
+        "extractor = 'vision'": options.extractor == "vision",
+        "pictures = 'vision'": options.pictures == "vision",
     }
     asked = [what for what, is_so in asks.items() if is_so]
     if judge is None and asked:
         raise UserError(
             f"judge '{name}': {asked[0]} asks a model and there is none; give `model`, or choose "
-            "verifier = 'none', matcher = 'canonical' and extractor = 'auto'."
+            "verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
         )
