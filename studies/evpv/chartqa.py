@@ -252,7 +252,10 @@ def outcomes(charts: Sequence[Chart], seed: int) -> dict[str, float]:
         rng = random.Random(derive("evpv", "chartqa outcomes", seed, chart.id))
         index = FactIndex(chart.facts)
         for premise in chart.premises:
-            for name, claim in (("true", premise), ("misread", misread(premise, chart.premises, rng))):
+            for name, claim in (
+                ("true", premise),
+                ("misread", misread(premise, chart.premises, rng)),
+            ):
                 matched = index.match(claim)
                 counts[f"{name} {matched.outcome}"] += 1
                 scores.append(support_of(matched) or 0.0)
@@ -274,9 +277,7 @@ def outcomes(charts: Sequence[Chart], seed: int) -> dict[str, float]:
 def interval(differences: Sequence[float], seed: int = 0, draws: int = 2000) -> tuple[float, float]:
     """95 % of the mean over charts, by drawing charts with replacement."""
     rng = random.Random(derive("evpv", "chartqa bootstrap", seed))
-    means = sorted(
-        mean(rng.choices(differences, k=len(differences))) for _ in range(draws)
-    )
+    means = sorted(mean(rng.choices(differences, k=len(differences))) for _ in range(draws))
     return means[int(0.025 * draws)], means[int(0.975 * draws) - 1]
 
 
@@ -333,7 +334,9 @@ def report(
         name: mean([mean(one[name]) for one in runs])
         for name in ("ungated", "gated by perfect facts")
     }
-    draw_curves(out / "chartqa.png", "share of the facts that OCR read which are spoilt", curves, levels)
+    draw_curves(
+        out / "chartqa.png", "share of the facts that OCR read which are spoilt", curves, levels
+    )
 
 
 _GROUPS: dict[str, Any] = {

@@ -26,7 +26,9 @@ def word(text, x, y, width=None):
 
 TICKS = [word(str(value), 20, 300 - 2 * value) for value in (0, 50, 100, 150)]
 YEARS = [word(str(2015 + n), 80 + 100 * n, 320) for n in range(4)]
-VALUES = [word(str(value), 80 + 100 * n, 290 - 2 * value) for n, value in enumerate((40, 61, 87, 23))]
+VALUES = [
+    word(str(value), 80 + 100 * n, 290 - 2 * value) for n, value in enumerate((40, 61, 87, 23))
+]
 
 
 def found(words, colours=None):
@@ -56,8 +58,13 @@ def test_a_tick_that_was_misread_leaves_the_others_ticks():
 
 def test_labels_in_a_column_with_values_beside_them():
     names = ("Tea", "Salt and pepper", "Rye")
-    labels = [Word(name, 100 - 8 * len(name), 50 + 40 * n, 100, 62 + 40 * n) for n, name in enumerate(names)]
-    values = [word(value, 150 + 60 * n, 56 + 40 * n) for n, value in enumerate(("3.2%", "7%", "1%"))]
+    labels = [
+        Word(name, 100 - 8 * len(name), 50 + 40 * n, 100, 62 + 40 * n)
+        for n, name in enumerate(names)
+    ]
+    values = [
+        word(value, 150 + 60 * n, 56 + 40 * n) for n, value in enumerate(("3.2%", "7%", "1%"))
+    ]
     ticks = [word(f"{value}%", 110 + 20 * value, 200) for value in (0, 2, 4, 6, 8)]
     assert found([*labels, *values, *ticks]) == {
         ("Tea", "", "3.2%"), ("Salt and pepper", "", "7%"), ("Rye", "", "1%"),
@@ -74,7 +81,9 @@ def two_series():
     """Two bars a year, and what the picture's colours are around each value."""
     labels = [word("2017", 100, 320), word("2018", 300, 320)]
     legend = [word("App Store", 150, 360), word("Google Play", 300, 360)]
-    values = [word(text, x, 150) for text, x in (("143", 70), ("71", 130), ("164", 270), ("88", 330))]
+    values = [
+        word(text, x, 150) for text, x in (("143", 70), ("71", 130), ("164", 270), ("88", 330))
+    ]
 
     def colours(left, top, right, bottom):
         for entry, colour in zip(legend, (BLUE, NAVY), strict=True):
@@ -112,7 +121,9 @@ def test_a_chart_elsewhere_in_its_picture_reads_the_same(across, down, rng):
     words = [*TICKS, *YEARS, *VALUES]
     rng.shuffle(words)
     moved = [
-        w._replace(left=w.left + across, right=w.right + across, top=w.top + down, bottom=w.bottom + down)
+        w._replace(
+            left=w.left + across, right=w.right + across, top=w.top + down, bottom=w.bottom + down
+        )
         for w in words
     ]
     assert found(moved) == found(words)
@@ -120,7 +131,10 @@ def test_a_chart_elsewhere_in_its_picture_reads_the_same(across, down, rng):
 
 def test_words_without_order_and_far_too_many_of_them():
     rng = random.Random(0)
-    noise = [word(rng.choice(["7", "x", "2019", "a b"]), rng.random() * 900, rng.random() * 900) for _ in range(800)]
+    noise = [
+        word(rng.choice(["7", "x", "2019", "a b"]), rng.random() * 900, rng.random() * 900)
+        for _ in range(800)
+    ]
     start = time.process_time()
     read_chart(noise)
     assert read_chart(noise * 125) == []

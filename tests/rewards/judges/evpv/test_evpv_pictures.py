@@ -87,9 +87,9 @@ def bomb(width=50_000, height=50_000):
         ({"image": "/etc/passwd"}, "a path is not opened"),
         ({"image": "../a.png"}, "a path is not opened"),
         ({"image": bomb()}, "50,000 x 50,000 pixels"),
-        ({"image": b"<svg onload='alert(1)'/>"}, "no image"),
-        ({"image": b"RIFF0000WAVEfmt "}, "no image"),
-        ({"image": blank()[:60]}, "cannot be opened"),
+        ({"image": b"<svg onload='alert(1)'/>"}, "SVG"),
+        ({"image": b"RIFF0000WAVEfmt "}, "WAV"),
+        ({"image": blank()[:60]}, "cut off or damaged"),
         ({"image": 7}, "expected bytes"),
         ({"sha256": "0" * 64}, "has no file"),
         ({"sha256": "../../x"}, "evidence"),
@@ -165,8 +165,16 @@ def test_glued_words_of_a_chart_are_found_and_another_value_contradicts():
 
 
 def test_lines_of_a_receipt_are_facts():
-    words = [word("Tea", 40, 20), word("3.20", 200, 21), word("Total", 40, 40), word("9.60", 200, 40)]
-    assert [[one.text for one in line] for line in lines_of(words)] == [["Tea", "3.20"], ["Total", "9.60"]]
+    words = [
+        word("Tea", 40, 20),
+        word("3.20", 200, 21),
+        word("Total", 40, 40),
+        word("9.60", 200, 40),
+    ]
+    assert [[one.text for one in line] for line in lines_of(words)] == [
+        ["Tea", "3.20"],
+        ["Total", "9.60"],
+    ]
     index = FactIndex(facts_of(words).facts)
     assert index.match("Tea = 3.20").outcome == "supported"
     assert index.match("Total is 9.00").outcome == "contradicted"
@@ -176,7 +184,7 @@ def test_a_page_of_a_hundred_thousand_words():
     words = [word(f"w{n} is {n}", 50 + 120 * (n % 10), 14 * (n // 10)) for n in range(100_000)]
     found = facts_of(words)
     assert found.status is Status.OK
-    assert len(found.facts) > 50_000
+    assert len(found.facts) > 10_000
     assert FactIndex(found.facts).match("nothing = 1").outcome == "unknown"
 
 
@@ -191,7 +199,10 @@ def seen_by(reply, evidence=None, **options):
     part = shared_blobs().add(blank())
     prompt = (Message("user", (TextPart("How many apples?"), part)),)
     fields = {} if evidence is None else {"evidence": evidence}
-    answers = [Response("a", "41 [premise: Apples = 41]"), Response("b", "14 [premise: Apples = 14]")]
+    answers = [
+        Response("a", "41 [premise: Apples = 41]"),
+        Response("b", "14 [premise: Apples = 14]"),
+    ]
     return anyio.run(scorer.score, Task("t", prompt, fields), answers), lm, part
 
 

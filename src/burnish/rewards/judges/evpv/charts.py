@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -162,7 +163,7 @@ def _label_sets(words: Sequence[Word], size: float) -> list[_Labels]:
                     continue
                 labels.sort(key=lambda one: one.x if is_row else one.y)
                 places = [one.x if is_row else one.y for one in labels]
-                steps = [b - a for a, b in zip(places, places[1:], strict=False)]
+                steps = [b - a for a, b in pairwise(places)]
                 if min(steps) > 0.8 * size:
                     found.append(_Labels(labels, is_row, min(steps) / 2))
     return found
@@ -232,11 +233,7 @@ def _by_series(
         entry = _series_of(value, legend, colours, size, is_row=is_row)
         if entry is not None:
             claimed[entry].append(value)
-    return [
-        _reading(label, only[0], entry)
-        for entry, only in claimed.items()
-        if len(only) == 1
-    ]
+    return [_reading(label, only[0], entry) for entry, only in claimed.items() if len(only) == 1]
 
 
 def _series_of(
@@ -251,7 +248,7 @@ def _series_of(
     below = (value.left, value.bottom, value.right, value.bottom + 0.9 * size)
     before = (value.left - 0.9 * size, value.top, value.left, value.bottom)
     around = (value.left - 2, value.top - 2, value.right + 2, value.bottom + 2)
-    for place in ((around, below) if is_row else (around, before)):
+    for place in (around, below) if is_row else (around, before):
         shares: Counter[Word] = Counter()
         for colour, share in colours(*place):
             near = min(legend, key=lambda one: _distance(legend[one], colour))
@@ -309,7 +306,7 @@ def _amount(word: Word) -> float:
 
 def _is_even(places: Sequence[float], slack: float) -> bool:
     """Whether places stand one step apart, or whole steps where one was not read."""
-    steps = [b - a for a, b in zip(places, places[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(places)]
     least = min(steps)
     return least > 0 and all(
         abs(one / least - round(one / least)) <= slack * round(one / least) for one in steps

@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import anyio.to_thread
@@ -26,7 +27,14 @@ from burnish.errors import ArgumentError, UserError
 from burnish.records import Status
 from burnish.rewards.judges.evpv.charts import Reading, Word, number_in, read_chart
 from burnish.rewards.judges.evpv.extracting import MOST_FACTS, Extraction
-from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_fact, squeeze, subject_of
+from burnish.rewards.judges.evpv.facts import (
+    LONGEST,
+    Fact,
+    read_fact,
+    read_statement,
+    squeeze,
+    subject_of,
+)
 from burnish.rewards.judges.evpv.pictures import Picture, picture_of
 from burnish.rewards.judges.judge_model import JudgeModel
 
@@ -93,7 +101,7 @@ def page_facts(page: Page, picture: Picture) -> Extraction:
         if len(facts) >= MOST_FACTS or not text or len(text) > LONGEST:
             unreadable += 1
             continue
-        found = _VALUE_AFTER.fullmatch(text)
+        found = _VALUE_AFTER.fullmatch(text) if read_statement(text) is None else None
         written = f"{found['one'].strip(' :')} = {found['two']}" if found else text
         box = _box(line)
         for said in dict.fromkeys([text, written]):
@@ -152,7 +160,7 @@ def lines_of(words: Sequence[Word]) -> list[list[Word]]:
     for row in rows:
         row.sort(key=lambda one: one.left)
         found.append([row[0]])
-        for before, word in zip(row, row[1:], strict=False):
+        for before, word in pairwise(row):
             # A wide gap parts two columns, but a price far right of its name belongs to it.
             is_pair = number_in(before.text) is None and number_in(word.text) is not None
             if word.left - before.right <= 1.5 * word.height or (is_pair and len(row) == 2):
@@ -205,11 +213,22 @@ def _read(picture: Picture) -> Page:
     for box, text, confidence in found or ():
         sides = [float(value) / scale for point in box for value in point]
         share = float(confidence)
-        if not math.isfinite(share) or share < LEAST_CONFIDENCE or not all(map(math.isfinite, sides)):
+        if (
+            not math.isfinite(share)
+            or share < LEAST_CONFIDENCE
+            or not all(map(math.isfinite, sides))
+        ):
             unsure += 1
             continue
         across, down = sides[0::2], sides[1::2]
         words.append(
-            Word(str(text).strip()[:LONGEST], min(across), min(down), max(across), max(down), min(1.0, share))
+            Word(
+                str(text).strip()[:LONGEST],
+                min(across),
+                min(down),
+                max(across),
+                max(down),
+                min(1.0, share),
+            )
         )
     return Page([word for word in words if word.text], unsure, picture.turns)

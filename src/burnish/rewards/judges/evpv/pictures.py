@@ -12,22 +12,26 @@ import base64
 import binascii
 import copy
 import hashlib
-import io
 import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from burnish.errors import StoreError, UserError
+from burnish.media.images import open_image
 from burnish.records import ImagePart, Message, TextPart
 from burnish.rewards.judges.evpv.charts import Word
-from burnish.store.blobs import MAX_BYTES, media_type_of, shared_blobs
+from burnish.store.blobs import MAX_BYTES, shared_blobs
 
-MOST_PIXELS = 40_000_000
-"""Width times height, looked at before anything is decoded."""
 _DATA = re.compile(r"data:(?P<kind>[\w/.+-]{0,60})(?:;[\w=.+-]{0,40}){0,4},", re.ASCII)
 _BACKGROUND, _BIN = 30, 16
 """Colours this near to the most common one are background; colours are counted in cubes of this side."""
+
+
+def _pixels(data: bytes) -> Any:
+    import numpy as np
+
+    return np.asarray(open_image(data))
 
 
 class Picture:
@@ -37,8 +41,7 @@ class Picture:
         """Refuse what is no image, or has too many pixels, as `UserError`."""
         self.data = data
         self.sha256 = hashlib.sha256(data).hexdigest()
-        self.media_type = media_type_of(data) or ""
-        self.pixels = _pixels(data, self.media_type)
+        self.pixels = _pixels(data)
         """Rows, columns, red green blue."""
         self.turns = 0
         """Quarter turns to the left since the file."""
@@ -127,7 +130,9 @@ def _bytes_of(piece: Mapping[str, Any]) -> bytes:
             "address, or `sha256` of a picture that a message holds"
         )
     if len(given) > 1.4 * MAX_BYTES + 200:
-        raise UserError(f"a picture of {len(given):,} characters; expected at most {MAX_BYTES:,} bytes")
+        raise UserError(
+            f"a picture of {len(given):,} characters; expected at most {MAX_BYTES:,} bytes"
+        )
     head = _DATA.match(given)
     if head is None and re.match(r"[a-zA-Z][\w+.-]{1,20}:", given):
         raise UserError(
@@ -141,35 +146,6 @@ def _bytes_of(piece: Mapping[str, Any]) -> bytes:
             f"a picture as evidence is {given[:40]!r}...: no base64, and a path is not opened. Give "
             "its bytes, or an image column of the task"
         ) from None
-
-
-def _pixels(data: bytes, kind: str) -> Any:
-    """The pixels of an image, red green blue; opened only as what its own first bytes say it is."""
-    try:
-        import numpy as np
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise UserError("pictures need pillow; install it: pip install pillow") from None
-    if not kind.startswith("image/"):
-        raise UserError(
-            f"{len(data):,} bytes that begin {data[:8]!r} are no image known here; expected PNG, JPEG, "
-            "WebP or GIF"
-        )
-    try:
-        with Image.open(io.BytesIO(data), formats=(kind.partition("/")[2].upper(),)) as image:
-            width, height = image.size
-            if width * height > MOST_PIXELS:
-                raise UserError(
-                    f"an image of {width:,} x {height:,} pixels; expected at most {MOST_PIXELS:,}. Make "
-                    "it smaller"
-                )
-            upright = ImageOps.exif_transpose(image).convert("RGBA")
-            white = Image.new("RGBA", upright.size, "white")
-            return np.asarray(Image.alpha_composite(white, upright).convert("RGB"))
-    except UserError:
-        raise
-    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as e:
-        raise UserError(f"an image that cannot be opened as {kind}: {str(e)[:120]}") from None
 
 
 def pictures_in(messages: tuple[Message, ...]) -> list[dict[str, Any]]:

@@ -27,7 +27,9 @@ async def from_vision(
 ) -> Extraction:
     """Facts that a vision-language model lists."""
     if judge is None:
-        raise UserError("extractor 'vision' asks a model that sees; give one with --model or `model`")
+        raise UserError(
+            "extractor 'vision' asks a model that sees; give one with --model or `model`"
+        )
     picture = await anyio.to_thread.run_sync(picture_of, piece)
     if isinstance(picture, str):
         return Extraction(status=Status.PARSE_ERROR, reason=picture)
