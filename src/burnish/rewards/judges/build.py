@@ -34,6 +34,7 @@ JUDGES = {
     "march": "burnish.rewards.judges.march:build",
     "evpv": "burnish.rewards.judges.evpv:build",
     "atp": "burnish.rewards.judges.atp_bench:build",
+    "citations": "burnish.rewards.judges.citations:build",
 }
 
 Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]
