@@ -21,10 +21,15 @@ def mean(values: Sequence[float]) -> float:
 
 def write_table(file: Path, title: str, told: str, rows: Sequence[Row], note: str = "") -> None:
     """A Markdown table."""
-    lines = [f"# {title}\n", f"{told}.\n", "| | ours | described |", "|---|---|---|"]
+    has_published = any(one.published is not None for one in rows)
+    lines = [f"# {title}\n", f"{told}.\n"]
+    lines += (
+        ["| | ours | described |", "|---|---|---|"] if has_published else ["| | |", "|---|---|"]
+    )
     for name, values, published in rows:
         ours = f"{mean(values):.3f} [{min(values):.3f}, {max(values):.3f}]" if values else "-"
-        lines.append(f"| {name} | {ours} | {'' if published is None else f'{published:.3f}'} |")
+        described = f" {'' if published is None else f'{published:.3f}'} |" if has_published else ""
+        lines.append(f"| {name} | {ours} |{described}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join([*lines, *(["", note] if note else [])]) + "\n", encoding="utf-8")
 

@@ -50,6 +50,8 @@ class JudgeResult(NamedTuple):
     styles: Styles | None = None
     ties: float | None = None
     """RewardBench 2's score of its subset Ties."""
+    published: dict[str, float | None] | None = None
+    """The figures that a benchmark with pictures publishes, by its own rule."""
     oracle: float = 0.0
     """Share of the verdicts that rest on the label."""
 
@@ -91,8 +93,40 @@ def live_result(
         agreement=agreement(judged, people) if people else None,
         styles=by_style(judged) if bench == "rmbench" else None,
         ties=ties_score([_ratings(one) for one in ties]) if ties else None,
+        published=picture_figures(bench, judged),
         oracle=oracle_share(judged),
     )
+
+
+def picture_figures(bench: str, judged: Sequence[Judged]) -> dict[str, float | None] | None:
+    """What VL-RewardBench, Multimodal RewardBench and MM-RLHF publish; None for another benchmark.
+
+    A pair without a verdict, and a tie, count as wrong.
+    """
+    from burnish.rewards.judges.proxy_grm import mm_rlhf, multimodal_rewardbench
+
+    rows = [
+        {
+            "id": one.info.get("name", one.id),
+            "Category": one.info.get("category", ""),
+            "image": one.info.get("image", ""),
+            "rewards": list(one.values) if one.is_valid else [0.0, 0.0],
+            "reverse": one.best == (1,),
+        }
+        for one in judged
+    ]
+    if bench == "mm_rlhf":
+        found = mm_rlhf(rows)
+        return {"acc": found["acc"], "acc+": found["acc_plus"]}
+    if bench == "multimodal_rewardbench":
+        found = multimodal_rewardbench(rows)
+        return {"micro": found["micro"], "macro": found["macro"]}
+    if bench == "vl_rewardbench":
+        # By the group of the item, which the folder of the picture says; ids alone do not.
+        subsets = by_subset(judged)
+        every = accuracy(judged).all
+        return {"micro": None if every is None else every.value, "macro": subsets.macro}
+    return None
 
 
 def _one_order(judged: Sequence[Judged], place: int) -> list[Judged]:
@@ -171,6 +205,7 @@ def judge_record(result: JudgeResult) -> dict[str, Any]:
         "agreement": None if result.agreement is None else _named(result.agreement._asdict()),
         "styles": None if result.styles is None else result.styles._asdict(),
         "ties_score": result.ties,
+        "published": result.published,
         "oracle_share": result.oracle,
         "confusion": [
             {"label": label, "said": said, "count": count}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from burnish.arguments import as_list, as_whole, refused
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
-from burnish.records import Status
+from burnish.records import ImagePart, Status
 from burnish.rewards.judges.proxy_rubric import Proxy, TwoResponses
 from burnish.rewards.scorer import gather
 from burnish.seeds import derive
@@ -35,6 +35,8 @@ class RubricCase(NamedTuple):
     label: int
     """1 or 2."""
     rubric: str
+    pictures: tuple[ImagePart, ...] = ()
+    """What the question is about; an evaluator that sees is shown them."""
 
 
 class TransferRow(NamedTuple):
@@ -60,7 +62,9 @@ async def rubric_transfer(
     given = as_list("cases", cases, least=2)
     for case in given:
         if not isinstance(case, RubricCase) or case.label not in (1, 2):
-            raise refused("cases", case, "RubricCase(question, first, second, 1 or 2, rubric)")
+            raise refused(
+                "cases", case, "RubricCase(question, first, second, 1 or 2, rubric, pictures)"
+            )
     others = _elsewhere(len(given), as_whole("seed", seed))
     rows = []
     for evaluator in as_list("evaluators", evaluators, least=1):
@@ -88,7 +92,7 @@ async def _marks(
     evaluator: Proxy, case: RubricCase, rubrics: Sequence[str]
 ) -> tuple[float, ...] | None:
     """The mark under each rubric; None where an answer is missing."""
-    pair = TwoResponses(case.question, case.first, case.second)
+    pair = TwoResponses(case.question, case.first, case.second, case.pictures)
     found = []
     for rubric in rubrics:
         marks = []

@@ -28,6 +28,7 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
+        "vl_rewardbench, multimodal_rewardbench, mm_rlhf, mathvision, "
         "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k or processbench.",
     ),
 ]

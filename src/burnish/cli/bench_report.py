@@ -126,6 +126,9 @@ def print_details(result: JudgeResult, *, has_file: bool) -> None:
         print_styles(result.styles)
     if result.ties is not None:
         say(f"Ties                 {result.ties:.3f}")
+    if result.published is not None:
+        told = ", ".join(f"{k} {v:.1%}" for k, v in result.published.items() if v is not None)
+        say(f"as published         {told}")
     if result.agreement is not None:
         print_agreement(result.agreement)
     counts = confusion(result.judged)

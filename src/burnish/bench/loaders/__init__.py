@@ -25,6 +25,12 @@ from burnish.bench.loaders.pairs import (
     load_llmbar,
     load_pandalm,
 )
+from burnish.bench.loaders.pictures import (
+    load_mathvision,
+    load_mm_rlhf,
+    load_multimodal_rewardbench,
+    load_vl_rewardbench,
+)
 from burnish.bench.loaders.plans import load_atp
 from burnish.bench.loaders.points import (
     Demand,
@@ -68,6 +74,30 @@ BENCHMARKS = {
         Benchmark("lamp", "LAMP", "choice", "paragraphs, edited or not", load_lamp),
         Benchmark("rewardbench2", "RewardBench 2", "choice", "best of four", load_rewardbench2),
         Benchmark("ppe", "PPE", "choice", "human preference, Best-of-K pairs", load_ppe),
+        Benchmark(
+            "vl_rewardbench",
+            "VL-RewardBench",
+            "choice",
+            "answers to questions on pictures",
+            load_vl_rewardbench,
+        ),
+        Benchmark(
+            "multimodal_rewardbench",
+            "Multimodal RewardBench",
+            "choice",
+            "six areas, with pictures",
+            load_multimodal_rewardbench,
+        ),
+        Benchmark(
+            "mm_rlhf", "MM-RLHF-RewardBench", "choice", "ranked answers on pictures", load_mm_rlhf
+        ),
+        Benchmark(
+            "mathvision",
+            "MATH-Vision",
+            "choice",
+            "right and wrong solutions on pictures",
+            load_mathvision,
+        ),
         Benchmark("healthbench", "HealthBench", "rubric", "physicians' rubrics", load_healthbench),
         Benchmark(
             "bigbench_mistake",
@@ -136,13 +166,17 @@ __all__ = [
     "load_judgebench",
     "load_lamp",
     "load_llmbar",
+    "load_mathvision",
+    "load_mm_rlhf",
     "load_mr_gsm8k",
+    "load_multimodal_rewardbench",
     "load_pandalm",
     "load_ppe",
     "load_processbench",
     "load_rewardbench2",
     "load_rgb",
     "load_rmbench",
+    "load_vl_rewardbench",
     "load_wice",
     "rubric_score",
 ]

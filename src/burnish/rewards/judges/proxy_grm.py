@@ -44,6 +44,7 @@ __all__ = [
     "leaks",
     "mm_rlhf",
     "mmrb_group",
+    "multimodal_rewardbench",
     "proxy_choice",
     "proxy_reward",
     "variant_score",
@@ -231,19 +232,35 @@ def variant_score(variant: int, acc: float, prox: float | None, format_ok: bool 
 # or the second where `reverse` is set. An unparsed verdict is [0, 0]: wrong, never a choice.
 
 
-def vl_rewardbench(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Accuracy of VL-RewardBench by category, over all rows (`micro`) and of categories (`macro`)."""
+def vl_rewardbench(
+    rows: Sequence[Mapping[str, Any]], *, any_case: bool = False
+) -> dict[str, float | None]:
+    """Accuracy of VL-RewardBench by category, over all rows (`micro`) and of categories (`macro`).
+
+    The category follows from the id as published, in small letters. The benchmark's own file has ids
+    such as `RLAIF-V-14`, which that rule counts as general: `any_case` reads them too.
+    """
     marks: dict[str, list[bool]] = {"reasoning": [], "hallucination": [], "general": []}
     for row in _rows(rows):
-        name = str(row.get("id", ""))
-        is_reasoning = "mmmu" in name or "mathverse" in name
-        is_hallucination = any(word in name for word in ("hallucination", "rlhf", "rlaif"))
-        category = "hallucination" if is_hallucination else "general"
-        marks["reasoning" if is_reasoning else category].append(_is_right(row))
+        marks[vl_category(str(row.get("id", "")), any_case=any_case)].append(_is_right(row))
     found: dict[str, float | None] = {name: _mean(hits) for name, hits in marks.items()}
     present = [value for value in found.values() if value is not None]
     every = [hit for hits in marks.values() for hit in hits]
     return {**found, "micro": _mean(every), "macro": _mean(present)}
+
+
+def vl_category(id: str, *, any_case: bool = True) -> str:
+    """reasoning, hallucination or general, by what the id of a VL-RewardBench row holds.
+
+    >>> vl_category("RLAIF-V-14"), vl_category("RLAIF-V-14", any_case=False)
+    ('hallucination', 'general')
+    """
+    name = as_text("id", id)
+    name = name.lower() if any_case else name
+    if "mmmu" in name or "mathverse" in name:
+        return "reasoning"
+    is_hallucination = any(word in name for word in ("hallucination", "rlhf", "rlaif"))
+    return "hallucination" if is_hallucination else "general"
 
 
 def mm_rlhf(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -279,6 +296,24 @@ def mmrb_group(rows: Any) -> Any:
             return "reasoning/math" if name.startswith("math") else "reasoning/coding"
         return category
     return [mmrb_group(row) for row in _rows(rows)]
+
+
+def multimodal_rewardbench(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Accuracy of Multimodal RewardBench over all rows (`micro`), and of its groups (`macro`).
+
+    `groups` are those of `mmrb_group`. The published macro average counts "all" as one more group;
+    ours does not.
+
+    >>> rows = [{"id": "math_1", "Category": "reasoning", "rewards": [1, 0]}]
+    >>> multimodal_rewardbench(rows)["groups"]
+    {'reasoning/math': 1.0}
+    """
+    marks: dict[str, list[bool]] = {}
+    for row in _rows(rows):
+        marks.setdefault(mmrb_group(row), []).append(_is_right(row))
+    groups = {name: fmean(hits) for name, hits in sorted(marks.items())}
+    every = [hit for hits in marks.values() for hit in hits]
+    return {"groups": groups, "micro": _mean(every), "macro": _mean(list(groups.values()))}
 
 
 def _each_case(cases: Any, read: Any) -> Any:

@@ -6,8 +6,8 @@
 
     scorer = ProxyVerifiedRubric(proxy=FunctionProxy(my_function))
 
-Proxy-GRM (arXiv 2603.16600). The proxy sees the question, both responses and the rubric, never the
-judge's evaluation or verdict, and the responses in the opposite order, so that a taste for a place is
+Proxy-GRM (arXiv 2603.16600). The proxy sees the question with its pictures, both responses and the rubric, never
+the judge's evaluation or verdict, and the responses in the opposite order, so that a taste for a place is
 not passed on. Where we differ: a proxy that fails gives no reward instead of 0, which would lie
 between right and wrong; a rubric that names a winner counts as wrong; one that is missing or empty
 too, for that is the judge's own fault.
@@ -28,7 +28,17 @@ import anyio.to_thread
 
 from burnish.arguments import as_number, as_numbers, as_whole, as_word, refused
 from burnish.errors import RewardError, UserError
-from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
+from burnish.records import (
+    Evidence,
+    ImagePart,
+    Message,
+    Response,
+    Reward,
+    Status,
+    Task,
+    TextPart,
+    Visibility,
+)
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import function_fingerprint
@@ -82,9 +92,15 @@ class TwoResponses(NamedTuple):
     question: str
     first: str
     second: str
+    pictures: tuple[ImagePart, ...] = ()
+    """What the question is about, where it is about pictures."""
 
     def swapped(self) -> TwoResponses:
-        return TwoResponses(self.question, self.second, self.first)
+        return TwoResponses(self.question, self.second, self.first, self.pictures)
+
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        return self.question, self.first, self.second
 
 
 class ProxyReply(NamedTuple):
@@ -110,7 +126,10 @@ class Proxy(Protocol):
 
 
 class FunctionProxy:
-    """Your own function of (question, first, second, rubric): 1, 2, None or a text that names one."""
+    """Your own function of (question, first, second, rubric): 1, 2, None or a text that names one.
+
+    One with a parameter `pictures` is also given the question's pictures, as parts of a message.
+    """
 
     def __init__(
         self, function: Callable[..., Any], *, deadline_s: float = 30.0, **options: Any
@@ -118,13 +137,15 @@ class FunctionProxy:
         self.function, self.options = function, options
         self.deadline_s = as_number("deadline_s", deadline_s, above=0)
         self.name = getattr(function, "__name__", type(function).__name__)
+        self._sees = "pictures" in inspect.signature(function).parameters
 
     @property
     def fingerprint(self) -> str:
         return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
 
     async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
-        call = await self._call(*pair, rubric)
+        seen = {"pictures": pair.pictures} if self._sees else {}
+        call = await self._call(*pair.texts, rubric, **seen)
         if call.failure is not None:
             return ProxyReply(None, "", *call.failure)
         if isinstance(call.value, str):
@@ -135,12 +156,12 @@ class FunctionProxy:
             )
         return ProxyReply(call.value, str(call.value))
 
-    async def _call(self, *arguments: str) -> Call:
+    async def _call(self, *arguments: str, **more: Any) -> Call:
         if not inspect.iscoroutinefunction(self.function):
             names = ("question", "first", "second", "rubric")
             given = dict(zip(names, arguments, strict=True))
             cancelled = threading.Event()
-            work = partial(self._positional, given)
+            work = partial(self._positional, given, more)
             try:
                 calls = await anyio.to_thread.run_sync(
                     partial(call_each, work, [{}], self.deadline_s, cancelled),
@@ -151,7 +172,7 @@ class FunctionProxy:
             return calls[0]
         try:
             with anyio.move_on_after(self.deadline_s), calling_user_code():
-                return Call(await self.function(*arguments, **self.options))
+                return Call(await self.function(*arguments, **more, **self.options))
             return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
         except (UserError, RewardError):
             raise
@@ -160,8 +181,8 @@ class FunctionProxy:
                 raise
             return Call(failure=(Status.REWARD_ERROR, describe(error)))
 
-    def _positional(self, given: Mapping[str, str]) -> Any:
-        return self.function(*given.values(), **self.options)
+    def _positional(self, given: Mapping[str, str], more: Mapping[str, Any]) -> Any:
+        return self.function(*given.values(), **more, **self.options)
 
 
 class ModelProxy:
@@ -177,9 +198,13 @@ class ModelProxy:
         return digest("ModelProxy", self.judge.fingerprint, self.template)
 
     async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
-        values = dict(zip(_BLANKS, (*pair, rubric), strict=True))
+        values = dict(zip(_BLANKS, (*pair.texts, rubric), strict=True))
         values["mark"] = mark_for(*values.values())
-        question = Question("proxy", as_user(fill(self.template, values)))
+        asked = fill(self.template, values)
+        messages = as_user(asked)
+        if pair.pictures:  # after the instructions, which no picture can come before
+            messages = (Message("user", (TextPart(asked), *pair.pictures)),)
+        question = Question("proxy", messages)
         # A reply that names both or none is an answer: the rubric does not decide.
         reply = await self.judge.ask(question, lambda text: (proxy_choice(text), text))
         if reply.verdict is None:
@@ -331,7 +356,8 @@ class ProxyVerifiedRubric:
                 return _Proxied(-1.0, "the rubric does nothing but name a winner", guard)
         fields = [str(task.fields.get(name, "")) for name in _places(self.reading)]
         is_opposite = self.reading.order == "opposite"
-        pair = TwoResponses(*fields).swapped() if is_opposite else TwoResponses(*fields)
+        pair = TwoResponses(fields[0], fields[1], fields[2], pictures_of(task))
+        pair = pair.swapped() if is_opposite else pair
         reply = await self._choose(pair, rubric)
         if reply.status is not Status.OK:
             return _Proxied(None, f"the proxy failed: {reply.reason}", guard, reply.status)
@@ -346,7 +372,8 @@ class ProxyVerifiedRubric:
 
     async def _choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         """Ask once for each pair and rubric; a failure is asked again next time."""
-        key = digest(*(text.encode("utf-8", "surrogatepass") for text in (*pair, rubric)))
+        texts = (*pair.texts, rubric, *(picture.sha256 for picture in pair.pictures))
+        key = digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
@@ -356,6 +383,12 @@ class ProxyVerifiedRubric:
             while len(self._known) > MOST_CACHED:
                 self._known.popitem(last=False)
         return reply
+
+
+def pictures_of(task: Task) -> tuple[ImagePart, ...]:
+    """The pictures of a task's prompt, in order."""
+    media = (part for message in task.messages for part in message.media)
+    return tuple(part for part in media if isinstance(part, ImagePart))
 
 
 def _asks_proxy(value: Value, variant: int, weights: Sequence[float]) -> bool:
