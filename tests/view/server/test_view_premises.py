@@ -3,10 +3,22 @@
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
-from burnish.records import Author, Evidence, Message, Response, Reward, Span, Task, Trajectory
+from burnish.records import (
+    Author,
+    Evidence,
+    Message,
+    Response,
+    Reward,
+    Span,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from burnish.rewards.judges.evpv import EvpvJudge
 from burnish.store import RunStore, StoredSample
+from burnish.store.blobs import shared_blobs
 from burnish.view.pages.premises import premises_view
 from burnish.view.pages.sample_page import sample_page
 
@@ -58,3 +70,22 @@ def test_the_cost_of_all_replies_is_told_and_other_rewards_are_none():
         "evpv", 1.0, parts=parts, verdicts=scored.verdicts, evidence=(Evidence("m", "x", cost_usd=0.5),)
     )  # fmt: skip
     assert premises_view(stored(costly)).cost_usd == 0.75
+
+
+def test_the_picture_of_the_prompt_has_a_frame_where_a_fact_decided(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    png = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+    part, other = shared_blobs().add(png), shared_blobs().add(png + b"1")
+    place = f"picture {part.sha256[:12]}, box 10 20 30 40"
+    wrong = Verdict("Tea = 9", 0.0, reason=f"contradicted: Tea = 3 ({place})")
+    foreign = Verdict("Salt = 9", 1.0, reason=f"supported: x (picture {'0' * 12}, box 1 2 3 4)")
+    step = Reward("step 1", 0.0, verdicts=(wrong, wrong, foreign))
+    task = Task("t", (Message("user", (part, other)),), {"evidence": [{"image": "aGk=" * 5000}]})
+    sample = replace(stored(Reward("evpv", 0.0, parts=(step,))), task=task)
+    found = premises_view(sample)
+    (picture,) = found.pictures
+    assert picture.sha256 == part.sha256
+    assert [(box.claim, box.support, box.left, box.bottom) for box in picture.boxes] == [
+        ("Tea = 9", 0.0, 10, 40)
+    ]
+    assert found.evidence == ["a picture of 20,000 characters, read by ocr"]

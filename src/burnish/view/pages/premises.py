@@ -9,17 +9,20 @@ Everything is read from the stored reward, never computed again: a reward whose 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from msgspec import Struct
 
-from burnish.records import Reward
+from burnish.records import ImagePart, Reward
 from burnish.store import StoredSample
 from burnish.view.pages.groups import TEXT
 
 MOST = 64
 """Steps, and pieces of evidence, that are shown."""
 FIELD = "evidence"
+_BOX = re.compile(r"picture ([0-9a-f]{12}), box (-?\d{1,6}) (-?\d{1,6}) (-?\d{1,6}) (-?\d{1,6})")
+"""Where a reader of pictures found the fact that decided."""
 
 
 class PremiseView(Struct, frozen=True):
@@ -42,6 +45,24 @@ class StepView(Struct, frozen=True):
     cost_usd: float
 
 
+class BoxView(Struct, frozen=True):
+    """Where in a picture the fact stands that decided on a premise; in pixels."""
+
+    claim: str
+    support: float | None
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+class PictureView(Struct, frozen=True):
+    """A picture of the prompt with the places that decided."""
+
+    sha256: str
+    boxes: list[BoxView]
+
+
 class PremisesView(Struct, frozen=True, kw_only=True):
     """The steps of a solution and the evidence that they were checked against."""
 
@@ -50,6 +71,8 @@ class PremisesView(Struct, frozen=True, kw_only=True):
     reason: str
     steps: list[StepView]
     evidence: list[str]
+    pictures: list[PictureView]
+    """Of the prompt, those in which something was found."""
     cost_usd: float
     """Of all replies behind it, those about single steps included."""
 
@@ -67,6 +90,7 @@ def premises_view(sample: StoredSample) -> PremisesView | None:
         reason=found.reason[:TEXT],
         steps=steps,
         evidence=_pieces(sample.task.fields.get(FIELD)),
+        pictures=_pictures(sample, steps),
         cost_usd=shared + sum(step.cost_usd for step in steps),
     )
 
@@ -88,6 +112,20 @@ def _step(part: Reward) -> StepView:
     return StepView(text[:TEXT], part.value, part.reason[:TEXT], premises, cost)
 
 
+def _pictures(sample: StoredSample, steps: list[StepView]) -> list[PictureView]:
+    """Each picture of the prompt with the boxes that the reasons name, equal ones once."""
+    found: dict[str, dict[BoxView, None]] = {}
+    for step in steps:
+        for premise in step.premises:
+            for name, *sides in _BOX.findall(premise.why):
+                left, top, right, bottom = map(int, sides)
+                box = BoxView(premise.claim, premise.support, left, top, right, bottom)
+                found.setdefault(name, {})[box] = None
+    parts = [part for message in sample.task.messages for part in message.media]
+    shown = dict.fromkeys(part.sha256 for part in parts if isinstance(part, ImagePart))
+    return [PictureView(one, list(found[one[:12]])[:MOST]) for one in shown if one[:12] in found]
+
+
 def _pieces(given: Any) -> list[str]:
     if given is None:
         return []
@@ -96,6 +134,10 @@ def _pieces(given: Any) -> list[str]:
 
 
 def _written(piece: Any) -> str:
+    if isinstance(piece, dict) and ("image" in piece or "sha256" in piece):
+        given = piece.get("image")
+        size = f" of {len(given):,} characters" if isinstance(given, str) else ""
+        return f"a picture{size}, read by {piece.get('type', 'ocr')}"
     if isinstance(piece, dict):
         texts = [value for value in piece.values() if isinstance(value, str)]
         longest = max(texts, key=len, default="")

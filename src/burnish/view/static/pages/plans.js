@@ -5,12 +5,13 @@ import { h, chip, plural, table } from "/static/dom.js";
 export function planBlock(found) {
   const { plan } = found;
   const figures = Object.entries(plan.metrics).filter(([, value]) => value !== null);
-  return h("section", { class: "card plan" }, h("h2", {}, "Plan: calls that are there, and what is missing"),
-    h("p", { class: "quiet" }, plural(plan.items.length + found.more, "call"), figures.map(([name, value]) => ` · ${name} ${Number(value.toFixed(3))}`),
+  const noun = plan.items.length && plan.items.every((item) => item.kind === "citation") ? "citation" : "call";
+  return h("section", { class: "card plan" }, h("h2", {}, `Plan: ${noun}s that are there, and what is missing`),
+    h("p", { class: "quiet" }, plural(plan.items.length + found.more, noun), figures.map(([name, value]) => ` · ${name} ${Number(value.toFixed(3))}`),
       plan.unjudged > 0 && ` · ${plan.unjudged} without a verdict`),
     h("p", { class: "planned" }, found.pieces.map((piece) => piece.call ? call(plan.items[piece.call - 1], piece.call) : piece.text)),
-    plan.items.length > 0 && table(["", "call", "arguments", "verdict", "why"], plan.items.map(row), { class: "stacked" }),
-    found.more > 0 && h("p", { class: "quiet" }, `and ${plural(found.more, "further call")}`),
+    plan.items.length > 0 && table(["", noun, "arguments", "verdict", "why"], plan.items.map(row), { class: "stacked" }),
+    found.more > 0 && h("p", { class: "quiet" }, `and ${plural(found.more, `further ${noun}`)}`),
     missed(plan), plan.dropped.length > 0 && h("p", { class: "quiet" }, `named as missing, but there: ${plan.dropped.join("; ")}`),
     plan.warnings.length > 0 && h("p", { class: "quiet" }, plan.warnings.join("; ")));
 }

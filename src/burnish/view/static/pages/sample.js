@@ -29,7 +29,7 @@ export async function samplePage(context) {
       !found.pair && ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
     found.pair && pairBlock(found.pair),
     h("div", { class: "columns" },
-      h("div", {}, messages(found.task, key), found.rubric && rubricBlock(found.rubric), found.claims && claimsBlock(found.claims), found.premises && premisesBlock(found.premises), found.plan && planBlock(found.plan), tokenView(found, context, key)),
+      h("div", {}, messages(found.task, key), found.rubric && rubricBlock(found.rubric), found.claims && claimsBlock(found.claims), found.premises && premisesBlock(found.premises, key), found.plan && planBlock(found.plan), tokenView(found, context, key)),
       h("aside", {},
         h("section", { class: "card" },
           h("p", { class: "line big" }, h("span", {}, found.pair ? "margin" : "reward"), h("span", { class: "dots" }), value(found.reward)),
