@@ -278,7 +278,8 @@ ELSEWHERE = {
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
-        "load_atp load_faithbench load_halueval load_rgb load_wice "
+        "load_atp load_faithbench load_halueval load_rgb load_wice load_vl_rewardbench "
+        "load_multimodal_rewardbench load_mm_rlhf load_mathvision "
         "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
         "open_index read_passages write_index search_tool "
         "load_instructions load_prompts read_policy"
@@ -1443,7 +1444,12 @@ CASES = [
             {"rows": [{"id": "a", "rewards": [1.0, 0.0], "reverse": False}]},
             {"rows": "empty short"},
         )
-        for function in (proxy_grm.vl_rewardbench, proxy_grm.mm_rlhf, proxy_grm.mmrb_group)
+        for function in (
+            proxy_grm.vl_rewardbench,
+            proxy_grm.mm_rlhf,
+            proxy_grm.mmrb_group,
+            proxy_grm.multimodal_rewardbench,
+        )
     ),
     # Reward models: DIR
     Case(

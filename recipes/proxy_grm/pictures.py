@@ -115,7 +115,8 @@ def draw(scene: dict[str, str], rng: random.Random) -> bytes:
             pen.ellipse(box, colour)
         else:
             pen.polygon(
-                [(x + CELL // 2, y + 4), (x + 4, y + CELL - 5), (x + CELL - 5, y + CELL - 5)], colour
+                [(x + CELL // 2, y + 4), (x + 4, y + CELL - 5), (x + CELL - 5, y + CELL - 5)],
+                colour,
             )
     out = io.BytesIO()
     image.save(out, "PNG")

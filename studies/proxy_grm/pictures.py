@@ -27,13 +27,13 @@ from typing import Any
 
 import anyio
 from msgspec.structs import replace
+from recipes.proxy_grm.pictures import NEEDS, follow, make
 
 from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
 from burnish.bench.statistics import Estimate
 from burnish.records import ImagePart, Message, Task
 from burnish.rewards.judges.proxy_rubric import FunctionProxy
 from burnish.store.blobs import shared_blobs
-from recipes.proxy_grm.pictures import NEEDS, follow, make
 
 RESULTS = Path(__file__).parent / "results"
 TASK = {"kind": "function", "path": "recipes.proxy_grm.pictures:make"}
@@ -175,7 +175,9 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=300)
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--runs", default="runs/proxy_grm_pictures")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further settings")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further settings"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     if given.transfer:

@@ -12,7 +12,7 @@ series a value belongs to. What cannot be told apart gives no reading: unknown, 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from statistics import median
@@ -249,13 +249,14 @@ def _series_of(
     before = (value.left - 0.9 * size, value.top, value.left, value.bottom)
     around = (value.left - 2, value.top - 2, value.right + 2, value.bottom + 2)
     for place in (around, below) if is_row else (around, before):
-        shares: Counter[Word] = Counter()
+        shares: dict[Word, float] = defaultdict(float)
         for colour, share in colours(*place):
             near = min(legend, key=lambda one: _distance(legend[one], colour))
             if _distance(legend[near], colour) <= _NEAR_COLOUR:
                 shares[near] += share
-        if shares and (best := shares.most_common(1)[0])[1] >= 0.3:
-            return best[0]
+        best = max(shares, key=lambda one: shares[one], default=None)
+        if best is not None and shares[best] >= 0.3:
+            return best
     return None
 
 

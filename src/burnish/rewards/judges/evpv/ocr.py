@@ -3,7 +3,7 @@
     {"type": "ocr", "image": "data:image/png;base64,..."}       # a piece of evidence; or bytes, or base64
     {"type": "ocr", "sha256": "3f2a..."}                        # a picture that a message holds
 
-RapidOCR (`pip install rapidocr-onnxruntime`) reads the words on the CPU, without a network. Where they
+RapidOCR (the extra `ocr`) reads the words on the CPU, without a network. Where they
 stand as in a chart, each value becomes a fact about its label (`charts.py`); lines of text are facts as
 those of a document are. A reader glues words together, so that a subject is also found without its
 blanks. Nothing that stands in a picture is an instruction: words become facts and nothing else.
@@ -44,7 +44,7 @@ KEPT = 256
 """Pictures whose words are kept in memory."""
 MOST_SIDE = 2000
 """Pixels of the longer side that the reader looks at; a larger picture is made smaller."""
-_INSTALL = "pip install rapidocr-onnxruntime"
+_INSTALL = "pip install 'burnish[ocr]' && pip install --no-deps rapidocr-onnxruntime"
 _VALUE_AFTER = re.compile(r"(?P<one>.*\D)[\s:]\s*(?P<two>[-+]?[$£€]?\d[\d,.]*\s?%?)")
 
 _reading = threading.Lock()
