@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from burnish.arguments import as_list, as_number, as_text, refused
 from burnish.errors import ArgumentError, UserError
-from burnish.records import Response, Status, Task
+from burnish.records import Evidence, Response, Status, Task
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Gap,
@@ -224,12 +224,13 @@ def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
 
 def documents_of(given: Any, where: str = "documents") -> list[str]:
     """The texts of a list of documents."""
+    texts: list[str] = []
     try:
-        listed = as_list(where, given)
-        texts = [one.get("text") if isinstance(one, Mapping) else one for one in listed]
-        for one in texts:
-            if not isinstance(one, str):
-                raise refused(where, one, "a text, or a table with `text`")
+        for one in as_list(where, given):
+            text = one.get("text") if isinstance(one, Mapping) else one
+            if not isinstance(text, str):
+                raise refused(where, text, "a text, or a table with `text`")
+            texts.append(text)
     except ArgumentError as error:
         raise UserError(str(error)) from None
     return texts[:MOST_DOCUMENTS]
@@ -282,12 +283,13 @@ async def _missing(
     case: Case, number: int, options: CitationOptions, judge: JudgeModel | None
 ) -> Heard[Sequence[Gap]]:
     read = _read(case.task, case.response, options)
-    gaps, evidence = [], []
+    gaps: list[Gap] = []
+    evidence: list[Evidence] = []
     for place, (sentence, found) in enumerate(zip(read.sentences, read.found, strict=True)):
         right = [n for n, one in enumerate(found) if one.is_so]
         if not right or any(n + 1 in sentence.numbers for n in right):
             continue
-        best = max(right, key=lambda n, found=found: found[n].share)
+        best = max(right, key=[one.share for one in found].__getitem__)
         if judge is not None:
             reply = await _ask(judge, read, place, best, case, number)
             evidence += reply.evidence
