@@ -204,8 +204,8 @@ RUBRIC = "<rubric>colour 100%</rubric>"
 def looks(messages, index):
     """A judge that sees: the response that names the picture's colour, where the rubric says so."""
     (message,) = messages
-    text, *shown = message.content
-    (part,) = shown
+    text = message.content[0]
+    (part,) = message.media
     colour = "red" if shared_blobs().bytes_of(part.sha256) == picture("red") else "blue"
     if "colour" not in text.text.split("ubric")[-1] and "colour 100%" not in text.text:
         return "<answer>1</answer>"
@@ -245,7 +245,8 @@ def test_the_instructions_come_before_the_picture_and_a_picture_is_part_of_the_q
     part = shared_blobs().add(picture())
     anyio.run(proxy.choose, TwoResponses("q", "a", "b", (part,)), RUBRIC)
     (message,) = lm.calls[0].prompt
-    assert [type(one) for one in message.content] == [TextPart, ImagePart]
+    assert isinstance(message.content[0], TextPart)
+    assert message.media == (part,)
     anyio.run(proxy.choose, TwoResponses("q", "a", "b"), RUBRIC)
     assert isinstance(lm.calls[1].prompt[0].content, str)
 

@@ -31,12 +31,10 @@ from burnish.errors import RewardError, UserError
 from burnish.records import (
     Evidence,
     ImagePart,
-    Message,
     Response,
     Reward,
     Status,
     Task,
-    TextPart,
     Visibility,
 )
 from burnish.rewards.checks.base import CheckConfig
@@ -200,11 +198,8 @@ class ModelProxy:
     async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         values = dict(zip(_BLANKS, (*pair.texts, rubric), strict=True))
         values["mark"] = mark_for(*values.values())
-        asked = fill(self.template, values)
-        messages = as_user(asked)
-        if pair.pictures:  # after the instructions, which no picture can come before
-            messages = (Message("user", (TextPart(asked), *pair.pictures)),)
-        question = Question("proxy", messages)
+        asked = as_user(fill(self.template, values), pair.pictures, values["mark"])
+        question = Question("proxy", asked)
         # A reply that names both or none is an answer: the rubric does not decide.
         reply = await self.judge.ask(question, lambda text: (proxy_choice(text), text))
         if reply.verdict is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from burnish.errors import StoreError, UserError
 from burnish.media.images import open_image
-from burnish.records import ImagePart, Message, TextPart
+from burnish.records import ImagePart, Message
 from burnish.rewards.judges.evpv.charts import Word
 from burnish.store.blobs import MAX_BYTES, shared_blobs
 
@@ -156,8 +156,3 @@ def pictures_in(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
         for part in message.media
         if isinstance(part, ImagePart)
     ]
-
-
-def with_picture(text: str, picture: Picture) -> tuple[Message, ...]:
-    """One message by the user: the instructions first, then the picture."""
-    return (Message("user", (TextPart(text), picture.part)),)

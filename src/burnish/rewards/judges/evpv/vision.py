@@ -17,9 +17,9 @@ import anyio.to_thread
 from burnish.errors import UserError
 from burnish.records import Status
 from burnish.rewards.judges.evpv.extracting import LISTED, PROMPTS, Extraction, ask_facts
-from burnish.rewards.judges.evpv.pictures import picture_of, with_picture
+from burnish.rewards.judges.evpv.pictures import picture_of
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import fill, wording
+from burnish.rewards.judges.prompting import as_user, fill, wording
 
 
 async def from_vision(
@@ -35,4 +35,4 @@ async def from_vision(
         return Extraction(status=Status.PARSE_ERROR, reason=picture)
     text = fill(wording("look", PROMPTS), {"most": str(LISTED)})
     source = f", picture {picture.sha256[:12]}"
-    return await ask_facts(judge, with_picture(text, picture), about, source=source)
+    return await ask_facts(judge, as_user(text, (picture.part,)), about, source=source)
