@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 
-OWN = {"burnish-siamesenorm": "burnish.models.siamesenorm"}
+OWN = {
+    "burnish-siamesenorm": "burnish.models.siamesenorm",
+    "burnish-visual": "burnish.models.visual",
+}
 """Model types of this room, and the package that makes each known to transformers."""
 
 

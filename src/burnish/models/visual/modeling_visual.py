@@ -1,0 +1,301 @@
+"""A small vision-language model: a frozen encoder, a projector, any decoder.
+
+    pixels (N, 3, H, W) -> feature maps -> one vector a token (N, T, F)      frozen, `encoder.py`
+                        -> projector    -> image tokens (N, T, D)            trained
+    ids (B, S) with T placeholders an image -> embeddings, image tokens put in their places -> decoder
+
+First weights: the projector's output has the root mean square of the decoder's embeddings, so that
+image tokens begin as long as words are (norm gap: `burnish.models.visual_latent`).
+
+    linear layers of the projector   normal, 1 / sqrt(inputs)
+    positions                        normal, 0.5
+    scale                            root mean square of the embeddings
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    GenerationMixin,
+    PreTrainedModel,
+)
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from burnish.errors import ArgumentError
+from burnish.models.blocks.norms import rms_norm
+from burnish.models.visual.configuration_visual import VisualConfig
+from burnish.models.visual.encoder import Encoder, FrozenConv, on_one_grid
+from burnish.models.visual.processing_visual import VisualImageProcessor, VisualProcessor
+
+
+@dataclass
+class VisualOutputWithPast(BaseModelOutputWithPast):  # type: ignore[misc]
+    """Hidden states, and the image tokens that went in."""
+
+    image_hidden_states: Tensor | None = None
+
+
+class Projector(nn.Module):
+    """What the encoder says about a token (..., T, F) to an image token (..., T, D)."""
+
+    def __init__(self, config: VisualConfig) -> None:
+        super().__init__()
+        size = config.text_config.hidden_size
+        inner = config.projector_size or 2 * size
+        self.features = config.feature_size
+        self.first = nn.Linear(config.feature_size, inner)
+        self.second = nn.Linear(inner, size)
+        self.positions = nn.Parameter(torch.empty(config.image_tokens, size))
+        self.scale = nn.Parameter(torch.empty(size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        h = F.layer_norm(features, (self.features,))
+        h = self.second(F.gelu(self.first(h))) + self.positions
+        return rms_norm(h, self.scale, None, 1e-6)
+
+
+class VisualPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
+    """What the models share: how weights begin."""
+
+    config_class = VisualConfig
+    base_model_prefix = "model"
+    input_modalities: ClassVar[tuple[str, ...]] = ("image", "text")
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["Projector"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
+    _supports_sdpa = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Called for every module of this file; the decoder begins by its own rules."""
+        if isinstance(module, FrozenConv):
+            fan = module.weight[0].numel()
+            init.normal_(module.weight, std=(2 / fan) ** 0.5)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init.normal_(module.weight, std=module.in_features**-0.5)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, Projector):
+            init.normal_(module.positions, std=0.5)
+            init.constant_(module.scale, self.config.text_config.initializer_range or 0.02)
+
+
+class VisualModel(VisualPreTrainedModel):
+    """Token ids and pixels to hidden states."""
+
+    def __init__(self, config: VisualConfig) -> None:
+        super().__init__(config)
+        self.encoder = Encoder(config.encoder)
+        self.projector = Projector(config)
+        self.language_model = AutoModel.from_config(config.text_config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.language_model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.language_model.set_input_embeddings(value)
+
+    def encode(self, pixel_values: Tensor) -> Tensor:
+        """Pixels (N, 3, H, W) to what the encoder says of them (N, T, F); needs no gradient."""
+        side = self.config.image_size
+        if pixel_values.ndim != 4 or tuple(pixel_values.shape[1:]) != (3, side, side):
+            raise ArgumentError(
+                f"pixel_values: got the shape {tuple(pixel_values.shape)}, expected (images, 3, {side}, "
+                f"{side}); the model's processor gives it"
+            )
+        dtype = self.encoder.stem.weight.dtype
+        maps = self.encoder(pixel_values.to(dtype))
+        return on_one_grid(maps, self.config.strides, self.config.token_stride)
+
+    def get_image_features(self, pixel_values: Tensor, **_: Any) -> Tensor:
+        """Image tokens (N, T, D) of pixels (N, 3, H, W)."""
+        image_tokens: Tensor = self.projector(self.encode(pixel_values))
+        return image_tokens
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        encoded_images: Tensor | None = None,
+        **kwargs: Any,
+    ) -> VisualOutputWithPast:
+        """Hidden states (B, S, D).
+
+        `encoded_images` (N, T, F), from `encode`, stand in for pixels: a trainer that sees an image many
+        times encodes it once.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give input_ids or inputs_embeds, and not both")
+        if pixel_values is not None and encoded_images is not None:
+            raise ValueError("give pixel_values or encoded_images, and not both")
+        if inputs_embeds is None:
+            inputs_embeds = self.get_input_embeddings()(input_ids)
+        images = None
+        if pixel_values is not None or encoded_images is not None:
+            encoded = self.encode(pixel_values) if encoded_images is None else encoded_images
+            images = self.projector(encoded.to(self.projector.scale.dtype))
+            inputs_embeds = self._placed(input_ids, inputs_embeds, images)
+        elif input_ids is not None and past_key_values is None:
+            self._check_places(input_ids == self.config.image_token_id, 0)
+        outputs = self.language_model(
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            **kwargs,
+        )
+        return VisualOutputWithPast(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            hidden_states=getattr(outputs, "hidden_states", None),
+            attentions=getattr(outputs, "attentions", None),
+            image_hidden_states=images,
+        )
+
+    def _placed(self, input_ids: Tensor | None, embeds: Tensor, images: Tensor) -> Tensor:
+        """Image tokens in the places of placeholders, in order."""
+        if input_ids is None:
+            raise ValueError("images need input_ids, which say where they stand")
+        places = input_ids == self.config.image_token_id
+        self._check_places(places, images.shape[0])
+        return embeds.masked_scatter(places.unsqueeze(-1), images.to(embeds.dtype))
+
+    def _check_places(self, places: Tensor, images: int) -> None:
+        each = self.config.image_tokens
+        # A count on a GPU would wait for it; masked_scatter itself refuses too few images there.
+        if places.device.type == "cpu" and (found := int(places.sum())) != images * each:
+            raise ArgumentError(
+                f"input_ids: got {found} image tokens for {images} images, expected {each} an image. The "
+                "model's processor puts them in"
+            )
+
+
+class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  # type: ignore[misc]
+    """`VisualModel` with the decoder's head over the vocabulary."""
+
+    def __init__(self, config: VisualConfig) -> None:
+        super().__init__(config)
+        self.model = VisualModel(config)
+        text = config.text_config
+        self.lm_head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
+        if config.tie_word_embeddings:
+            table = self.model.get_input_embeddings()
+            name = next(n for n, module in self.model.named_modules() if module is table)
+            self._tied_weights_keys = {"lm_head.weight": f"model.{name}.weight"}
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.model.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.lm_head = value
+
+    def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> Tensor:
+        return self.model.get_image_features(pixel_values, **kwargs)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        encoded_images: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits (B, S, V), and the mean loss where there are labels."""
+        outputs = self.model(
+            input_ids=input_ids,
+            pixel_values=pixel_values,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            encoded_images=encoded_images,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            size = self.config.text_config.vocab_size
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size)
+        output = CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, past_key_values: Cache | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Images go in with the prompt alone; afterwards they are in the cache."""
+        given = super().prepare_inputs_for_generation(
+            input_ids, past_key_values=past_key_values, **kwargs
+        )
+        if past_key_values is not None and past_key_values.get_seq_length() > 0:
+            given["pixel_values"] = given["encoded_images"] = None
+        return dict(given)
+
+    def _expand_inputs_for_generation(
+        self,
+        expand_size: int = 1,
+        is_encoder_decoder: bool = False,
+        input_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """Each row several times, with its images in the order of its placeholders."""
+        for name in ("pixel_values", "encoded_images"):
+            if expand_size > 1 and kwargs.get(name) is not None and input_ids is not None:
+                places_B = (input_ids == self.config.image_token_id).sum(1)
+                counts = (places_B // self.config.image_tokens).tolist()
+                rows = torch.split(kwargs.pop(name), counts)
+                kwargs[f"_{name}"] = torch.cat([row.repeat(expand_size, 1, *[1] * (row.ndim - 2)) for row in rows])
+        held = {name: kwargs.pop(f"_{name}", None) for name in ("pixel_values", "encoded_images")}
+        input_ids, kwargs = super()._expand_inputs_for_generation(
+            expand_size=expand_size,
+            is_encoder_decoder=is_encoder_decoder,
+            input_ids=input_ids,
+            **kwargs,
+        )
+        return input_ids, kwargs | {name: value for name, value in held.items() if value is not None}
+
+
+AutoConfig.register(VisualConfig.model_type, VisualConfig, exist_ok=True)
+AutoModel.register(VisualConfig, VisualModel, exist_ok=True)
+AutoModelForImageTextToText.register(VisualConfig, VisualForConditionalGeneration, exist_ok=True)
+AutoImageProcessor.register(
+    VisualConfig, image_processor_classes={"pil": VisualImageProcessor}, exist_ok=True
+)
+AutoProcessor.register(VisualConfig, VisualProcessor, exist_ok=True)
