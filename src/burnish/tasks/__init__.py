@@ -2,6 +2,7 @@
 
 from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks, Expression, Part
 from burnish.tasks.base import FiniteTasks, TaskSet, content_key, epoch_order
+from burnish.tasks.charts import Chart, Charts
 from burnish.tasks.config import TaskConfig, build
 from burnish.tasks.files import File, HeldOutColumn, HeldOutFile, HeldOutShare, load_file
 from burnish.tasks.forms import (
@@ -14,12 +15,17 @@ from burnish.tasks.forms import (
 )
 from burnish.tasks.function import Function, FunctionTasks
 from burnish.tasks.gym import GymTasks, ReasoningGym, gym_score
+from burnish.tasks.pictures import Asked, Picture, PictureTasks
+from burnish.tasks.scenes import Scene, Scenes, Thing
 
 __all__ = [
     "GSM8K",
     "LEVELS",
     "Arithmetic",
     "ArithmeticTasks",
+    "Asked",
+    "Chart",
+    "Charts",
     "Expression",
     "File",
     "FiniteTasks",
@@ -32,9 +38,14 @@ __all__ = [
     "Math",
     "MultipleChoice",
     "Part",
+    "Picture",
+    "PictureTasks",
     "ReasoningGym",
+    "Scene",
+    "Scenes",
     "TaskConfig",
     "TaskSet",
+    "Thing",
     "boxed_answers",
     "build",
     "content_key",

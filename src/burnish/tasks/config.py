@@ -9,13 +9,27 @@ import msgspec
 from burnish.errors import UserError
 from burnish.tasks.arithmetic import Arithmetic
 from burnish.tasks.base import NoTasks, TaskSet
+from burnish.tasks.charts import Charts
 from burnish.tasks.files import File
 from burnish.tasks.forms import GSM8K, Math, MultipleChoice
 from burnish.tasks.function import Function
 from burnish.tasks.gym import ReasoningGym
+from burnish.tasks.scenes import Scenes
 
-TaskConfig = Arithmetic | File | Function | GSM8K | Math | MultipleChoice | NoTasks | ReasoningGym
-"""Chosen by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, none, reasoning_gym."""
+TaskConfig = (
+    Arithmetic
+    | Charts
+    | File
+    | Function
+    | GSM8K
+    | Math
+    | MultipleChoice
+    | NoTasks
+    | ReasoningGym
+    | Scenes
+)
+"""Chosen by `kind`: arithmetic, charts, file, function, gsm8k, math, multiple_choice, none,
+reasoning_gym, scenes."""
 
 
 def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:

@@ -281,7 +281,9 @@ class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  #
                 places_B = (input_ids == self.config.image_token_id).sum(1)
                 counts = (places_B // self.config.image_tokens).tolist()
                 rows = torch.split(kwargs.pop(name), counts)
-                kwargs[f"_{name}"] = torch.cat([row.repeat(expand_size, 1, *[1] * (row.ndim - 2)) for row in rows])
+                kwargs[f"_{name}"] = torch.cat(
+                    [row.repeat(expand_size, 1, *[1] * (row.ndim - 2)) for row in rows]
+                )
         held = {name: kwargs.pop(f"_{name}", None) for name in ("pixel_values", "encoded_images")}
         input_ids, kwargs = super()._expand_inputs_for_generation(
             expand_size=expand_size,
@@ -289,7 +291,9 @@ class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  #
             input_ids=input_ids,
             **kwargs,
         )
-        return input_ids, kwargs | {name: value for name, value in held.items() if value is not None}
+        return input_ids, kwargs | {
+            name: value for name, value in held.items() if value is not None
+        }
 
 
 AutoConfig.register(VisualConfig.model_type, VisualConfig, exist_ok=True)

@@ -48,7 +48,9 @@ def new_visual(
     text = _text_config(source)
     tokenizer = AutoTokenizer.from_pretrained(str(source), local_files_only=True)
     if IMAGE_TOKEN in tokenizer.get_vocab():
-        raise UserError(f"{source} has a token {IMAGE_TOKEN} already; expected a model of text alone")
+        raise UserError(
+            f"{source} has a token {IMAGE_TOKEN} already; expected a model of text alone"
+        )
     written = AutoModelForCausalLM.from_pretrained(str(source), local_files_only=True)
     tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE_TOKEN]})
     image_id = int(tokenizer.convert_tokens_to_ids(IMAGE_TOKEN))

@@ -86,7 +86,9 @@ class VisualProcessor(ProcessorMixin):  # type: ignore[misc]
                 f"images: got {len(flat)} for {places} places {self.image_token} in the text, expected as "
                 "many"
             )
-        whole = [one.replace(self.image_token, self.image_token * self.image_tokens) for one in texts]
+        whole = [
+            one.replace(self.image_token, self.image_token * self.image_tokens) for one in texts
+        ]
         found = dict(self.tokenizer(whole, **kwargs))
         if flat:
             found["pixel_values"] = self.image_processor(flat)["pixel_values"]

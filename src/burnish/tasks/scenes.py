@@ -1,0 +1,283 @@
+"""Coloured shapes on a white sheet, and questions about them.
+
+    [task]
+    kind = "scenes"
+
+Counts, colours, shapes, places and relations, and a description that lists everything. Facts are exact:
+they are what was drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from burnish.errors import UserError
+from burnish.tasks.pictures import (
+    COLOURS,
+    DESCRIBE,
+    Asked,
+    Picture,
+    PictureSettings,
+    PictureTasks,
+    Sheet,
+    counted,
+)
+
+SHAPES = ("circle", "square", "triangle", "cross")
+SceneQuestion = Literal["count", "colour", "shape", "place", "relation", "describe"]
+RELATIONS = ("left of", "right of", "above", "below")
+
+
+class Thing(NamedTuple):
+    """One shape; `x` and `y` are pixels of its middle, or column and row of a grid from 1."""
+
+    colour: str
+    shape: str
+    x: int
+    y: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.colour} {self.shape}"
+
+
+class Scene(NamedTuple):
+    """Things on a sheet, from top to bottom."""
+
+    things: tuple[Thing, ...]
+    size: int
+    grid: int
+    """Cells of a side; 0: things lie anywhere."""
+
+    @property
+    def key(self) -> str:
+        told = "; ".join(f"{one.name} {one.x} {one.y}" for one in self.things)
+        return f"scene {self.grid or self.size}: {told}"
+
+    @property
+    def facts(self) -> list[str]:
+        """One for each thing, then the counts."""
+        names = sorted({one.name for one in self.things})
+        shapes = [shape for shape in SHAPES if self._count(shape=shape)]
+        return [
+            *(f"a {one.name} is {self.place(one)}" for one in self.things),
+            *(_there(self._count(name=name), name) for name in names),
+            *(_there(self._count(shape=shape), shape) for shape in shapes),
+            _there(len(self.things), "thing"),
+        ]
+
+    @property
+    def description(self) -> str:
+        told = ", ".join(f"a {one.name} {self.place(one)}" for one in self.things)
+        return f"{counted(len(self.things), 'thing')}: {told}."
+
+    def place(self, one: Thing) -> str:
+        """Where a thing is, in words."""
+        if self.grid:
+            return f"in row {one.y}, column {one.x}"
+        half = self.size // 2
+        vertical, horizontal = (
+            "top" if one.y < half else "bottom",
+            "left" if one.x < half else "right",
+        )
+        return f"at the {vertical} {horizontal}"
+
+    def ask(self, kind: str, rng: random.Random) -> Asked | None:
+        if kind == DESCRIBE:
+            return Asked(kind, "Describe the picture.", self.description)
+        return _QUESTIONS[kind](self, rng)
+
+    def png(self) -> bytes:
+        sheet = Sheet(self.size)
+        cell = self.size // self.grid if self.grid else self.size // 4
+        for number in range(1, self.grid):
+            at = number * cell
+            sheet.line([(at, 0), (at, self.size)], "grey")
+            sheet.line([(0, at), (self.size, at)], "grey")
+        for one in self.things:
+            x = (one.x - 1) * cell + cell // 2 if self.grid else one.x
+            y = (one.y - 1) * cell + cell // 2 if self.grid else one.y
+            draw_shape(sheet, one.shape, one.colour, x, y, cell * 3 // 8)
+        return sheet.png()
+
+    def only(self, **wanted: str) -> Thing | None:
+        """The one thing with this colour or shape; None for none or several."""
+        found = [one for one in self.things if all(getattr(one, k) == v for k, v in wanted.items())]
+        return found[0] if len(found) == 1 else None
+
+    def _count(self, **wanted: str) -> int:
+        return sum(all(getattr(one, k) == v for k, v in wanted.items()) for one in self.things)
+
+
+def draw_shape(sheet: Sheet, shape: str, colour: str, x: int, y: int, reach: int) -> None:
+    """A shape around (x, y) that reaches so far in each direction."""
+    left, top, right, bottom = x - reach, y - reach, x + reach, y + reach
+    if shape == "circle":
+        sheet.ellipse((left, top, right, bottom), colour)
+    elif shape == "square":
+        inset = reach // 8
+        sheet.rectangle((left + inset, top + inset, right - inset, bottom - inset), colour)
+    elif shape == "triangle":
+        sheet.polygon([(x, top), (right, bottom), (left, bottom)], colour)
+    else:
+        bar = max(1, reach // 3)
+        sheet.rectangle((x - bar, top, x + bar, bottom), colour)
+        sheet.rectangle((left, y - bar, right, y + bar), colour)
+
+
+class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
+    """Coloured shapes and questions about them: what an image model can see of a simple picture."""
+
+    name: Annotated[str, Meta(min_length=1)] = "scenes"
+    """What the task is called in runs."""
+    questions: tuple[SceneQuestion, ...] = ("count", "colour", "shape", "place", "relation")
+    """Kinds of questions, asked in turn; `describe` asks for everything that is there."""
+    layout: Literal["grid", "scattered"] = "grid"
+    """In the cells of a grid, named by row and column, or anywhere, named by quarter."""
+    grid: Annotated[int, Meta(ge=2, le=7)] = 4
+    """Cells of a side."""
+    least: Annotated[int, Meta(ge=1, le=16)] = 2
+    """Things in a picture, at least."""
+    most: Annotated[int, Meta(ge=1, le=16)] = 5
+    """Things in a picture, at most; not more than the cells of the grid, or 6 where they are scattered."""
+    size: Annotated[int, Meta(ge=64, le=1024, multiple_of=32)] = 224
+    """Pixels of a side."""
+    held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.1
+    """Share of all pictures that is never trained on."""
+    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """Held-out questions, each about its own picture."""
+    instruction: str = "Answer briefly."
+    """Follows the question; empty for the bare question."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.questions
+
+    @property
+    def side(self) -> tuple[float, int]:
+        return self.held_out_share, self.held_out_size
+
+    @property
+    def words(self) -> tuple[str, str]:
+        return self.name, self.instruction
+
+    def build(self, seed: int, root: Path) -> PictureTasks:
+        room = self.grid**2 if self.layout == "grid" else 6
+        if not self.least <= self.most <= room:
+            raise UserError(
+                f"tasks '{self.name}': least = {self.least} and most = {self.most}; expected least up to "
+                f"most, and most up to {room}."
+            )
+        return PictureTasks(self, seed)
+
+    def draw(self, rng: random.Random) -> Picture:
+        """Colours and shapes by chance; in half of the scenes one colour or shape is frequent."""
+        count = rng.randint(self.least, self.most)
+        places = self._places(count, rng)
+        shapes = SHAPES if rng.random() < 0.5 else rng.sample(SHAPES, 2)
+        things = [Thing(rng.choice(COLOURS), rng.choice(shapes), x, y) for x, y in places]
+        things.sort(key=lambda one: (one.y, one.x))
+        return Scene(tuple(things), self.size, self.grid if self.layout == "grid" else 0)
+
+    def _places(self, count: int, rng: random.Random) -> list[tuple[int, int]]:
+        if self.layout == "grid":
+            cells = [(x, y) for y in range(1, self.grid + 1) for x in range(1, self.grid + 1)]
+            return rng.sample(cells, count)
+        # Nothing lies on the middle lines, so that its quarter is plain.
+        edge, gap = self.size // 8, self.size // 5
+        free = [
+            n for n in range(edge, self.size - edge) if abs(n - self.size // 2) > self.size // 16
+        ]
+        while True:
+            found: list[tuple[int, int]] = []
+            for _ in range(20 * count):
+                x, y = rng.choice(free), rng.choice(free)
+                if all(max(abs(x - a), abs(y - b)) >= gap for a, b in found):
+                    found.append((x, y))
+                if len(found) == count:
+                    return found
+
+
+def _there(number: int, noun: str) -> str:
+    return f"there {'is' if number == 1 else 'are'} {counted(number, noun)}"
+
+
+def _count(scene: Scene, rng: random.Random) -> Asked:
+    """Of a shape, a colour or a name; of something that is there in three of four questions."""
+    one = rng.choice(scene.things)
+    shape, colour = one.shape, one.colour
+    if rng.random() < 0.25:
+        shape, colour = rng.choice(SHAPES), rng.choice(COLOURS)
+    form = rng.randrange(3)
+    if form == 0:
+        found, what = scene._count(shape=shape), counted(2, shape)[2:]
+    elif form == 1:
+        found, what = scene._count(colour=colour), f"{colour} things"
+    else:
+        found, what = len(scene.things), "things"
+    return Asked("count", f"How many {what} are there?", str(found))
+
+
+def _colour(scene: Scene, rng: random.Random) -> Asked | None:
+    known = [one for shape in SHAPES if (one := scene.only(shape=shape))]
+    if not known:
+        return None
+    one = rng.choice(known)
+    return Asked("colour", f"What colour is the {one.shape}?", one.colour)
+
+
+def _shape(scene: Scene, rng: random.Random) -> Asked | None:
+    known = [one for colour in COLOURS if (one := scene.only(colour=colour))]
+    if not known:
+        return None
+    one = rng.choice(known)
+    return Asked("shape", f"What shape is {one.colour}?", one.shape)
+
+
+def _place(scene: Scene, rng: random.Random) -> Asked | None:
+    """What a cell of the grid holds, or in which quarter a thing lies."""
+    if not scene.grid:
+        known = [one for one in scene.things if scene.only(colour=one.colour, shape=one.shape)]
+        if not known:
+            return None
+        one = rng.choice(known)
+        return Asked("place", f"Where is the {one.name}?", scene.place(one).removeprefix("at the "))
+    one = rng.choice(scene.things)
+    x, y = one.x, one.y
+    if rng.random() < 0.2:
+        x, y = rng.randint(1, scene.grid), rng.randint(1, scene.grid)
+    found = next((one.name for one in scene.things if (one.x, one.y) == (x, y)), "nothing")
+    return Asked("place", f"What is in row {y}, column {x}?", found)
+
+
+def _relation(scene: Scene, rng: random.Random) -> Asked | None:
+    """Yes and no are equally frequent."""
+    known = [one for one in scene.things if scene.only(colour=one.colour, shape=one.shape)]
+    if len(known) < 2:
+        return None
+    first, second = rng.sample(known, 2)
+    relation, wanted = rng.choice(RELATIONS), rng.random() < 0.5
+    horizontal = relation in RELATIONS[:2]
+    here, there = (first.x, second.x) if horizontal else (first.y, second.y)
+    apart = 1 if scene.grid else scene.size // 8
+    if abs(here - there) < apart:
+        return None
+    holds = here < there if relation in ("left of", "above") else here > there
+    if holds != wanted:
+        first, second = second, first
+    question = f"Is the {first.name} {relation} the {second.name}?"
+    return Asked("relation", question, "yes" if wanted else "no")
+
+
+_QUESTIONS: dict[str, Callable[[Scene, random.Random], Asked | None]] = {
+    "count": _count,
+    "colour": _colour,
+    "shape": _shape,
+    "place": _place,
+    "relation": _relation,
+}

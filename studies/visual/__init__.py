@@ -1,0 +1,1 @@
+"""Our small vision-language model on drawn pictures."""

