@@ -38,7 +38,7 @@ from torch import Tensor
 from burnish.models.visual import has_lite0, new_visual
 from burnish.seeds import Seeds
 from burnish.tasks import Asked
-from studies.visual.rows import Drawn, conversation, draw, encode, padded, prompt_row
+from studies.visual.rows import Drawn, Writer, draw, encode, padded
 
 RESULTS = Path(__file__).parent / "results"
 WAYS = ("seen", "blank", "shuffled")
@@ -66,6 +66,7 @@ CPU = Plan("fresh", "easy", "efficientnet-lite0", 1500, 6, 800, 16, 60, 1e-3, 1e
 GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 5, 1500, 64, 150, 1e-3, 1e-4, "all")
 TRIAL = Plan("tiny", "easy", "tiny", 8, 3, 3, 4, 4, 1e-3, 1e-3, "all")
 SAVE_EVERY = 150
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def decoder_folder(plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path) -> Path:
@@ -126,8 +127,8 @@ def fit(
     """Train on conversations about the pictures; the loss of each step."""
     device = next(model.parameters()).device
     encoded = encode(model, drawn, 64, lambda n: progress(f"seed {seed}: encoded {n}/{len(drawn)}"))
-    image_id, each = model.config.image_token_id, model.config.image_tokens
-    rows = [conversation(tokenizer, one.asked, image_id, each) for one in drawn]
+    writer = Writer(tokenizer, model.config.image_token_id, model.config.image_tokens)
+    rows = [writer.row(one.asked) for one in drawn]
     optimiser = torch.optim.AdamW(groups(model, plan), betas=(0.9, 0.95), weight_decay=0.01)
     losses = resume(model, optimiser, work)
     seeds, start, first = Seeds(seed), time.monotonic(), len(losses)
@@ -180,17 +181,11 @@ def trained(model: Any) -> dict[str, Tensor]:
 
 def save(model: Any, optimiser: Any, losses: list[float], work: Path) -> None:
     """What is trained, with its moments; renamed into its place when it is whole."""
-    names, tensors = list(trained(model)), {}
-    held = optimiser.state_dict()["state"]
-    for number, (name, parameter) in enumerate(trained(model).items()):
+    tensors = {}
+    for name, parameter in trained(model).items():
+        state = optimiser.state[parameter]
         tensors[f"weight.{name}"] = parameter.detach().contiguous()
-    order = [p for group in optimiser.param_groups for p in group["params"]]
-    place = {id(p): n for n, p in enumerate(order)}
-    for name in names:
-        state = held[place[id(trained(model)[name])]]
-        tensors |= {
-            f"{key}.{name}": state[key].contiguous() for key in ("exp_avg", "exp_avg_sq", "step")
-        }
+        tensors |= {f"{key}.{name}": state[key].contiguous() for key in MOMENTS}
     scratch = work / "scratch.safetensors"
     save_file(tensors, scratch, {"losses": json.dumps(losses)})
     scratch.rename(work / "checkpoint.safetensors")
@@ -209,7 +204,7 @@ def resume(model: Any, optimiser: Any, work: Path) -> list[float]:
     tensors = load_file(file)
     for name, parameter in trained(model).items():
         parameter.copy_(tensors[f"weight.{name}"])
-        kept = {key: tensors[f"{key}.{name}"] for key in ("exp_avg", "exp_avg_sq", "step")}
+        kept = {key: tensors[f"{key}.{name}"] for key in MOMENTS}
         device = parameter.device
         optimiser.state[parameter] = {
             key: value if key == "step" else value.to(device) for key, value in kept.items()
@@ -224,12 +219,12 @@ def answers(
 ) -> list[str]:
     """Greedy answers; `encoded` has a picture for each question."""
     device, found = next(model.parameters()).device, [""] * len(asked)
-    image_id, each = model.config.image_token_id, model.config.image_tokens
+    writer = Writer(tokenizer, model.config.image_token_id, model.config.image_tokens)
     order = sorted(range(len(asked)), key=lambda n: asked[n].kind == "describe")
     for start in range(0, len(order), batch):
         some = order[start : start + batch]
         longest = max(len(tokenizer(asked[n].answer)["input_ids"]) for n in some)
-        prompts = [prompt_row(tokenizer, asked[n], image_id, each) for n in some]
+        prompts = [writer.prompt(asked[n]) for n in some]
         ids = padded(prompts, tokenizer.pad_token_id, left=True).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             said = model.generate(

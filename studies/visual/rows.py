@@ -6,7 +6,7 @@ import io
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,9 @@ FULL = {
 WORLDS = {"easy": EASY, "full": FULL}
 
 
+END = "<|im_end|>"
+
+
 class Drawn(NamedTuple):
     """A picture in bytes of colour (H, W, 3), and what is asked about it."""
 
@@ -57,6 +60,13 @@ def pixels_of(picture: Picture) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGB"))
 
 
+@lru_cache
+def tasks_of(worlds: str, world: str, seed: int) -> PictureTasks:
+    config: Any = WORLDS[worlds][world]
+    found: PictureTasks = config.build(seed, Path())
+    return found
+
+
 def draw_one(number: int, *, worlds: str, seed: int, questions: int, held_out: bool) -> Drawn:
     """A picture of the world whose turn it is, with questions of kinds by chance.
 
@@ -64,8 +74,7 @@ def draw_one(number: int, *, worlds: str, seed: int, questions: int, held_out: b
     """
     names = list(WORLDS[worlds])
     world, index = names[number % len(names)], number // len(names)
-    config: Any = WORLDS[worlds][world]
-    tasks: PictureTasks = config.build(seed, Path())
+    tasks = tasks_of(worlds, world, seed)
     kinds = QUESTIONS.get(world, QUESTIONS["scenes"])
     if held_out:
         picture = tasks.picture(index, held_out=True)
@@ -108,34 +117,50 @@ def encode(model: Any, drawn: Sequence[Drawn], batch: int, note: Callable[[int],
     return torch.cat(found)
 
 
-def conversation(tokenizer: Any, asked: Sequence[Asked], image_id: int, image_tokens: int) -> Row:
-    """The picture with the first question, then question by question; answers are trained."""
-    messages: list[dict[str, Any]] = []
-    ids: list[int] = []
-    trained: list[bool] = []
-    said = ""
-    for number, one in enumerate(asked):
-        text = {"type": "text", "text": one.question}
-        content = [{"type": "image"}, text] if number == 0 else [text]
-        messages.append({"role": "user", "content": content})
-        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        for part, is_answer in ((prompt[len(said) :], False), (one.answer + END, True)):
-            for token in tokenizer(part, add_special_tokens=False)["input_ids"]:
-                times = image_tokens if token == image_id else 1
-                ids += [token] * times
-                trained += [is_answer] * times
-        messages.append({"role": "assistant", "content": one.answer})
-        said = prompt + one.answer + END
-    return Row(ids, trained)
+class Writer:
+    """Conversations as ids: a picture with the first question, then question by question.
 
+    What the chat template puts around a question is found once, with marks in the questions' place.
+    """
 
-END = "<|im_end|>"
+    def __init__(self, tokenizer: Any, image_id: int, image_tokens: int) -> None:
+        self.tokenizer, self.image_id, self.image_tokens = tokenizer, image_id, image_tokens
+        first = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "\x02"}]}
+        said = {"role": "assistant", "content": "\x03"}
+        then = {"role": "user", "content": "\x04"}
+        told = tokenizer.apply_chat_template(
+            [first, said, then], tokenize=False, add_generation_prompt=True
+        )
+        self.opening, _, rest = told.partition("\x02")
+        self.answering, _, rest = rest.partition("\x03" + END)
+        self.going_on = rest.partition("\x04")[0]
+        self._ids: dict[str, list[int]] = {}
 
+    def row(self, asked: Sequence[Asked]) -> Row:
+        """A conversation whose answers are trained."""
+        ids: list[int] = []
+        trained: list[bool] = []
+        for number, one in enumerate(asked):
+            before = self.going_on if number else self.opening
+            for part, is_answer in (
+                (before + one.question + self.answering, False),
+                (one.answer + END, True),
+            ):
+                found = self._tokens(part)
+                ids += found
+                trained += [is_answer] * len(found)
+        return Row(ids, trained)
 
-def prompt_row(tokenizer: Any, asked: Asked, image_id: int, image_tokens: int) -> list[int]:
-    """Ids up to where the answer begins."""
-    row = conversation(tokenizer, [asked], image_id, image_tokens)
-    return row.ids[: row.trained.index(True)]
+    def prompt(self, asked: Asked) -> list[int]:
+        """Ids up to where the answer begins."""
+        return self._tokens(self.opening + asked.question + self.answering)
+
+    def _tokens(self, text: str) -> list[int]:
+        if text not in self._ids:
+            plain = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            times = {self.image_id: self.image_tokens}
+            self._ids[text] = [token for token in plain for _ in range(times.get(token, 1))]
+        return self._ids[text]
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:

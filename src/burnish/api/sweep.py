@@ -53,7 +53,7 @@ from burnish.arguments import (
 )
 from burnish.bench.run_table import RunTable, run_table
 from burnish.config.text import toml_value
-from burnish.lm.base import DIFFUSION
+from burnish.lm.base import shipped_model
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
 from burnish.store.durable import store_errors
@@ -411,7 +411,7 @@ class Jobs:
 
 def parameters_of(model: str) -> int:
     """About how many parameters a model has: two bytes each in its files at least."""
-    if (shipped := model.removeprefix(DIFFUSION)) in SHIPPED:
+    if shipped := shipped_model(model):
         return SHIPPED[shipped]
     try:
         return sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) // 2

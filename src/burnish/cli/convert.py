@@ -1,4 +1,4 @@
-"""`burnish convert`: a causal model made into the start of a masked diffusion model."""
+"""`burnish convert`: a causal model made into the start of a model of another kind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ def convert(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new folder.", show_default=False)
     ],
+    to: Annotated[
+        Literal["diffusion", "visual"],
+        typer.Option("--to", help="A masked diffusion model, or one that sees images."),
+    ] = "diffusion",
     mask_token: Annotated[
         str,
         typer.Option(
@@ -29,16 +33,30 @@ def convert(
             help="prompt: prompts do not read answers, so that decoding computes them once.",
         ),
     ] = "all",
+    encoder: Annotated[
+        str,
+        typer.Option(
+            "--encoder",
+            metavar="NAME|FILE",
+            help="With --to visual: efficientnet-lite0, a file of its weights, or tiny (random).",
+        ),
+    ] = "efficientnet-lite0",
+    image_size: Annotated[
+        int, typer.Option("--image-size", metavar="PIXELS", help="With --to visual: of a side.")
+    ] = 224,
     as_json: AsJson = False,
 ) -> int:
-    """Make a causal model the start of a masked diffusion model.
+    """Make a causal model the start of a masked diffusion model, or of one that sees images.
 
-    The weights stay; attention looks both ways and one token is the mask.
+    diffusion: the weights stay; attention looks both ways and one token is the mask.
     The model writes nonsense until it is trained: train.kind=diffusion.
+    visual: a frozen image encoder and an untrained projector before the model, which
+    sees nothing until it is trained: burnish train visual.
 
     \b
       burnish convert smollm2 models/smollm2-diffusion
       burnish convert runs/NAME models/mine --prompt-sees prompt
+      burnish convert runs/NAME models/eyes --to visual --image-size 320
     """
     from burnish.api.needs import require_torch
     from burnish.store.manifest import is_ours, newest_weights
@@ -49,6 +67,8 @@ def convert(
 
     run = Path(model).expanduser()
     source = newest_weights(run) if is_ours(run) else find_folder(model)
+    if to == "visual":
+        return _with_eyes(source, folder.expanduser(), encoder, image_size, as_json)
     found = write(source, folder.expanduser(), mask_token=mask_token, prompt_sees=prompt_sees)
     mask = found.mask
     if as_json:
@@ -65,4 +85,20 @@ def convert(
     kind = "a new token" if mask.is_new else "a token that no text has"
     say(f"{found.folder}: mask token {mask.text} ({mask.id}), {kind}")
     say(f"next: burnish train diffusion model.path={found.folder}")
+    return 0
+
+
+def _with_eyes(source: Path, folder: Path, encoder: str, image_size: int, as_json: bool) -> int:
+    from burnish.models.visual import make_visual
+    from burnish.models.visual.encoder import ENCODERS, LITE0
+
+    file = None if encoder in ENCODERS else encoder
+    name = LITE0 if file else encoder
+    make_visual(folder, source, encoder=name, encoder_file=file, image_size=image_size)
+    tokens = (image_size // 32) ** 2
+    if as_json:
+        emit_json({"folder": str(folder), "encoder": name, "image_tokens": tokens})
+        return 0
+    say(f"{folder}: {name} at {image_size} pixels, {tokens} tokens an image")
+    say(f"next: burnish train visual model.path={folder}")
     return 0

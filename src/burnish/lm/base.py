@@ -29,6 +29,16 @@ SHIPPED = ("smollm2", "tiny")
 DIFFUSION = "diffusion:"
 """`diffusion:smollm2` is that model made into the start of a masked diffusion model."""
 
+VISUAL = "visual:"
+"""`visual:smollm2` is that model with an image encoder and an untrained projector before it."""
+
+
+def shipped_model(name: str) -> str | None:
+    """The shipped model that a name such as `smollm2` or `visual:smollm2` is made of, if any."""
+    bare = name.removeprefix(DIFFUSION).removeprefix(VISUAL)
+    return bare if bare in SHIPPED else None
+
+
 COLDEST = 1e-6
 """The lowest temperature above 0: float32 logits divided by less overflow, and NaN is sampled."""
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from burnish.errors import UserError, did_you_mean
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import OWN, Architecture, Unsupported, read_architecture
-from burnish.lm.base import DIFFUSION, SHIPPED
+from burnish.lm.base import DIFFUSION, SHIPPED, VISUAL
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import Processor
 from burnish.lm.sampler.plan import laid_side_by_side
@@ -201,6 +201,8 @@ def find_folder(path: str | Path) -> Path:
                 f"model is converted into a folder: burnish convert {name} FOLDER"
             )
         return cached_conversion(find_folder(name))
+    if str(path).startswith(VISUAL):
+        return _visual(str(path).removeprefix(VISUAL))
     folder = Path(path).expanduser()
     if not folder.is_dir():
         siblings = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
@@ -211,6 +213,28 @@ def find_folder(path: str | Path) -> Path:
             f"config.json, tokenizer.json and {WEIGHTS}.{hint}"
         )
     return folder
+
+
+def _visual(name: str) -> Path:
+    """A shipped model with eyes, made once: `tiny` gets a random encoder of its own size."""
+    from burnish.lm.embedded import make_once
+
+    if name not in SHIPPED:
+        raise UserError(
+            f"model '{VISUAL}{name}': expected {' or '.join(VISUAL + one for one in SHIPPED)}. Another "
+            f"model gets eyes in a folder of its own: burnish convert {name} FOLDER --to visual"
+        )
+    source = find_folder(name)
+    sizes: dict[str, Any] = {}
+    if name == "tiny":
+        sizes = {"encoder": "tiny", "image_size": 64, "strides": (8, 16), "token_stride": 16}
+
+    def build(folder: Path) -> None:
+        from burnish.models.visual import make_visual
+
+        make_visual(folder, source, **sizes)
+
+    return make_once(f"{source.name}-visual-v1", build)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

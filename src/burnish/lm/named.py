@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import DIFFUSION, LM, SHIPPED, Completion, Prompt, Sampling, Scores
+from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores, shipped_model
 from burnish.lm.jobs import Limits
 from burnish.lm.weights import files_identity
 
@@ -109,7 +109,7 @@ def _local(
     late: bool = False,
     decoding: str = "",
 ) -> LM:
-    if name.removeprefix(DIFFUSION) not in SHIPPED and not Path(name).expanduser().is_dir():
+    if shipped_model(name) is None and not Path(name).expanduser().is_dir():
         raise UserError(
             f"there is no model '{name}' and no folder of that name; expected {FORMS}."
             f"{did_you_mean(name, SHIPPED)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from burnish.errors import UserError
-from burnish.lm.base import DIFFUSION, SHIPPED
+from burnish.lm.base import shipped_model
 from burnish.seeds import digest
 
 if TYPE_CHECKING:  # a tokenizer reads its folder without torch
@@ -105,7 +105,7 @@ def files_identity(name: str, folder: Path) -> str:
     Weights of the same shape have the same size, so the times are needed; a copied folder counts as
     another model, which costs calls and never a wrong answer.
     """
-    if name.removeprefix(DIFFUSION) in SHIPPED:
+    if shipped_model(name):
         return ""
     files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES)
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

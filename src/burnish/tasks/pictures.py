@@ -96,10 +96,8 @@ class Sheet:
 
     def text(self, x: int, y: int, text: str, colour: str = "black", scale: int = 2) -> None:
         """Letters of Pillow's bitmap font, enlarged, centred on (x, y)."""
-        from PIL import ImageFont
-
         image, draw = _pillow()
-        font = ImageFont.load_default_imagefont()
+        font = _bitmap_font()
         left, top, right, bottom = (int(n) for n in font.getbbox(text))
         mask = image.new("1", (max(1, right - left), max(1, bottom - top)), 0)
         draw.Draw(mask).text((-left, -top), text, fill=1, font=font)
@@ -153,6 +151,17 @@ def _pillow() -> tuple[Any, Any]:
             "drawing pictures needs pillow, which is not installed: pip install 'burnish[images]'"
         ) from None
     return Image, ImageDraw
+
+
+def _bitmap_font() -> Any:
+    """Pillow's own letters of pixels; those of its TrueType font depend on FreeType."""
+    from PIL import ImageFont, __version__
+
+    if not hasattr(ImageFont, "load_default_imagefont"):
+        raise UserError(
+            f"drawing charts needs a newer pillow than {__version__}: pip install --upgrade pillow"
+        )
+    return ImageFont.load_default_imagefont()
 
 
 class PictureSettings(TaskSettings, frozen=True, kw_only=True):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from burnish.errors import UserError
 from burnish.lazy import lazy_exports
 from burnish.models import has_transformers
 
@@ -30,9 +32,36 @@ __all__ = [
     "VisualModel",
     "VisualProcessor",
     "has_lite0",
+    "make_visual",
     "new_visual",
 ]
 __getattr__, __dir__ = lazy_exports(__name__)
 
-if has_transformers() and importlib.util.find_spec("PIL") is not None:
+
+def is_usable() -> bool:
+    """Whether transformers 5 and pillow are here."""
+    return has_transformers() and importlib.util.find_spec("PIL") is not None
+
+
+def make_visual(folder: Path, decoder: Path, **settings: Any) -> None:
+    """`new_visual` without its progress bars; says in one line what is not installed."""
+    if not is_usable():
+        raise UserError(
+            "a model with eyes needs transformers 5 and pillow: pip install 'burnish[torch,images]' "
+            "'transformers>=5'"
+        )
+    from transformers.utils import logging
+
+    from burnish.models.visual.new import new_visual
+
+    shows_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        new_visual(folder, decoder, **settings)
+    finally:
+        if shows_bars:
+            logging.enable_progress_bar()
+
+
+if is_usable():
     importlib.import_module("burnish.models.visual.modeling_visual")
