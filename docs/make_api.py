@@ -42,6 +42,7 @@ ROOMS = (
     "tools.search",
     "tools.spreadsheet",
     "models.siamesenorm",
+    "models.visual",
     "models.visual_latent",
     "models.audio_tokenizer",
     "store",

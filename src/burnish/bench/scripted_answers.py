@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from burnish.errors import UserError
-from burnish.lm.base import Sampling
+from burnish.lm.base import VISUAL, Sampling
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.rewards.scorer import Scorer, checked, leaves
 from burnish.rollouts import Rollout, roll_out, single_turn
@@ -203,9 +203,20 @@ def _folder_of(model: str) -> Path | None:
     """A local folder, or the cache of the embedded model where it was converted before."""
     if model == "tiny":
         return None
-    if model != "smollm2":
+    if model == f"{VISUAL}tiny":
+        from burnish.lm.folder import find_folder
+
+        return find_folder(model)
+    bare = model.removeprefix(VISUAL)
+    if bare != "smollm2":
         return Path(model)
     from burnish.store.blobs import cache_folder
 
-    made = sorted(cache_folder().glob("smollm2*"))
+    kinds = {"diffusion": "-diffusion-", VISUAL: "-visual-"}
+    made = sorted(
+        folder
+        for folder in cache_folder().glob("smollm2*")
+        if [kind for kind, mark in kinds.items() if mark in folder.name]
+        == [VISUAL] * (bare != model)
+    )
     return made[-1] if made else None

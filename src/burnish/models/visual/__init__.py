@@ -32,7 +32,6 @@ __all__ = [
     "VisualModel",
     "VisualProcessor",
     "has_lite0",
-    "make_visual",
     "new_visual",
 ]
 __getattr__, __dir__ = lazy_exports(__name__)
