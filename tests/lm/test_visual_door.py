@@ -1,0 +1,64 @@
+"""The small vision-language model through the doors of every other model."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+import burnish
+from burnish.errors import UserError
+from burnish.lm.base import Sampling
+from burnish.lm.folder import find_folder, load_model
+from burnish.lm.local import LocalLM
+from burnish.tasks import Scenes
+
+pytest.importorskip("burnish.lm.media_model", reason="models of images are not here yet")
+
+SCENES = {"kind": "scenes", "layout": "scattered", "questions": ["colour"], "held_out_size": 6}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path_factory.getbasetemp() / "visual-cache"))
+
+
+def test_by_name() -> None:
+    folder = find_folder("visual:tiny")
+    assert folder == find_folder("visual:tiny")
+    loaded = load_model("visual:tiny", device="cpu")
+    assert loaded.reads == ("image",)
+    assert loaded.module.packs
+    assert not [name for name, _ in loaded.module.named_parameters() if "encoder" in name]
+    with pytest.raises(UserError, match=r"expected visual:smollm2 or visual:tiny\. .*--to visual"):
+        find_folder("visual:other")
+
+
+def test_sampled_log_probs_are_those_of_a_pass() -> None:
+    lm = LocalLM(load_model("visual:tiny", device="cpu"))
+    task = Scenes().build(0, Path()).train(0)
+
+    async def both() -> tuple[list[float], list[float]]:
+        (said,) = await lm.sample(task.messages, Sampling(max_tokens=8, temperature=1.0, seed=1))
+        prompt = lm.tokenizer.prompt_ids(task.messages)
+        scores = await lm.score(prompt, said.token_ids)
+        return list(said.logprobs), list(scores.logprobs)
+
+    sampled, scored = anyio.run(both)
+    assert sampled == pytest.approx(scored, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sft", "policy"])
+def test_trained_and_opened_again(tmp_path: Path, kind: str) -> None:
+    settings = {"train": {"kind": "sft", "batch": 4}} if kind == "sft" else {}
+    run = burnish.train(
+        "visual" if kind == "sft" else "tiny",
+        model="visual:tiny",
+        task=SCENES,
+        steps=2,
+        evaluation={"prompts": 2},
+        runs=tmp_path,
+        show=False,
+        **settings,
+    )
+    loaded = load_model(sorted(Path(run.folder).glob("checkpoints/step-*"))[-1], device="cpu")
+    assert loaded.reads == ("image",)
