@@ -2,6 +2,7 @@
 
     python -m studies.visual.describe --device cuda --seeds 3 --workers 16   # SmolLM2, one H200
     python -m studies.visual.describe --seeds 3                  # a fresh small decoder, on the CPU
+    python -m studies.visual.describe --device cuda --decoder fresh --seeds 3    # the same on a GPU
     python -m studies.visual.describe --trial                    # a few steps: only proves that it runs
 
 The encoder is frozen, so each picture is encoded once; projector and decoder (`--train`) learn the
@@ -295,7 +296,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/visual"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    plan = TRIAL if given.trial else GPU if given.device == "cuda" else CPU
+    is_small = given.decoder == "fresh" or (given.device != "cuda" and not given.decoder)
+    plan = TRIAL if given.trial else CPU if is_small else GPU
     plan = plan._replace(
         train=given.train,
         **{

@@ -109,7 +109,7 @@ class Block(nn.Module):
         self.project = FrozenConv(inner, stage.width, 1, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = x if self.expand is None else F.relu6(self.expand(x))
+        h: Tensor = x if self.expand is None else F.relu6(self.expand(x))
         h = self.project(F.relu6(self.depthwise(h)))
         return x + h if self.is_added else h
 

@@ -104,7 +104,8 @@ class VisualModel(VisualPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.language_model.get_input_embeddings()
+        table: nn.Module = self.language_model.get_input_embeddings()
+        return table
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.language_model.set_input_embeddings(value)
@@ -150,7 +151,8 @@ class VisualModel(VisualPreTrainedModel):
             inputs_embeds = self.get_input_embeddings()(input_ids)
         images = None
         if pixel_values is not None or encoded_images is not None:
-            encoded = self.encode(pixel_values) if encoded_images is None else encoded_images
+            encoded = encoded_images if pixel_values is None else self.encode(pixel_values)
+            assert encoded is not None
             images = self.projector(encoded.to(self.projector.scale.dtype))
             inputs_embeds = self._placed(input_ids, inputs_embeds, images)
         elif input_ids is not None and past_key_values is None:
@@ -211,7 +213,7 @@ class VisualForConditionalGeneration(VisualPreTrainedModel, GenerationMixin):  #
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    def set_output_embeddings(self, value: nn.Module) -> None:
+    def set_output_embeddings(self, value: nn.Linear) -> None:
         self.lm_head = value
 
     def get_image_features(self, pixel_values: Tensor, **kwargs: Any) -> Tensor:

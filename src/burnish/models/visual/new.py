@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from burnish.arguments import as_path, as_seed
@@ -69,7 +70,7 @@ def new_visual(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))
-        model = VisualForConditionalGeneration(config)
+        model: VisualForConditionalGeneration = VisualForConditionalGeneration(config)
     _put(model, written, image_id, encoder_file)
     model = model.to(written.dtype)
     config.dtype = str(written.dtype).removeprefix("torch.")
@@ -78,7 +79,8 @@ def new_visual(
     _write_processor(target, config, tokenizer)
     _copy_generation(source, target, image_id)
     model.tie_weights()
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _text_config(source: Path) -> Any:
@@ -103,7 +105,7 @@ def _put(
     """Weights of the decoder and the encoder into their places."""
     model.model.language_model.load_state_dict(written.base_model.state_dict())
     model.lm_head.weight.copy_(written.get_output_embeddings().weight)
-    table = model.get_input_embeddings().weight
+    table: Tensor = model.get_input_embeddings().get_parameter("weight")
     # Never read, but sampled or trained numbers should not depend on what lay in memory.
     table[image_id].zero_()
     model.lm_head.weight[image_id].zero_()
