@@ -1,0 +1,47 @@
+"""`burnish convert --to visual`, as people type it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForImageTextToText
+
+from burnish.cli.entry import run
+from burnish.lm.tiny import tiny_model
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = run([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_decoder_gets_eyes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source, eyes = tiny_model(tmp_path / "tiny"), tmp_path / "eyes"
+    words = ("convert", source, eyes, "--to", "visual", "--encoder", "tiny", "--image-size", "96")
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    assert "tiny at 96 pixels, 9 tokens an image" in out
+    assert f"burnish train visual model.path={eyes}" in " ".join(out.split())
+    assert AutoModelForImageTextToText.from_pretrained(eyes).config.image_tokens == 9
+    code, _, err = said(capsys, *words)
+    assert code == 2
+    assert "not empty" in err
+    code, out, _ = said(capsys, "convert", source, tmp_path / "more", *words[3:], "--json")
+    assert json.loads(out)["image_tokens"] == 9
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--image-size", "100", "multiple of 32"), ("--encoder", "none.pth", "there is no file none.pth")],
+)
+def test_what_cannot_be_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    source = tiny_model(tmp_path / "tiny")
+    code, _, err = said(
+        capsys, "convert", source, tmp_path / "eyes", "--to", "visual", option, value
+    )
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not (tmp_path / "eyes").exists()
