@@ -221,8 +221,9 @@ def _trial(name: str, model: Any) -> str:
     path = model.get("path") if isinstance(model, Mapping) else model
     if path == "new":
         return f"burnish train {name} steps=3"
-    is_diffusion = isinstance(path, str) and path.startswith("diffusion:")
-    return f"burnish train {name} model={'diffusion:' if is_diffusion else ''}tiny steps=3"
+    kind, colon, _ = path.partition(":") if isinstance(path, str) else ("", "", "")
+    prefix = f"{kind}:" if colon and kind in ("diffusion", "visual") else ""
+    return f"burnish train {name} model={prefix}tiny steps=3"
 
 
 def _kind(train: Any) -> str:
