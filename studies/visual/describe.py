@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 CPU = Plan("fresh", "small", "efficientnet-lite0", 2000, 6, 1500, 8, 80, 1e-3, 1e-3, "all", 96)
-GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 6, 1000, 64, 150, 1e-3, 1e-4, "all")
+GPU = Plan("smollm2", "full", "efficientnet-lite0", 12_000, 6, 1000, 64, 150, 1e-3, 3e-4, "all")
 TRIAL = Plan("tiny", "small", "tiny", 8, 3, 3, 4, 4, 1e-3, 1e-3, "all", 96)
 SAVE_EVERY = 150
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -227,9 +227,10 @@ def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
         return found
     work.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    sides = {"workers": given.workers}
-    drawn = draw(plan.pictures, plan.worlds, seed, plan.questions, held_out=False, **sides)
-    held = draw(plan.held_out, plan.worlds, seed, 0, held_out=True, **sides)
+    drawn = draw(
+        plan.pictures, plan.worlds, seed, plan.questions, held_out=False, workers=given.workers
+    )
+    held = draw(plan.held_out, plan.worlds, seed, 0, held_out=True)
     progress(f"seed {seed}: {len(drawn)} pictures drawn after {time.monotonic() - start:.0f} s")
     model = build(plan, seed, drawn, work, given.encoder).to(given.device)
     tokenizer = AutoTokenizer.from_pretrained(str(work / "start"))

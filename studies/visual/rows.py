@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burnish.models.visual.processing_visual import MEAN, STD
 from burnish.seeds import derive
 from burnish.tasks import Asked, Charts, Picture, PictureTasks, Scenes
 
@@ -110,6 +109,9 @@ def draw(
 @torch.no_grad()
 def encode(model: Any, drawn: Sequence[Drawn], batch: int, note: Callable[[int], None]) -> Tensor:
     """What the frozen encoder says of each picture (N, T, F), computed once, in 16 bits."""
+    # Imported here: processes that draw need no transformers.
+    from burnish.models.visual.processing_visual import MEAN, STD
+
     device, found = next(model.parameters()).device, []
     # float16 of the CPU has the range that relu6 features need; a GPU keeps them in bfloat16.
     kept = torch.bfloat16 if device.type == "cuda" else torch.float16

@@ -33,7 +33,10 @@ def test_a_decoder_gets_eyes(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
-    [("--image-size", "100", "multiple of 32"), ("--encoder", "none.pth", "there is no file none.pth")],
+    [
+        ("--image-size", "100", "multiple of 32"),
+        ("--encoder", "none.pth", "there is no file none.pth"),
+    ],
 )
 def test_what_cannot_be_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, message: str
