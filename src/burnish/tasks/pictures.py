@@ -159,7 +159,7 @@ def _bitmap_font() -> Any:
 
     if not hasattr(ImageFont, "load_default_imagefont"):
         raise UserError(
-            f"drawing charts needs a newer pillow than {__version__}: pip install --upgrade pillow"
+            f"drawing charts needs pillow 10.4 or newer; got {__version__}. pip install --upgrade pillow"
         )
     return ImageFont.load_default_imagefont()
 
