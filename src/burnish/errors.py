@@ -32,6 +32,14 @@ class UserError(BurnishError):
         self.python = python or str(self)
 
 
+class MediaError(UserError):
+    """An image or a sound that a model cannot read; `sha256` says which, where it is one."""
+
+    def __init__(self, *args: object, sha256: str = "") -> None:
+        super().__init__(*args)
+        self.sha256 = sha256
+
+
 class ArgumentError(UserError, ValueError):
     """An argument of a public function that it cannot work with.
 

@@ -168,6 +168,15 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return "".join(map(_as_text, self.content))
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Its text, or the texts between its images and sounds."""
+        if isinstance(self.content, str):
+            return (self.content,)
+        if not self.media:
+            return (self.text,)
+        return tuple(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
     def media(self) -> tuple[MediaPart, ...]:
         """Its images and sounds, in order."""
         if isinstance(self.content, str):
@@ -239,6 +248,8 @@ class Span(Struct, frozen=True, omit_defaults=True, gc=False):
     logprobs: tuple[float, ...] = ()
     """One per token where the model sampled them, else empty."""
     trainable: bool = False
+    media: tuple[ImagePart | AudioPart, ...] = ()
+    """The images and sounds that placeholder tokens in it stand for, in their order."""
 
     def __post_init__(self) -> None:
         if self.trainable and len(self.logprobs) != len(self.token_ids):

@@ -12,7 +12,7 @@ import torch
 from hostile_server import HostileServer, ok
 
 from burnish.errors import StoreError, UserError
-from burnish.lm import LocalLM, Sampling, load_model, tiny_model
+from burnish.lm import LocalLM, MediaIds, Sampling, load_model, tiny_model
 from burnish.lm.http import OpenAILM
 from burnish.lm.model_input import ModelInput, Processor
 from burnish.lm.scripted import ScriptedLM
@@ -126,7 +126,7 @@ def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, te
         lambda: anyio.run(local.sample, messages, Sampling()),
         lambda: local.loaded.tokenizer.render_spans(messages),
         lambda: local.loaded.tokenizer.behind(messages, "answer"),
-        lambda: local.loaded.processor.process(messages, blobs),
+        lambda: local.loaded.processor.process(messages),
     ):
         with pytest.raises(UserError, match=line) as caught:
             call()
@@ -146,9 +146,9 @@ def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
 
 def test_a_text_decoder_refuses_media(local: LocalLM) -> None:
     ids = torch.tensor([[5, 6]])
-    pixels = {"pixel_values": torch.zeros(1, 3, 4, 4)}
-    with pytest.raises(UserError, match=r"llama model reads text only; got pixel_values"):
-        local.loaded.module(ModelInput(ids, torch.arange(2)[None], media=pixels))
+    image = ImagePart("0" * 64)
+    with pytest.raises(UserError, match=r"llama model reads text only; got image/png 000000000000"):
+        local.loaded.module(ModelInput(ids, torch.arange(2)[None], media=((image,),)))
 
 
 def test_a_script_reads_the_mark_of_an_image(blobs: Blobs) -> None:
@@ -156,3 +156,15 @@ def test_a_script_reads_the_mark_of_an_image(blobs: Blobs) -> None:
     lm = ScriptedLM({f"What is [image {image.sha256[:12]}]?": "a cat"})
     message = Message("user", (TextPart("What is "), image, TextPart("?")))
     assert anyio.run(lm.sample, [message], Sampling())[0].text == "a cat"
+
+
+def test_a_server_is_not_sent_ids_without_their_media(blobs: Blobs) -> None:
+    prompt = MediaIds([5, 6], [blobs.add(PNG)])
+
+    async def main(score: bool) -> None:
+        async with OpenAILM("http://127.0.0.1:9/v1", "m", blobs=blobs) as lm:
+            await (lm.score(prompt, [7]) if score else lm.sample(prompt, Sampling()))
+
+    for score in (True, False):
+        with pytest.raises(UserError, match="which no server is sent with ids"):
+            anyio.run(main, score)

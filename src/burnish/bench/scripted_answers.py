@@ -180,6 +180,19 @@ def _always(text: str) -> Callable[[Sequence[Message], int], str]:
     return lambda messages, index: text
 
 
+def _open(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder, with its processor where the model reads more than text."""
+    from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
+
+    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
+        return Tokenizer.from_folder(folder)
+    from burnish.lm.media_model import has_processor
+    from burnish.lm.media_processor import MediaProcessor
+
+    media = MediaProcessor.from_folder(folder) if has_processor(folder) else None
+    return Tokenizer.from_folder(folder, media)
+
+
 def tokenizer_for(model: str) -> ModelTokenizer:
     """The model's own tokenizer where its folder is at hand, else one token a byte."""
     try:
@@ -191,7 +204,7 @@ def tokenizer_for(model: str) -> ModelTokenizer:
         ) from error
     folder = _folder_of(model)
     if folder is not None:
-        return ModelTokenizer(Tokenizer.from_folder(folder), f"tokenizer of '{model}'")
+        return ModelTokenizer(_open(folder), f"tokenizer of '{model}'")
     with tempfile.TemporaryDirectory() as scratch:
         write_byte_tokenizer(Path(scratch))
         tokenizer = Tokenizer.from_folder(Path(scratch))

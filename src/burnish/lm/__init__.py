@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
-from burnish.lm.base import LM, Completion, Prompt, Sampler, Sampling, Scores
+from burnish.lm.base import LM, Completion, MediaIds, Prompt, Sampler, Sampling, Scores
 
 if TYPE_CHECKING:
     from burnish.lm.call_log import CallLog, read_calls
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from burnish.lm.request_pool import RequestPool
     from burnish.lm.scripted import ScriptedLM
     from burnish.lm.tiny import tiny_model
+    from burnish.lm.tiny_media import tiny_media_model
 
 __all__ = [
     "LM",
@@ -34,6 +35,7 @@ __all__ = [
     "Completion",
     "LoadedModel",
     "LocalLM",
+    "MediaIds",
     "ModelInput",
     "NewModel",
     "OpenAILM",
@@ -56,6 +58,7 @@ __all__ = [
     "open_lm",
     "read_calls",
     "save_model",
+    "tiny_media_model",
     "tiny_model",
     "train_bpe",
 ]

@@ -16,12 +16,61 @@ from msgspec import Struct
 
 from burnish.arguments import LARGEST_SEED, shown
 from burnish.errors import UserError
-from burnish.records import Finish, Message
+from burnish.records import Finish, MediaPart, Message, Span
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Prompt = Sequence[Message] | Sequence[int]
+
+
+class MediaIds(tuple[int, ...]):
+    """Token ids with the media that their placeholder tokens stand for, in order.
+
+    A prompt of a model that reads images or sounds. What is joined or cut is plain ids again: the
+    model then refuses placeholder tokens without their media.
+
+    >>> MediaIds([1, 2]).media
+    ()
+    """
+
+    media: tuple[MediaPart, ...]
+
+    def __new__(cls, ids: Iterable[int], media: Iterable[MediaPart] = ()) -> MediaIds:
+        own = super().__new__(cls, ids)
+        own.media = tuple(media)
+        return own
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, other) is True and self.media == media_of(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.media))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MediaIds, (tuple(self), self.media)
+
+
+def media_of(ids: object) -> tuple[MediaPart, ...]:
+    """The media of a prompt's placeholder tokens; none of plain ids."""
+    return ids.media if isinstance(ids, MediaIds) else ()
+
+
+def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
+    """The tokens of spans, with their media where there are some.
+
+    >>> from burnish.records import Author
+    >>> ids_of([Span(Author.PROMPT, (1, 2)), Span(Author.MODEL, (3,))])
+    (1, 2, 3)
+    """
+    spans = tuple(spans)
+    ids = tuple(token for span in spans for token in span.token_ids)
+    media = tuple(part for span in spans for part in span.media)
+    return MediaIds(ids, media) if media else ids
+
 
 SHIPPED = ("smollm2", "tiny")
 """Models by name; a folder of that name needs a path such as `./tiny`."""

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
-from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
 from burnish.lm.budget import Budget, Spent
 from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
@@ -111,7 +111,7 @@ def asked_sample(model: str, prompt: Prompt, sampling: Sampling, identity: str =
     """One call of `sample`, still without its answer."""
     messages = tuple(item for item in prompt if isinstance(item, Message))
     ids = tuple(item for item in prompt if isinstance(item, int))
-    key = _key("sample", model, messages, ids, sampling)
+    key = _key("sample", model, messages, ids, sampling, *_seen(prompt))
     return Call(key, model, messages, ids, sampling, identity=identity)
 
 
@@ -120,8 +120,14 @@ def asked_score(
 ) -> Call:
     """One call of `score`, still without its answer."""
     ids, response = tuple(prompt_ids), tuple(response_ids)
-    key = _key("score", model, ids, response, top_k)
+    key = _key("score", model, ids, response, top_k, *_seen(prompt_ids))
     return Call(key, model, prompt_ids=ids, response_ids=response, top_k=top_k, identity=identity)
+
+
+def _seen(prompt: object) -> tuple[object, ...]:
+    """The media of a prompt's placeholder tokens: equal ids may stand for another picture."""
+    media = media_of(prompt)
+    return (media,) if media else ()
 
 
 def _key(*parts: object) -> str:

@@ -40,7 +40,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from burnish.errors import UserError
-from burnish.records import Message
+from burnish.records import AudioPart, ImagePart, Message, TextPart
 
 MEND = "Mend chat_template.jinja or tokenizer_config.json of the model's folder."
 
@@ -69,12 +69,36 @@ class ChatTemplate:
         except Exception as error:  # boundary: a template is foreign text
             raise UserError(f"chat template: it cannot be read: {_why(error)}. {MEND}") from error
 
+    @functools.cached_property
+    def _wants_parts(self) -> bool:
+        """Whether a plain text must be given as a list with one part, as SmolVLM's template asks."""
+        if "content" not in self.source or "type" not in self.source:
+            return False
+        mark = "\ue000"
+        shapes = (mark, [{"type": "text", "text": mark}])
+        as_text, as_parts = (self._shows(mark, content) for content in shapes)
+        return as_parts and not as_text
+
+    def _shows(self, mark: str, content: Any) -> bool:
+        try:
+            text = render(
+                self._template,
+                messages=[{"role": "user", "content": content}],
+                tools=None,
+                documents=None,
+                add_generation_prompt=False,
+                **self._special_tokens,
+            )
+        except Exception:  # boundary: a template is foreign text
+            return False
+        return text.count(mark) == 1
+
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
         """The conversation as one text."""
         try:
             return render(
                 self._template,
-                messages=[_as_dict(message) for message in messages],
+                messages=[_as_dict(message, self._wants_parts) for message in messages],
                 tools=self._tools,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
@@ -102,8 +126,23 @@ def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error)[:500].split())}"
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
-    shown: dict[str, Any] = {"role": message.role, "content": message.content}
+def _content(message: Message, as_parts: bool) -> str | list[dict[str, str]]:
+    """Text, or the parts as templates of models that read media know them."""
+    if not as_parts and not message.media:
+        return message.text
+    if isinstance(message.content, str):
+        return [{"type": "text", "text": message.content}]
+    kinds = {ImagePart: "image", AudioPart: "audio"}
+    return [
+        {"type": "text", "text": part.text}
+        if isinstance(part, TextPart)
+        else {"type": kinds[type(part)]}
+        for part in message.content
+    ]
+
+
+def _as_dict(message: Message, as_parts: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"role": message.role, "content": _content(message, as_parts)}
     if message.name is not None:
         shown["name"] = message.name
     if message.tool_calls:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from msgspec.structs import replace
 
-from burnish.records import Author, Message
+from burnish.records import Author, Content, Message, TextPart
 
 _LAST = 0x10FFFD
 """The last character of private use; private names are taken from here downwards."""
@@ -102,9 +102,17 @@ class ControlTokens:
         return replace(
             message,
             role=self._broken(message.role),
-            content=self._broken(message.text),
+            content=self._broken_content(message),
             name=None if message.name is None else self._broken(message.name),
             tool_calls=_each_text(message.tool_calls, self._broken),
+        )
+
+    def _broken_content(self, message: Message) -> Content:
+        if not message.media or isinstance(message.content, str):
+            return self._broken(message.text)
+        return tuple(
+            TextPart(self._broken(part.text)) if isinstance(part, TextPart) else part
+            for part in message.content
         )
 
     def disguised(self, rendered: str, authors: Sequence[Author] | None) -> Disguised:

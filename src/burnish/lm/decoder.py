@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from burnish.errors import UserError
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
-from burnish.lm.model_input import ModelInput, Segments
+from burnish.lm.model_input import ModelInput, Segments, media_names
 from burnish.models.blocks.residual import Layers, SublayerNorms
 from burnish.models.blocks.topology import Norms, Streams, read_streams
 
@@ -85,9 +85,9 @@ class Decoder(nn.Module):
         it, this is the prefill of a sampler.
         """
         ids_BS, positions_BS, mask, media = inputs
-        if media is not None:
+        if media is not None and any(media):
             raise UserError(
-                f"a {self.architecture.family} model reads text only; got {', '.join(media)}"
+                f"a {self.architecture.family} model reads text only; got {media_names(media)}"
             )
         rows, length = ids_BS.shape
         in_window = None if isinstance(mask, Segments) else self._window_mask(positions_BS, mask)

@@ -68,15 +68,18 @@ class LoadedModel:
     config: dict[str, Any]
     folder: Path
     name: str
-    media_processor: Processor | None = None
-    """Reads conversations with media; None for text models, whose processor is the tokenizer."""
     score_head: ScalarHead | None = None
     """Of a reward model, which scores texts and writes none."""
 
     @property
     def processor(self) -> Processor:
         """Turns conversations into what the module's forward takes."""
-        return self.media_processor or self.tokenizer
+        return self.tokenizer
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What it reads beside text: image, audio."""
+        return tuple(getattr(self.tokenizer.media, "kinds", ()))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -118,21 +121,34 @@ def load_model(
     config = _read_config(folder)
     chosen_dtype = _choose_dtype(dtype, config)
     chosen_device = _choose_device(device)
-    tokenizer = Tokenizer.from_folder(folder)
     module: Decoder | TransformersDecoder
     head = _load_head(folder, chosen_device, chosen_dtype) if is_classifier(config) else None
     try:
         # A classifier has no language-model head; the tied one has no weights of its own.
         architecture = read_architecture(config | ({"tie_word_embeddings": True} if head else {}))
     except Unsupported as reason:
-        from burnish.lm.transformers_model import TransformersDecoder
-
         register(config.get("model_type"))
         logger.warning("%s runs through transformers, which is slower: %s.", folder.name, reason)
-        module = TransformersDecoder.from_folder(folder, chosen_dtype, chosen_device)
+        module, tokenizer = _through_transformers(folder, chosen_dtype, chosen_device)
     else:
+        tokenizer = Tokenizer.from_folder(folder)
         module = _load_decoder(folder, architecture, chosen_dtype, chosen_device)
     return LoadedModel(module, tokenizer, config, folder, name=str(path), score_head=head)
+
+
+def _through_transformers(
+    folder: Path, dtype: torch.dtype, device: torch.device
+) -> tuple[TransformersDecoder, Tokenizer]:
+    """A family that the built-in decoder does not know: text, or text with images and sounds."""
+    from burnish.lm.media_model import MediaDecoder, has_processor
+    from burnish.lm.transformers_model import TransformersDecoder
+
+    if not has_processor(folder):
+        return TransformersDecoder.from_folder(folder, dtype, device), Tokenizer.from_folder(folder)
+    module = MediaDecoder.from_folder(folder, dtype, device)
+    tokenizer = Tokenizer.from_folder(folder, module.media)
+    module.check_rendering(folder, tokenizer)
+    return module, tokenizer
 
 
 def save_model(

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.base import Completion, TooLong
+from burnish.lm.base import Completion, TooLong, media_of
 from burnish.lm.hardware import available_bytes, is_device_full, prefill_tokens, too_long
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
@@ -74,6 +74,7 @@ def generate_rows(
         if module.together is not Together.ANY:
             waiting.sort(key=lambda row: len(row.prompt))
         batch = _next_batch(module, waiting, max_rows)
+        module.prefetch(media_of(row.prompt) for row in waiting)
         _generate(module, batch, tokenizer)
         if _is_exact(module, batch):
             waiting = waiting[len(batch) :]
@@ -113,7 +114,8 @@ def _is_exact(module: TransformersDecoder, batch: Sequence[Row]) -> bool:
     if module.is_proven(_length(longest), padding):
         return True
     for row in (longest, shortest) if padding else (longest,):
-        if not module.agrees([*row.prompt, *row.tokens], row.raw_logprobs):
+        media = media_of(row.prompt)
+        if not module.agrees([*row.prompt, *row.tokens], row.raw_logprobs, media):
             return False
     module.note_proven(_length(longest), padding)
     return True
@@ -159,20 +161,16 @@ def _next_batch(module: TransformersDecoder, rows: Sequence[Row], max_rows: int)
 
 def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer) -> None:
     """One call of `generate`, with prompts padded on the left."""
-    device = module.head_weight.device
     longest = max(len(row.prompt) for row in rows)
     # A tokenizer may name a padding token that the model's embedding was never widened for.
     pad = tokenizer.pad_id if tokenizer.pad_id < module.head_weight.shape[0] else 0
-    missing = [longest - len(row.prompt) for row in rows]
-    ids = [[pad] * gap + list(row.prompt) for gap, row in zip(missing, rows, strict=True)]
-    seen = [[0] * gap + [1] * (longest - gap) for gap in missing]
+    inputs = module.generation_inputs([row.prompt for row in rows], pad)
     steps = max(row.request.max_new for row in rows)
     drawer = _Drawer(module, rows, tokenizer, pad)
     # Neither an end token nor a padding token is named to `generate`: the drawer ends rows itself.
     try:
         module.model.generate(
-            input_ids=torch.tensor(ids, device=device),
-            attention_mask=torch.tensor(seen, device=device),
+            **inputs,
             generation_config=GenerationConfig(
                 max_new_tokens=steps, do_sample=False, use_cache=True
             ),
@@ -202,6 +200,7 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
         self.pad = pad
         self.step = 0
         self.is_drawing = False
+        self.forbidden = list(module.forbidden)
         self.alternatives = max(row.sampling.top_logprobs for row in rows)
         self.settings = row_settings(
             [row.sampling for row in rows], module.head_weight.shape[0], device
@@ -212,7 +211,8 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Float32 logits (B, V) in; 0 at the token to take and minus infinity elsewhere out."""
         self.is_drawing = True
-        drawn = draw(scores, self.settings, self.uniforms_BT[:, self.step])
+        uniforms_B = self.uniforms_BT[:, self.step]
+        drawn = draw(scores, self.settings, uniforms_B, self.forbidden)
         self.step += 1
         tops = self._alternatives(scores)
         columns = zip(self.rows, *(column.tolist() for column in drawn), strict=True)

@@ -25,7 +25,7 @@ from burnish.arguments import as_word
 from burnish.errors import UserError
 from burnish.lm import capabilities as scoring
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling, media_of
 from burnish.lm.capabilities import Capabilities, probe
 from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
@@ -40,6 +40,7 @@ from burnish.lm.failures import (
     unwrapped_errors,
 )
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
+from burnish.lm.model_input import media_names
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Finish, Message
 
@@ -148,6 +149,7 @@ class OpenAILM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of one prompt; see `capabilities` for what they carry."""
         check_sampling(sampling)
+        _refuse_media_ids(prompt)
         if sampling.n == 1 or self.capabilities.n:
             return await self._sample(prompt, sampling)
         parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
@@ -195,6 +197,7 @@ class OpenAILM:
 
         Raises `Unsupported`, a `ModelError`, where the server has neither.
         """
+        _refuse_media_ids(prompt_ids)
         return await scoring.score(self, prompt_ids, response_ids, top_k)
 
     async def probe(self) -> Capabilities:
@@ -491,3 +494,13 @@ def _key(api_key: str | None, api_key_env: str | None) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError("the API key holds a space or a character outside ASCII; check its source")
     return key
+
+
+def _refuse_media_ids(prompt: Prompt) -> None:
+    """A server gets the bytes of media with messages; token ids would leave them behind."""
+    if media := media_of(prompt):
+        raise UserError(
+            f"a prompt of token ids stands for {media_names([media])}, which no server is sent with "
+            "ids; expected messages. Sample a model that reads media in this process: sampler.kind = "
+            "'in_process'"
+        )

@@ -20,10 +20,18 @@ import torch
 from msgspec.structs import replace
 
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, TooLong
+from burnish.lm.base import (
+    Completion,
+    MediaIds,
+    Prompt,
+    Sampling,
+    Scores,
+    TooLong,
+    media_of,
+)
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, is_diffusion
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, media_names
 from burnish.lm.sampler import Engine, Request
 from burnish.lm.sampling import check_sampling
 from burnish.lm.tokenizer import Tokenizer
@@ -204,13 +212,15 @@ class LocalLM:
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
     ) -> Scores:
         self._check_ids(prompt_ids)
+        self._check_media(prompt_ids)
         if not response_ids:
             return Scores(logprobs=())
         self._check_ids(response_ids)
         module, device = self.loaded.module, self.loaded.device
         ids_1S = torch.tensor([[*prompt_ids, *response_ids]], device=device)
         positions_1S = torch.arange(ids_1S.shape[1], device=device).unsqueeze(0)
-        inputs = ModelInput(ids_1S[:, :-1], positions_1S[:, :-1])
+        media = media_of(prompt_ids)
+        inputs = ModelInput(ids_1S[:, :-1], positions_1S[:, :-1], media=(media,) if media else None)
         hidden_TD = module(inputs)[0, len(prompt_ids) - 1 :]
         response_T1 = ids_1S[0, len(prompt_ids) :].unsqueeze(1)
         logprobs: list[float] = []
@@ -252,16 +262,25 @@ class LocalLM:
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if len(prompt) > 0 and isinstance(prompt[0], Message):
-            messages = cast(Sequence[Message], prompt)
-            if self.loaded.media_processor is not None and any(m.media for m in messages):
-                raise UserError(
-                    f"'{self.name}' reads media, and the engine here samples text only; serve it "
-                    "over HTTP"
-                )
-            return tuple(self.loaded.tokenizer.render(messages))
-        ids = tuple(cast(Sequence[int], prompt))
+            return self.loaded.tokenizer.prompt_ids(cast(Sequence[Message], prompt))
+        given = cast(Sequence[int], prompt)
+        ids = given if isinstance(given, MediaIds) else tuple(given)
         self._check_ids(ids)
+        self._check_media(ids)
         return ids
+
+    def _check_media(self, ids: Sequence[int]) -> None:
+        """Placeholder tokens must be those of the media that came with them."""
+        from burnish.lm.media_model import MediaDecoder
+
+        module = self.loaded.module
+        if isinstance(module, MediaDecoder):
+            module.media.check(ids, media_of(ids))
+        elif media := media_of(ids):
+            raise UserError(
+                f"'{self.name}' reads text only; got {media_names([media])}. Use a model that reads "
+                "it, or a task without media"
+            )
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         """An id outside the vocabulary would read foreign memory on a GPU."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from burnish.records import Message
+from burnish.records import MediaPart, Message
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from burnish.store.blobs import Blobs
 
 
 logger = logging.getLogger(__name__)
@@ -88,17 +86,49 @@ class ModelInput(NamedTuple):
     mask: Tensor | Segments | None = None
     """bool (R, S, S), True where a query may attend to a key; None is causal, or for a masked
     diffusion model every token of the row. `Segments` where the model takes them."""
-    media: Mapping[str, Tensor] | None = None
-    """What a media model reads beside the ids, by the name its forward gives it (`pixel_values`,
-    `input_features`); None for text."""
+    media: Sequence[Sequence[MediaPart]] | None = None
+    """The images and sounds of each row, in the order of their placeholder tokens; the model keeps
+    their tensors by hash. None for text."""
+
+
+def media_names(media: Sequence[Sequence[MediaPart]]) -> str:
+    """The media of some rows in a few words, for a message."""
+    names = [f"{part.media_type} {part.sha256[:12]}" for row in media for part in row]
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+class MediaReader(Protocol):
+    """What a tokenizer asks of the model behind it about images and sounds."""
+
+    def placeholder(self, part: MediaPart) -> str:
+        """The token that the chat template writes for it; `UserError` where the model cannot read it."""
+        ...
+
+    def expansion(self, part: MediaPart, *, has_neighbour: bool = False) -> tuple[int, ...]:
+        """The tokens that take the placeholder's place, also right behind those of another."""
+        ...
+
+    def prefetch(self, parts: Iterable[MediaPart]) -> None:
+        """Begin to process media that will be asked for, in their order, without waiting."""
+        ...
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Texts of all placeholder tokens: control tokens, which no data may write."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """Images and sounds that one conversation may hold."""
+        ...
 
 
 @runtime_checkable
 class Processor(Protocol):
     """Turns a conversation, media included, into one row of model input."""
 
-    def process(self, messages: Sequence[Message], blobs: Blobs | None = None) -> ModelInput:
-        """(1, S) ids with the generation prompt; `blobs` holds the bytes of the media.
+    def process(self, messages: Sequence[Message]) -> ModelInput:
+        """(1, S) ids with the generation prompt, and the media of their placeholder tokens.
 
         Refuses parts that the model cannot read, in one line.
         """

@@ -104,12 +104,20 @@ def uniforms(seeds_B: Tensor, steps: int) -> Tensor:
     return _shifted(mixed_BT, 40).float() * 2.0**-24
 
 
-def draw(logits_BV: Tensor, settings: RowSettings, uniforms_B: Tensor) -> Draw:
-    """Draw one token a row and give its log-probs."""
+def draw(
+    logits_BV: Tensor, settings: RowSettings, uniforms_B: Tensor, forbidden: Sequence[int] = ()
+) -> Draw:
+    """Draw one token a row and give its log-probs.
+
+    `forbidden` tokens are never drawn: a filter like the others, which log-probs do not see.
+    """
     tempered_BV = temper(logits_BV, settings.temperature_B1)
     peak_B1, best_B1 = tempered_BV.max(dim=-1, keepdim=True)
     weights_BV = (tempered_BV - peak_B1).exp_()
     total_B1 = weights_BV.sum(dim=-1, keepdim=True)
+    if forbidden:
+        weights_BV[:, list(forbidden)] = 0.0
+        best_B1 = weights_BV.argmax(dim=-1, keepdim=True)
     if settings.all_greedy:
         tokens_B1 = best_B1
     else:

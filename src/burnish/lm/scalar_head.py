@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import UserError
+from burnish.lm.base import MediaIds, media_of
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import read_json, write_json
 from burnish.records import Message
@@ -114,15 +115,17 @@ def classifier_weights(
 # --- what is scored
 
 
-def scored_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+def scored_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[int, ...]:
     """A whole conversation as the ids that a reward model reads.
 
     The chat template's own text, as everyone's reward models get it. Without a template the text
     is closed by the end token, so that the last token says that it is the last.
     """
-    ids = tokenizer.render(messages, add_generation_prompt=False)
-    if tokenizer.template is None and tokenizer.eos_ids and ids[-1:] != [tokenizer.eos_ids[0]]:
-        ids = [*ids, tokenizer.eos_ids[0]]
+    ids = tokenizer.prompt_ids(messages, add_generation_prompt=False)
+    if tokenizer.template is None and tokenizer.eos_ids and ids[-1:] != tokenizer.eos_ids[:1]:
+        media = media_of(ids)
+        ids = (*ids, tokenizer.eos_ids[0])
+        return MediaIds(ids, media) if media else ids
     return ids
 
 

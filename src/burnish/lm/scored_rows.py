@@ -12,6 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from burnish.lm.base import media_of
 from burnish.lm.folder import LoadedModel
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput
@@ -82,7 +83,9 @@ def _in_passes(
         column_S = torch.arange(width, device=device)
         # Padding has position 0, as in training; a row's largest position tells its own length.
         positions_RS = column_S * (column_S < length_R[:, None])
-        hidden_RSD = loaded.module(ModelInput(ids_RS.to(device), positions_RS))
+        media = [media_of(rows[i]) for i in part]
+        inputs = ModelInput(ids_RS.to(device), positions_RS, media=media if any(media) else None)
+        hidden_RSD = loaded.module(inputs)
         flat = [row * width + place for row, i in enumerate(part) for place in places[i]]
         wanted_N = torch.tensor(flat, dtype=torch.int64, device=device)
         found.append(hidden_RSD.flatten(0, 1).index_select(0, wanted_N))

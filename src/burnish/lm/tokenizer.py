@@ -16,34 +16,38 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import count, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers
 
-from burnish.errors import UserError
+from burnish.errors import MediaError, UserError
+from burnish.lm.base import ids_of, media_of
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.control_tokens import ControlTokens, Disguised, Encoded
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import MediaReader, ModelInput
 from burnish.lm.weights import read_json
-from burnish.records import Author, ImagePart, Message, Span
+from burnish.records import Author, Content, ImagePart, Message, Span, TextPart
 
-if TYPE_CHECKING:
-    from burnish.store.blobs import Blobs
-
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+"""One of them lies in the folder of every model that reads more than text."""
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
+    *PROCESSOR_FILES,
+    "video_preprocessor_config.json",
     "vocab.json",
     "merges.txt",
     "tokenizer.model",
 )
-"""Files of a folder that belong to its tokenizer, where present."""
+"""Files of a folder that belong to its tokenizer and processor, where present."""
 
 REMEMBERED = 1024
 """Conversations whose tokens are kept, the most recently used ones."""
@@ -94,8 +98,11 @@ class Tokenizer:
         chat_template: str | None = None,
         eos_ids: Iterable[int] = (),
         pad_id: int | None = None,
+        media: MediaReader | None = None,
     ) -> None:
+        """`media` reads images and sounds; None for text models, which refuse them."""
         self.backend = backend
+        self.media = media
         backend.no_truncation()
         backend.no_padding()
         self.special_tokens = dict(special_tokens or {})
@@ -109,8 +116,8 @@ class Tokenizer:
         self._with_tools: dict[str, Tokenizer] = {}
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Tokenizer:
-        """The tokenizer that lies in a model's folder."""
+    def from_folder(cls, folder: Path, media: MediaReader | None = None) -> Tokenizer:
+        """The tokenizer that lies in a model's folder; `media` where the model reads more than text."""
         file = folder / "tokenizer.json"
         if not file.is_file():
             raise UserError(
@@ -133,6 +140,7 @@ class Tokenizer:
             chat_template=_chat_template(folder, settings),
             eos_ids=_ids(generation.get("eos_token_id")) + _ids(config.get("eos_token_id")),
             pad_id=next(iter(_ids(config.get("pad_token_id"))), None),
+            media=media,
         )
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Tokenizer:
@@ -144,6 +152,7 @@ class Tokenizer:
                 special_tokens=self.special_tokens,
                 eos_ids=self.eos_ids,
                 pad_id=self.pad_id,
+                media=self.media,
             )
             if self.template is not None:
                 own.template = ChatTemplate(self.template.source, self.special_tokens, list(tools))
@@ -179,9 +188,9 @@ class Tokenizer:
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> str:
         """A conversation as the text that the model is shown."""
-        _refuse_media(messages)
+        self._check_media(messages)
         if self.template is None:
-            return "\n\n".join(message.text for message in messages)
+            return "\n\n".join(map(self._plain, messages))
         return self.template.render(messages, add_generation_prompt=add_generation_prompt)
 
     def render(
@@ -190,27 +199,42 @@ class Tokenizer:
         """A conversation as ids; with the generation prompt, the model answers next."""
         return list(self._rendered(messages, add_generation_prompt).ids)
 
+    def prompt_ids(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> tuple[int, ...]:
+        """`render` with the media that its placeholder tokens stand for: what a model is given."""
+        return ids_of(self._rendered(messages, add_generation_prompt).spans)
+
     def render_spans(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> tuple[Span, ...]:
         """`render`, cut into spans by author; the spans joined are exactly `render`'s ids.
 
         A token belongs to the author of its first character. Where a template rewrites the
-        contents so that they cannot be found again, the whole conversation is the prompt's.
+        contents so that they cannot be found again, the whole conversation is the prompt's. The
+        tokens of an image or a sound are a span of their own, which names it.
         """
         return self._rendered(messages, add_generation_prompt).spans
 
-    def process(self, messages: Sequence[Message], blobs: Blobs | None = None) -> ModelInput:
-        """A conversation as one row for the model: the `Processor` of text models."""
+    def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None:
+        """Have coming images and sounds processed by threads, in their order; text has none."""
+        if self.media is not None:
+            self.media.prefetch(p for talk in conversations for m in talk for p in m.media)
+
+    def process(self, messages: Sequence[Message]) -> ModelInput:
+        """A conversation as one row for the model."""
         import torch
 
-        ids_1S = torch.tensor([self.render(messages)])
-        return ModelInput(ids_1S, torch.arange(ids_1S.shape[1]).unsqueeze(0))
+        ids = self.prompt_ids(messages)
+        media = media_of(ids)
+        ids_1S = torch.tensor([ids])
+        positions_1S = torch.arange(ids_1S.shape[1]).unsqueeze(0)
+        return ModelInput(ids_1S, positions_1S, media=(media,) if media else None)
 
     def behind(self, messages: Sequence[Message], text: str) -> Continuation:
         """A text from data as the answer to a conversation, ready to be encoded behind it."""
         conversation = tuple(messages)
-        _refuse_media(conversation)
+        self._check_media(conversation)
         if not self.control.stand_in((), text):
             return Continuation(self.render_text(conversation), text, self.encode)
         before, _ = self._disguised(conversation, add_generation_prompt=True)
@@ -227,6 +251,7 @@ class Tokenizer:
             for i, t in added.items()
             if t.special or i in self.eos_ids or t.content == mask
         }
+        chosen |= set(self.media.placeholders) if self.media else set()
         others = [t.content for t in added.values() if t.content not in chosen]
         texts = sorted({*chosen, *self._turn_markers(others)})
         return ControlTokens(self.backend, texts, self.template.source if self.template else "")
@@ -260,7 +285,7 @@ class Tokenizer:
 
     def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
         _check_roles(messages)
-        _refuse_media(messages)
+        self._check_media(messages)
         if self.control.stand_in(messages):
             return self._guarded(messages, add_generation_prompt)
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
@@ -270,14 +295,72 @@ class Tokenizer:
             return self._guarded(messages, add_generation_prompt)
         # Tokens that the tokenizer adds around a text have an empty range.
         places = [start if end > start else None for start, end in encoding.offsets]
-        return _cut(Encoded(encoding.ids, places), authors)
+        return self._cut(Encoded(encoding.ids, places), authors, messages)
 
     def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
         """A conversation whose data holds the text of control tokens."""
         disguised, authors = self._disguised(messages, add_generation_prompt=add_generation_prompt)
         encoded = self.control.encode(disguised.text, special_tokens=self.template is None)
         places = [None if place is None else disguised.places[place] for place in encoded.places]
-        return _cut(Encoded(encoded.ids, places), authors)
+        return self._cut(Encoded(encoded.ids, places), authors, messages)
+
+    def _cut(
+        self, encoded: Encoded, authors: Sequence[Author] | None, messages: Sequence[Message]
+    ) -> _Rendered:
+        """The ids cut by author, with the tokens of each medium in its placeholder's place."""
+        media = [part for message in messages for part in message.media]
+        rendered = _cut(encoded, authors)
+        if not media or self.media is None:
+            return rendered
+        ids_of_texts = {self._id_of(text) for text in self.media.placeholders}
+        found = [token for token in rendered.ids if token in ids_of_texts]
+        if found != [self._id_of(self.media.placeholder(part)) for part in media]:
+            raise UserError(
+                f"the chat template writes {len(found)} placeholder tokens for {len(media)} images "
+                "and sounds; expected one for each, in their order. Mend chat_template.jinja of the "
+                "model"
+            )
+        spans: list[Span] = []
+        rest = iter(media)
+        for span in rendered.spans:
+            for is_medium, part in groupby(span.token_ids, key=lambda token: token in ids_of_texts):
+                own = tuple(part)
+                if not is_medium:
+                    spans.append(Span(author=span.author, token_ids=own))
+                    continue
+                for medium in islice(rest, len(own)):
+                    has_neighbour = bool(spans and spans[-1].media)
+                    tokens = self.media.expansion(medium, has_neighbour=has_neighbour)
+                    spans.append(Span(Author.PROMPT, tokens, media=(medium,)))
+        return _Rendered(tuple(ids_of(spans)), tuple(spans))
+
+    def _id_of(self, text: str) -> int | None:
+        found: int | None = self.backend.token_to_id(text)
+        return found
+
+    def _plain(self, message: Message) -> str:
+        """A message without a template: its text, with a placeholder for each medium."""
+        if not message.media or isinstance(message.content, str) or self.media is None:
+            return message.text
+        return "".join(
+            part.text if isinstance(part, TextPart) else self.media.placeholder(part)
+            for part in message.content
+        )
+
+    def _check_media(self, messages: Sequence[Message]) -> None:
+        if self.media is None:
+            _refuse_media(messages)
+            return
+        count = 0
+        for message in messages:
+            for part in message.media:
+                self.media.placeholder(part)
+                count += 1
+        if count > self.media.most:
+            raise MediaError(
+                f"a conversation holds {count} images and sounds; this model takes "
+                f"{self.media.most}. Split the task, or use a model that takes more"
+            )
 
     def _disguised(
         self, messages: Sequence[Message], *, add_generation_prompt: bool
@@ -294,13 +377,12 @@ class Tokenizer:
 
         None where the template rewrites the contents, so that they cannot be found again.
         """
-        marks = [_mark(index) for index in range(len(messages))]
+        pieces = [(message, text) for message in messages for text in message.texts]
         rest = self._marked(messages, add_generation_prompt)
         authors: list[Author] = []
-        for message, mark in zip(messages, marks, strict=True):
-            before, found, rest = rest.partition(mark)
+        for index, (message, content) in enumerate(pieces):
+            before, found, rest = rest.partition(_mark(index))
             authors += [Author.TEMPLATE] * len(before)
-            content = message.text
             if not text.startswith(content, len(authors)):
                 content = content.strip()
             if not found or not text.startswith(content, len(authors)):
@@ -311,10 +393,11 @@ class Tokenizer:
         return authors if len(authors) == len(text) else None
 
     def _marked(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        """The conversation's text with a mark in the place of each content."""
+        """The conversation's text with a mark in the place of each text of its contents."""
+        numbers = count()
         marked = tuple(
-            Message(role=m.role, content=_mark(index), name=m.name, tool_calls=m.tool_calls)
-            for index, m in enumerate(messages)
+            Message(m.role, _marked_content(m, numbers), name=m.name, tool_calls=m.tool_calls)
+            for m in messages
         )
         if self._is_repeatable(marked):
             return self._remembered_frame(marked, add_generation_prompt)
@@ -355,11 +438,20 @@ def _cut(encoded: Encoded, authors: Sequence[Author] | None) -> _Rendered:
     return _Rendered(tuple(encoded.ids), tuple(spans))
 
 
+def _marked_content(message: Message, numbers: Iterator[int]) -> Content:
+    if not message.media or isinstance(message.content, str):
+        return _mark(next(numbers))
+    return tuple(
+        TextPart(_mark(next(numbers))) if isinstance(part, TextPart) else part
+        for part in message.content
+    )
+
+
 def _refuse_media(messages: Sequence[Message]) -> None:
     for number, message in enumerate(messages):
         for part in message.media:
             kind = "an image" if isinstance(part, ImagePart) else "a sound"
-            raise UserError(
+            raise MediaError(
                 f"message {number} ({message.role}) holds {kind}, and this model reads text only. "
                 "Use a model that reads it, or a task without media"
             )
@@ -404,7 +496,9 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    entry = settings.get("chat_template")
+    entry = settings.get("chat_template") or read_json(folder / "chat_template.json").get(
+        "chat_template"
+    )
     if isinstance(entry, list):
         by_name = {str(one["name"]): str(one["template"]) for one in entry}
         return by_name.get("default", next(iter(by_name.values()), None))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,13 @@ from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError
 from burnish.lm.architecture import OWN
-from burnish.lm.base import TooLong
+from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput, Segments
+from burnish.lm.model_input import ModelInput, Segments, media_names
+from burnish.records import MediaPart
+
+Media = Sequence[Sequence[MediaPart]]
+"""Images and sounds of each row."""
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Settings under which families keep how far a layer looks back."""
@@ -71,6 +75,10 @@ class TransformersDecoder(nn.Module):
         self._has_position_table = _has_position_table(model)
         self._longest_compared = 0
         self._widest_compared = 0
+        self.tried: tuple[int, int, int] = (1, 2, 3)
+        """Tokens of the rows that are compared when a model is loaded."""
+        self.forbidden: tuple[int, ...] = ()
+        """Tokens that are never sampled."""
         self.packs = True
         """Whether several responses may share one row; not where a layer carries a state."""
         self.together = Together.ANY
@@ -87,21 +95,7 @@ class TransformersDecoder(nn.Module):
         """Load a local folder; code that comes with it is not run."""
         import transformers
 
-        try:
-            model, found = transformers.AutoModelForCausalLM.from_pretrained(
-                str(folder),
-                dtype=dtype,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except (ValueError, KeyError, OSError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
-        if model.config.model_type == OWN:
-            _check_names(folder, found)
-        # `generate` would add what the folder's own file asks for, such as a repetition penalty.
-        model.generation_config = transformers.GenerationConfig()
+        model = load_pretrained(transformers.AutoModelForCausalLM, folder, dtype)
         adapter = cls(model.to(device).eval())
         adapter.check(folder)
         return adapter
@@ -156,10 +150,6 @@ class TransformersDecoder(nn.Module):
         """
         ids_BS, positions_BS, mask, media = inputs
         assert not isinstance(mask, Segments), "only the built-in decoder takes them"
-        if media is not None:
-            raise UserError(
-                f"{type(self.model).__name__} reads text only here; got {', '.join(media)}"
-            )
         if ids_BS.shape[1] < self.least_tokens:
             raise UserError(
                 f"{type(self.model).__name__} computes a row of one token otherwise than the first "
@@ -173,11 +163,24 @@ class TransformersDecoder(nn.Module):
                 "Shorten it.",
             )
         if self._switch is not None and ids_BS.shape[1] > self._switch:
-            return self._by_length(self._switch, ids_BS, positions_BS, mask)
-        return self._hidden(ids_BS, positions_BS, mask)
+            return self._by_length(self._switch, ids_BS, positions_BS, mask, media)
+        return self._hidden(ids_BS, positions_BS, mask, media)
+
+    def media_inputs(self, ids_BS: Tensor, media: Media | None) -> dict[str, Tensor]:
+        """What the model reads beside the ids: nothing, for a model of text."""
+        if media is not None and any(media):
+            raise UserError(
+                f"{type(self.model).__name__} reads text only; got {media_names(media)}"
+            )
+        return {}
 
     def _by_length(
-        self, switch: int, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None
+        self,
+        switch: int,
+        ids_BS: Tensor,
+        positions_BS: Tensor,
+        mask: Tensor | None,
+        media: Media | None,
     ) -> Tensor:
         """Rows that are longer than the switch apart from those that are not."""
         is_long_B = positions_BS.amax(dim=1) >= switch
@@ -188,7 +191,7 @@ class TransformersDecoder(nn.Module):
                 f"samples could not be trained. Keep prompt and response within {switch} tokens."
             )
         if bool(is_long_B.all()):
-            return self._hidden(ids_BS, positions_BS, mask)
+            return self._hidden(ids_BS, positions_BS, mask, media)
         width = ids_BS.shape[1]
         places, parts = [], []
         for is_side_B in (is_long_B, ~is_long_B):
@@ -201,17 +204,21 @@ class TransformersDecoder(nn.Module):
                 # Nothing but padding stands behind the longest row of a side.
                 end = int(positions_RS.max()) + 1
                 ids_RS, positions_RS, side_mask = ids_RS[:, :end], positions_RS[:, :end], None
-            side_RSD = self._hidden(ids_RS, positions_RS, side_mask)
+            side_media = None if media is None else [media[i] for i in place_R.tolist()]
+            side_RSD = self._hidden(ids_RS, positions_RS, side_mask, side_media)
             parts.append(F.pad(side_RSD, (0, 0, 0, width - side_RSD.shape[1])))
             places.append(place_R)
         return torch.cat(parts).index_select(0, torch.cat(places).argsort())
 
-    def _hidden(self, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None) -> Tensor:
+    def _hidden(
+        self, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None, media: Media | None = None
+    ) -> Tensor:
         if mask is None or _is_plain(mask):
-            output = self._trunk(input_ids=ids_BS, use_cache=False)
+            beside = self.media_inputs(ids_BS, media)
+            output = self._trunk(input_ids=ids_BS, use_cache=False, **beside)
         else:
             self._refuse_what_it_cannot_pack(ids_BS.shape[1])
-            output = self._packed(ids_BS, positions_BS, mask)
+            output = self._packed(ids_BS, positions_BS, mask, media)
         hidden: Tensor = output.last_hidden_state
         return hidden
 
@@ -220,6 +227,9 @@ class TransformersDecoder(nn.Module):
         """The model without its head."""
         base = self.model.base_model
         return base if base is not self.model else getattr(self.model, "model", base)
+
+    def prefetch(self, media: Iterable[Sequence[MediaPart]]) -> None:
+        """Prepare the media of coming rows; a model of text has none."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits, with the scaling and soft capping that some families apply."""
@@ -267,7 +277,8 @@ class TransformersDecoder(nn.Module):
             ) from error
 
     def _compare(self, folder: Path, kind: str) -> None:
-        ids = torch.tensor([[1, 2, 3, 1], [1, 2, 2, 3]], device=self.head_weight.device)
+        a, b, c = self.tried
+        ids = torch.tensor([[a, b, c, a], [a, b, b, c]], device=self.head_weight.device)
         positions = torch.arange(4, device=ids.device).expand(2, 4)
         hidden = self(ModelInput(ids, positions))
         if self._gap(hidden[0, :2], hidden[1, :2]) > self._noise:
@@ -285,8 +296,8 @@ class TransformersDecoder(nn.Module):
             )
         self.packs = self._packs_exactly(hidden)
         self.together = self._find_together(folder)
-        self.least_tokens = 1 if self._gap_of_steps([[2]]) <= self._noise else 2
-        is_short_wrong = self._gap_of_steps([[1, 2]]) > self._noise
+        self.least_tokens = 1 if self._gap_of_steps([[b]]) <= self._noise else 2
+        is_short_wrong = self._gap_of_steps([[a, b]]) > self._noise
         self.least_prompt = 3 if is_short_wrong else self.least_tokens
         self._longest_compared, self._widest_compared = 0, 0
         self.note_proven(_TRIED, 2 if self.together is Together.ANY else 0)
@@ -301,7 +312,9 @@ class TransformersDecoder(nn.Module):
         self._widest_compared = max(self._widest_compared, padding)
 
     @torch.no_grad()
-    def agrees(self, row: Sequence[int], logprobs: Sequence[float]) -> bool:
+    def agrees(
+        self, row: Sequence[int], logprobs: Sequence[float], media: Sequence[MediaPart] = ()
+    ) -> bool:
         """Whether sampled log-probs are those that one pass over the row alone gives its last tokens.
 
         Half precision rounds, and more so where tokens are routed to experts: only what is far
@@ -310,7 +323,8 @@ class TransformersDecoder(nn.Module):
         ids_1S = torch.tensor([row], device=self.head_weight.device)
         positions_1S = torch.arange(ids_1S.shape[1] - 1, device=ids_1S.device).unsqueeze(0)
         start = len(row) - len(logprobs)
-        hidden_TD = self(ModelInput(ids_1S[:, :-1], positions_1S))[0, start - 1 :]
+        inputs = ModelInput(ids_1S[:, :-1], positions_1S, media=(media,) if media else None)
+        hidden_TD = self(inputs)[0, start - 1 :]
         found = []
         # A few positions at a time: a long response times a large vocabulary fills any memory.
         parts = (part.split(_COMPARED_AT_ONCE) for part in (hidden_TD, ids_1S[0, start:]))
@@ -343,7 +357,8 @@ class TransformersDecoder(nn.Module):
         if not {"position_ids", "attention_mask"} <= set(parameters):
             return False
         device = self.head_weight.device
-        ids = torch.tensor([[1, 2, 3, 1, 2, 3]], device=device)
+        a, b, c = self.tried
+        ids = torch.tensor([[a, b, c, a, b, c]], device=device)
         positions = torch.tensor([[0, 1, 2, 3, 2, 3]], device=device)
         mask = torch.ones(1, 6, 6, dtype=torch.bool, device=device).tril()
         mask[:, 4:, 2:4] = False
@@ -357,20 +372,24 @@ class TransformersDecoder(nn.Module):
 
     def _find_together(self, folder: Path) -> Together:
         """The largest batches whose cached steps give the logits of one plain pass."""
-        trials = {
-            Together.ANY: [[1, 2, 3, 1], [1, 2], [1, 3, 2]],
-            Together.SAME_LENGTH: [[1, 2, 3], [1, 3, 2]],
-            Together.NONE: [[1, 2, 3]],
-        }
-        for together, prompts in trials.items():
-            if self._gap_of_steps(prompts) <= self._noise:
+        for together, batches in self._trials().items():
+            if all(self._gap_of_steps(prompts) <= self._noise for prompts in batches):
                 return together
         raise UserError(
             f"{folder}: {type(self.model).__name__} computes other logits token by token than in "
             "one pass, so what it samples could not be trained. Serve it over HTTP instead."
         )
 
-    def _gap_of_steps(self, prompts: list[list[int]], steps: int = 3) -> float:
+    def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
+        """Batches of prompts that tell which may be sampled together."""
+        a, b, c = self.tried
+        return {
+            Together.ANY: [[[a, b, c, a], [a, b], [a, c, b]]],
+            Together.SAME_LENGTH: [[[a, b, c], [a, c, b]]],
+            Together.NONE: [[[a, b, c]]],
+        }
+
+    def _gap_of_steps(self, prompts: list[Sequence[int]], steps: int = 3) -> float:
         """How far `generate`'s logits are from those of each row alone in one pass."""
         try:
             return self._steps_and_pass(prompts, steps)
@@ -380,20 +399,27 @@ class TransformersDecoder(nn.Module):
                 raise
             return float("inf")
 
-    def _steps_and_pass(self, prompts: list[list[int]], steps: int) -> float:
-        from transformers import GenerationConfig
-
+    def generation_inputs(self, prompts: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+        """What `generate` reads: prompts padded on the left, and their media."""
         device = self.head_weight.device
         longest = max(map(len, prompts))
         missing = [longest - len(prompt) for prompt in prompts]
+        ids = [[pad] * gap + [*prompt] for gap, prompt in zip(missing, prompts, strict=True)]
+        seen = [[0] * gap + [1] * (longest - gap) for gap in missing]
+        ids_BS = torch.tensor(ids, device=device)
+        beside = self.media_inputs(ids_BS, [media_of(prompt) for prompt in prompts])
+        return {
+            "input_ids": ids_BS,
+            "attention_mask": torch.tensor(seen, device=device),
+            **beside,
+        }
+
+    def _steps_and_pass(self, prompts: list[Sequence[int]], steps: int) -> float:
+        from transformers import GenerationConfig
+
+        longest = max(map(len, prompts))
         output = self.model.generate(
-            input_ids=torch.tensor(
-                [[3] * gap + prompt for gap, prompt in zip(missing, prompts, strict=True)],
-                device=device,
-            ),
-            attention_mask=torch.tensor(
-                [[0] * gap + [1] * (longest - gap) for gap in missing], device=device
-            ),
+            **self.generation_inputs(prompts, self.tried[2]),
             generation_config=GenerationConfig(
                 max_new_tokens=steps,
                 do_sample=False,
@@ -402,8 +428,10 @@ class TransformersDecoder(nn.Module):
             ),
         )
         gaps = []
-        for row, gap in enumerate(missing):
-            alone = self.model(output.sequences[row : row + 1, gap:-1]).logits[0, -steps:]
+        for row, prompt in enumerate(prompts):
+            ids_1S = output.sequences[row : row + 1, longest - len(prompt) : -1]
+            beside = self.media_inputs(ids_1S, [media_of(prompt)])
+            alone = self.model(input_ids=ids_1S, **beside).logits[0, -steps:]
             gaps.append(self._gap(torch.stack([step[row] for step in output.logits]), alone))
         return max(gaps)
 
@@ -440,14 +468,42 @@ class TransformersDecoder(nn.Module):
         found = (_setting(self._config, name) for name in _WINDOWS)
         return min((window for window in found if window and window > 0), default=math.inf)
 
-    def _packed(self, ids_BS: Tensor, positions_BS: Tensor, mask_BSK: Tensor) -> Any:
+    def _packed(
+        self, ids_BS: Tensor, positions_BS: Tensor, mask_BSK: Tensor, media: Media | None = None
+    ) -> Any:
         """The base model's output under an additive mask, which every backend reads."""
         dtype = self.head_weight.dtype
         hidden = torch.zeros(mask_BSK.shape, dtype=dtype, device=mask_BSK.device)
         hidden = hidden.masked_fill_(~mask_BSK, torch.finfo(dtype).min).unsqueeze(1)
         return self._trunk(
-            input_ids=ids_BS, position_ids=positions_BS, attention_mask=hidden, use_cache=False
+            input_ids=ids_BS,
+            position_ids=positions_BS,
+            attention_mask=hidden,
+            use_cache=False,
+            **self.media_inputs(ids_BS, media),
         )
+
+
+def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """A folder's model by one of transformers' Auto classes, without settings for `generate`."""
+    import transformers
+
+    try:
+        model, found = auto.from_pretrained(
+            str(folder),
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
+    if model.config.model_type == OWN:
+        _check_names(folder, found)
+    # `generate` would add what the folder's own file asks for, such as a repetition penalty.
+    model.generation_config = transformers.GenerationConfig()
+    return model
 
 
 def _has_position_table(model: nn.Module) -> bool:

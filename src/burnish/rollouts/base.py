@@ -25,7 +25,14 @@ from burnish.errors import RolloutError, UserError
 from burnish.lm.base import COLDEST, LM, Sampling
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
-from burnish.rollouts.session import NO_LIMITS, LimitReached, Limits, Session, renderer_of
+from burnish.rollouts.session import (
+    NO_LIMITS,
+    LimitReached,
+    Limits,
+    Session,
+    naming_task,
+    renderer_of,
+)
 from burnish.seeds import derive
 from burnish.source import describe, is_cancelled
 from burnish.user_code import calling_user_code
@@ -418,6 +425,8 @@ async def roll_out(
     """
     if isinstance(rollout, StepGame):
         return await rollout.play_step(slots, spare, lm, sampling, seed)
+    if renderer := renderer_of(lm):
+        renderer.prefetch(task.messages for _, task in slots)
     # Calls to a server do not meet in a batch, so nobody waits for anybody there.
     meets = renderer_of(lm) is not None and not getattr(lm, "is_remote", False)
     rounds = Rounds() if meets else None
@@ -428,7 +437,8 @@ async def roll_out(
     async def one(slot: int, task: Task) -> list[Trajectory]:
         own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
         try:
-            return await rollout(task, Players(lm, own, rounds=rounds, place=(slot, 0)))
+            with naming_task(task):
+                return await rollout(task, Players(lm, own, rounds=rounds, place=(slot, 0)))
         except EXPECTED as error:
             status = classify(error).status
             return [failed(task, index, status, str(error)) for index in range(sampling.n)]
@@ -438,5 +448,6 @@ async def roll_out(
                 rounds.leave(places[slot])
 
     calls = [partial(one, slot, task) for slot, task in slots]
-    with waiting_for("sampler", "rollouts", total=len(slots) * sampling.n):
+    waiting = waiting_for("sampler", "rollouts", total=len(slots) * sampling.n)
+    with waiting, naming_task(*(task for _, task in slots)):
         return await gather(calls, limit=len(calls))

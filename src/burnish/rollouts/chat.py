@@ -18,7 +18,7 @@ import msgspec
 
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling, TooLong, check_sampling
-from burnish.records import Finish, Message
+from burnish.records import Finish, MediaPart, Message, TextPart
 from burnish.rollouts.session import LimitReached, Session
 from burnish.seeds import derive
 
@@ -34,6 +34,7 @@ class Chat:
         check_sampling(self.sampling)
         self._session: Session | None = None
         self._begun = 0
+        self._attached: tuple[MediaPart, ...] = ()
 
     @property
     def messages(self) -> list[Message]:
@@ -47,11 +48,16 @@ class Chat:
         """Whether the last reply ended at `max_tokens`."""
         return self._session is not None and self._session.finish is Finish.LENGTH
 
+    def attach(self, *media: MediaPart) -> None:
+        """Images and sounds that go with the next message."""
+        self._attached += media
+
     async def say(self, text: str) -> str:
         """The model's reply to a message."""
         if not text.strip():
             raise UserError("chat: the message is empty; expected some text")
-        said = Message("user", text)
+        media = self._attached
+        said = Message("user", (*media, TextPart(text)) if media else text)
         if self._session is None:
             # Each conversation draws other numbers, and the same ones when all is repeated.
             seed = derive(self.seed, "chat", self._begun)
@@ -66,14 +72,14 @@ class Chat:
             raise UserError(
                 f"the conversation is longer than '{self.lm.name}' can read; /reset begins a new one"
             ) from None
-        self._session = session
+        self._session, self._attached = session, ()
         return reply.text
 
     def reset(self, system: str | None = None) -> None:
         """Begin a new conversation, with another system message where one is given."""
         if system is not None:
             self.system = system
-        self._session = None
+        self._session, self._attached = None, ()
         self._begun += 1
 
     def save(self, path: Path) -> None:
@@ -83,7 +89,9 @@ class Chat:
         """
         sampling: dict[str, Any] = msgspec.to_builtins(self.sampling)
         row = {
-            "messages": [{"role": m.role, "content": m.text} for m in self.messages],
+            "messages": [
+                {"role": m.role, "content": msgspec.to_builtins(m.content)} for m in self.messages
+            ],
             "model": self.lm.name,
             "sampling": {**sampling, "seed": self.seed},
         }

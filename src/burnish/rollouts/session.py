@@ -16,15 +16,16 @@ whatever token ids the server returned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import UserError
-from burnish.lm.base import LM, Completion, Sampling, TooLong
+from burnish.errors import MediaError, UserError
+from burnish.lm.base import LM, Completion, Sampling, TooLong, ids_of, media_of
 from burnish.records import Author, Finish, Message, Span, Status, Task, Trajectory
 from burnish.seeds import derive
 
@@ -94,6 +95,22 @@ class Renderer(Protocol):
 
     def with_tools(self, tools: Sequence[dict[str, Any]]) -> Renderer: ...
 
+    def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None: ...
+
+
+@contextmanager
+def naming_task(*tasks: Task) -> Iterator[None]:
+    """Say whose image or sound it is that a model cannot read."""
+    try:
+        yield
+    except MediaError as error:
+        sha256 = error.sha256
+        holds = [t for t in tasks if sha256 in {part.sha256 for part in t.media}]
+        named = holds[:1] if sha256 else tasks[: len(tasks) == 1]
+        if not named or str(error).startswith("task "):
+            raise
+        raise MediaError(f"task {named[0].id}: {error}", sha256=sha256) from None
+
 
 def renderer_of(lm: LM) -> Renderer | None:
     """The model's own tokenizer, where it is in this process."""
@@ -150,8 +167,9 @@ class Session:
         """What else the trajectory is to know, such as the environment's `rewards`."""
 
     @property
-    def token_ids(self) -> list[int]:
-        return [token for span in self.spans for token in span.token_ids]
+    def token_ids(self) -> tuple[int, ...]:
+        """What the model reads next, with the media of its placeholder tokens."""
+        return ids_of(self.spans)
 
     async def generate(self, sampling: Sampling) -> Message:
         """One reply; `LimitReached` where a limit leaves no room for it."""
@@ -232,7 +250,7 @@ class Session:
         own.__dict__.update(self.__dict__)
         own.rewind(mark)
         own.seed, own.cost_usd, own.info = seed, 0.0, {**self.info}
-        own.spans = tuple(Span(span.author, span.token_ids) for span in own.spans)
+        own.spans = tuple(Span(s.author, s.token_ids, media=s.media) for s in own.spans)
         return own
 
     def train_on(self, logprobs: Sequence[float]) -> None:
@@ -285,7 +303,8 @@ class Session:
     def _append(self, completion: Completion) -> Message:
         ids, logprobs = completion.token_ids, completion.logprobs
         if not self.spans and completion.prompt_ids:
-            self.spans = (Span(Author.PROMPT, completion.prompt_ids),)
+            read = completion.prompt_ids
+            self.spans = (Span(Author.PROMPT, tuple(read), media=media_of(read)),)
         is_whole = len(ids) == len(logprobs)
         span = Span(Author.MODEL, ids, logprobs if is_whole else (), trainable=is_whole)
         self.spans = (*self.spans, span)
@@ -402,9 +421,12 @@ def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
 
 
 def _holds(renderer: Renderer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
-    """Whether the text of every message stands in the spans."""
+    """Whether the texts and the media of every message stand in the spans."""
     text = renderer.decode(_ids(spans), skip_special=False)
-    return all(message.text.strip() in text for message in messages)
+    media = [part for span in spans for part in span.media]
+    if media != [part for message in messages for part in message.media]:
+        return False
+    return all(own.strip() in text for message in messages for own in message.texts)
 
 
 def _drop(spans: Sequence[Span], count: int) -> list[Span]:
@@ -412,6 +434,7 @@ def _drop(spans: Sequence[Span], count: int) -> list[Span]:
     rest = []
     for span in spans:
         if count < len(span.token_ids):
+            # An image's tokens are a span of their own: what is cut has none.
             rest.append(Span(span.author, span.token_ids[count:]) if count else span)
         count = max(0, count - len(span.token_ids))
     return rest
@@ -420,7 +443,10 @@ def _drop(spans: Sequence[Span], count: int) -> list[Span]:
 def _observed(spans: Sequence[Span]) -> tuple[Span, ...]:
     """What the template wrote stays the template's; everything else is an observation."""
     by_author = groupby(spans, key=lambda span: span.author is Author.TEMPLATE)
-    return tuple(
-        Span(Author.TEMPLATE if is_template else Author.TOOL, tuple(_ids(list(own))))
-        for is_template, own in by_author
-    )
+    found = []
+    for is_template, group in by_author:
+        own = list(group)
+        media = tuple(part for span in own for part in span.media)
+        author = Author.TEMPLATE if is_template else Author.TOOL
+        found.append(Span(author, tuple(_ids(own)), media=media))
+    return tuple(found)

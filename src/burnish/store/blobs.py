@@ -42,6 +42,19 @@ class Blobs:
         sha256 = self._put(data)
         return AudioPart(sha256, kind) if kind in AUDIO_TYPES else ImagePart(sha256, kind)
 
+    def add_file(self, path: str | Path) -> MediaPart:
+        """Store an image or a sound of a file."""
+        try:
+            data = Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read: {error.strerror or error}; expected an image or a sound"
+            ) from None
+        try:
+            return self.add(data)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
     def read(self, part: MediaPart) -> bytes:
         """The bytes of a part; a damaged or foreign file is an error, never an answer."""
         data = self.bytes_of(part.sha256)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
-from burnish.records import Author, Finish, Reward, Span, Task, Trajectory
+from burnish.records import AudioPart, Author, Finish, ImagePart, Reward, Span, Task, Trajectory
 from burnish.store.database import Row
 from burnish.store.sample_name import shown_step
 
@@ -81,17 +81,18 @@ def read_spans(shapes: str, token_ids: str, logprobs: str) -> tuple[Span, ...]:
     for shape in _SHAPES.decode(shapes):
         end = start + shape.tokens
         own = tuple(p for p in sampled[start:end] if p is not None)
-        spans.append(Span(shape.author, tokens[start:end], own, shape.trainable))
+        spans.append(Span(shape.author, tokens[start:end], own, shape.trainable, shape.media))
         start = end
     return tuple(spans)
 
 
-class SpanShape(Struct, frozen=True):
-    """Who wrote a stretch of tokens, how many, and whether they are trained."""
+class SpanShape(Struct, frozen=True, omit_defaults=True):
+    """Who wrote a stretch of tokens, how many, whether they are trained, and their media."""
 
     author: Author
     tokens: int
     trainable: bool
+    media: tuple[ImagePart | AudioPart, ...] = ()
 
 
 class _Stretch(NamedTuple):
@@ -123,7 +124,7 @@ def _joined(before: _Stretch, spans: Sequence[Span]) -> _Stretch:
             logprobs += "null," * tokens
         ids += _entries(span.token_ids)
         mask += ("1," if span.trainable else "0,") * tokens
-        shapes += _shape(span.author, tokens, span.trainable)
+        shapes += _shape(span.author, tokens, span.trainable, span.media)
         count += tokens
     return _Stretch(count, ids, mask, logprobs, shapes)
 
@@ -133,8 +134,10 @@ def _entries(values: tuple[float, ...]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _shape(author: Author, tokens: int, trainable: bool) -> str:
-    return _ENCODER.encode(SpanShape(author, tokens, trainable)).decode() + ","
+def _shape(
+    author: Author, tokens: int, trainable: bool, media: tuple[ImagePart | AudioPart, ...]
+) -> str:
+    return _ENCODER.encode(SpanShape(author, tokens, trainable, media)).decode() + ","
 
 
 def _check_logprobs(span: Span, start: int) -> None:

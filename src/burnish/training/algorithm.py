@@ -259,7 +259,12 @@ class Setup:
             length_of=self.length_of,
             max_prompt_tokens=rollout.max_prompt_tokens,
             drop_overlong=rollout.overlong_prompts == "drop",
+            prepare=self._prefetch if self.trainable.loaded.tokenizer.media else None,
         )
+
+    def _prefetch(self, tasks: Sequence[Task]) -> None:
+        """Have the images and sounds of coming tasks processed beside the update."""
+        self.trainable.loaded.tokenizer.prefetch(task.messages for task in tasks)
 
 
 class Preparation(NamedTuple):

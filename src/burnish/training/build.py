@@ -42,6 +42,7 @@ from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
+from burnish.rollouts.session import naming_task
 from burnish.rollouts.tool_form import tool_form
 from burnish.seeds import Seeds
 from burnish.store import RunStore, manifest
@@ -575,7 +576,8 @@ def _prompt_lengths(loaded: LoadedModel, tools: Sequence[Tool] = ()) -> Callable
     def length_of(task: Task) -> int:
         if task.id not in known:
             messages = form.opening(task.messages) if form else task.messages
-            known[task.id] = len(renderer.render(messages))
+            with naming_task(task):
+                known[task.id] = len(renderer.render(messages))
         return known[task.id]
 
     return length_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class Cursor:
     max_prompt_tokens: int
     drop_overlong: bool
     position: int = 0
+    prepare: Callable[[Sequence[Task]], None] | None = None
+    """Begins what can be done for coming tasks beside everything else, such as their images."""
     _ahead: dict[int, Task] = field(default_factory=dict, init=False)
     """Tasks drawn before their turn, by position."""
 
@@ -85,10 +87,21 @@ class Cursor:
 
     def look_ahead(self, count: int) -> None:
         """Draw and measure tasks while a GPU is busy; what `take` gives does not change."""
+        self.prefetch(count)
         for position in range(self.position, self.position + count):
             if position not in self._ahead:
                 self._ahead[position] = self.tasks.train(position)
-                self.length_of(self._ahead[position])
+            self.length_of(self._ahead[position])
+
+    def prefetch(self, count: int) -> None:
+        """Draw tasks and begin to prepare them, where a model has something to prepare."""
+        if self.prepare is None:
+            return
+        places = range(self.position, self.position + count)
+        for position in places:
+            if position not in self._ahead:
+                self._ahead[position] = self.tasks.train(position)
+        self.prepare([self._ahead[position] for position in places])
 
     def peek(self, count: int) -> list[Task]:
         """The tasks that `take(count)` would give; nothing moves."""

@@ -27,6 +27,7 @@ from burnish.lm.turns import end_of_turn
 from burnish.policy.answer_first import answer_ids
 from burnish.policy.components import SFT
 from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.rollouts.session import naming_task
 from burnish.seeds import Seeds, derive
 from burnish.tasks.base import TaskSet, content_key, epoch_order
 from burnish.training.data import Data
@@ -88,7 +89,11 @@ class Experts:
         Every stratum has its turn once in as many draws as there are strata, in an order that
         changes, and walks through all its demonstrations before one comes again.
         """
-        return [self.as_trajectory(task, i) for i, task in enumerate(self.draw(step, count))]
+        tasks = self.draw(step, count)
+        if self.tokenizer.media is not None:
+            coming = (*tasks, *self.draw(step + 1, count))
+            self.tokenizer.prefetch(task.messages for task in coming)
+        return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
 
     def draw(self, step: int, count: int) -> list[Task]:
         """The tasks whose demonstrations `take` gives."""
@@ -142,7 +147,8 @@ class Experts:
     def as_trajectory(self, task: Task, draw: int) -> Trajectory:
         """The demonstration of one task; `draw` tells it from others of the same step."""
         text = text_of(task.fields[self.field])
-        spans = answer_spans(self.tokenizer, task.messages, text, self.end)
+        with naming_task(task):
+            spans = answer_spans(self.tokenizer, task.messages, text, self.end)
         size = sum(len(span.token_ids) for span in spans)
         if self.max_tokens and size > self.max_tokens:
             raise UserError(

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 
 from burnish.errors import UserError
 from burnish.lm.hardware import held_text, is_device_full
-from burnish.records import Trajectory
+from burnish.records import MediaPart, Trajectory
 from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
 from burnish.training.forecast import LEAST_BUDGET
 from burnish.training.forward import CausalModel
-from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack
+from burnish.training.packing import PackedBatch, make_rows, micro_batches, pack
 
 Result = TypeVar("Result")
+
+
+def prefetch_media(model: Any, media: Sequence[Sequence[MediaPart]]) -> None:
+    """Have a model's threads process coming images and sounds while the device computes."""
+    if any(media) and hasattr(model, "prefetch"):
+        model.prefetch(media)
 
 
 @dataclass
@@ -57,9 +63,10 @@ class MicroBatcher:
         # A model with a state that no mask hides computes every rollout in a row of its own.
         share = self.share_prompts and getattr(self.model, "packs", True)
         rows = make_rows(chosen, share)
-        rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
+        rows = [replace(row, members=tuple(part[m] for m in row.members)) for row in rows]
         # Rows are shared and not micro-batches: processes may come to differ in their tokens.
         mine = micro_batches(self.world.share(rows), tokens or self.tokens)
+        prefetch_media(self.model, [row.media for group in mine for row in group])
         return [pack(group, trajectories, self.device) for group in mine]
 
     def within_memory(

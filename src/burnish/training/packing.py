@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.lm.model_input import ModelInput
-from burnish.records import Span, Trajectory
+from burnish.records import MediaPart, Span, Trajectory
 
 MASK_STEP = 8
 """Attention kernels of a GPU read masks of this width as they are, and copy others for each layer."""
@@ -34,6 +34,7 @@ SIMILAR = 0.75
 """Rows of at least this share of the longest one go into its full batch."""
 
 Integers = NDArray[np.int64]
+Media = tuple[MediaPart, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Row:
     prefix: tuple[int, ...]
     members: tuple[int, ...]
     tokens: int
+    media: tuple[MediaPart, ...] = ()
+    """Images and sounds of the row's placeholder tokens, in their order."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,13 @@ class PackedBatch:
     """True where a rollout has a trained token."""
     members: tuple[int, ...]
     """Rollouts of this batch, in the order of its (B, T) rows."""
+    media: tuple[tuple[MediaPart, ...], ...] | None = None
+    """Of each row; None where no row has any."""
 
     @property
     def inputs(self) -> ModelInput:
         """What the model's forward takes."""
-        return ModelInput(self.ids_RS, self.positions_RS, self.mask_RSS)
+        return ModelInput(self.ids_RS, self.positions_RS, self.mask_RSS, self.media)
 
     @property
     def width(self) -> int:
@@ -91,7 +96,7 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
     Two groups that happen to have one prompt stay apart: a row twice as wide as the others would
     pad them all.
     """
-    by_prefix: dict[tuple[str, tuple[int, ...]], list[tuple[int, int]]] = {}
+    by_prefix: dict[tuple[str, tuple[int, ...], Media], list[tuple[int, int, Media]]] = {}
     # The rollouts of a group begin with the very same span objects: joined once.
     joined: dict[tuple[int, ...], tuple[int, ...]] = {}
     for i, trajectory in enumerate(trajectories):
@@ -102,23 +107,28 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
         if prefix is None:
             prefix = joined[same] = _joined(before)
         rest = sum([len(span.token_ids) for span in trajectory.spans[first:]])
-        by_prefix.setdefault((trajectory.group, prefix), []).append((i, rest))
+        seen, later = _media(before), _media(trajectory.spans[first:])
+        by_prefix.setdefault((trajectory.group, prefix, seen), []).append((i, rest, later))
     rows: list[Row] = []
-    for (_, prefix), responses in by_prefix.items():
+    for (_, prefix, seen), responses in by_prefix.items():
         members: list[int] = []
         tokens = len(prefix)
-        for i, rest in responses:
-            if not share or rest > LONG_ANSWER * len(prefix):
-                rows.append(Row(prefix, (i,), len(prefix) + rest))
+        for i, rest, later in responses:
+            if not share or later or rest > LONG_ANSWER * len(prefix):
+                rows.append(Row(prefix, (i,), len(prefix) + rest, seen + later))
                 continue
             if members and tokens + rest > ROW_TOKENS:
-                rows.append(Row(prefix, tuple(members), tokens))
+                rows.append(Row(prefix, tuple(members), tokens, seen))
                 members, tokens = [], len(prefix)
             members.append(i)
             tokens += rest
         if members:
-            rows.append(Row(prefix, tuple(members), tokens))
+            rows.append(Row(prefix, tuple(members), tokens, seen))
     return rows
+
+
+def _media(spans: Sequence[Span]) -> Media:
+    return tuple([part for span in spans if span.media for part in span.media])
 
 
 def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
@@ -195,6 +205,7 @@ def pack(
         column_N=column_N,
         trained_BT=to_device(torch.from_numpy(trained_BT), device),
         members=tuple(i for row in rows for i in row.members),
+        media=tuple(row.media for row in rows) if any(row.media for row in rows) else None,
     )
 
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from burnish.errors import UserError, did_you_mean
+from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
-from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.records import Author, MediaPart, Message, Span, Task, Trajectory
 from burnish.rewards.models.term import Pair
+from burnish.rollouts.session import naming_task
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.tasks.preference_rows import says_tie
@@ -233,9 +235,9 @@ def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> 
             raise UnusableRow("two answers that are the same tokens")
     values = (pair.task.fields[name] for name in (fields.chosen, fields.rejected))
     for turns in (conversation(pair.task, value) for value in values):
-        # A token holds at least one byte of text.
+        # A token holds at least one byte of text, or a part of an image or a sound.
         most = sum(len(turn.text.encode(errors="replace")) + TEMPLATE_TOKENS for turn in turns)
-        if most > max_tokens:
+        if most > max_tokens or any(turn.media for turn in turns):
             return all(sum(len(s.token_ids) for s in side) <= max_tokens for side in spans(pair))
     return True
 
@@ -251,9 +253,10 @@ def render_pairs(pairs: Sequence[Pair], spans: BothSpans) -> Answers:
     for number, pair in enumerate(pairs):
         group = f"pair/{content_key(pair.task.messages)}"
         texts = (pair.chosen, pair.rejected)
-        for (name, found), text, side in zip(sides.items(), texts, spans(pair), strict=True):
-            ids = tuple(token for span in side for token in span.token_ids)
-            place = places.setdefault(ids, len(trajectories))
+        with naming_task(pair.task):
+            both = spans(pair)
+        for (name, found), text, side in zip(sides.items(), texts, both, strict=True):
+            place = places.setdefault(ids_of(side), len(trajectories))
             found.append(place)
             if place < len(trajectories):
                 continue
@@ -276,9 +279,7 @@ def scored_spans(
     """Both answers as a reward model reads them; the tokens behind the prompt are trained."""
     prompt = tokenizer.render_spans(pair.task.messages)
     chosen, rejected = (
-        _spans(
-            prompt, tuple(scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name])))
-        )
+        _spans(prompt, scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name])))
         for name in (fields.chosen, fields.rejected)
     )
     return chosen, rejected
@@ -288,10 +289,11 @@ def _spans(prompt: Sequence[Span], ids: tuple[int, ...]) -> tuple[Span, ...]:
     """The prompt's spans and the rest as the answer; one span where a template changes the prompt."""
     size = sum(len(span.token_ids) for span in prompt)
     before = tuple(token for span in prompt for token in span.token_ids)
+    media: tuple[MediaPart, ...] = ()
     if size >= len(ids) or ids[:size] != before:
-        prompt, size = (Span(Author.PROMPT, ids[:1]),), 1
+        prompt, size, media = (Span(Author.PROMPT, ids[:1]),), 1, media_of(ids)
     rest = ids[size:]
-    return (*prompt, Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True))
+    return (*prompt, Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True, media=media))
 
 
 def pair_micro_batches(
@@ -324,7 +326,7 @@ def _rows(batch: Answers, unit: Sequence[int], share: bool) -> list[Row]:
     sides = [row for place in unit for row in (batch.chosen[place], batch.rejected[place])]
     wanted = list(dict.fromkeys(sides))
     rows = make_rows([batch.trajectories[i] for i in wanted], share)
-    return [Row(row.prefix, tuple(wanted[m] for m in row.members), row.tokens) for row in rows]
+    return [replace(row, members=tuple(wanted[m] for m in row.members)) for row in rows]
 
 
 def _pack(

@@ -83,7 +83,9 @@ class TeacherContext:
         fits = (one for one in self.prefixes if one and prefix[: len(one)] == one)
         known = next((one for one in fits if len(one) < len(prefix)), ())
         rest = prefix[len(known) :]
-        return Row(rest, own.members, own.tokens - len(own.prefix) + len(rest)), known
+        tokens = own.tokens - len(own.prefix) + len(rest)
+        media = tuple(part for span in spans for part in span.media)
+        return Row(rest, own.members, tokens, media), known
 
     def _render(self, task: Task, policy: PolicyText | None) -> tuple[Span, ...]:
         messages = teacher_prompt(task, self.settings, policy, self.default)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from burnish.lm.base import Completion, Sampling
+from burnish.lm.base import Completion, Sampling, media_of
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish
 
@@ -114,7 +114,8 @@ def in_canonical_order(rows: Sequence[Row]) -> list[Row]:
 
     def key(row: Row) -> tuple[Any, ...]:
         settings = msgspec.structs.astuple(row.sampling)
-        return (-row.request.max_new, -len(row.prompt), row.prompt, settings, row.index)
+        seen = tuple(part.sha256 for part in media_of(row.prompt))
+        return (-row.request.max_new, -len(row.prompt), row.prompt, seen, settings, row.index)
 
     return sorted(rows, key=key)
 

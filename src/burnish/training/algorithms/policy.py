@@ -205,6 +205,7 @@ class PolicyAlgorithm(PolicyUpdate):
             raise
         if not is_reread:
             self._refuse_unscored(step, collected, begun)
+        self.cursor.prefetch(self.setup.config.rollout.prompts)
         batch = self._with_advantages(step, collected, is_reread)
         if self.setup.world.is_main:
             rows = metrics.samples(step, collected, batch.values)

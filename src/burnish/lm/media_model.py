@@ -1,0 +1,203 @@
+"""Models that read images or sounds beside text, through transformers, behind the decoder's interface.
+
+Any local folder with a processor whose family transformers knows as image-text-to-text or as
+multimodal: Qwen2.5-VL, SmolVLM and Idefics, LLaVA, Qwen2-Audio, our own small one. A row is token ids
+with the placeholder tokens expanded, and the media they stand for, by hash (`MediaIds`, `Span.media`);
+`MediaProcessor` keeps their tensors.
+
+What `TransformersDecoder` tries with rows of text when a model is loaded is tried here with media too:
+logits are the head of the hidden states, cached steps are one pass, padded rows are rows alone. Where
+answers that share a row with their prompt would not be computed exactly (the positions of Qwen2.5-VL
+count an image in three directions), they get rows of their own. Ids are compared with those that the
+processor itself makes; one difference is left alone: Idefics2's puts a blank between a picture and a
+word right behind it, which here is for the task's author to write.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError
+from burnish.lm.base import MediaIds
+from burnish.lm.media_processor import MediaProcessor, kind_of
+from burnish.lm.model_input import ModelInput
+from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
+from burnish.lm.transformers_model import Media, Together, TransformersDecoder, load_pretrained
+from burnish.records import MediaPart, Message, TextPart
+
+_AUTO_CLASSES = (
+    "AutoModelForImageTextToText",
+    "AutoModelForMultimodalLM",
+    "AutoModelForSeq2SeqLM",
+)
+"""Where transformers lists such families, in its newer and older versions."""
+
+
+def has_processor(folder: Path) -> bool:
+    """Whether a folder is that of a model which reads more than text."""
+    return any((folder / name).is_file() for name in PROCESSOR_FILES) and _auto(folder) is not None
+
+
+def _auto(folder: Path) -> Any:
+    """The Auto class that loads the folder's family; None where it is one of text."""
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+    except (ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
+    for name in _AUTO_CLASSES:
+        auto = getattr(transformers, name, None)
+        if auto is not None and type(config) in auto._model_mapping:
+            return auto
+    return None
+
+
+class MediaDecoder(TransformersDecoder):
+    """A transformers model of text and media that looks like `Decoder`."""
+
+    def __init__(self, model: Any, media: MediaProcessor) -> None:
+        super().__init__(model)
+        self.media = media
+        self.forbidden = media.placeholder_ids
+        taken = {*media.placeholder_ids}
+        size = self.head_weight.shape[0]
+        a, b, c = [token for token in range(1, size) if token not in taken][:3]
+        self.tried = (a, b, c)
+
+    @classmethod
+    def from_folder(cls, folder: Path, dtype: torch.dtype, device: torch.device) -> MediaDecoder:
+        """Load a local folder; code that comes with it is not run."""
+        media = MediaProcessor.from_folder(folder)
+        model = load_pretrained(_auto(folder), folder, dtype)
+        adapter = cls(model.to(device).eval(), media)
+        adapter.check(folder)
+        return adapter
+
+    def media_inputs(self, ids_BS: Tensor, media: Media | None) -> dict[str, Tensor]:
+        """`pixel_values`, `input_features` and what else the family's forward takes."""
+        self._check_counts(ids_BS, media)
+        if media is None or not any(media):
+            return {}
+        found = self.media.tensors(media, ids_BS.device, self.head_weight.dtype)
+        if "mm_token_type_ids" in self._takes:
+            found["mm_token_type_ids"] = self.media.token_types(ids_BS)
+        return {name: value for name, value in found.items() if name in self._takes}
+
+    def _check_counts(self, ids_BS: Tensor, media: Media | None) -> None:
+        """Every row has as many placeholder tokens as its media stand for: none without them."""
+        known = torch.tensor(self.forbidden, device=ids_BS.device)
+        found = torch.isin(ids_BS, known).sum(1).tolist()
+        for row, count in enumerate(found):
+            own = media[row] if media is not None else ()
+            if count != sum(map(self.media.count_of, own)):
+                self.media.check(ids_BS[row].tolist(), own)
+
+    @cached_property
+    def _takes(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    def prefetch(self, media: Iterable[Sequence[MediaPart]]) -> None:
+        """Process the media of coming rows by threads, while the device computes."""
+        self.media.prefetch(part for row in media for part in row)
+
+    # --- what is tried when a model is loaded
+
+    def check_rendering(self, folder: Path, tokenizer: Tokenizer) -> None:
+        """Refuse a folder whose conversations would become other ids than its processor makes."""
+        for part in self.media.examples:
+            parts = (TextPart("Look: "), part, TextPart(" What is it?"))
+            messages = [Message("user", parts)]
+            try:
+                ours = tokenizer.prompt_ids(messages)
+            except UserError:
+                continue  # a template that takes none says so when it is given some
+            kind = kind_of(part)
+            has_template = tokenizer.template is not None
+            theirs = self.media.ids_of(tokenizer.render_text(messages), kind, has_template)
+            if tuple(ours) != theirs:
+                at = next(
+                    (
+                        i
+                        for i, pair in enumerate(zip(ours, theirs, strict=False))
+                        if pair[0] != pair[1]
+                    ),
+                    0,
+                )
+                raise UserError(
+                    f"{folder}: burnish makes {len(ours)} tokens of a conversation with one "
+                    f"{kind}, and {type(self.media.processor).__name__} makes {len(theirs)}; they "
+                    f"differ at token {at}. Serve it over HTTP instead."
+                )
+
+    def _compare(self, folder: Path, kind: str) -> None:
+        super()._compare(folder, kind)
+        for prompt in self._prompts:
+            ids_1S = torch.tensor([[*prompt, *self.tried]], device=self.head_weight.device)
+            positions_1S = torch.arange(ids_1S.shape[1], device=ids_1S.device)[None]
+            hidden = self(ModelInput(ids_1S, positions_1S, media=(prompt.media,)))
+            expected = self.model(
+                input_ids=ids_1S, **self.media_inputs(ids_1S, [prompt.media])
+            ).logits.float()
+            got = self.logits(hidden).float()
+            if not torch.allclose(got, expected, rtol=1e-2, atol=1e-2):
+                raise UserError(
+                    f"{folder}: the logits of {kind} over media are not its head applied to its "
+                    f"hidden states (difference {float((got - expected).abs().max()):.3g}); burnish "
+                    "cannot train or score it in this process. Serve it over HTTP instead."
+                )
+            self.packs = self.packs and self._packs_behind(prompt)
+        self.note_proven(max((len(prompt) + 3 for prompt in self._prompts), default=0), 0)
+
+    @cached_property
+    def _prompts(self) -> list[MediaIds]:
+        """Short prompts with one medium of each kind."""
+        a, b, _ = self.tried
+        return [
+            MediaIds([a, *self.media.expansion(part), b], [part]) for part in self.media.examples
+        ]
+
+    def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
+        a, b, c = self.tried
+        trials = super()._trials()
+        for prompt in self._prompts:
+            longer = MediaIds([*prompt, c, a], prompt.media)
+            other = MediaIds([*prompt[:-1], c], prompt.media)
+            trials[Together.ANY].append([prompt, [a, b], longer])
+            trials[Together.SAME_LENGTH].append([prompt, other])
+            trials[Together.NONE].append([prompt])
+        return trials
+
+    def _packs_behind(self, prompt: MediaIds) -> bool:
+        """Whether two answers that share a row behind media are computed as in rows of their own."""
+        device, size = self.head_weight.device, len(prompt)
+        a, b, c = self.tried
+        ids_2S = torch.tensor([[*prompt, a, b], [*prompt, c, a]], device=device)
+        positions_2S = torch.arange(size + 2, device=device).expand(2, -1)
+        apart = self(ModelInput(ids_2S, positions_2S, media=(prompt.media, prompt.media)))
+        ids_1S = torch.tensor([[*prompt, a, b, c, a]], device=device)
+        columns = torch.arange(size + 4, device=device)
+        positions_1S = torch.where(columns < size + 2, columns, columns - 2)[None]
+        mask = torch.ones(1, size + 4, size + 4, dtype=torch.bool, device=device).tril()
+        mask[:, size + 2 :, size : size + 2] = False
+        try:
+            output = self._packed(ids_1S, positions_1S, mask, (prompt.media,))
+            together = output.last_hidden_state[0]
+        # Boundary: a family's own code, given a mask that it may never have met.
+        except Exception:
+            return False
+        gaps = (
+            self._gap(together[: size + 2], apart[0]),
+            self._gap(together[size + 2 :], apart[1, size:]),
+        )
+        return max(gaps) <= self._noise
