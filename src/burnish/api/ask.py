@@ -19,7 +19,7 @@ from burnish.bench.items import Item, choice_of, responses_of
 from burnish.bench.judging import rewards_of
 from burnish.config.loading import load
 from burnish.lm.base import Sampling
-from burnish.records import Message, Reward, Task
+from burnish.records import Content, Message, Reward, Task
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
@@ -72,10 +72,18 @@ def as_messages(prompt: Any) -> tuple[Message, ...]:
     if all(isinstance(turn, Message) for turn in turns):
         return tuple(turns)
     if all(isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in turns):
-        return tuple(
-            Message(str(turn["role"]), as_text("content", turn["content"])) for turn in turns
-        )
+        return tuple(Message(str(turn["role"]), _content(turn["content"])) for turn in turns)
     raise refused("prompt", prompt, "a text or a list of chat messages {role, content}")
+
+
+def _content(content: Any) -> Content:
+    """A text, or parts in the OpenAI form with their bytes in them."""
+    if not isinstance(content, list):
+        return as_text("content", content)
+    from burnish.lm.wire import read_content
+    from burnish.store.blobs import shared_blobs
+
+    return read_content(content, shared_blobs())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import typer
 from burnish.cli.console import complain, emit_json, err, say, warn
 from burnish.cli.shared_options import (
     ApiKeyEnv,
+    Attached,
     DecodingWords,
     MaxTokens,
     ModelName,
@@ -20,13 +21,15 @@ from burnish.cli.shared_options import (
     System,
     Temperature,
     TopP,
+    read_attached,
 )
 from burnish.errors import BurnishError, UserError
 
 if TYPE_CHECKING:
     from burnish.rollouts.chat import Chat
 
-HELP = """/reset            begin a new conversation
+HELP = """/attach FILE      show an image, or play a sound, with the next message
+/reset            begin a new conversation
 /system TEXT      begin a new one with this system message
 /temperature X    0 is greedy
 /save FILE        write the conversation as JSON
@@ -35,6 +38,7 @@ HELP = """/reset            begin a new conversation
 
 def chat(
     model: ModelName,
+    attach: Attached = None,
     system: System = "",
     temperature: Temperature = 0.7,
     top_p: TopP = 0.95,
@@ -52,6 +56,7 @@ def chat(
 
     \b
       burnish chat smollm2 --system "You are brief."
+      burnish chat my-vlm --attach photo.png
       burnish chat runs/NAME              the newest weights of a run
       echo "What is a kite?" | burnish chat smollm2
     """
@@ -70,6 +75,7 @@ def chat(
 
     sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     talk = Chat(lm, system=system, sampling=sampling, seed=seed)
+    talk.attach(*read_attached(attach))
     is_person = sys.stdin.isatty()
     if is_person and not as_json:
         say(f"{lm.name}. /help lists commands, Ctrl-D leaves.", style="bright_black")
@@ -127,11 +133,21 @@ def _turn(talk: Chat, line: str, ask: Callable[[str], str], is_person: bool, as_
 def _commands(talk: Chat) -> dict[str, Callable[[str], str]]:
     return {
         "/help": lambda rest: HELP,
+        "/attach": partial(_attach, talk),
         "/reset": partial(_reset, talk),
         "/system": partial(_system, talk),
         "/temperature": partial(_temperature, talk),
         "/save": partial(_save, talk),
     }
+
+
+def _attach(talk: Chat, rest: str) -> str:
+    from burnish.store.blobs import shared_blobs
+
+    if not rest:
+        raise UserError("/attach: got no name, expected a file such as photo.png")
+    talk.attach(shared_blobs().add_file(rest))
+    return f"{rest} goes with the next message"
 
 
 def _reset(talk: Chat, rest: str) -> str:

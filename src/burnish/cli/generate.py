@@ -12,6 +12,7 @@ import typer
 from burnish.cli.console import emit_json, err, say
 from burnish.cli.shared_options import (
     ApiKeyEnv,
+    Attached,
     DecodingWords,
     MaxTokens,
     ModelName,
@@ -19,8 +20,10 @@ from burnish.cli.shared_options import (
     System,
     Temperature,
     TopP,
+    read_attached,
 )
 from burnish.errors import UserError
+from burnish.records import MediaPart, Message, TextPart
 from burnish.texts import counted
 
 
@@ -40,6 +43,7 @@ def generate(
         ),
     ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Answers to each prompt.")] = 1,
+    attach: Attached = None,
     system: System = "",
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
@@ -66,6 +70,7 @@ def generate(
     \b
       burnish generate smollm2 "What is a kite?"
       burnish generate runs/NAME --file questions.jsonl --n 4 --temperature 1 --seed 7
+      burnish generate my-vlm "What is this?" --attach photo.png
       burnish generate runs/NAME --raw "Once there was a" --temperature 0.8
       burnish generate http://localhost:8000/v1#my-model --file - < prompts.txt
     """
@@ -79,6 +84,7 @@ def generate(
     asked = [*(prompts or []), *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
+    asked = [_with_media(prompt, read_attached(attach)) for prompt in asked] if attach else asked
     is_raw = continues_text(model) and not system if raw is None else raw
     lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
@@ -101,6 +107,16 @@ def generate(
     write_rows(out, rows)
     say(f"{counted(len(rows), 'answer')} of {found.model}: {out}")
     return 0
+
+
+def _with_media(prompt: Any, parts: tuple[MediaPart, ...]) -> Any:
+    """A text with images and sounds in front of it."""
+    if not isinstance(prompt, str):
+        raise UserError(
+            "--attach: got a prompt of chat messages, expected texts. Write the media into the "
+            "messages, as parts of their content"
+        )
+    return [Message("user", (*parts, TextPart(prompt)))]
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

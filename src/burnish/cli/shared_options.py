@@ -19,8 +19,17 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import typer
 
 from burnish.cli.completion import complete_models, complete_runs, complete_words
+from burnish.records import MediaPart
 
 RUNS = Path("runs")
+
+
+def read_attached(files: list[Path] | None) -> tuple[MediaPart, ...]:
+    """The images and sounds of `--attach`, stored for this machine's models."""
+    from burnish.store.blobs import shared_blobs
+
+    return tuple(shared_blobs().add_file(file) for file in files or ())
+
 
 Words = Annotated[
     list[str] | None,
@@ -50,6 +59,15 @@ ApiKeyEnv = Annotated[
     ),
 ]
 System = Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")]
+Attached = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--attach",
+        metavar="FILE",
+        help="An image or a sound in front of the prompt, for a model that reads it; may be repeated.",
+        show_default=False,
+    ),
+]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")]
