@@ -84,7 +84,7 @@ class TeacherContext:
         known = next((one for one in fits if len(one) < len(prefix)), ())
         rest = prefix[len(known) :]
         tokens = own.tokens - len(own.prefix) + len(rest)
-        media = tuple(part for span in spans for part in span.media)
+        media = tuple(part for span in view.spans for part in span.media)
         return Row(rest, own.members, tokens, media), known
 
     def _render(self, task: Task, policy: PolicyText | None) -> tuple[Span, ...]:
