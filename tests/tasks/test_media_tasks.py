@@ -107,6 +107,12 @@ def test_places_in_the_text_and_by_number(tmp_path):
     assert two == ["Is ", png(2), " like ", png(1), ", as ", wav(), " says?"]
 
 
+def test_one_question_about_every_sound(tmp_path):
+    rows = [{"s": data_address(wav(value), "audio/wav")} for value in (0.25, 0.5)]
+    tasks = built(tmp_path, rows, prompt="What is said in <audio>?", audio="s")
+    assert contents(tasks) == [["What is said in ", wav(v), "?"] for v in (0.25, 0.5)]
+
+
 def test_several_columns_template_and_system(tmp_path):
     rows = [{"q": "Same?", "a": data_address(png(1)), "b": data_address(png(2))}]
     tasks = built(

@@ -12,11 +12,13 @@ from burnish.media.sounds import (
     stream_sound,
     write_sound,
 )
+from burnish.media.waveform import SoundPicture, sound_picture
 
 __all__ = [
     "ImageInfo",
     "Sound",
     "SoundInfo",
+    "SoundPicture",
     "encode_sound",
     "image_info",
     "media_type_of",
@@ -24,6 +26,7 @@ __all__ = [
     "read_sound",
     "resample",
     "sound_info",
+    "sound_picture",
     "stream_sound",
     "write_sound",
 ]

@@ -35,7 +35,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which columns make the prompt and the fields of a task."""
 
     prompt: str = ""
-    """A path, or a template (anything with a brace)."""
+    """A path, or a template: anything with a brace, or with a place `<image>` or `<audio>`."""
     messages: str = ""
     """Path of a list of chat messages; instead of `prompt`."""
     fields: dict[str, str] = msgspec.field(default_factory=dict)
@@ -78,7 +78,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.messages:
             value, has_places = look_up(row, self.messages), bool(self.media_paths)
             messages = read_messages(value, self.messages, folder, has_places=has_places)
-        elif "{" in self.prompt:
+        elif _is_template(self.prompt):
             messages = (Message("user", _fill(self.prompt, row)),)
         else:
             messages = (Message("user", _text(look_up(row, self.prompt), self.prompt)),)
@@ -268,7 +268,11 @@ def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
 
 
 def _paths_of(prompt: str) -> list[str]:
-    return _template_paths(prompt) if "{" in prompt else [prompt]
+    return _template_paths(prompt) if _is_template(prompt) else [prompt]
+
+
+def _is_template(prompt: str) -> bool:
+    return any(mark in prompt for mark in ("{", "<image>", "<audio>"))
 
 
 def _template_paths(template: str) -> list[str]:

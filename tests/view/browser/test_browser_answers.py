@@ -294,3 +294,15 @@ def test_an_image_is_shown_and_a_sound_can_be_played(view: Watched) -> None:
     view.until("document.querySelector('audio.media').duration", 0.5)
     assert view.texts(".message pre") == [f"{SCRIPT} prompt"]
     assert page.query_selector("#injected") is None
+    assert "× 1" in page.inner_text("figcaption >> nth=0")
+
+
+def test_a_sound_is_drawn_and_its_picture_moves_the_player(view: Watched) -> None:
+    pytest.importorskip("soundfile", reason="soundfile is not installed")
+    page = view.open(at(HOSTILE, "/sample?id=0/train/0"))
+    view.until(
+        "/ s ·/.test(document.querySelector('.medium:has(audio) figcaption').textContent)", True
+    )
+    view.until("document.querySelector('.medium canvas').width > 300", True)
+    page.click(".medium canvas", position={"x": 100, "y": 20})
+    view.until("document.querySelector('audio.media').currentTime > 0", True)

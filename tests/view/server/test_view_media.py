@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from viewed_runs import BASE, TOKEN, Client, hostile_sample, open_client
 
+from burnish.media import encode_sound
 from burnish.records import MediaPart, Message, TextPart
 from burnish.store import RunStore
 from burnish.store.blobs import shared_blobs
@@ -71,6 +73,47 @@ def test_media_come_by_their_hash(
         address(parts[index].sha256), headers={"if-none-match": answer.headers["etag"]}
     )
     assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_player_may_ask_for_a_part(viewed: Client, parts: tuple[MediaPart, MediaPart]) -> None:
+    """Otherwise it cannot be moved to another place."""
+    url = address(parts[1].sha256)
+    for asked, first, last in (
+        ("4-7", 4, 7),
+        ("40-", 40, len(WAV) - 1),
+        ("0-9999", 0, len(WAV) - 1),
+    ):
+        answer = viewed.http.get(url, headers={"range": f"bytes={asked}"})
+        assert (answer.status_code, answer.content) == (206, WAV[first : last + 1])
+        assert answer.headers["content-range"] == f"bytes {first}-{last}/{len(WAV)}"
+        assert answer.headers["content-type"] == "audio/wav"
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert viewed.http.get(url, headers={"range": "bytes=9999-"}).status_code == 416
+    for odd in ("bytes=-5", "bytes=1-2,4-5", "lines=1-2", "bytes=" + "9" * 30 + "-"):
+        answer = viewed.http.get(url, headers={"range": odd})
+        assert (answer.status_code, answer.content) == (200, WAV)
+
+
+def test_a_sound_is_drawn_and_a_broken_one_gets_one_line(
+    tmp_path: Path, parts: tuple[MediaPart, MediaPart]
+) -> None:
+    pytest.importorskip("soundfile", reason="soundfile is not installed")
+    sound = shared_blobs().add(encode_sound([0.0, 0.5, -0.5, 0.0] * 500, 8000))
+    sample = hostile_sample(0, 0)
+    task = msgspec.structs.replace(sample.task, messages=(Message("user", (sound, *parts)),))
+    with RunStore.create(tmp_path / "seen", {}, {}) as store:
+        store.append_rollouts(0, [msgspec.structs.replace(sample, task=task)])
+    with open_client(tmp_path) as client:
+        page = client.http.get(f"{address(sound.sha256)}/picture").json()
+        assert (page["seconds"], page["rate"], page["channels"]) == (0.25, 8000, 1)
+        assert len(page["peaks"]) == 480
+        assert len(base64.b64decode(page["bands"])) == 480 * page["band_count"]
+        for sha256, code in ((parts[1].sha256, 400), (parts[0].sha256, 400), ("0" * 64, 404)):
+            answer = client.http.get(f"{address(sha256)}/picture")
+            assert answer.status_code == code
+            assert "\n" not in answer.json()["error"]
+        assert client.http.get(f"{address('..%2f..')}/picture").status_code in (400, 404)
 
 
 def test_media_need_the_token(folder: Path, parts: tuple[MediaPart, MediaPart]) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
@@ -127,10 +128,28 @@ def _media(viewer: Viewer, request: Request) -> Response:
         return JSONResponse({"error": str(error)}, 400)
     except BurnishError as error:
         return JSONResponse({"error": _one_line(error)}, _status(error))
-    response = _tagged(request, data, kind)
+    response = _part(_tagged(request, data, kind), request, data)
     response.headers["content-security-policy"] = "default-src 'none'; sandbox"
     response.headers["content-disposition"] = "inline"
     return response
+
+
+def _part(whole: Response, request: Request, data: bytes) -> Response:
+    """The bytes that a player asks for when somebody moves it to another place."""
+    whole.headers["accept-ranges"] = "bytes"
+    asked = re.fullmatch(r"bytes=(\d{1,12})-(\d{0,12})", request.headers.get("range", ""))
+    if asked is None or whole.status_code != 200:
+        return whole
+    first, last = int(asked[1]), min(int(asked[2] or len(data)), len(data) - 1)
+    if first > last:
+        return Response(status_code=416, headers={"content-range": f"bytes */{len(data)}"})
+    headers = {
+        "etag": whole.headers["etag"],
+        "cache-control": whole.headers["cache-control"],
+        "accept-ranges": "bytes",
+        "content-range": f"bytes {first}-{last}/{len(data)}",
+    }
+    return Response(data[first : last + 1], 206, headers, whole.media_type)
 
 
 def _status(error: BurnishError) -> int:

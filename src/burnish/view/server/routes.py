@@ -11,7 +11,9 @@ from msgspec import Struct
 
 import burnish
 from burnish.errors import UserError
+from burnish.media.waveform import SoundPicture, sound_picture
 from burnish.records import Finish, Status
+from burnish.store.blobs import Blobs
 from burnish.view.index.columns import Filter, Signal
 from burnish.view.index.indexer import Indexer
 from burnish.view.index.run_index import SortOrder
@@ -27,7 +29,7 @@ from burnish.view.pages.pairs import SORTS as PAIR_SORTS
 from burnish.view.pages.questions import SORTS as QUESTION_SORTS
 from burnish.view.pages.questions import questions_page
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
-from burnish.view.pages.runs import Runs, open_run, readable
+from burnish.view.pages.runs import NotFound, Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
 from burnish.view.pages.skills import SkillFolders
@@ -311,6 +313,18 @@ def _skill(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     return viewer.skills.page(path["skill"])
 
 
+def _sound(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> SoundPicture:
+    """The waveform and the spectrogram of a sound of a run."""
+    blobs, sha256 = Blobs(viewer.runs.find(path["run"]) / "blobs"), path["sha256"]
+    try:
+        is_here = blobs.holds(sha256)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if not is_here:
+        raise NotFound(f"this run has no sound {sha256[:12]}.")
+    return sound_picture(blobs.bytes_of(sha256))
+
+
 ENDPOINTS = (
     Endpoint("/about", (), _about),
     Endpoint("/runs", (), _runs),
@@ -324,6 +338,7 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/groups", ("step", "split", "signal", "after", "limit"), _groups),
     Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
     Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
+    Endpoint("/runs/{run}/blobs/{sha256}/picture", (), _sound),
     Endpoint("/runs/{run}/pairs", ("step", "split", "sort", "outcome", "after", "limit"), _pairs),
     Endpoint("/runs/{run}/questions", ("sort", "after", "limit"), _questions),
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),

@@ -3,6 +3,7 @@
 import { h, chip, empty, excerpt, more, number, plural, response, signChip, signed } from "/static/dom.js";
 import { ask, run, stepName, stepNumber, storedStep, to } from "/static/api.js";
 import { agreement } from "/static/pages/agreement.js";
+import { content } from "/static/pages/media.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 
 const SIGNALS = { mixed: "rewards differ", equal: "all equal", none: "nothing to compare" };
@@ -88,19 +89,7 @@ export async function groupPage(context) {
 export function messages(task, key) {
   const fields = Object.entries(task.fields || {});
   return h("section", { class: "messages" }, (task.messages || []).map((message) =>
-    h("div", { class: `message ${message.role}` }, h("p", { class: "role" }, message.role), content(message.content, key))),
+    h("div", { class: `message ${message.role}${typeof message.content === "string" ? "" : " parts"}` }, h("p", { class: "role" }, message.role), content(message.content, key))),
     fields.length > 0 && h("details", {}, h("summary", {}, `${plural(fields.length, "field")} of the task`),
       h("dl", { class: "fields" }, fields.map(([name, content]) => [h("dt", {}, name), h("dd", {}, h("pre", {}, typeof content === "string" ? content : JSON.stringify(content)))]))));
-}
-
-// A content is a text, or parts: texts, images and sounds. The server gives media by their hash.
-function content(parts, key) {
-  if (typeof parts === "string") return h("pre", {}, parts);
-  return (parts || []).map((part) => {
-    if (part.type === "text") return h("pre", {}, part.text);
-    const src = `/api/v1${run(key, `/blobs/${encodeURIComponent(part.sha256)}`)}`;
-    const name = `${part.type} ${part.sha256.slice(0, 12)}`;
-    if (part.type === "image") return h("img", { class: "media", src, alt: name, title: name, loading: "lazy" });
-    return h("audio", { class: "media", src, title: name, "aria-label": name, controls: true, preload: "none" });
-  });
 }

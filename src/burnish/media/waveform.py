@@ -1,0 +1,144 @@
+"""A sound as something to look at: its waveform and spectrogram, in a few hundred columns.
+
+    sound_picture("talk.wav").peaks         # lowest and highest sample of each column
+
+Read in blocks, so that the length of a sound does not matter for memory. The spectrogram has one
+window of 1,024 samples a column and bands of equal width on a logarithmic scale.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from burnish.arguments import as_whole
+from burnish.errors import UserError
+from burnish.media.sounds import sound_info, stream_sound
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+WINDOW = 1024
+LOWEST_HZ = 60.0
+FLOOR_DB = -90.0
+"""What is drawn as silence."""
+MOST_FRAMES = 2**28
+"""Of a sound that is drawn: 4.6 hours at 16 kHz. A small file can promise days of silence."""
+
+
+class SoundPicture(Struct, frozen=True):
+    """What is drawn of a sound."""
+
+    seconds: float
+    rate: int
+    channels: int
+    peaks: list[tuple[int, int]]
+    """Lowest and highest sample of each column, -127 to 127."""
+    bands: bytes
+    """Loudness from 0 to 255, column by column, from the lowest band to the highest."""
+    band_count: int
+    lowest_hz: float
+    highest_hz: float
+
+
+def sound_picture(
+    source: str | Path | bytes, *, columns: int = 480, bands: int = 64
+) -> SoundPicture:
+    """The waveform and the spectrogram of a sound, mixed to mono.
+
+    >>> from burnish.media import encode_sound
+    >>> sound_picture(encode_sound([0.0, 1.0, -1.0, 0.0], 8000), columns=2, bands=4).peaks
+    [(0, 127), (-127, 0)]
+    """
+    import numpy as np
+
+    columns = as_whole("columns", columns, low=1, high=4096)
+    bands = as_whole("bands", bands, low=1, high=256)
+    info = sound_info(source)
+    if info.frames > MOST_FRAMES:
+        raise UserError(
+            f"a sound of {info.seconds / 3600:,.1f} hours is not drawn; play it, or cut it"
+        )
+    columns = min(columns, info.frames)
+    edges = (np.arange(columns + 1) * info.frames) // columns
+    lows, highs = np.zeros(columns), np.zeros(columns)
+    centres = (edges[:-1] + edges[1:]) // 2
+    loud = np.zeros((columns, bands))
+    groups = _band_of(info.rate, bands)
+    # The sound so far that a window may still need, and the place of its first sample.
+    held, first, drawn = np.zeros(WINDOW // 2), -(WINDOW // 2), 0
+    done = 0
+    for block in stream_sound(source, 1.0):
+        _note_peaks(block, done, edges, lows, highs)
+        done += len(block)
+        held = np.concatenate([held, block])
+        ready = int(np.searchsorted(centres, done - WINDOW // 2, side="right"))
+        loud[drawn:ready] = _loudness(held, first, centres[drawn:ready], groups, bands)
+        drawn = max(drawn, ready)
+        kept = min(len(held), WINDOW + info.rate)
+        first, held = first + len(held) - kept, held[len(held) - kept :]
+    rest = np.concatenate([held, np.zeros(WINDOW)])
+    loud[drawn:] = _loudness(rest, first, centres[drawn:], groups, bands)
+    scaled = np.clip(np.round(255 * (1 - loud / FLOOR_DB)), 0, 255).astype(np.uint8)
+    whole = np.clip(np.round(127 * np.stack([lows, highs], 1)), -127, 127).astype(int)
+    return SoundPicture(
+        seconds=info.seconds,
+        rate=info.rate,
+        channels=info.channels,
+        peaks=[(int(low), int(high)) for low, high in whole],
+        bands=scaled.tobytes(),
+        band_count=bands,
+        lowest_hz=min(LOWEST_HZ, info.rate / 4),
+        highest_hz=info.rate / 2,
+    )
+
+
+def _note_peaks(block: Floats, start: int, edges: Any, lows: Floats, highs: Floats) -> None:
+    """Widen the columns that a block touches."""
+    import numpy as np
+
+    first = int(np.searchsorted(edges, start, side="right")) - 1
+    last = min(int(np.searchsorted(edges, start + len(block), side="left")), len(lows))
+    if first >= last:
+        return
+    cuts = np.maximum(edges[first:last] - start, 0)
+    lows[first:last] = np.minimum(lows[first:last], np.minimum.reduceat(block, cuts))
+    highs[first:last] = np.maximum(highs[first:last], np.maximum.reduceat(block, cuts))
+
+
+def _band_of(rate: int, bands: int) -> NDArray[np.intp]:
+    """The band of each bin of the spectrum; -1 below the lowest."""
+    import numpy as np
+
+    hertz = np.fft.rfftfreq(WINDOW, 1 / rate)
+    edges = np.geomspace(min(LOWEST_HZ, rate / 4), rate / 2, bands + 1)
+    return np.clip(np.searchsorted(edges, hertz, side="right") - 1, -1, bands - 1)
+
+
+def _loudness(held: Floats, first: int, centres: Any, groups: Any, bands: int) -> Floats:
+    """dB of each band in the window around each centre; 0 dB is a sine at full scale."""
+    import numpy as np
+
+    found = np.full((len(centres), bands), FLOOR_DB)
+    if not len(centres):
+        return found
+    begins = centres - WINDOW // 2 - first
+    windows = held[begins[:, None] + np.arange(WINDOW)] * np.hanning(WINDOW)
+    power = (np.abs(np.fft.rfft(windows)) / (WINDOW / 4)) ** 2
+    for band in range(bands):
+        chosen = groups == band
+        # A band narrower than a bin shows the bin that it lies in.
+        bins = power[:, chosen] if chosen.any() else power[:, [_bin_below(groups, band)]]
+        found[:, band] = 10 * np.log10(bins.max(1) + 10 ** (FLOOR_DB / 10))
+    return found
+
+
+def _bin_below(groups: Any, band: int) -> int:
+    import numpy as np
+
+    return max(int(np.searchsorted(groups, band, side="left")) - 1, 0)
