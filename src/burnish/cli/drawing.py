@@ -10,11 +10,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from burnish.cli.console import AUTHOR_STYLES, number, one_line, out, say
-from burnish.records import Reward, Span, Status, Task, Trajectory
+from burnish.errors import BurnishError
+from burnish.records import AUDIO_TYPES, Message, Reward, Span, Status, Task, Trajectory
 from burnish.texts import safe
 
 if TYPE_CHECKING:
     from burnish.lm.tokenizer import Tokenizer
+    from burnish.store.blobs import Blobs
     from burnish.view.curves import RunCurves
 
 
@@ -112,6 +114,32 @@ def coloured_messages(trajectory: Trajectory, task: Task) -> Text:
     text.append("[assistant] ", style=AUTHOR_STYLES["template"])
     text.append(safe(trajectory.text), style=f"{AUTHOR_STYLES['model']} underline")
     return text
+
+
+def print_media(task: Task, blobs: Blobs) -> None:
+    """The images and sounds of a task: what they are, and where their files lie."""
+    for part in dict.fromkeys(task.media):
+        name = Message("user", (part,)).text.strip("[]")
+        try:
+            data = blobs.read(part)
+            what = f"{_size_of(data)}, {max(1, len(data) // 1000):,} kB   {blobs.path(part.sha256)}"
+        except BurnishError as error:
+            what = one_line(str(error))
+        say(f"{name}   {what}", style="bright_black")
+
+
+def _size_of(data: bytes) -> str:
+    """`PNG 800 x 557`, `FLAC 8.39 s at 22050 Hz`."""
+    from burnish.media import image_info, media_type_of, sound_info
+    from burnish.media.kinds import short_name
+
+    kind = media_type_of(data) or ""
+    if kind in AUDIO_TYPES:
+        sound = sound_info(data)
+        wide = f", {sound.channels} channels" if sound.channels > 1 else ""
+        return f"{short_name(kind)} {sound.seconds:.2f} s at {sound.rate} Hz{wide}"
+    image = image_info(data)
+    return f"{short_name(kind)} {image.width} x {image.height}"
 
 
 def style_of(span: Span) -> str:

@@ -21,13 +21,14 @@ from rich.text import Text
 
 from burnish.api.needs import import_policy
 from burnish.cli.console import complain, number, one_line, out, say
-from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_style
+from burnish.cli.drawing import coloured, counts, legend, print_media, reward_tree, value_style
 from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
 from burnish.config.recipes import Asked, resolve
 from burnish.errors import UserError
 from burnish.records import Author, Finish, Reward, Span, Status, Task, Trajectory
 from burnish.seeds import derive
+from burnish.store.blobs import shared_blobs
 from burnish.texts import safe
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int
     for place, task in enumerate(tasks.sample(count), 1):
         say()
         say(f"prompt {place}   task {one_line(task.id)}", style="bold")
+        print_media(task, shared_blobs())
         if not is_text:
             prompt = found.tokenizer.render_spans(task.messages)
             out.print(coloured(prompt, found.tokenizer))
@@ -240,6 +242,7 @@ def _print_play(number: int, play: Played, found: ModelTokenizer) -> None:
     say(f"prompt {number}   task {task.id}", style="bold")
     fields = "  ".join(f"{k}={one_line(str(v))[:60]}" for k, v in task.fields.items())
     say(f"fields {fields}", style="bright_black")
+    print_media(task, shared_blobs())
     prompt = play.trajectories[0].spans[:-1]
     out.print(coloured(prompt, found.tokenizer))
     say(f"tokens {counts(prompt)}; loss mask 0 on all of them", style="bright_black")

@@ -12,6 +12,7 @@ from burnish.cli.console import say
 from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.store import export as export_table
 from burnish.store import find_run
+from burnish.store.export import media_folder
 
 
 def export(
@@ -37,6 +38,9 @@ def export(
     found = find_run(folder, run)
     written = export_table(found, path, cast(Literal["samples", "metrics"], what), raw=raw)
     say(f"{written} {what} of run '{found.name}' written to {path}")
+    media = media_folder(path)
+    if what == "samples" and media.is_dir():
+        say(f"their images and sounds: {media}")
     if path.suffix == ".csv" and not raw:
         say("texts that begin like a formula have an apostrophe in front; --raw leaves it out")
     return 0

@@ -16,6 +16,7 @@ from burnish.cli.drawing import (
     counts,
     legend,
     parts_text,
+    print_media,
     reward_cell,
     reward_tree,
     value_style,
@@ -92,6 +93,7 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
     out.print(legend())
     out.print(text)
     say()
+    print_media(sample.task, store.blobs)
     role = "" if trajectory.role == "policy" else f"  role {trajectory.role}"
     say(f"tokens    {counts(spans)}; {sum(trajectory.loss_mask)} trained")
     say(f"finish    {trajectory.finish.value}   weight version {trajectory.weight_version}{role}")

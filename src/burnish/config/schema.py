@@ -750,7 +750,10 @@ FREE = (
     *(
         f"rewards.*.{where}{key}"
         for where in ("", "judge.")
-        for key in ("budget.", "concurrency", "requests_per_minute", "tokens_per_minute")
+        for key in (
+            *("budget.", "concurrency", "requests_per_minute", "tokens_per_minute"),
+            *("media_count", "media_mb"),
+        )
     ),
 )
 """Keys that may change between a run and its continuation; `*` is one part of a key."""

@@ -27,6 +27,18 @@ _SIGNATURES = (
 )
 """Where each kind of file says what it is."""
 
+SUFFIXES = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/webp": ".webp",
+    "image/gif": ".gif",
+    "audio/wav": ".wav",
+    "audio/mpeg": ".mp3",
+    "audio/flac": ".flac",
+    "audio/ogg": ".ogg",
+}
+"""How a file of each kind is called."""
+
 _FOREIGN = (
     (0, b"BM", "a BMP image"),
     (0, b"II*\x00", "a TIFF image"),

@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from burnish.errors import StoreError, UserError
 from burnish.media.kinds import KNOWN, foreign_kind, media_type_of
-from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, check_sha256
+from burnish.records import (
+    AUDIO_TYPES,
+    AudioPart,
+    ImagePart,
+    MediaPart,
+    Message,
+    Task,
+    check_sha256,
+)
 from burnish.store.durable import store_errors, write_file
 
 MAX_BYTES = 64 * 2**20
@@ -101,6 +112,18 @@ class Blobs:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data)
         return sha256
+
+
+def held_messages(task: Task, info: Mapping[str, Any]) -> list[Message]:
+    """The messages of a sample that hold media: of its task, and of the turns behind it."""
+    turns = info.get("messages", ())
+    # Nearly all turns are texts, which are not worth decoding.
+    has_parts = any(
+        not isinstance(turn.get("content") if isinstance(turn, dict) else turn.content, str)
+        for turn in turns
+    )
+    behind = msgspec.convert(turns, tuple[Message, ...]) if has_parts else ()
+    return [message for message in (*task.messages, *behind) if message.media]
 
 
 def shared_blobs() -> Blobs:

@@ -7,6 +7,10 @@ Rows are streamed, so a run larger than memory can be written, and the file appe
 whole, or what was there before is untouched. Token ids, masks and log-probs are lists in JSON and
 Parquet; the task, the reward tree and the info are objects in JSON, and JSON text in the other two.
 
+Images and sounds are named in the rows by their hash; their files are copied, bit for bit, into a
+folder beside the table: `samples_media/` for `samples.parquet`. Tasks read such a table back with
+`media_folder = "samples_media"`.
+
 A spreadsheet runs a cell that begins like a formula, and a model can write one. In a CSV file such a
 text gets one apostrophe in front, unless `raw` is asked for; numbers are never touched, and the other
 formats hold every text as it is.
@@ -25,7 +29,10 @@ from typing import Any, Literal
 import msgspec
 
 from burnish.errors import UserError, did_you_mean
-from burnish.store.durable import whole_file
+from burnish.media.kinds import SUFFIXES
+from burnish.records import Task
+from burnish.store.blobs import held_messages
+from burnish.store.durable import store_errors, whole_file, write_file
 from burnish.store.frames import TOKENS, TREES, arrow_schema, decode_cells
 from burnish.store.reader import RunReader
 from burnish.store.run import RunStore
@@ -88,11 +95,33 @@ def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
         nonlocal count
         for row in rows:
             count += 1
-            yield dict(zip(columns, row, strict=True))
+            record = dict(zip(columns, row, strict=True))
+            if what == "samples":
+                _copy_media(run, record, media_folder(path))
+            yield record
 
     with whole_file(path) as draft:
         writer(draft, columns, records())
     return count
+
+
+def media_folder(path: Path) -> Path:
+    """Where the images and sounds of an exported table are."""
+    return path.with_name(f"{path.stem}_media")
+
+
+def _copy_media(run: RunReader, record: Record, folder: Path) -> None:
+    """Put the images and sounds of one sample beside the table, whole or not at all."""
+    if not any('"sha256"' in record[name] for name in ("task", "info")):
+        return
+    task = msgspec.json.decode(record["task"], type=Task)
+    for message in held_messages(task, msgspec.json.decode(record["info"])):
+        for part in message.media:
+            target = folder / f"{part.sha256}{SUFFIXES[part.media_type]}"
+            if not target.is_file():
+                with store_errors(f"make {folder}", folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                write_file(target, run.blobs.read(part))
 
 
 def _write_jsonl(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:

@@ -26,7 +26,7 @@ import msgspec
 
 from burnish.errors import StoreError
 from burnish.store import manifest
-from burnish.store.blobs import shared_blobs
+from burnish.store.blobs import held_messages, shared_blobs
 from burnish.store.database import Database, Row
 from burnish.store.durable import store_errors, sync
 from burnish.store.lock import WriterLock
@@ -227,7 +227,7 @@ class RunStore(RunReader):
 
     def _keep_media(self, samples: Sequence[StoredSample]) -> None:
         """Before the samples: a sample in the database never lacks its media."""
-        held = [m for sample in samples for m in sample.task.messages if m.media]
+        held = [m for sample in samples for m in held_messages(sample.task, sample.trajectory.info)]
         if held:
             self.blobs.collect(held, shared_blobs())
 

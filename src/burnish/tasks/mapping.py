@@ -245,14 +245,16 @@ def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), list):
         return turn
     from burnish.lm.wire import read_content
-    from burnish.tasks.media_columns import CheckedBlobs, read_media
+    from burnish.tasks.media_columns import CheckedBlobs, by_hash, read_media
 
     blobs, parts = CheckedBlobs(), list[Any]()
     for part in turn["content"]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
             part = {name: one for name, one in part.items() if one is not None}
-        if kind in ("image", "audio") and "sha256" not in part:
+        if kind in ("image", "audio") and "sha256" in part:
+            parts += by_hash(read_content([part], blobs), folder, blobs)
+        elif kind in ("image", "audio"):
             if kind in part:
                 parts += read_media(part[kind], folder, blobs)
             elif has_places:

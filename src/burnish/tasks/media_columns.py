@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from burnish.errors import UserError
+from burnish.media import kinds
 from burnish.media.images import open_image
 from burnish.media.kinds import media_type_of
 from burnish.media.sounds import stream_sound
-from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, TextPart
+from burnish.records import AUDIO_TYPES, AudioPart, Content, ImagePart, MediaPart, Message, TextPart
 from burnish.store.blobs import MAX_BYTES, Blobs, cache_folder
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".wav", ".flac", ".ogg", ".mp3")
+ENDINGS = (*kinds.SUFFIXES.values(), ".jpeg")
 PLACE = re.compile(r"<(image|audio)(\d{0,3})>")
 MOST_MEDIA = 64
 """Images and sounds of one row."""
@@ -63,6 +64,28 @@ def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]
     ]
 
 
+def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaPart, ...]:
+    """Parts that a row names by their hash, as `burnish export` writes them.
+
+    Their bytes are on this machine already, or in files of that name.
+    """
+    parts = tuple(part for part in content if isinstance(part, ImagePart | AudioPart))
+    for part in parts:
+        if blobs.holds(part.sha256):
+            continue
+        name = f"{part.sha256}{kinds.SUFFIXES[part.media_type]}"
+        try:
+            found = blobs.add(_from_path(name, folder))
+        except UserError as error:
+            raise UserError(
+                f"{part.media_type} {part.sha256[:12]} is not on this machine ({error}); set "
+                "media_folder to the folder that was exported with this file"
+            ) from None
+        if found.sha256 != part.sha256:
+            raise UserError(f"{name} is damaged: its contents do not have the hash of its name")
+    return parts
+
+
 def looks_like_media(value: Any) -> bool:
     """True if a column of this name and value is meant as images or sounds."""
     if isinstance(value, list) and value:
@@ -70,7 +93,7 @@ def looks_like_media(value: Any) -> bool:
     if isinstance(value, dict):
         return "bytes" in value and set(value) <= {"bytes", "path"}
     if isinstance(value, str):
-        return value.startswith("data:") or value.lower().endswith(SUFFIXES)
+        return value.startswith("data:") or value.lower().endswith(ENDINGS)
     return isinstance(value, bytes)
 
 
