@@ -28,6 +28,7 @@ OBJECTS = (
     "Aligned",
 )
 ROOMS = (
+    "media",
     "policy",
     "rewards",
     "rewards.judges",

@@ -4,6 +4,8 @@
 kinds of spoilt value that a function handles: they give a result, every other kind is refused.
 """
 
+import base64
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 import burnish
-from burnish import bench, policy, rewards
+from burnish import bench, media, policy, rewards
 from burnish.agents import policyalign, ssp, trace2skill
 from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
@@ -73,6 +75,7 @@ PACKAGES = (
     visual,
     visual_latent,
     audio_tokenizer,
+    media,
 )
 
 PUBLISHED = {
@@ -405,6 +408,10 @@ REWARDS = f64([[1.0, 0.2], [0.0, 0.4], [1.0, 0.1], [0.5, 0.9]])
 ONE = f64([1.0, 0.0, 1.0, 0.5])
 GROUPS = [0, 0, 1, 1]
 ENDS = [0.0, 1.0]
+WAV = media.encode_sound([0.0, 0.5, -0.5, 0.0], 8000)
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
 PLANE = {"components": [[0.6], [0.8]], "mean": [1.0, 1.0]}
 WAVES = torch.sin(torch.arange(60, dtype=torch.float64)).reshape(2, 30)
 LOGP = f64([[-1.0, -2.0], [-0.5, -0.7]])
@@ -2015,6 +2022,38 @@ CASES = [
         masked_diffusion.template_tokens,
         {"answers": [[1, 2], [2, 3]], "share": 0.9},
         {"answers": "short"},
+    ),
+    # Images and sounds
+    Case(media.media_type_of, {"data": PNG}),
+    Case(media.image_info, {"source": PNG}),
+    Case(media.open_image, {"source": PNG}),
+    Case(media.sound_info, {"source": WAV}),
+    Case(media.read_sound, {"source": WAV, "rate": 8000}, {"rate": "none"}),
+    Case(
+        media.stream_sound,
+        {"source": WAV, "seconds": 1.0, "rate": 8000},
+        {"rate": "none"},
+    ),
+    Case(media.sound_picture, {"source": WAV, "columns": 2, "bands": 4}),
+    Case(
+        media.resample,
+        {"samples": [0.0, 0.5], "rate": 8000, "to": 16000},
+        {"samples": "short"},
+    ),
+    Case(
+        media.encode_sound,
+        {"samples": [0.0, 0.5], "rate": 8000, "kind": "wav", "bits": 16},
+        {"samples": "short"},
+    ),
+    Case(
+        media.write_sound,
+        {
+            "path": f"{tempfile.gettempdir()}/burnish-public-case.wav",
+            "samples": [0.0, 0.5],
+            "rate": 8000,
+            "bits": 16,
+        },
+        {"samples": "short"},
     ),
     # Long speech
     Case(

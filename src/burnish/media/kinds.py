@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+from burnish.arguments import as_path, refused
 from burnish.errors import UserError
 
 KNOWN = "PNG, JPEG, WebP, GIF, WAV, MP3, FLAC or Ogg"
@@ -72,6 +73,8 @@ def media_type_of(data: bytes) -> str | None:
     >>> media_type_of(b"GIF89a...")
     'image/gif'
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise refused("data", data, "bytes")
     for place, mark, kind in _SIGNATURES:
         is_riff = place == 0 or data[:4] == b"RIFF"
         if is_riff and data[place : place + len(mark)] == mark:
@@ -116,11 +119,11 @@ def open_source(source: str | Path | bytes, what: str) -> tuple[BinaryIO, str, i
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
         return BytesIO(data), f"{what} of {len(data):,} bytes", len(data)
-    path = Path(source)
+    path = as_path("source", source, f"{what}: its path or its bytes")
     # A pipe or a device would be waited on for ever.
     if not path.is_file():
         problem = "is not a plain file" if path.exists() else "does not exist"
-        raise UserError(f"{path} {problem}; expected {what}")
+        raise UserError(f"source: {path} {problem}; expected {what}")
     try:
         return path.open("rb"), str(path), path.stat().st_size
     except OSError as error:

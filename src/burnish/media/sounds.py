@@ -19,7 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from burnish.arguments import as_number, as_path, as_whole, as_word, refused
+from burnish.arguments import as_flag, as_number, as_path, as_whole, as_word, refused
 from burnish.errors import ArgumentError, UserError
 from burnish.media.kinds import (
     HEAD_BYTES,
@@ -100,6 +100,7 @@ def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: boo
     """
     import numpy as np
 
+    as_flag("mono", mono)
     blocks: list[Samples] = []
     with _opened(source) as (file, info, where):
         target = _rate("rate", rate) if rate is not None else info.rate
@@ -126,11 +127,20 @@ def stream_sound(
     >>> [len(block) for block in stream_sound(encode_sound([0.0] * 2500, 1000), 1.0)]
     [1000, 1000, 500]
     """
+    span = as_number("seconds", seconds, above=0, high=3600)
+    target = None if rate is None else _rate("rate", rate)
+    as_flag("mono", mono)
+    sound_info(source)
+    return _streamed(source, span, target, mono)
+
+
+def _streamed(
+    source: str | Path | bytes, span: float, rate: int | None, mono: bool
+) -> Iterator[Samples]:
     import numpy as np
 
-    span = as_number("seconds", seconds, above=0, high=3600)
     with _opened(source) as (file, info, where):
-        target = _rate("rate", rate) if rate is not None else info.rate
+        target = rate or info.rate
         size = max(1, round(span * target))
         waiting: list[Samples] = []
         held = 0

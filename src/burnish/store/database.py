@@ -13,7 +13,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Database:
                 raise
             self._fold_beside()
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Generator[Row, None, None]:
         """The rows of a query, one by one."""
         with self.failing("read"):
             yield from self._connection.execute(sql, values)

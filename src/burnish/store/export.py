@@ -18,6 +18,7 @@ formats hold every text as it is.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import re
@@ -79,7 +80,7 @@ def export(
 
 def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
     columns = COLUMNS if what == "samples" else METRIC_COLUMNS
-    rows = run.table(what, columns)
+    stored = rows = run.table(what, columns)
     if what == "samples":
         place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
         columns = ("sample", *columns)
@@ -100,7 +101,8 @@ def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
                 _copy_media(run, record, media_folder(path))
             yield record
 
-    with whole_file(path) as draft:
+    # A writer that fails leaves rows unread, which must be let go of before the database closes.
+    with contextlib.closing(stored), whole_file(path) as draft:
         writer(draft, columns, records())
     return count
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -331,7 +331,7 @@ class RunReader:
         """The rows of any SELECT over the tables of docs/store.md, one by one."""
         return self._database.rows(sql, values)
 
-    def table(self, name: str, columns: Sequence[str]) -> Iterator[Row]:
+    def table(self, name: str, columns: Sequence[str]) -> Generator[Row, None, None]:
         """The rows of one table of `run.db`, one by one, in a stable order."""
         order = "step, name" if name == "metrics" else "rowid"
         return self._database.rows(f"SELECT {', '.join(columns)} FROM {name} ORDER BY {order}")
