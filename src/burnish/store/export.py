@@ -80,7 +80,8 @@ def export(
 
 def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
     columns = COLUMNS if what == "samples" else METRIC_COLUMNS
-    stored = rows = run.table(what, columns)
+    stored = run.table(what, columns)
+    rows: Iterator[tuple[Any, ...]] = stored
     if what == "samples":
         place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
         columns = ("sample", *columns)

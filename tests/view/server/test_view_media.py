@@ -116,6 +116,31 @@ def test_a_sound_is_drawn_and_a_broken_one_gets_one_line(
         assert client.http.get(f"{address('..%2f..')}/picture").status_code in (400, 404)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GIF89a/*" + bytes(20) + b"*/=1;alert(1)",
+        PNG + b"<html><script>alert(1)</script></html>",
+        b"\xff\xd8\xff\xfe\x00\x1c<script>alert(1)</script>",
+        b"RIFF\x24\x00\x00\x00WAVE<svg onload=alert(1)>",
+    ],
+)
+def test_a_polyglot_is_served_as_its_picture_and_cannot_run(tmp_path: Path, data: bytes) -> None:
+    part = shared_blobs().add(data)
+    sample = hostile_sample(0, 0)
+    task = msgspec.structs.replace(sample.task, messages=(Message("user", (part,)),))
+    with RunStore.create(tmp_path / "seen", {}, {}) as store:
+        store.append_rollouts(0, [msgspec.structs.replace(sample, task=task)])
+    with open_client(tmp_path) as client:
+        for asked in ({}, {"range": "bytes=0-"}, {"accept": "text/html"}):
+            answer = client.http.get(address(part.sha256), headers=asked)
+            assert answer.content == data
+            assert answer.headers["content-type"] == part.media_type
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+            assert answer.headers["content-disposition"] == "inline"
+
+
 def test_media_need_the_token(folder: Path, parts: tuple[MediaPart, MediaPart]) -> None:
     stranger = TestClient(make_app(Viewer(Runs(folder=folder)), TOKEN), base_url=BASE)
     assert stranger.get(address(parts[0].sha256)).status_code == 403
