@@ -85,6 +85,7 @@ COMMANDS = (
     LazyCommand("export", "export:export", "Write a run's samples or metrics as one file for other tools."),
     LazyCommand("view", "view:view", "Look at runs in a browser: curves, groups, single rollouts, search, comparison."),
     LazyCommand("search", "search:search", "Search a folder or file of texts; the index is built once and kept."),
+    LazyCommand("speak", "speak:speak", "Speak a script or any text with several voices, overlaps, a room and a background."),
     LazyCommand("serve-reward", "serve_reward:serve_reward", "Serve a recipe's rewards or your own scorer over HTTP, for any trainer."),
     LazyCommand("doctor", "doctor:doctor", "What this machine can do: devices, precision, extras, sandbox, models, disk."),
     LazyCommand("replay", "replay:replay", "Run the step that a guard stopped once more, and arrive at the same line."),

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
 
-from burnish.cli.console import emit_json, err, one_line, out, say
+from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.texts import counted
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from burnish.tools.search import Hit
-
-EVERY_S = 5.0
-"""Between two lines of progress where the output is no terminal."""
 
 
 def search(
@@ -71,7 +66,7 @@ def search(
         ) from error
 
     given = Source(source, text=text, title=title, id=id_, longest=longest)
-    with _Reporter() as report:
+    with Reporter() as report:
         found = open_index(given, folder=index, how=how, report=report)
         if how != "bm25":
             found.search(query, 1)  # loads the encoder, which is no part of a query's time
@@ -101,44 +96,3 @@ def _show(rank: int, hit: Hit) -> None:
     out.print(head, soft_wrap=True)
     flat = " ".join(passage.text.split())
     say(f"   {flat[:300]}{'...' if len(flat) > 300 else ''}")
-
-
-class _Reporter:
-    """A bar in a terminal, else a line every few seconds, on stderr."""
-
-    def __init__(self) -> None:
-        self._bar: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-        self._last = time.monotonic()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last < (0.1 if err.is_terminal else EVERY_S) and done < total:
-            return
-        if not err.is_terminal:
-            if now - self._last >= EVERY_S:
-                err.print(f"{what} {100 * done // max(total, 1)} %")
-                self._last = now
-            return
-        self._last = now
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=err, transient=True)
-            self._bar.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
-
-    def __enter__(self) -> _Reporter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -5,6 +5,16 @@ A `Scene` is the script: captions in three levels, checked by `read_scene`, as J
 is beside the rest; a `Mix` renders it over any `SpeechEngine`. `arc_score` and `semitones` say whether the result does what was asked.
 """
 
+from burnish.models.long_speech.engine import (
+    Capabilities,
+    Line,
+    Manner,
+    SpeechEngine,
+    Spoken,
+    Timed,
+    ToneEngine,
+    missing_capabilities,
+)
 from burnish.models.long_speech.levels import equal_power_fades, noise_gain
 from burnish.models.long_speech.measures import (
     arc_score,
@@ -15,8 +25,6 @@ from burnish.models.long_speech.measures import (
 )
 from burnish.models.long_speech.mixer import (
     Mix,
-    SpeechEngine,
-    ToneEngine,
     join_chunks,
     place_sentences,
     room_impulse,
@@ -42,9 +50,14 @@ from burnish.models.long_speech.timeline import (
 )
 
 __all__ = [
+    "Capabilities",
+    "Line",
+    "Manner",
     "Mix",
     "Scene",
     "SpeechEngine",
+    "Spoken",
+    "Timed",
     "ToneEngine",
     "arc_score",
     "arc_values",
@@ -53,6 +66,7 @@ __all__ = [
     "equal_power_fades",
     "join_chunks",
     "label_retention",
+    "missing_capabilities",
     "noise_gain",
     "overlap_statistics",
     "parse_scene_text",

@@ -16,14 +16,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused, same_length
 from burnish.errors import ArgumentError, ModelError
+from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken, Timed
 from burnish.models.long_speech.levels import equal_power_fades, gain_of_powers
-from burnish.models.long_speech.scene import Overlap, Scene, Speaker, spoken_text
+from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
 from burnish.seeds import derive
 from burnish.tensors import as_finite, torch
@@ -40,43 +41,6 @@ SILENCE_S = 0.05
 """What stands for a sentence of which the engine gave nothing."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
-
-
-class Line(NamedTuple):
-    """What an engine is asked to say."""
-
-    text: str
-    """Without marks."""
-    speaker: Speaker
-    place: int
-    """Of the sentence in the scene, from 0."""
-    seed: int
-
-
-class SpeechEngine(Protocol):
-    """Whatever speaks a line: the same samples for the same line, in any order."""
-
-    @property
-    def sample_rate(self) -> int:
-        """Samples a second."""
-
-    def speak(self, line: Line) -> Numbers:
-        """One channel of samples, -1 to 1."""
-
-
-class ToneEngine:
-    """An engine for tests: a tone a speaker, a tenth of a second a letter; needs no voice."""
-
-    def __init__(self, sample_rate: int = 8000, second_a_letter: float = 0.1) -> None:
-        self.sample_rate = as_whole("sample_rate", sample_rate, low=100, high=192_000)
-        self.second_a_letter = as_number("second_a_letter", second_a_letter, above=0, high=10)
-
-    def speak(self, line: Line) -> Tensor:
-        """A tone as high as the speaker's id says."""
-        count = round(len(line.text) * self.second_a_letter * self.sample_rate)
-        pitch = 100 + derive(line.speaker.id) % 200
-        time_T = torch.arange(count, dtype=torch.float64) / self.sample_rate
-        return 0.3 * torch.sin(2 * math.pi * pitch * time_T)
 
 
 def room_impulse(reverb_s: float, sample_rate: int, seed: int, wet_db: float = -6.0) -> Tensor:
@@ -150,8 +114,8 @@ class _Sound(NamedTuple):
 class Mix:
     """A scene as samples: sentences on their timeline, in their room, over a background.
 
-    `gains_db` is by sentence, `sounds` has samples for events by their captions. The background is
-    so loud that speech is `environment.snr_db` above it, both measured while somebody talks. If a
+    `manners` says how each sentence is said (its loudness is added to `gains_db`), `sounds` has
+    samples for events by their captions. The background is so loud that speech is `environment.snr_db` above it, both measured while somebody talks. If a
     sample is beyond -1 dBFS, the whole scene is made softer.
 
     >>> from burnish.models.long_speech import Mix, ToneEngine, read_scene
@@ -170,6 +134,7 @@ class Mix:
         *,
         seed: int = 0,
         gains_db: Sequence[float] | None = None,
+        manners: Sequence[Manner] | None = None,
         sounds: Mapping[str, Numbers] | None = None,
         background: Callable[[int, int, int], Tensor] = white_noise,
     ) -> None:
@@ -181,7 +146,12 @@ class Mix:
             "gains_db", [0.0] * len(scene.sentences) if gains_db is None else gains_db
         )
         same_length("gains_db", gains, len(scene.sentences), "sentences")
-        self.gains = [10 ** (as_number("gains_db", one, low=-100, high=100) / 20) for one in gains]
+        self.manners = list(manners or [Manner()] * len(scene.sentences))
+        same_length("manners", self.manners, len(scene.sentences), "sentences")
+        self.gains = [
+            10 ** (as_number("gains_db", one + manner.gain_db, low=-100, high=100) / 20)
+            for one, manner in zip(gains, self.manners, strict=True)
+        ]
         self.background = background
         self.warnings: list[str] = []
         self.room = room_impulse(
@@ -220,25 +190,56 @@ class Mix:
         for start in range(0, self.length, step):
             yield self.samples(start, min(start + step, self.length))
 
-    def _speak(self, place: int) -> Tensor:
+    def spoken(self, place: int) -> Spoken:
+        """One sentence as the engine says it, with its pauses, before room and level."""
         sentence = self.scene.sentences[place]
         (speaker, *_) = (one for one in self.scene.overall.speakers if one.id == sentence.speaker)
-        line = Line(spoken_text(sentence.text), speaker, place, derive(self.seed, "line", place))
-        try:
-            samples = as_finite(self.engine.speak(line), f"sentences[{place}]")
-        except ArgumentError as error:
-            raise ModelError(f"the engine spoke what is no sound; {error}") from None
-        if samples.ndim != 1:
-            raise ModelError(
-                f"sentences[{place}]: the engine gave shape {tuple(samples.shape)}, expected one "
-                "channel (samples,)"
-            )
+        line = Line(
+            "",
+            speaker,
+            place,
+            derive(self.seed, "line", place),
+            self.manners[place],
+        )
+        parts: list[Tensor] = []
+        words: list[Timed] = []
+        phonemes: list[Timed] = []
+        for text, pause_s in _pieces(sentence):
+            if text:
+                said = self._ask(line._replace(text=text))
+                at = sum(map(len, parts)) / self.sample_rate
+                words += [Timed(name, start + at, end + at) for name, start, end in said.words]
+                phonemes += [
+                    Timed(name, start + at, end + at) for name, start, end in said.phonemes
+                ]
+                parts.append(as_finite(said.samples, f"sentences[{place}]"))
+            parts.append(torch.zeros(round(pause_s * self.sample_rate), dtype=torch.float64))
+        samples = torch.cat(parts)
         if not len(samples):
             warning = f"sentences[{place}]: the engine said nothing; {SILENCE_S} s of silence"
             if warning not in self.warnings:
                 self.warnings.append(warning)
-            return torch.zeros(round(SILENCE_S * self.sample_rate), dtype=torch.float64)
-        return samples
+            samples = torch.zeros(round(SILENCE_S * self.sample_rate), dtype=torch.float64)
+        if any(mark.startswith("trail-off") for mark in _marks(sentence)):
+            samples = _trail_off(samples, self.sample_rate)
+        return Spoken(samples, tuple(words), tuple(phonemes))
+
+    def _ask(self, line: Line) -> Spoken:
+        said = self.engine.speak(line)
+        said = said if isinstance(said, Spoken) else Spoken(said)
+        try:
+            samples = as_finite(said.samples, f"sentences[{line.place}]")
+        except ArgumentError as error:
+            raise ModelError(f"the engine spoke what is no sound; {error}") from None
+        if samples.ndim != 1:
+            raise ModelError(
+                f"sentences[{line.place}]: the engine gave shape {tuple(samples.shape)}, expected one "
+                "channel (samples,)"
+            )
+        return said
+
+    def _speak(self, place: int) -> Tensor:
+        return as_finite(self.spoken(place).samples, f"sentences[{place}]")
 
     def _placed(self, place: int, span: Span, count: int) -> _Sound:
         start = round(span["start"] * self.sample_rate)
@@ -316,6 +317,30 @@ class Mix:
         if not drawn:
             return torch.zeros(0, dtype=torch.float64)
         return torch.cat(drawn)[start - first * size : stop - first * size]
+
+
+def _marks(sentence: Sentence) -> list[str]:
+    return [*MARK.findall(sentence.text), *(mark.strip("[]") for mark in sentence.marks)]
+
+
+def _pieces(sentence: Sentence) -> list[tuple[str, float]]:
+    """What is said without a pause, and how long the pause after it is."""
+    pieces, text = [], ""
+    for place, part in enumerate(MARK.split(sentence.text)):
+        # Every second part is the inside of a mark.
+        if place % 2 and part.startswith("pause "):
+            pieces.append((spoken_text(text), float(part.split()[1])))
+            text = ""
+        elif not place % 2:
+            text += f" {part}"
+    return [*pieces, (spoken_text(text), 0.0)]
+
+
+def _trail_off(samples: Tensor, sample_rate: int) -> Tensor:
+    """The end fades away over its last second, or over half of a shorter sentence."""
+    count = min(sample_rate, len(samples) // 2)
+    kept = len(samples) - count
+    return torch.cat([samples[:kept], samples[kept:] * equal_power_fades(count).fade_out])
 
 
 def _same(samples: Tensor) -> Tensor:

@@ -1,0 +1,195 @@
+"""`burnish speak`: a script or any text becomes a sound file with several voices."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from burnish.cli.console import duration, emit_json, say, warn
+from burnish.cli.reporter import Reporter
+from burnish.cli.shared_options import AsJson
+from burnish.errors import UserError
+from burnish.texts import counted, shown_path
+
+if TYPE_CHECKING:
+    from burnish.speech.render import Rendering
+    from burnish.speech.script import Script
+
+EngineName = Literal["espeak", "hibari", "piper", "mixed", "tone"]
+
+
+def speak(
+    script: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCRIPT",
+            help="A scene (.toml, .json), or any text: a play, a dialogue, prose.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file."),
+    ] = None,
+    engine: Annotated[
+        EngineName,
+        typer.Option("--engine", help="mixed: neural voices where they fit, else espeak-ng."),
+    ] = "espeak",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same file.")] = 0,
+    plan: Annotated[
+        bool | None,
+        typer.Option(
+            "--plan/--no-plan",
+            help="Fill in what the script leaves open; by default for texts that are no script.",
+            show_default=False,
+        ),
+    ] = None,
+    lively: Annotated[
+        bool, typer.Option("--lively", help="Let people overlap as in real meetings.")
+    ] = False,
+    planner: Annotated[
+        str,
+        typer.Option(
+            "--planner", metavar="MODEL", help="A language model that plans, instead of the rules."
+        ),
+    ] = "",
+    timeline: Annotated[
+        Path | None,
+        typer.Option("--timeline", metavar="FILE", help="A picture of it: .svg or .png."),
+    ] = None,
+    script_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--script-out", metavar="FILE", help="The whole script with its plan: .json, or .txt."
+        ),
+    ] = None,
+    alignment: Annotated[
+        Path | None,
+        typer.Option("--alignment", metavar="FILE", help="JSON: when each word is heard."),
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Measure what came out beside what was asked for.")
+    ] = False,
+    chunk: Annotated[
+        float, typer.Option("--chunk", min=0.1, metavar="SECONDS", help="Written at a time.")
+    ] = 10.0,
+    as_json: AsJson = False,
+) -> int:
+    """Speak a script or any text with several voices, overlaps, a room and a background.
+
+    A scene says who speaks, how, and when: after a gap, over somebody's end, cutting in, or as a
+    back-channel. What an engine cannot do is said once. Stopped, the same command continues.
+
+    \b
+      burnish speak play.txt -o play.wav --lively --timeline play.svg
+      burnish speak scene.toml -o scene.wav --engine mixed
+      burnish speak play.txt --script-out play.json        # the plan alone, to edit
+    """
+    if out is None and script_out is None:
+        raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
+    try:
+        from burnish.models.long_speech import scene_text, write_scene
+        from burnish.speech.planner import plan_scene
+        from burnish.speech.script import read_script
+    except ImportError as error:
+        raise UserError(
+            f"burnish speak needs {error.name}: pip install 'burnish[torch]'"
+        ) from error
+    given = read_script(script)
+    scene, planned_by = given.scene, "nobody"
+    if planner:
+        from burnish.speech.lm_planner import plan_with_model
+
+        scene, planned_by = plan_with_model(scene, planner, seed=seed)
+        if planned_by == "rules":
+            warn(f"{planner} wrote no plan that can be read, twice; the rules planned instead")
+    elif plan or lively or (plan is None and given.is_draft):
+        scene, planned_by = plan_scene(scene, seed=seed, lively=lively), "rules"
+    if planner and lively:
+        scene = plan_scene(scene, seed=seed, lively=True)
+    if script_out is not None:
+        as_text = scene_text if script_out.suffix == ".txt" else write_scene
+        _write(script_out, as_text(scene))
+    if out is None:
+        say(f"script    {shown_path(script_out)}: {_size(scene)}, planned by {planned_by}")
+        return 0
+    given = given._replace(scene=scene)
+    started = time.perf_counter()
+    done = _render(given, out, engine, seed, chunk)
+    seconds = time.perf_counter() - started
+    if timeline is not None:
+        from burnish.speech.picture import write_timeline
+
+        write_timeline(timeline, scene, done.timeline)
+    if alignment is not None:
+        _write(alignment, json.dumps(done.alignment, indent=1, ensure_ascii=False) + "\n")
+    measured = _measured(done) if report else None
+    _tell(done, planned_by, seconds, measured, as_json)
+    return 0
+
+
+def _size(scene: Any) -> str:
+    return f"{counted(len(scene.sentences), 'sentence')} by {counted(len(scene.overall.speakers), 'speaker')}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _render(given: Script, out: Path, engine: str, seed: int, chunk: float) -> Rendering:
+    from burnish.speech.cast import SAMPLE_RATE
+    from burnish.speech.render import load_sounds, render_scene
+
+    sounds = load_sounds(given.sounds, SAMPLE_RATE)
+    background = None
+    if given.background is not None:
+        background = load_sounds({"background": given.background}, SAMPLE_RATE)["background"]
+    with Reporter() as report:
+        return render_scene(
+            given.scene,
+            out,
+            engine=engine,
+            seed=seed,
+            chunk_s=chunk,
+            sounds=sounds,
+            background=background,
+            progress=report,
+        )
+
+
+def _measured(done: Rendering) -> dict[str, Any]:
+    from burnish.speech.following import follow_report
+
+    return follow_report(done.mix)._asdict()
+
+
+def _tell(
+    done: Rendering, planned_by: str, seconds: float, measured: dict[str, Any] | None, as_json: bool
+) -> None:
+    from burnish.models.long_speech import overlap_statistics
+
+    overlap = overlap_statistics(done.timeline).ratio
+    if as_json:
+        emit_json({
+            "file": str(done.path), "seconds": done.seconds, "render_seconds": seconds,
+            "planned_by": planned_by, "voices": done.voices, "overlap": overlap,
+            "timeline": done.timeline, "warnings": done.warnings, "report": measured,
+        })  # fmt: skip
+        return
+    for line in done.warnings:
+        warn(line)
+    say(f"sound     {shown_path(done.path)}: {duration(done.seconds)}, {_size(done.mix.scene)}, {overlap:.0%} of the speech overlaps")  # fmt: skip
+    if done.voices:
+        say("voices    " + ", ".join(f"{who}: {voice}" for who, voice in done.voices.items()))
+    say(f"plan      by {planned_by}; {duration(seconds)} to render, {done.seconds / max(seconds, 1e-9):.0f} times as fast as it plays")  # fmt: skip
+    for name, value in (measured or {}).items():
+        if value is not None and not isinstance(value, list | dict):
+            say(f"  {name:22} {value:.3f}")

@@ -1,0 +1,177 @@
+"""The protocol of engines: what a line asks for, what an engine can do, and what it says.
+
+    class MyEngine:
+        name, sample_rate = "mine", 24_000
+        capabilities = Capabilities(rate=True)      # optional: else an engine is asked for nothing
+        def speak(self, line: Line) -> Spoken: ...  # or samples alone
+
+Loudness is no business of an engine: the mixer brings every sentence to its level. What a scene asks
+for and an engine cannot do is said once a scene by `missing_capabilities`, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from burnish.arguments import as_number, as_whole
+from burnish.models.long_speech.scene import Scene, Speaker
+from burnish.seeds import derive
+from burnish.tensors import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.tensors import Numbers
+
+
+class Manner(NamedTuple):
+    """How a sentence is said, in numbers; the defaults are the voice's own."""
+
+    pitch_st: float = 0.0
+    """Semitones above the voice's own pitch, -8 to 8."""
+    rate: float = 1.0
+    """How many times as fast, 0.6 to 1.6."""
+    gain_db: float = 0.0
+    """How much louder, -12 to 6; the mixer's part."""
+    range: float = 1.0
+    """How lively the melody is: 0 is a monotone, 2 twice the voice's own."""
+    breathiness: float = 0.0
+    """0 to 1."""
+
+
+LIMITS = {
+    "pitch_st": (-8.0, 8.0),
+    "rate": (0.6, 1.6),
+    "gain_db": (-12.0, 6.0),
+    "range": (0.0, 2.0),
+    "breathiness": (0.0, 1.0),
+}
+"""Lowest and highest value of each part of a manner."""
+
+
+class Line(NamedTuple):
+    """What an engine is asked to say."""
+
+    text: str
+    """Without marks."""
+    speaker: Speaker
+    place: int
+    """Of the sentence in the scene, from 0."""
+    seed: int
+    manner: Manner = Manner()
+    voice: str = ""
+    """A voice by the engine's own name for it; empty: the engine chooses."""
+
+
+class Timed(NamedTuple):
+    """A word or a phoneme and when it is heard, in seconds from the start of the sentence."""
+
+    name: str
+    start: float
+    end: float
+
+
+class Spoken(NamedTuple):
+    """Samples of a line, and times where the engine knows them."""
+
+    samples: Numbers
+    words: tuple[Timed, ...] = ()
+    phonemes: tuple[Timed, ...] = ()
+
+
+class Capabilities(NamedTuple):
+    """What an engine can do with a line."""
+
+    pitch: bool = False
+    rate: bool = False
+    range: bool = False
+    breathiness: bool = False
+    emotion: bool = False
+    """Tone beyond pitch, rate and loudness."""
+    words: bool = False
+    phonemes: bool = False
+    pronounce: bool = False
+    voices: bool = False
+    """More than one voice."""
+
+
+class SpeechEngine(Protocol):
+    """Whatever speaks a line: the same samples for the same line, in any order."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second."""
+
+    def speak(self, line: Line) -> Numbers | Spoken:
+        """One channel of samples, -1 to 1."""
+
+
+class ToneEngine:
+    """An engine for tests: a tone a speaker, a tenth of a second a letter; needs no voice."""
+
+    name = "tone"
+    capabilities = Capabilities(pitch=True, rate=True, words=True, voices=True)
+
+    def __init__(self, sample_rate: int = 8000, second_a_letter: float = 0.1) -> None:
+        self.sample_rate = as_whole("sample_rate", sample_rate, low=100, high=192_000)
+        self.second_a_letter = as_number("second_a_letter", second_a_letter, above=0, high=10)
+
+    def speak(self, line: Line) -> Spoken:
+        """A tone as high as the speaker's id and the manner say."""
+        letter_s = self.second_a_letter / line.manner.rate
+        count = round(len(line.text) * letter_s * self.sample_rate)
+        pitch = (100 + derive(line.speaker.id) % 200) * 2 ** (line.manner.pitch_st / 12)
+        time_T = torch.arange(count, dtype=torch.float64) / self.sample_rate
+        samples: Tensor = 0.3 * torch.sin(2 * math.pi * pitch * time_T)
+        words, place = [], 0
+        for word in line.text.split():
+            start = line.text.index(word, place)
+            place = start + len(word)
+            words.append(Timed(word, start * letter_s, place * letter_s))
+        return Spoken(samples, tuple(words))
+
+
+def missing_capabilities(
+    scene: Scene, manners: Sequence[Manner], engine: SpeechEngine
+) -> list[str]:
+    """What the scene asks for and the engine cannot do, a line each with how many sentences ask.
+
+    >>> from burnish.models.long_speech import Manner, ToneEngine, missing_capabilities, read_scene
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Yes."}]})
+    >>> missing_capabilities(scene, [Manner(range=1.5)], ToneEngine())
+    ["engine 'tone' cannot change range: 1 of 1 sentences ask for it"]
+    """
+    can: Capabilities = getattr(engine, "capabilities", Capabilities())
+    default = Manner()
+    asked: dict[str, int] = {}
+    for manner, sentence in zip(manners, scene.sentences, strict=True):
+        wishes = {
+            "pitch": manner.pitch_st != default.pitch_st,
+            "rate": manner.rate != default.rate,
+            "range": manner.range != default.range,
+            "breathiness": manner.breathiness != default.breathiness,
+            "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
+            "pronounce": any(token.pronounce for token in sentence.tokens),
+        }
+        for name, wished in wishes.items():
+            if wished and not getattr(can, name):
+                asked[name] = asked.get(name, 0) + 1
+    who = getattr(engine, "name", type(engine).__name__)
+    words = {
+        "emotion": "express emotion beyond pitch, rate and loudness",
+        "pronounce": "take a given pronunciation",
+    }
+    total = len(scene.sentences)
+    found = [
+        f"engine '{who}' cannot {words.get(name, f'change {name}')}: {count} of {total} sentences ask "
+        "for it"
+        for name, count in asked.items()
+    ]
+    if not can.voices and len(scene.overall.speakers) > 1:
+        found.append(
+            f"engine '{who}' has one voice: {len(scene.overall.speakers)} speakers sound the same"
+        )
+    return found

@@ -1,0 +1,40 @@
+"""Long speech from a script: engines and voices, planning, rendering, labelling and measuring.
+
+    scene = plan_scene(draft_scene("Ann: Are you there?\\nBob: Yes. Come in!"))
+    render_scene(scene, "scene.wav", engine="espeak", seed=1)
+
+The schema, the timeline and the mixer are in `burnish.models.long_speech`; this room has what needs a
+voice, a file or a language model.
+"""
+
+from burnish.speech.acoustics import f0_track, level_db, measure_speech, syllables
+from burnish.speech.cast import Cast, Voice, cast_scene, design_voice
+from burnish.speech.manner import read_caption, resolve_manners
+from burnish.speech.picture import timeline_svg, write_timeline
+from burnish.speech.planner import draft_scene, plan_scene
+from burnish.speech.render import align_scene, mix_scene, render_scene
+from burnish.speech.script import read_script
+from burnish.speech.turns import meeting_distance, turn_taking
+
+__all__ = [
+    "Cast",
+    "Voice",
+    "align_scene",
+    "cast_scene",
+    "design_voice",
+    "draft_scene",
+    "f0_track",
+    "level_db",
+    "measure_speech",
+    "meeting_distance",
+    "mix_scene",
+    "plan_scene",
+    "read_caption",
+    "read_script",
+    "render_scene",
+    "resolve_manners",
+    "syllables",
+    "timeline_svg",
+    "turn_taking",
+    "write_timeline",
+]

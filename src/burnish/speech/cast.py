@@ -1,0 +1,220 @@
+"""Who speaks with which voice: descriptions to voices, and one engine made of several.
+
+    cast = cast_scene(scene, engine="espeak", seed=1)   # a SpeechEngine; voices in cast.choices
+    design_voice("an old sailor, hoarse", taken=())     # the nearest voice of the table
+
+Every speaker keeps his voice through the scene, two speakers never share one, and every line is
+brought to the same level, so that only the script makes it louder or softer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from burnish.arguments import as_text, as_word
+from burnish.errors import UserError, did_you_mean
+from burnish.media.sounds import resample
+from burnish.models.long_speech.engine import (
+    Capabilities,
+    Line,
+    SpeechEngine,
+    Spoken,
+    ToneEngine,
+)
+from burnish.models.long_speech.scene import Scene, Speaker
+from burnish.seeds import derive
+from burnish.speech.acoustics import level_db
+from burnish.tensors import as_finite
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SAMPLE_RATE = 24_000
+LEVEL_DB = -26.0
+"""Level of the speech in every line before its own gain."""
+NEAREST_ST = 1.0
+"""Two speakers' voices lie at least so many semitones apart where the table has such voices."""
+ENGINES = ("espeak", "hibari", "piper", "tone", "mixed")
+
+
+class Voice(NamedTuple):
+    """One voice that an engine has, as measured on one sentence."""
+
+    engine: str
+    name: str
+    gender: str
+    age: str
+    f0: float
+    texture: str = ""
+
+
+_FEMALE = "Alicia 254 adult|Andrea 248 young|Annie 238 young|anika 267 young|aunty 173 old|belinda 230 adult|f1 181 adult|f2 196 adult|f3 213 adult|f4 180 adult|f5 206 young|grandma 205 old|linda 230 adult|shelby 183 adult|steph 185 adult"  # fmt: skip
+_MALE = "Alex 104 adult|Andy 96 adult|Gene 96 adult|Gene2 116 young|Lee 96 adult|Marco 131 young|Mario 109 adult|Michael 109 adult|Mike 91 adult|Nguyen 152 young|Reed 118 young|Storm 86 adult|adam 102 adult|announcer 72 adult|boris 103 adult|david 76 adult|ed 127 young|edward 103 adult|grandpa 104 old|gustave 108 adult|john 101 adult|m1 94 adult|m2 100 adult|m3 106 adult|m4 94 adult|m7 106 adult|m8 86 old|max 102 adult|paul 86 adult|robert 100 adult|travis 105 adult"  # fmt: skip
+_OTHER = "croak male old 106 hoarse|whisper male adult 100 whisper|whisperf female adult 190 whisper|robosoft3 male adult 100 robot|zac child child 354|caleb child child 427"  # fmt: skip
+
+
+def _table() -> tuple[Voice, ...]:
+    voices = []
+    for gender, rows in (("female", _FEMALE), ("male", _MALE)):
+        for row in rows.split("|"):
+            name, f0, age = row.split()
+            voices.append(Voice("espeak", name, gender, age, float(f0)))
+    for row in _OTHER.split("|"):
+        name, gender, age, f0, *texture = row.split()
+        voices.append(Voice("espeak", name, gender, age, float(f0), "".join(texture)))
+    voices.append(Voice("hibari", "heart", "female", "adult", 188.0))
+    voices.append(Voice("piper", "joe", "male", "adult", 90.0))
+    return tuple(voices)
+
+
+VOICES = _table()
+"""Voices with their pitch in Hz: of espeak measured with `measure_speech` at espeak's own pitch."""
+_WORDS = {
+    "gender": {
+        "female": "female woman girl lady mother she her wife daughter queen sister actress aunt grandmother witch nurse",
+        "male": "male man boy gentleman father he his husband son king brother actor uncle grandfather sailor monk",
+    },
+    "age": {
+        "child": "child kid little boy girl toddler",
+        "young": "young teen teenage teenager youthful student twenties girl",
+        "old": "old elderly aged ancient grandmother grandfather senior eighty seventy sixty",
+        "adult": "adult middle-aged grown forty thirty fifty",
+    },
+    "texture": {
+        "hoarse": "hoarse rough raspy croaky gravelly harsh",
+        "whisper": "whispering whisper breathy ghost ghostly",
+        "robot": "robot robotic machine android computer",
+    },
+    "pitch": {
+        "low": "deep low bass dark booming",
+        "high": "high bright shrill squeaky light",
+    },
+}  # fmt: skip
+
+
+def design_voice(
+    description: str,
+    *,
+    taken: Sequence[Voice] = (),
+    engines: Sequence[str] = ("espeak",),
+    seed: int = 0,
+) -> Voice:
+    """The voice of the table that is nearest to a description and unlike those that are taken.
+
+    A description that is a voice's own name gets it. Ties are decided by the seed.
+
+    >>> from burnish.speech import design_voice
+    >>> design_voice("an old woman").name, design_voice("m3").name
+    ('grandma', 'm3')
+    """
+    words = set(re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower()))
+    offered = [one for one in VOICES if one.engine in engines]
+    for one in offered:
+        if description.strip() == one.name and one not in taken:
+            return one
+    wished = {
+        kind: next((name for name, known in groups.items() if words & set(known.split())), "")
+        for kind, groups in _WORDS.items()
+    }
+    target = {"low": 85.0, "high": 240.0}.get(wished["pitch"])
+
+    def cost(voice: Voice) -> tuple[float, int]:
+        total = 4.0 * (bool(wished["gender"]) and voice.gender not in (wished["gender"], "child"))
+        total += 2.0 * (voice.age != (wished["age"] or "adult"))
+        total += 6.0 * (voice.texture != wished["texture"])
+        if target:
+            total += abs(12 * math.log2(voice.f0 / target)) / 6
+        near = [one for one in taken if abs(12 * math.log2(voice.f0 / one.f0)) < NEAREST_ST]
+        total += 3.0 * bool(near) + 1000.0 * (voice in taken)
+        return total, derive(seed, description, voice.name)
+
+    return min(offered, key=cost)
+
+
+def cast_scene(scene: Scene, engine: str = "espeak", seed: int = 0) -> Cast:
+    """The engine of a scene: a voice for every speaker by his description.
+
+    `engine` is espeak, hibari, piper, tone (no voice at all, for tests), or mixed: the two neural
+    voices for whom they fit best and espeak for everybody else.
+    """
+    as_word("engine", engine, ENGINES)
+    names = ("espeak", "hibari", "piper") if engine == "mixed" else (engine,)
+    choices: dict[str, Voice] = {}
+    for speaker in scene.overall.speakers:
+        if engine == "tone":
+            choices[speaker.id] = Voice("tone", "", "", "", 200.0)
+            continue
+        described = " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
+        exact = next((one for one in VOICES if one.name == speaker.voice.strip()), None)
+        if exact is not None and exact.engine not in names:
+            raise UserError(
+                f"speaker '{speaker.id}': voice '{exact.name}' is one of engine '{exact.engine}', and "
+                f"the scene is spoken by '{engine}'; choose --engine {exact.engine} or mixed"
+            )
+        wish = speaker.voice.strip() if exact else described
+        choices[speaker.id] = design_voice(
+            wish, taken=tuple(choices.values()), engines=names, seed=seed
+        )
+    return Cast(
+        {name: open_engine(name) for name in {one.engine for one in choices.values()}}, choices
+    )
+
+
+def open_engine(name: str) -> SpeechEngine:
+    """An engine by its name; one clear line if its package is not installed."""
+    if name == "espeak":
+        from burnish.speech.engines.espeak import EspeakEngine
+
+        return EspeakEngine()
+    if name == "hibari":
+        from burnish.speech.engines.hibari import HibariEngine
+
+        return HibariEngine()
+    if name == "piper":
+        from burnish.speech.engines.piper import PiperEngine
+
+        return PiperEngine()
+    if name == "tone":
+        return ToneEngine(SAMPLE_RATE, second_a_letter=0.06)
+    raise UserError(
+        f"engine: got '{name}', expected {', '.join(ENGINES)}.{did_you_mean(name, ENGINES)}"
+    )
+
+
+class Cast:
+    """Several engines as one: each speaker's own voice, one sample rate, one level."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, SpeechEngine],
+        choices: Mapping[str, Voice],
+        sample_rate: int = SAMPLE_RATE,
+    ) -> None:
+        self.engines, self.choices, self.sample_rate = dict(engines), dict(choices), sample_rate
+        self.name = "+".join(sorted(self.engines))
+        can = [getattr(one, "capabilities", Capabilities()) for one in self.engines.values()]
+        kinds = Capabilities._fields
+        self.capabilities = Capabilities(*(all(getattr(c, kind) for c in can) for kind in kinds))
+        # Engines of one voice are chosen for one speaker each, unless there is no other.
+        shared = len({(v.engine, v.name) for v in self.choices.values()}) < len(self.choices)
+        self.capabilities = self.capabilities._replace(voices=not shared or "tone" in self.engines)
+
+    def speak(self, line: Line) -> Spoken:
+        """The line in its speaker's voice, at the scene's sample rate and level."""
+        voice = self.choices[line.speaker.id]
+        engine = self.engines[voice.engine]
+        said = engine.speak(line._replace(voice=voice.name))
+        said = said if isinstance(said, Spoken) else Spoken(said)
+        samples: Tensor = as_finite(said.samples, f"sentences[{line.place}]")
+        samples = resample(samples, engine.sample_rate, self.sample_rate)
+        level = level_db(samples, self.sample_rate)
+        if level is not None:
+            samples = samples * 10 ** ((LEVEL_DB - level) / 20)
+        return said._replace(samples=samples)
+
+    def voice_of(self, speaker: Speaker) -> Voice:
+        """The voice that a speaker has in this scene."""
+        return self.choices[speaker.id]

@@ -1,0 +1,185 @@
+"""espeak-ng behind the protocol of engines: 100 voices, pitch, range and rate, word and phoneme times.
+
+    engine = EspeakEngine()                     # needs pip install espeakng-loader
+    engine.speak(Line("Hello there.", Speaker(id="A"), 0, seed=0, voice="f2")).words
+
+The library is loaded through ctypes and holds one global state, so one lock guards every call and
+every parameter is set before every line: the same line gives the same samples in any order. Formant
+synthesis has no randomness; the seed changes nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any
+
+from burnish.errors import ModelError, UserError
+from burnish.models.long_speech.engine import Capabilities, Line, Spoken, Timed
+from burnish.tensors import torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RATE_WPM = 170
+"""Words a minute at rate 1; espeak's own default is 175."""
+STEPS_DOWN, STEPS_UP = 6.9, 5.9
+"""Steps of espeak's pitch (0 to 99, 50 is the voice's own) a semitone, measured on three voices."""
+_SYNCHRONOUS, _PHONEME_EVENTS, _UTF8, _END_PAUSE = 2, 1, 1, 0x1000
+_RATE, _PITCH, _RANGE = 1, 3, 4
+_WORD, _PHONEME, _END = 1, 7, 0
+_LOCK = threading.Lock()
+"""Guards the library's global state: voice, parameters and the callback that receives samples."""
+
+
+class _Id(ctypes.Union):
+    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Id),
+    )
+
+
+_CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
+
+
+class _Library:
+    """The loaded library; one in a process."""
+
+    opened: _Library | None = None
+
+    def __init__(self) -> None:
+        try:
+            import espeakng_loader
+        except ImportError:
+            raise UserError(
+                "engine 'espeak' needs espeak-ng: pip install espeakng-loader"
+            ) from None
+        self.lib = ctypes.CDLL(espeakng_loader.get_library_path())
+        folder = str(espeakng_loader.get_data_path()).encode()
+        self.sample_rate = self.lib.espeak_Initialize(_SYNCHRONOUS, 0, folder, _PHONEME_EVENTS)
+        if self.sample_rate <= 0:
+            raise ModelError(f"espeak-ng could not read its data in {folder.decode()}")
+        self.pieces: list[bytes] = []
+        self.events: list[tuple[int, int, int, int, str]] = []
+        self.callback = _CALLBACK(self._receive)
+        self.lib.espeak_SetSynthCallback(self.callback)
+
+    @classmethod
+    def get(cls) -> _Library:
+        with _LOCK:
+            if cls.opened is None:
+                cls.opened = cls()
+            return cls.opened
+
+    def _receive(self, samples: Any, count: int, events: Any) -> int:
+        if samples and count:
+            self.pieces.append(ctypes.string_at(samples, 2 * count))
+        place = 0
+        while events and events[place].type != _END:
+            event = events[place]
+            if event.type in (_WORD, _PHONEME):
+                name = event.id.string.decode(errors="replace") if event.type == _PHONEME else ""
+                row = (event.type, event.text_position, event.length, event.audio_position, name)
+                self.events.append(row)
+            place += 1
+        return 0
+
+    def speak(self, text: str, voice: str, rate: int, pitch: int, range_: int) -> Spoken:
+        with _LOCK:
+            if self.lib.espeak_SetVoiceByName(voice.encode()):
+                raise UserError(f"espeak-ng has no voice '{voice}'; see EspeakEngine().voices")
+            for name, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, range_)):
+                self.lib.espeak_SetParameter(name, value, 0)
+            self.pieces, self.events = [], []
+            data = text.encode()
+            flags = _UTF8 | _END_PAUSE
+            self.lib.espeak_Synth(data, len(data) + 1, 0, 1, 0, flags, None, None)
+            self.lib.espeak_Synchronize()
+            return self._spoken(text)
+
+    def _spoken(self, text: str) -> Spoken:
+        data = bytearray(b"".join(self.pieces))
+        samples = torch.frombuffer(data, dtype=torch.int16) if data else torch.zeros(0)
+        seconds = len(samples) / self.sample_rate
+        words = [e for e in self.events if e[0] == _WORD]
+        phonemes = [e for e in self.events if e[0] == _PHONEME]
+        return Spoken(
+            samples.double() / 32768,
+            _timed([(_word_at(text, place), ms) for _, place, _, ms, _ in words], seconds),
+            _timed([(name, ms) for *_, ms, name in phonemes], seconds),
+        )
+
+
+def _word_at(text: str, place: int) -> str:
+    """The whole word: espeak's own length ends at an apostrophe."""
+    return text[place - 1 :].split(maxsplit=1)[0].strip('.,;:!?"()')
+
+
+def _timed(rows: list[tuple[str, int]], seconds: float) -> tuple[Timed, ...]:
+    """Each one lasts until the next begins; silent phonemes (no name) only end the one before."""
+    ends = [ms / 1000 for _, ms in rows[1:]] + [seconds]
+    return tuple(
+        Timed(name, min(ms / 1000, seconds), min(max(end, ms / 1000), seconds))
+        for (name, ms), end in zip(rows, ends, strict=True)
+        if name.strip("_: ")
+    )
+
+
+class EspeakEngine:
+    """Formant synthesis by espeak-ng; a line's `voice` may be `f2`, `en+f2` or `de+m3`."""
+
+    name = "espeak"
+    capabilities = Capabilities(
+        pitch=True, rate=True, range=True, words=True, phonemes=True, pronounce=True, voices=True
+    )
+
+    def __init__(self, language: str = "en-us") -> None:
+        self.language = language
+        self._library = _Library.get()
+        self.sample_rate: int = self._library.sample_rate
+
+    @property
+    def voices(self) -> list[str]:
+        """Variants of a voice that this installation has."""
+        import espeakng_loader
+
+        return voice_names(espeakng_loader.get_data_path())
+
+    def speak(self, line: Line) -> Spoken:
+        """The samples of a line with the times of its words and phonemes."""
+        variant = line.voice
+        voice = (
+            variant
+            if "+" in variant
+            else f"{self.language}+{variant}"
+            if variant
+            else self.language
+        )
+        manner = line.manner
+        pitch = round(50 + (STEPS_UP if manner.pitch_st > 0 else STEPS_DOWN) * manner.pitch_st)
+        return self._library.speak(
+            line.text,
+            voice,
+            rate=max(80, min(450, round(RATE_WPM * manner.rate))),
+            pitch=max(0, min(99, pitch)),
+            range_=max(0, min(99, round(50 * manner.range))),
+        )
+
+
+def voice_names(folder: str | Path) -> list[str]:
+    """Names of the voice variants in espeak's data folder."""
+    from pathlib import Path
+
+    return sorted(one.name for one in (Path(folder) / "voices" / "!v").iterdir())

@@ -1,0 +1,224 @@
+"""From captions to numbers: how each sentence of a scene is said.
+
+    resolve_manners(scene).manners      # one Manner a sentence: pitch, rate, gain, range, breath
+    read_caption("almost whispering, very slow")
+
+A caption is read by a lexicon with degrees ("a little", "very") and negations; numbers in it win
+("-3 dB", "120 wpm", "+2 st", "1.2x"). The emotional arc adds to that: a sentence's arousal, from
+waypoints joined by straight lines, raises pitch, rate and loudness together. The paper (arXiv
+2603.19798) leaves this step to its network; ours can be read, and says what it did not understand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from burnish.arguments import as_text, refused
+from burnish.models.long_speech.engine import LIMITS, Manner
+from burnish.models.long_speech.measures import arc_values
+from burnish.models.long_speech.scene import Scene, Sentence
+
+OWN_WPM = 170.0
+"""Words a minute at rate 1, for captions that name a number."""
+AROUSAL = Manner(pitch_st=6.0, rate=0.35, gain_db=9.0, range=0.8)
+"""What a whole step of arousal, from 0 to 1, adds; half of it is the voice's own."""
+CAPTIONS = ("tone", "intonation", "pace", "volume", "intent")
+"""Captions of a sentence that say how it is spoken; `background` says what is heard beside it."""
+
+_CALM = {"pitch_st": -1.5, "rate": -0.08, "gain_db": -2.0, "range": -0.2}
+_SAD = {"pitch_st": -2.0, "rate": -0.15, "gain_db": -3.0, "range": -0.4}
+_WILD = {"pitch_st": 2.5, "rate": 0.12, "gain_db": 4.0, "range": 0.4}
+_GLAD = {"pitch_st": 1.5, "rate": 0.06, "gain_db": 1.5, "range": 0.3}
+_TENSE = {"pitch_st": 1.0, "rate": 0.12, "gain_db": -1.0}
+_SOFT = {"gain_db": -5.0, "pitch_st": -0.5}
+_HUSHED = {"gain_db": -9.0, "breathiness": 0.8, "range": -0.4, "rate": -0.05}
+_LOUD = {"gain_db": 4.0, "pitch_st": 1.0}
+_SHOUT = {"gain_db": 6.0, "pitch_st": 2.5, "range": 0.3}
+_FAST, _SLOW = {"rate": 0.25}, {"rate": -0.22}
+_HIGH, _LOW = {"pitch_st": 3.0}, {"pitch_st": -3.0}
+_LIVELY, _FLAT = {"range": 0.6}, {"range": -0.7}
+_PLAIN: dict[str, float] = {}
+
+_GROUPS: tuple[tuple[dict[str, float], str], ...] = (
+    (
+        _CALM,
+        "calm relaxed gentle peaceful serene soothing warm tender tired weary sleepy patient composed",
+    ),
+    (
+        _SAD,
+        "sad sorrowful grieving mournful gloomy hopeless depressed melancholy broken defeated resigned",
+    ),
+    (
+        _WILD,
+        "angry furious enraged outraged ecstatic thrilled panicked frantic hysterical exultant fierce",
+    ),
+    (
+        _GLAD,
+        "happy cheerful glad joyful amused playful friendly bright delighted excited proud eager laughing",
+    ),
+    (
+        _TENSE,
+        "tense nervous anxious worried afraid scared fearful urgent impatient annoyed irritated suspicious",
+    ),
+    (_SOFT, "soft softly quiet quietly low-voiced subdued hushed muted"),
+    (_HUSHED, "whisper whispers whispered whispering breathy murmur murmured murmuring"),
+    (_LOUD, "loud loudly strong firm forceful raised insistent commanding"),
+    (
+        _SHOUT,
+        "shout shouts shouted shouting yell yelling yelled scream screaming screamed bellowing roaring",
+    ),
+    (_FAST, "fast quick quickly rapid rapidly hurried rushed brisk hasty"),
+    (_SLOW, "slow slowly dragging unhurried deliberate measured halting drawn-out hesitant"),
+    (_HIGH, "high high-pitched shrill rising"),
+    (_LOW, "deep deeply low-pitched falling grave"),
+    (_LIVELY, "lively animated expressive melodic sing-song surprised astonished questioning"),
+    (_FLAT, "flat monotone monotonous dull deadpan robotic even"),
+    (
+        _PLAIN,
+        "neutral normal plain steady medium moderate ordinary matter-of-fact conversational level "
+        "question statement exclamation ask asks asking inform state answer greet order request doubt agree "
+        "refuse explain warn thank curious serious",
+    ),
+)
+LEXICON = {word: effect for effect, words in _GROUPS for word in words.split()}
+DEGREES = {
+    "slightly": 0.5, "somewhat": 0.6, "little": 0.5, "bit": 0.5, "almost": 0.8, "barely": 0.4,
+    "rather": 0.8, "quite": 1.1, "very": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
+    "too": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "hardly": -0.4, "less": -0.5,
+}  # fmt: skip
+"""How much of a word's effect is left after one of these; negations turn half of it around."""
+_FILLER = set(
+    [
+        "a",
+        "an",
+        "the",
+        "and",
+        "or",
+        "of",
+        "in",
+        "with",
+        "but",
+        "then",
+        "as",
+        "if",
+        "to",
+        "at",
+        "by",
+        "through",
+        "is",
+        "more",
+        "most",
+        "his",
+        "her",
+        "their",
+        "its",
+        "voice",
+        "tone",
+        "pace",
+        "volume",
+    ]
+)
+_NUMBER = re.compile(r"([-+−]?\d+(?:\.\d+)?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])")  # fmt: skip
+
+
+class Reading(NamedTuple):
+    """What a caption asks for: additions to a manner, fixed values, and words nobody knows."""
+
+    add: dict[str, float]
+    fixed: dict[str, float]
+    unknown: tuple[str, ...]
+
+
+class Manners(NamedTuple):
+    """How each sentence is said, and which captions had no effect."""
+
+    manners: list[Manner]
+    warnings: list[str]
+
+
+def read_caption(caption: str) -> Reading:
+    """What a caption asks for; several effects on one attribute add up.
+
+    >>> from burnish.speech import read_caption
+    >>> read_caption("very slow, -3 dB")
+    Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
+    """
+    text = as_text("caption", caption).lower()
+    fixed = {name: value for name, value in map(_number, _NUMBER.findall(text)) if name}
+    add: dict[str, float] = {}
+    unknown, degree = [], 1.0
+    for word in re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text)):
+        if word in DEGREES:
+            degree *= DEGREES[word]
+        elif word in LEXICON:
+            for name, value in LEXICON[word].items():
+                add[name] = round(add.get(name, 0.0) + degree * value, 6)
+            degree = 1.0
+        elif word not in _FILLER:
+            unknown.append(word)
+            degree = 1.0
+    return Reading(add, fixed, tuple(unknown))
+
+
+def _number(found: tuple[str, str]) -> tuple[str, float]:
+    value, unit = float(found[0].replace("−", "-")), found[1]
+    if unit.startswith(("db", "decibel")):
+        return "gain_db", value
+    if unit.startswith(("w",)):
+        return "rate", value / OWN_WPM
+    if unit.startswith("s"):
+        return "pitch_st", value
+    return "rate", value / 100 if unit == "%" else value
+
+
+def resolve_manners(scene: Scene) -> Manners:
+    """How each sentence is said: the arc at its place, then its captions, within the limits.
+
+    >>> from burnish.models.long_speech import read_scene
+    >>> from burnish.speech import resolve_manners
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Yes.", "pace": "slow", "volume": "-6 dB"}]})
+    >>> resolve_manners(scene).manners[0]
+    Manner(pitch_st=0.0, rate=0.78, gain_db=-6.0, range=1.0, breathiness=0.0)
+    """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    arousal = arousal_of(scene)
+    manners, warnings = [], []
+    for place, sentence in enumerate(scene.sentences):
+        values = Manner()._asdict()
+        if arousal is not None:
+            for name, step in AROUSAL._asdict().items():
+                # The defaults of AROUSAL are steps here, so breathiness stays at 0.
+                values[name] += step * (arousal[place] - 0.5) if name != "breathiness" else 0.0
+        for dimension, caption in _captions(scene, sentence):
+            reading = read_caption(caption)
+            for name, value in reading.add.items():
+                values[name] += value
+            values.update(reading.fixed)
+            if reading.unknown and not reading.add and not reading.fixed:
+                warnings.append(
+                    f"sentences[{place}].{dimension}: '{caption}' has no word that is known to change "
+                    "the voice"
+                )
+        manners.append(
+            Manner(**{name: min(max(value, LIMITS[name][0]), LIMITS[name][1]) for name, value in values.items()})
+        )  # fmt: skip
+    return Manners([Manner(*(round(v, 6) for v in one)) for one in manners], warnings)
+
+
+def _captions(scene: Scene, sentence: Sentence) -> Iterator[tuple[str, str]]:
+    for dimension in CAPTIONS:
+        if caption := getattr(sentence, dimension):
+            yield dimension, caption
+
+
+def arousal_of(scene: Scene) -> list[float] | None:
+    """The arc's arousal at each sentence; None if no waypoint has one."""
+    points = [(one.at, one.arousal) for one in scene.overall.emotion.arc if one.arousal is not None]
+    if not points:
+        return None
+    values: list[float] = arc_values(points, len(scene.sentences)).tolist()
+    return values

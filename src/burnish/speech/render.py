@@ -1,0 +1,279 @@
+"""A script to a sound file: sentences are spoken once and kept, samples are written in chunks.
+
+    done = render_scene(scene, "scene.wav", engine="espeak", seed=1)
+    done.timeline, done.alignment, done.warnings
+
+Stopped at any moment, the same call continues: sentences that were spoken lie beside the output until
+it is whole. Chunks of any length give the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.arguments import as_number, as_path, as_seed, refused
+from burnish.errors import ArgumentError, UserError
+from burnish.models.long_speech.engine import (
+    Capabilities,
+    Line,
+    SpeechEngine,
+    Spoken,
+    Timed,
+    missing_capabilities,
+)
+from burnish.models.long_speech.mixer import Mix, white_noise
+from burnish.models.long_speech.scene import Scene
+from burnish.models.long_speech.scene_checks import scene_warnings
+from burnish.models.long_speech.timeline import Span
+from burnish.seeds import derive, digest
+from burnish.speech.cast import Cast, cast_scene
+from burnish.speech.manner import resolve_manners
+from burnish.tensors import np, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.tensors import Numbers
+
+CHUNK_S = 10.0
+Progress = Callable[[str, int, int], None]
+"""Called with what is done (`speaking`, `writing`), how many, and of how many."""
+COLOURS = {
+    "pink": "wind sea street traffic crowd crowded cafe café restaurant station park forest market bar party",
+    "brown": "engine hum ship train car factory plane storm thunder",
+}  # fmt: skip
+"""Backgrounds by words of the environment's caption; any other is white noise, as rain and hiss are."""
+
+
+class Rendering(NamedTuple):
+    """What was written, and how it came out."""
+
+    path: Path
+    seconds: float
+    timeline: list[Span]
+    alignment: list[dict[str, Any]]
+    """By sentence: speaker, start, end, and the times of words and phonemes where they are known."""
+    warnings: list[str]
+    voices: dict[str, str]
+    mix: Mix
+
+
+class KeptLines:
+    """An engine that writes each line it has spoken into a folder, and reads it from there."""
+
+    def __init__(self, engine: SpeechEngine, folder: Path, spoke: Callable[[], None]) -> None:
+        self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
+        self.name = getattr(engine, "name", type(engine).__name__)
+        self.capabilities = getattr(engine, "capabilities", Capabilities())
+        self._spoke = spoke
+
+    def speak(self, line: Line) -> Spoken:
+        """The line from the folder, or from the engine."""
+        voices = getattr(self.engine, "choices", {})
+        voice = str(voices.get(line.speaker.id, ""))
+        key = digest(repr(line), self.name, voice, str(self.sample_rate))
+        path = self.folder / f"{key}.npz"
+        if path.exists():
+            return _read_line(path)
+        said = self.engine.speak(line)
+        said = said if isinstance(said, Spoken) else Spoken(said)
+        times = json.dumps([said.words, said.phonemes])
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            np.savez(file, samples=np.asarray(said.samples), times=np.array(times))
+        part.replace(path)
+        self._spoke()
+        return said
+
+
+def _read_line(path: Path) -> Spoken:
+    with np.load(path, allow_pickle=False) as kept:
+        words, phonemes = json.loads(str(kept["times"]))
+        samples = torch.from_numpy(kept["samples"])
+    return Spoken(
+        samples, tuple(Timed(*one) for one in words), tuple(Timed(*one) for one in phonemes)
+    )
+
+
+def render_scene(
+    scene: Scene,
+    out: str | Path,
+    *,
+    engine: str | SpeechEngine = "espeak",
+    seed: int = 0,
+    chunk_s: float = CHUNK_S,
+    sounds: Mapping[str, Numbers] | None = None,
+    background: Numbers | None = None,
+    progress: Progress | None = None,
+) -> Rendering:
+    """Speak, mix and write a scene as .wav, .flac or .ogg (Opus).
+
+    `engine` is a name of `cast_scene` or an engine of your own; `sounds` has samples for events by
+    their captions and `background` some seconds of background to repeat, both at the engine's rate.
+    """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    path = as_path("out", out, "a file that ends in .wav, .flac or .ogg")
+    _sound_kind(path)
+    seed = as_seed("seed", seed)
+    chunk_s = as_number("chunk_s", chunk_s, above=0, high=3600)
+    cast = cast_scene(scene, engine, seed) if isinstance(engine, str) else engine
+    tell = progress or (lambda *_: None)
+    folder = path.with_name(f".{path.name}.parts")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+    spoken = iter(range(1, 10**9))
+    kept = KeptLines(cast, folder, lambda: tell("speaking", next(spoken), len(scene.sentences)))
+    mix, warnings = mix_scene(scene, kept, seed=seed, sounds=sounds, background=background)
+    with _writer(path, mix.sample_rate) as write:
+        for number, samples in enumerate(mix.chunks(chunk_s)):
+            write(samples)
+            tell("writing", min((number + 1) * round(chunk_s * mix.sample_rate), mix.length), mix.length)  # fmt: skip
+    alignment = align_scene(mix)
+    shutil.rmtree(folder, ignore_errors=True)
+    voices = {
+        one: f"{voice.engine} {voice.name}".strip()
+        for one, voice in (cast.choices.items() if isinstance(cast, Cast) else ())
+    }
+    return Rendering(
+        path, mix.length / mix.sample_rate, mix.timeline, alignment, warnings, voices, mix
+    )
+
+
+def mix_scene(
+    scene: Scene,
+    engine: SpeechEngine,
+    *,
+    seed: int = 0,
+    sounds: Mapping[str, Numbers] | None = None,
+    background: Numbers | None = None,
+) -> tuple[Mix, list[str]]:
+    """The mix of a scene with its captions obeyed, and everything that could not be."""
+    found = resolve_manners(scene)
+    caption = scene.overall.environment.caption
+    noise = repeated(background) if background is not None else background_of(caption)
+    mix = Mix(scene, engine, seed=seed, manners=found.manners, sounds=sounds, background=noise)
+    return mix, [
+        *scene_warnings(scene),
+        *_unspoken_marks(scene),
+        *found.warnings,
+        *missing_capabilities(scene, found.manners, engine),
+        *mix.warnings,
+    ]
+
+
+def _unspoken_marks(scene: Scene) -> list[str]:
+    count = sum(
+        any(f"[{mark}" in text for mark in ("laugh", "sigh"))
+        for one in scene.sentences
+        for text in (one.text + " ".join(one.marks),)
+    )
+    if not count:
+        return []
+    return [f"no engine here can laugh or sigh: left out in {count} of {len(scene.sentences)} sentences"]  # fmt: skip
+
+
+def align_scene(mix: Mix) -> list[dict[str, Any]]:
+    """When each sentence, word and phoneme of a mix is heard; what an interruption cut off is not."""
+    rows = []
+    for place, (sentence, span) in enumerate(zip(mix.scene.sentences, mix.timeline, strict=True)):
+        said = mix.spoken(place)
+
+        def heard(times: tuple[Timed, ...], span: Span = span) -> list[dict[str, Any]]:
+            return [
+                {"w": name, "start": round(span["start"] + start, 4),
+                 "end": round(min(span["start"] + end, span["end"]), 4)}
+                for name, start, end in times
+                if span["start"] + start < span["end"]
+            ]  # fmt: skip
+
+        rows.append({
+            "sentence": place, "speaker": sentence.speaker, "start": round(span["start"], 4),
+            "end": round(span["end"], 4), "cut": span["cut"], "words": heard(said.words),
+            "phonemes": heard(said.phonemes),
+        })  # fmt: skip
+    return rows
+
+
+def background_of(caption: str) -> Callable[[int, int, int], Tensor]:
+    """Noise of the colour that an environment's caption suggests, in blocks by number."""
+    words = set(caption.lower().split())
+    colour = next((name for name, known in COLOURS.items() if words & set(known.split())), "")
+    if not colour:
+        return white_noise
+    slope = {"pink": 0.5, "brown": 1.0}[colour]
+
+    def noise(seed: int, block: int, size: int) -> Tensor:
+        spectrum = torch.fft.rfft(white_noise(derive(seed, colour), block, size))
+        # Not below 20 Hz, where nothing is heard and all the power would be.
+        bins = torch.arange(len(spectrum), dtype=torch.float64).clamp_min(20.0)
+        shaped: Tensor = torch.fft.irfft(spectrum * bins**-slope, size)
+        return shaped / shaped.std().clamp_min(1e-12)
+
+    return noise
+
+
+def repeated(samples: Numbers) -> Callable[[int, int, int], Tensor]:
+    """A background that repeats some given samples for ever."""
+    loop = torch.as_tensor(np.asarray(samples), dtype=torch.float64)
+    if loop.ndim != 1 or not len(loop) or not bool(loop.isfinite().all()):
+        raise refused("background", samples, "one channel of finite samples, at least 1")
+
+    def noise(seed: int, block: int, size: int) -> Tensor:
+        places = torch.arange(block * size, (block + 1) * size) % len(loop)
+        return loop[places]
+
+    return noise
+
+
+def _sound_kind(path: Path) -> str:
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in ("wav", "flac", "ogg"):
+        raise refused("out", str(path), "a file that ends in .wav, .flac or .ogg")
+    return kind
+
+
+@contextmanager
+def _writer(path: Path, sample_rate: int) -> Iterator[Callable[[Tensor], None]]:
+    """Writes samples to a file in 16 bits (Opus for .ogg); it has its name only when it is whole."""
+    kind = _sound_kind(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        import soundfile
+    except (ImportError, OSError):
+        raise UserError("writing sounds needs soundfile: pip install 'burnish[audio]'") from None
+    subtype = "OPUS" if kind == "ogg" else "PCM_16"
+    try:
+        with soundfile.SoundFile(part, "w", sample_rate, 1, subtype, format=kind.upper()) as file:
+
+            def write(samples: Tensor) -> None:
+                whole = torch.round(samples.double() * 32768).clamp(-32768, 32767)
+                file.write(samples.numpy() if kind == "ogg" else whole.to(torch.int16).numpy())
+
+            yield write
+        part.replace(path)
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, soundfile.LibsndfileError | OSError):
+            raise UserError(f"{path} cannot be written: {error}") from None
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_sounds(named: Mapping[str, str | Path], sample_rate: int) -> dict[str, Any]:
+    """Samples of sound files by caption, mono at one rate."""
+    from burnish.media.sounds import read_sound
+
+    loaded: dict[str, Any] = {}
+    for caption, file in named.items():
+        if not isinstance(file, str | Path):
+            raise ArgumentError(f"sounds['{caption}']: got {file!r}, expected a file's path")
+        loaded[caption] = read_sound(file, rate=sample_rate).samples
+    return loaded
