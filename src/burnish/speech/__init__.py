@@ -9,6 +9,9 @@ voice, a file or a language model.
 
 from burnish.speech.acoustics import f0_track, level_db, measure_speech, syllables
 from burnish.speech.cast import Cast, Voice, cast_scene, design_voice
+from burnish.speech.following import FollowReport, follow_report
+from burnish.speech.label import Label, label_file, label_sound
+from burnish.speech.listeners import embed_voice, speech_segments, transcribe, word_errors
 from burnish.speech.manner import read_caption, resolve_manners
 from burnish.speech.picture import timeline_svg, write_timeline
 from burnish.speech.planner import draft_scene, plan_scene
@@ -18,12 +21,18 @@ from burnish.speech.turns import meeting_distance, turn_taking
 
 __all__ = [
     "Cast",
+    "FollowReport",
+    "Label",
     "Voice",
     "align_scene",
     "cast_scene",
     "design_voice",
     "draft_scene",
+    "embed_voice",
     "f0_track",
+    "follow_report",
+    "label_file",
+    "label_sound",
     "level_db",
     "measure_speech",
     "meeting_distance",
@@ -33,8 +42,11 @@ __all__ = [
     "read_script",
     "render_scene",
     "resolve_manners",
+    "speech_segments",
     "syllables",
     "timeline_svg",
+    "transcribe",
     "turn_taking",
+    "word_errors",
     "write_timeline",
 ]

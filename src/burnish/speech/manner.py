@@ -89,37 +89,10 @@ DEGREES = {
     "too": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "hardly": -0.4, "less": -0.5,
 }  # fmt: skip
 """How much of a word's effect is left after one of these; negations turn half of it around."""
-_FILLER = set(
-    [
-        "a",
-        "an",
-        "the",
-        "and",
-        "or",
-        "of",
-        "in",
-        "with",
-        "but",
-        "then",
-        "as",
-        "if",
-        "to",
-        "at",
-        "by",
-        "through",
-        "is",
-        "more",
-        "most",
-        "his",
-        "her",
-        "their",
-        "its",
-        "voice",
-        "tone",
-        "pace",
-        "volume",
-    ]
-)
+_FILLER = frozenset(
+    ("a", "an", "the", "and", "or", "of", "in", "with", "but", "then", "as", "if", "to", "at", "by",
+     "through", "is", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
+)  # fmt: skip
 _NUMBER = re.compile(r"([-+−]?\d+(?:\.\d+)?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])")  # fmt: skip
 
 

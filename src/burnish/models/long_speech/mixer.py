@@ -241,6 +241,15 @@ class Mix:
     def _speak(self, place: int) -> Tensor:
         return as_finite(self.spoken(place).samples, f"sentences[{place}]")
 
+    def levelled(self, place: int) -> Tensor:
+        """One sentence at its level, before the room: what loudness and pitch are measured on."""
+        return self.gains[place] * self._spoken(place)
+
+    def stems(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Speech and background of a stretch apart, float64; events belong to neither."""
+        noise_T = self._noise_gain * self._noise(start, stop)
+        return self._sum(self._speech, start, stop) * self._scale, noise_T * self._scale
+
     def _placed(self, place: int, span: Span, count: int) -> _Sound:
         start = round(span["start"] * self.sample_rate)
         if span["cut"]:

