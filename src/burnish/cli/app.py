@@ -86,6 +86,7 @@ COMMANDS = (
     LazyCommand("view", "view:view", "Look at runs in a browser: curves, groups, single rollouts, search, comparison."),
     LazyCommand("search", "search:search", "Search a folder or file of texts; the index is built once and kept."),
     LazyCommand("speak", "speak:speak", "Speak a script or any text with several voices, overlaps, a room and a background."),
+    LazyCommand("speak-label", "speak_label:speak_label", "Say of every recording who speaks when, how, and over what; nothing is thrown away."),
     LazyCommand("serve-reward", "serve_reward:serve_reward", "Serve a recipe's rewards or your own scorer over HTTP, for any trainer."),
     LazyCommand("doctor", "doctor:doctor", "What this machine can do: devices, precision, extras, sandbox, models, disk."),
     LazyCommand("replay", "replay:replay", "Run the step that a guard stopped once more, and arrive at the same line."),

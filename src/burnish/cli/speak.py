@@ -57,6 +57,10 @@ def speak(
             "--planner", metavar="MODEL", help="A language model that plans, instead of the rules."
         ),
     ] = "",
+    instruction: Annotated[
+        str,
+        typer.Option("--instruction", metavar="TEXT", help="What the planning model is told."),
+    ] = "",
     timeline: Annotated[
         Path | None,
         typer.Option("--timeline", metavar="FILE", help="A picture of it: .svg or .png."),
@@ -102,11 +106,7 @@ def speak(
     given = read_script(script)
     scene, planned_by = given.scene, "nobody"
     if planner:
-        from burnish.speech.lm_planner import plan_with_model
-
-        scene, planned_by = plan_with_model(scene, planner, seed=seed)
-        if planned_by == "rules":
-            warn(f"{planner} wrote no plan that can be read, twice; the rules planned instead")
+        scene, planned_by = _plan_by_model(scene, planner, instruction, seed)
     elif plan or lively or (plan is None and given.is_draft):
         scene, planned_by = plan_scene(scene, seed=seed, lively=lively), "rules"
     if planner and lively:
@@ -130,6 +130,22 @@ def speak(
     measured = _measured(done) if report else None
     _tell(done, planned_by, seconds, measured, as_json)
     return 0
+
+
+def _plan_by_model(scene: Any, model: str, instruction: str, seed: int) -> tuple[Any, str]:
+    from functools import partial
+
+    import anyio
+
+    from burnish.api.models import open_model
+    from burnish.speech.plan_text import plan_with_lm
+
+    ask = partial(plan_with_lm, scene, open_model(model), instruction=instruction, seed=seed)
+    planned = anyio.run(ask)
+    if planned.by == "rules":
+        warn(f"{model} wrote no plan that can be read, twice; the rules planned instead: {planned.problems[-1]}")  # fmt: skip
+        return planned.scene, "rules"
+    return planned.scene, model
 
 
 def _size(scene: Any) -> str:

@@ -33,6 +33,7 @@ from burnish.rewards.checks.numeric import NumericConfig
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.checks.regex import RegexConfig
 from burnish.rewards.checks.relevance import GradeConfig, SectionConfig
+from burnish.rewards.checks.speech_plan import SpeechPlanConfig
 from burnish.rewards.checks.support import SupportConfig, from_folder
 from burnish.rewards.checks.tags import TagsConfig
 from burnish.rewards.checks.tool_call import ToolCallConfig
@@ -153,6 +154,7 @@ RewardConfig = (
     | RegexConfig
     | RewardModelConfig
     | SectionConfig
+    | SpeechPlanConfig
     | SupportConfig
     | TagsConfig
     | ToolCallConfig

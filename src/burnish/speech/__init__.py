@@ -14,6 +14,7 @@ from burnish.speech.label import Label, label_file, label_sound
 from burnish.speech.listeners import embed_voice, speech_segments, transcribe, word_errors
 from burnish.speech.manner import read_caption, resolve_manners
 from burnish.speech.picture import timeline_svg, write_timeline
+from burnish.speech.plan_text import open_slots, plan_prompt, plan_with_lm, read_plan
 from burnish.speech.planner import draft_scene, plan_scene
 from burnish.speech.render import align_scene, mix_scene, render_scene
 from burnish.speech.script import read_script
@@ -37,8 +38,12 @@ __all__ = [
     "measure_speech",
     "meeting_distance",
     "mix_scene",
+    "open_slots",
+    "plan_prompt",
     "plan_scene",
+    "plan_with_lm",
     "read_caption",
+    "read_plan",
     "read_script",
     "render_scene",
     "resolve_manners",

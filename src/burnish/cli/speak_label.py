@@ -1,0 +1,119 @@
+"""`burnish speak-label`: describe recordings instead of filtering them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from burnish.cli.console import emit_json, say, warn
+from burnish.cli.reporter import Reporter
+from burnish.cli.shared_options import AsJson
+from burnish.errors import UserError
+from burnish.texts import counted, shown_path
+
+
+def speak_label(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A folder of sounds, or one sound.", show_default=False
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="JSON lines, one a recording."),
+    ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Also write down what is said (Whisper).")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Say of every recording who speaks when, how, and over what; nothing is thrown away.
+
+    Only recordings in which nobody speaks have no script. The last line compares that with what a
+    usual filter would keep: one speaker, 20 dB, at most 5 % overlap. Files that are done are not
+    labelled again.
+
+    \b
+      burnish speak-label recordings/ -o labels.jsonl
+      burnish speak-label talk.wav --words --json
+    """
+    try:
+        from burnish.models.long_speech import label_retention
+        from burnish.speech.label import label_file, sound_files
+    except ImportError as error:
+        raise UserError(
+            f"burnish speak-label needs {error.name}: pip install 'burnish[torch]'"
+        ) from error
+    files = sound_files(folder)
+    done = _labelled(out) if out is not None else {}
+    rows = []
+    with Reporter() as report:
+        for place, file in enumerate(files):
+            report("labelling", place, len(files))
+            row = done.get(str(file))
+            if row is None:
+                try:
+                    label = label_file(file, words=words)
+                except UserError as error:
+                    warn(str(error))
+                    continue
+                found = label._asdict()
+                found["turns"] = [turn._asdict() for turn in label.turns]
+                row = {"file": str(file), **found}
+                row = msgspec.to_builtins(row)
+                if out is not None:
+                    _append(out, row)
+            rows.append(row)
+    if as_json:
+        for row in rows:
+            emit_json(row)
+        return 0
+    clips = [{"snr": r["snr_db"], "overlap": r["overlap"], "speakers": r["speakers"]} for r in rows]
+    for row in rows:
+        _show(row)
+    kept = label_retention(clips)
+    total = max(1, len(rows))
+    say(
+        f"kept      {len(kept.label_kept)} of {len(rows)} labelled ({len(kept.label_kept) / total:.0%}); "
+        f"a filter (1 speaker, 20 dB, 5 % overlap) would keep {len(kept.filter_kept)} "
+        f"({len(kept.filter_kept) / total:.0%})"
+    )
+    return 0
+
+
+def _show(row: dict[str, Any]) -> None:
+    snr = "SNR unknown" if row["snr_db"] is None else f"SNR {row['snr_db']:.0f} dB"
+    what = (
+        f"{counted(row['speakers'], 'speaker')}, {row['speech_s']:.1f} of {row['seconds']:.1f} s speech, "
+        f"{row['overlap']:.0%} overlap, {snr}"
+    )
+    say(f"{shown_path(Path(row['file']))}: {what if row['speakers'] else 'nobody speaks'}")
+
+
+def _labelled(out: Path) -> dict[str, dict[str, Any]]:
+    """Rows of an earlier run; a last line that was cut off is dropped."""
+    if not out.exists():
+        return {}
+    rows: dict[str, dict[str, Any]] = {}
+    for line in out.read_bytes().splitlines():
+        try:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(row, dict) and "file" in row:
+            rows[str(row["file"])] = row
+    out.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
+    return rows
+
+
+def _append(out: Path, row: dict[str, Any]) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None

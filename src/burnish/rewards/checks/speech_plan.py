@@ -1,0 +1,165 @@
+"""Does a plan of a scene do what was asked of it? Scored from its text, or by rendering it.
+
+    [[rewards]]
+    kind = "speech_plan"        # the task's field `scene` is the script, `goals` what is asked
+
+A plan that cannot be read has the value 0. Goals are tables with a sentence's place, an attribute
+(`pitch_st`, `rate`, `gain_db`, `range`) and a direction (-1 or 1, or 0 for the voice's own); they are
+checked on the numbers that the captions become, so that a planner can be sampled and trained
+without a sound. `part = "render"` speaks the scene by espeak-ng and measures the same goals on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from burnish.arguments import as_list, as_table, as_whole, as_word
+from burnish.errors import ArgumentError
+from burnish.records import Response, Reward, Task
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
+
+if TYPE_CHECKING:
+    from burnish.models.long_speech import Manner, Scene
+
+Part = Literal["all", "valid", "complete", "follow", "arc", "render"]
+ENOUGH = {"pitch_st": 0.5, "rate": 0.05, "gain_db": 1.0, "range": 0.1}
+"""How far an attribute has to be from the voice's own to count as higher or lower."""
+WEIGHTS = {"valid": 0.2, "complete": 0.2, "follow": 0.6}
+"""Of the parts in `all`."""
+
+
+class SpeechPlanConfig(CheckConfig, frozen=True, tag="speech_plan"):
+    """How well a plan of a scene follows what was asked; values in [0, 1].
+
+    `valid`: it can be read. `complete`: share of open captions that are filled in with words that
+    change the voice or say that nothing changes. `follow`: share of the goals that hold. `arc`:
+    Spearman's correlation of the task's `arousal` with the planned pitch and loudness, at least 0.
+    `all`: 0.2 valid + 0.2 complete + 0.6 follow. `render`: the goals, measured on speech.
+    """
+
+    part: Part = "all"
+    """Which aspect of the plan is paid."""
+    dimensions: tuple[str, ...] = ("tone", "pace", "volume")
+    """Captions that a complete plan has."""
+
+    @property
+    def title(self) -> str:
+        """Several parts are usual in one recipe, so each has its own name."""
+        return self.name or ("speech_plan" if self.part == "all" else f"speech_plan_{self.part}")
+
+
+class Goal(NamedTuple):
+    """What is asked of one sentence."""
+
+    sentence: int
+    attribute: str
+    direction: int
+
+    def holds(self, change: float) -> bool:
+        """True if an attribute that differs so much from the voice's own is as asked."""
+        enough = ENOUGH[self.attribute]
+        return abs(change) < enough if not self.direction else self.direction * change >= enough
+
+
+def read_goals(given: Any, sentences: int) -> list[Goal]:
+    """The goals of a task's field: tables with sentence, attribute and direction."""
+    goals = []
+    for place, one in enumerate(as_list("goals", given)):
+        table = as_table(f"goals[{place}]", one)
+        sentence = as_whole(f"goals[{place}].sentence", table.get("sentence"), low=0, high=sentences - 1)  # fmt: skip
+        attribute = as_word(f"goals[{place}].attribute", table.get("attribute"), tuple(ENOUGH))
+        direction = as_whole(f"goals[{place}].direction", table.get("direction"), low=-1, high=1)
+        goals.append(Goal(sentence, attribute, direction))
+    return goals
+
+
+class SpeechPlan(RuleCheck[SpeechPlanConfig]):
+    """Reads the plan, resolves its captions and compares the numbers with the goals."""
+
+    uses_answer = True
+
+    def __init__(self, config: SpeechPlanConfig) -> None:
+        super().__init__(config)
+        asked = {"follow": "goals", "all": "goals", "render": "goals", "arc": "arousal"}
+        self.needs = frozenset({"scene", *([asked[config.part]] if config.part in asked else [])})
+
+    def judge(self, task: Task, response: Response) -> Reward:
+        from burnish.models.long_speech import read_scene
+        from burnish.speech.plan_text import read_plan
+
+        try:
+            scene = read_scene(task.fields["scene"])
+            goals = read_goals(task.fields.get("goals") or [], len(scene.sentences))
+        except ArgumentError as error:
+            return self.abstained(f"the task's script or goals cannot be read: {error}")
+        try:
+            planned = read_plan(scene, response.text)
+        except ArgumentError as error:
+            return self.decided(0.0, str(error))
+        return self._value(scene, planned, goals, task.fields)
+
+    def _value(
+        self, scene: Scene, planned: Scene, goals: Sequence[Goal], fields: Mapping[str, Any]
+    ) -> Reward:
+        from burnish.speech.manner import resolve_manners
+
+        manners = resolve_manners(planned).manners
+        part = self.config.part
+        if part == "valid":
+            return self.decided(1.0, "the plan can be read")
+        if part == "arc":
+            return self._arc(manners, fields["arousal"])
+        if part == "complete":
+            share = self._complete(scene, planned)
+            return self.decided(share, f"{share:.0%} of the open captions are filled in")
+        if not goals:
+            return self.abstained("the task has no goals: nothing to follow")
+        if part == "render":
+            return self._rendered(scene, planned, goals)
+        held = [goal for goal in goals if goal.holds(_change(manners, goal))]
+        follow = len(held) / len(goals)
+        saw = f"{len(held)} of {len(goals)} goals hold"
+        if part == "follow":
+            return self.decided(follow, saw)
+        values = {"valid": 1.0, "complete": self._complete(scene, planned), "follow": follow}
+        total = sum(weight * values[name] for name, weight in WEIGHTS.items())
+        return self.decided(total, f"{saw}; complete {values['complete']:.0%}")
+
+    def _complete(self, scene: Scene, planned: Scene) -> float:
+        from burnish.speech.manner import read_caption
+        from burnish.speech.plan_text import open_slots
+
+        asked = open_slots(scene, self.config.dimensions)
+        left = set(open_slots(planned, self.config.dimensions))
+        known = 0
+        for path in asked:
+            if path not in left:
+                place, _, name = path.removeprefix("sentences[").partition("].")
+                reading = read_caption(getattr(planned.sentences[int(place)], name))
+                known += not reading.unknown or bool(reading.add or reading.fixed)
+        return known / len(asked) if asked else 1.0
+
+    def _arc(self, manners: Sequence[Manner], arousal: Any) -> Reward:
+        from burnish.models.long_speech import arc_score
+
+        try:
+            score = arc_score(arousal, [one.pitch_st + one.gain_db for one in manners])
+        except ArgumentError as error:
+            return self.abstained(f"the task's arousal cannot be used: {error}")
+        if score is None:
+            return self.decided(0.0, "the plan is flat: nothing follows the arc")
+        return self.decided(max(0.0, score), f"rank correlation {score:.2f} with the arc")
+
+    def _rendered(self, scene: Scene, planned: Scene, goals: Sequence[Goal]) -> Reward:
+        """Each goal on speech: the sentence as planned beside the same sentence without a plan."""
+        from burnish.speech.rendered_goals import rendered_changes
+
+        changes = rendered_changes(scene, planned, {(g.sentence, g.attribute) for g in goals})
+        held = sum(goal.holds(changes[goal.sentence, goal.attribute]) for goal in goals)
+        return self.decided(held / len(goals), f"{held} of {len(goals)} goals hold in the speech")
+
+
+def _change(manners: Sequence[Manner], goal: Goal) -> float:
+    own = 1.0 if goal.attribute in ("rate", "range") else 0.0
+    return float(getattr(manners[goal.sentence], goal.attribute)) - own

@@ -1,0 +1,183 @@
+"""The plan of a scene as a language model reads and writes it.
+
+    plan_prompt(scene, "Start tired, end whispering.", dimensions=("tone", "pace", "volume"))
+    read_plan(scene, reply)     # the scene with the plan in it; refused with the line that is wrong
+
+The prompt has the script in the form of `scene_text`; the reply is its `[think]` block, a line a
+caption. The reply is read strictly and can only fill what is open: a line about something that the
+user wrote is ignored, so nothing of the user's can be changed by whatever a model writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnish.arguments import as_text, as_word, refused, shown
+from burnish.errors import ArgumentError
+from burnish.lm.base import LM, Sampling
+from burnish.models.long_speech.scene import Scene
+from burnish.models.long_speech.scene_checks import checked_scene
+from burnish.models.long_speech.scene_text import BLANK, scene_text
+from burnish.records import Message
+from burnish.speech.planner import plan_scene
+
+DIMENSIONS = ("tone", "intonation", "pace", "volume", "intent", "background")
+RULE = "Plan how each sentence is said. Replace every <blank> by a short phrase in quotes and write only those lines."  # fmt: skip
+MOST_LINES = 5000
+_SENTENCE = re.compile(r"sentences\[(0|[1-9][0-9]{0,5})\]\.([a-z]+)")
+_ARC = re.compile(r"global\.emotion\.arc\[(0|[1-9][0-9]?)\]\.(at|caption|arousal|valence)")
+_LINE = re.compile(r"([a-z_]+(?:\.[a-z_]+|\[[0-9]+\])*) = (.+)")
+
+
+class Planned(NamedTuple):
+    """A planned scene, and who planned it."""
+
+    scene: Scene
+    by: str
+    """`model`, `model again` (its second reply) or `rules`."""
+    problems: tuple[str, ...]
+    """What was wrong with the replies that could not be read."""
+
+
+def open_slots(scene: Scene, dimensions: Sequence[str] = DIMENSIONS) -> list[str]:
+    """Paths of the captions that nobody has filled in, in order.
+
+    >>> from burnish.models.long_speech import read_scene
+    >>> from burnish.speech import open_slots
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Yes.", "pace": "slow"}]})
+    >>> open_slots(scene, ["pace", "volume"])
+    ['sentences[0].volume']
+    """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    names = [as_word(f"dimensions[{i}]", one, DIMENSIONS) for i, one in enumerate(dimensions)]
+    return [
+        f"sentences[{place}].{name}"
+        for place, sentence in enumerate(scene.sentences)
+        for name in names
+        if not getattr(sentence, name)
+    ]
+
+
+def plan_prompt(scene: Scene, instruction: str = "", dimensions: Sequence[str] = DIMENSIONS) -> str:
+    """What a planner is asked: the rule, the instruction, what is fixed, and the open lines."""
+    slots = open_slots(scene, dimensions)
+    fixed, _, _ = scene_text(scene).partition("[think]\n")
+    # The relation of a sentence is no help to a planner of captions unless somebody wrote it.
+    lines = [one for one in fixed.splitlines() if not one.endswith('.relation.type = "after"')]
+    wish = f"{as_text('instruction', instruction)}\n" if instruction else ""
+    blanks = "".join(f"{one} = {BLANK}\n" for one in slots)
+    return f"{RULE}\n{wish}" + "\n".join(lines) + f"\n[think]\n{blanks}"
+
+
+def plan_reply(scene: Scene, captions: dict[str, str]) -> str:
+    """The reply that fills these slots, as `read_plan` reads it."""
+    return "".join(f"{path} = {msgspec.json.encode(one).decode()}\n" for path, one in captions.items())  # fmt: skip
+
+
+def read_plan(scene: Scene, text: str) -> Scene:
+    """The scene with the captions of a reply; anything but such lines is refused.
+
+    >>> from burnish.models.long_speech import read_scene
+    >>> from burnish.speech import read_plan
+    >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
+    ...     {"speaker": "A", "text": "Yes.", "pace": "slow"}]})
+    >>> done = read_plan(scene, 'sentences[0].pace = "fast"\\nsentences[0].tone = "glad"')
+    >>> done.sentences[0].pace, done.sentences[0].tone, done.sources
+    ('slow', 'glad', {'sentences[0].tone': 'plan'})
+    """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    table: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(scene, sources={}))
+    sources: dict[str, Any] = dict(scene.sources)
+    arc: dict[int, dict[str, Any]] = {}
+    seen: set[str] = set()
+    lines = [one.strip() for one in as_text("plan", text).split("\n")]
+    for number, line in enumerate(lines[:MOST_LINES], start=1):
+        if not line or line == "[think]":
+            continue
+        path, value = _line(number, line)
+        if path in seen:
+            raise ArgumentError(f"plan: line {number} has {path} a second time")
+        seen.add(path)
+        if value is None:
+            continue
+        if found := _ARC.fullmatch(path):
+            arc.setdefault(int(found[1]), {})[found[2]] = value
+        else:
+            _fill(table, sources, path, value, number)
+    emotion = table["global"].setdefault("emotion", {})
+    if arc and "arc" not in emotion:
+        emotion["arc"] = [arc[place] for place in sorted(arc)]
+        sources |= {
+            f"global.emotion.arc[{place}].{name}": "plan"
+            for place, key in enumerate(sorted(arc))
+            for name in arc[key]
+        }
+    return checked_scene({**table, "sources": sources}, "plan")
+
+
+def _line(number: int, line: str) -> tuple[str, Any]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected 'path = \"phrase\"'")
+    path, value = match.groups()
+    if value == BLANK:
+        return path, None
+    try:
+        read = msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError):
+        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected a phrase in quotes") from None  # fmt: skip
+    is_number = path.endswith((".at", ".arousal", ".valence"))
+    if not isinstance(read, float | int if is_number else str) or isinstance(read, bool):
+        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected {'a number' if is_number else 'a phrase in quotes'}")  # fmt: skip
+    if isinstance(read, str) and len(read) > 200:
+        raise ArgumentError(f"plan: line {number} has {len(read)} characters, expected a phrase")
+    return path, read
+
+
+def _fill(table: dict[str, Any], sources: dict[str, Any], path: str, value: str, number: int) -> None:  # fmt: skip
+    if path == "global.emotion.tone":
+        place = table["global"].setdefault("emotion", {})
+        key = "tone"
+    else:
+        found = _SENTENCE.fullmatch(path)
+        if found is None or found[2] not in DIMENSIONS:
+            raise ArgumentError(f"plan: line {number} has {shown(path)}, which is no caption of a plan")  # fmt: skip
+        if int(found[1]) >= len(table["sentences"]):
+            raise ArgumentError(f"plan: line {number} has sentence {found[1]}, expected below {len(table['sentences'])}")  # fmt: skip
+        place, key = table["sentences"][int(found[1])], found[2]
+    if not place.get(key) and value.strip():
+        place[key] = value
+        sources[path] = "plan"
+
+
+async def plan_with_lm(
+    scene: Scene,
+    lm: LM,
+    *,
+    instruction: str = "",
+    dimensions: Sequence[str] = ("tone", "pace", "volume"),
+    max_tokens: int = 1024,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> Planned:
+    """A plan by a language model; asked again with what was wrong, then the rules plan."""
+    prompt = plan_prompt(scene, instruction, dimensions)
+    messages: list[Message] = [Message("user", prompt)]
+    problems: list[str] = []
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
+    for name in ("model", "model again"):
+        (reply,) = await lm.sample(tuple(messages), sampling)
+        try:
+            return Planned(read_plan(scene, reply.text), name, tuple(problems))
+        except ArgumentError as error:
+            problems.append(str(error))
+            again = f"That cannot be read: {error}. {RULE}"
+            messages += [Message("assistant", reply.text), Message("user", again)]
+    return Planned(plan_scene(scene, seed=seed), "rules", tuple(problems))
