@@ -26,7 +26,8 @@ from burnish.speech.turns import MEETING_GAPS
 BACK_CHANNELS = 0.1
 """Chance that a listener says something during a long sentence of a lively scene."""
 LONG_WORDS = 12
-_SPEAKER = re.compile(r"^\s*([A-Z][\w .'’-]{0,38}?)\s*:\s*(.*)$")
+_SPEAKER = re.compile(r"^\s*([A-Z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*:\s*(.*)$")
+"""A name of at most four words, a colon, and what is said."""
 _HIGH = {
     "angry": "hate damn fury furious rage traitor villain liar shame murder curse dare enough",
     "afraid": "help fear afraid danger run hide terrible horror",

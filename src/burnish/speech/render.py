@@ -82,6 +82,8 @@ class KeptLines:
             return _read_line(path)
         said = self.engine.speak(line)
         said = said if isinstance(said, Spoken) else Spoken(said)
+        if not self.folder.is_dir():
+            return said  # the scene is whole and its lines are no longer kept
         times = json.dumps([said.words, said.phonemes])
         part = path.with_suffix(".part")
         with part.open("wb") as file:

@@ -3,23 +3,23 @@
     engine = EspeakEngine()                     # needs pip install espeakng-loader
     engine.speak(Line("Hello there.", Speaker(id="A"), 0, seed=0, voice="f2")).words
 
-The library is loaded through ctypes and holds one global state, so one lock guards every call and
-every parameter is set before every line: the same line gives the same samples in any order. Formant
-synthesis has no randomness; the seed changes nothing.
+The library is loaded through ctypes and keeps a state from line to line that nothing resets, not even
+its own Terminate: the same words came out with other samples after another line. So it is loaded anew
+for every line (about 10 ms) under one lock, and the same line gives the same samples in any order.
+Formant synthesis has no randomness; the seed changes nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.models.long_speech.engine import Capabilities, Line, Spoken, Timed
 from burnish.tensors import torch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RATE_WPM = 170
 """Words a minute at rate 1; espeak's own default is 175."""
@@ -29,7 +29,7 @@ _SYNCHRONOUS, _PHONEME_EVENTS, _UTF8, _END_PAUSE = 2, 1, 1, 0x1000
 _RATE, _PITCH, _RANGE = 1, 3, 4
 _WORD, _PHONEME, _END = 1, 7, 0
 _LOCK = threading.Lock()
-"""Guards the library's global state: voice, parameters and the callback that receives samples."""
+"""Guards the library's global state: two at once would be one."""
 
 
 class _Id(ctypes.Union):
@@ -55,9 +55,7 @@ _CALLBACK = ctypes.CFUNCTYPE(
 
 
 class _Library:
-    """The loaded library; one in a process."""
-
-    opened: _Library | None = None
+    """The library, freshly loaded; use it for one line and close it."""
 
     def __init__(self) -> None:
         try:
@@ -76,12 +74,18 @@ class _Library:
         self.callback = _CALLBACK(self._receive)
         self.lib.espeak_SetSynthCallback(self.callback)
 
-    @classmethod
-    def get(cls) -> _Library:
-        with _LOCK:
-            if cls.opened is None:
-                cls.opened = cls()
-            return cls.opened
+    def __enter__(self) -> _Library:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unload it: only that clears its static variables."""
+        import _ctypes
+
+        self.lib.espeak_Terminate()
+        handle = self.lib._handle
+        del self.lib
+        close = getattr(_ctypes, "dlclose", None) or _ctypes.FreeLibrary
+        close(handle)
 
     def _receive(self, samples: Any, count: int, events: Any) -> int:
         if samples and count:
@@ -97,17 +101,14 @@ class _Library:
         return 0
 
     def speak(self, text: str, voice: str, rate: int, pitch: int, range_: int) -> Spoken:
-        with _LOCK:
-            if self.lib.espeak_SetVoiceByName(voice.encode()):
-                raise UserError(f"espeak-ng has no voice '{voice}'; see EspeakEngine().voices")
-            for name, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, range_)):
-                self.lib.espeak_SetParameter(name, value, 0)
-            self.pieces, self.events = [], []
-            data = text.encode()
-            flags = _UTF8 | _END_PAUSE
-            self.lib.espeak_Synth(data, len(data) + 1, 0, 1, 0, flags, None, None)
-            self.lib.espeak_Synchronize()
-            return self._spoken(text)
+        if self.lib.espeak_SetVoiceByName(voice.encode()):
+            raise UserError(f"espeak-ng has no voice '{voice}'; see EspeakEngine().voices")
+        for name, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, range_)):
+            self.lib.espeak_SetParameter(name, value, 0)
+        data = text.encode()
+        self.lib.espeak_Synth(data, len(data) + 1, 0, 1, 0, _UTF8 | _END_PAUSE, None, None)
+        self.lib.espeak_Synchronize()
+        return self._spoken(text)
 
     def _spoken(self, text: str) -> Spoken:
         data = bytearray(b"".join(self.pieces))
@@ -147,19 +148,25 @@ class EspeakEngine:
 
     def __init__(self, language: str = "en-us") -> None:
         self.language = language
-        self._library = _Library.get()
-        self.sample_rate: int = self._library.sample_rate
+        with _LOCK, _Library() as library:
+            self.sample_rate: int = library.sample_rate
 
-    @property
+    @functools.cached_property
     def voices(self) -> list[str]:
         """Variants of a voice that this installation has."""
         import espeakng_loader
 
-        return voice_names(espeakng_loader.get_data_path())
+        folder = Path(espeakng_loader.get_data_path()) / "voices" / "!v"
+        return sorted(one.name for one in folder.iterdir())
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line with the times of its words and phonemes."""
         variant = line.voice
+        if variant and "+" not in variant and variant not in self.voices:
+            hint = did_you_mean(variant, self.voices)
+            raise UserError(
+                f"espeak-ng has no voice '{variant}'; expected f2, m3 or the like.{hint}"
+            )
         voice = (
             variant
             if "+" in variant
@@ -169,17 +176,11 @@ class EspeakEngine:
         )
         manner = line.manner
         pitch = round(50 + (STEPS_UP if manner.pitch_st > 0 else STEPS_DOWN) * manner.pitch_st)
-        return self._library.speak(
-            line.text,
-            voice,
-            rate=max(80, min(450, round(RATE_WPM * manner.rate))),
-            pitch=max(0, min(99, pitch)),
-            range_=max(0, min(99, round(50 * manner.range))),
-        )
-
-
-def voice_names(folder: str | Path) -> list[str]:
-    """Names of the voice variants in espeak's data folder."""
-    from pathlib import Path
-
-    return sorted(one.name for one in (Path(folder) / "voices" / "!v").iterdir())
+        with _LOCK, _Library() as library:
+            return library.speak(
+                line.text,
+                voice,
+                rate=max(80, min(450, round(RATE_WPM * manner.rate))),
+                pitch=max(0, min(99, pitch)),
+                range_=max(0, min(99, round(50 * manner.range))),
+            )

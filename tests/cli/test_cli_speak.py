@@ -1,0 +1,105 @@
+"""`burnish speak` and `burnish speak-label`: files, one line for what is impossible, and resuming."""
+
+import importlib.util
+import json
+import math
+
+import pytest
+
+from burnish.media.sounds import read_sound, write_sound
+
+pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
+PLAY = """Ann: Are you there? I have been waiting here since seven.
+Ben: Yes!
+Ann: Enough! Run, there is danger!
+Cid: Peace... perhaps it is only the wind.
+Ben: Mhm.
+"""
+HEAD = '[[global.speakers]]\nid = "A"\n[[global.speakers]]\nid = "B"\n[[sentences]]\nspeaker = "A"\ntext = "Well."\n'
+SECOND = '[[sentences]]\nspeaker = "B"\ntext = "No."\n[sentences.relation]\n'
+HOSTILE = {
+    "overlap before the start": (HEAD + SECOND + 'type = "overlap"\nseconds = 99.0\n', "expected at most"),
+    "interrupts at 2": (HEAD + SECOND + 'type = "interrupt"\nat = 2.0\n', "relation.at: got 2.0"),
+    "with a later sentence": (HEAD + SECOND + 'type = "with"\nref = 7\n', "an earlier sentence than 1"),
+    "talks over himself": (HEAD + SECOND.replace('"B"', '"A"') + 'type = "overlap"\nseconds = 0.1\n', "cannot talk over himself"),
+    "a negative gap": (HEAD + SECOND + 'type = "after"\ngap = -3.0\n', "relation.gap: got -3.0"),
+    "not a number": (HEAD + SECOND + 'type = "after"\ngap = nan\n', "finite"),
+    "nobody's line": (HEAD + SECOND.replace('"B"', '"C"') + 'type = "after"\n', "expected a speaker of the scene"),
+    "no sentence": ('[[global.speakers]]\nid = "A"\n', "sentences: missing"),
+    "no toml": ("[[", "no TOML"),
+    "an open bracket": (HEAD.replace("Well.", "Well [pause"), "a bracket is not closed"),
+    "the first one interrupts": (HEAD + '[sentences.relation]\ntype = "interrupt"\nat = 0.5\n', "no sentence stands before"),
+    "a day of silence": (HEAD + SECOND + 'type = "after"\ngap = 1e9\n', "relation.gap"),
+    "a sound that is not there": ('background = "no.wav"\n' + HEAD, "no.wav"),
+    "a list of sounds": ('sounds = ["a.wav"]\n' + HEAD, "a table of captions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_impossible_script_is_one_line(typed, tmp_path, name):
+    text, says = HOSTILE[name]
+    (tmp_path / "scene.toml").write_text(text)
+    shown = typed("speak", tmp_path / "scene.toml", "-o", tmp_path / "a.wav", "--engine", "tone")
+    assert shown.code == 2, shown.err
+    assert says in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert not (tmp_path / "a.wav").exists()
+
+
+def test_a_play_is_planned_spoken_and_drawn(typed, tmp_path):
+    pytest.importorskip("soxr", reason="a cast needs soxr")
+    (tmp_path / "play.txt").write_text(PLAY)
+    shown = typed(
+        "speak", tmp_path / "play.txt", "-o", tmp_path / "play.wav", "--engine", "tone", "--lively", "--json",
+        "--timeline", tmp_path / "play.svg", "--script-out", tmp_path / "play.json",
+        "--alignment", tmp_path / "words.json", "--report",
+    )  # fmt: skip
+    assert shown.code == 0, shown.err
+    told = json.loads(shown.out.splitlines()[-1])
+    assert told["planned_by"] == "rules"
+    assert told["report"]["loudness"] > 0.99
+    assert read_sound(tmp_path / "play.wav").seconds == pytest.approx(told["seconds"])
+    assert (tmp_path / "play.svg").read_text().startswith("<svg")
+    # The written script is a script: spoken again it gives the same sound.
+    again = typed("speak", tmp_path / "play.json", "-o", tmp_path / "again.wav", "--engine", "tone")
+    assert again.code == 0, again.err
+    assert (tmp_path / "again.wav").read_bytes() == (tmp_path / "play.wav").read_bytes()
+    assert json.loads((tmp_path / "words.json").read_text())[0]["words"][0]["w"] == "Are"
+
+
+def test_nothing_to_write_is_said(typed, tmp_path):
+    (tmp_path / "play.txt").write_text(PLAY)
+    assert "nothing to write" in typed("speak", tmp_path / "play.txt").err
+
+
+LISTENERS = ("onnxruntime", "silero_vad", "resemblyzer", "espeakng_loader")
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(one) is None for one in LISTENERS),
+    reason=f"not installed: one of {', '.join(LISTENERS)}",
+)
+def test_recordings_are_labelled_once_and_silence_has_no_script(typed, tmp_path):
+    folder = tmp_path / "sounds"
+    folder.mkdir()
+    (tmp_path / "play.txt").write_text("Ann: The harbour is closed until Monday morning, they say.")
+    assert typed("speak", tmp_path / "play.txt", "-o", folder / "a.wav").code == 0
+    write_sound(folder / "b.wav", [0.01 * math.sin(i / 9) for i in range(16000)], 16000)
+    (folder / "c.wav").write_bytes(b"RIFF no sound")
+    shown = typed("speak-label", folder, "-o", tmp_path / "labels.jsonl")
+    assert shown.code == 0, shown.err
+    assert "nobody speaks" in shown.out
+    assert "1 of 2 labelled" in shown.out
+    assert "c.wav" in shown.err  # said, and the others are labelled all the same
+    rows = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    assert [row["speakers"] for row in rows] == [1, 0]
+    assert rows[0]["scene"]["sentences"][0]["speaker"] == "S1"
+    before = (tmp_path / "labels.jsonl").read_bytes()
+    (tmp_path / "labels.jsonl").write_bytes(before + b'{"file": "cut o')
+    assert typed("speak-label", folder, "-o", tmp_path / "labels.jsonl").code == 0
+    assert (tmp_path / "labels.jsonl").read_bytes() == before
+
+
+def test_a_folder_without_a_sound_is_one_line(typed, tmp_path):
+    assert "has no sound" in typed("speak-label", tmp_path).err
+    assert "is not there" in typed("speak-label", tmp_path / "absent").err

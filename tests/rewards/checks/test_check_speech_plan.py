@@ -1,0 +1,78 @@
+"""The reward of plans: by their text, by what follows from their captions, and by speech."""
+
+import importlib.util
+
+import anyio
+import pytest
+
+from burnish.records import Response, Status, Task
+from burnish.rewards.checks.base import check_of
+from burnish.rewards.checks.speech_plan import SpeechPlanConfig
+
+SCENE = {
+    "global": {"speakers": [{"id": "A"}]},
+    "sentences": [{"speaker": "A", "text": f"The harbour is closed on day {i}."} for i in range(3)],
+}
+GOALS = [
+    {"sentence": 0, "attribute": "rate", "direction": -1},
+    {"sentence": 1, "attribute": "gain_db", "direction": 1},
+    {"sentence": 2, "attribute": "pitch_st", "direction": 0},
+]
+GOOD = 'sentences[0].pace = "slow"\nsentences[1].volume = "loud"\nsentences[2].tone = "neutral"'
+BAD = 'sentences[0].pace = "fast"\nsentences[1].volume = "soft"\nsentences[2].tone = "furious"'
+
+
+def value(text, part, fields=None):
+    fields = {"scene": SCENE, "goals": GOALS, "arousal": [0.2, 0.9, 0.5]} if fields is None else fields  # fmt: skip
+    check = check_of(SpeechPlanConfig(part=part))
+    task = Task(id="1", messages=(), fields=fields)
+    (reward,) = anyio.run(check.score, task, [Response("1", text)])
+    return reward
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "expected"),
+    [
+        (GOOD, "valid", 1.0),
+        ("no plan", "valid", 0.0),
+        ("no plan", "all", 0.0),
+        (GOOD, "follow", 1.0),
+        (BAD, "follow", 0.0),
+        ("", "follow", 1 / 3),  # nothing changes: only the sentence that should stay is right
+        (GOOD, "complete", 3 / 9),
+        (GOOD, "all", 0.2 + 0.2 * 3 / 9 + 0.6),
+        ('sentences[0].tone = "sad"\nsentences[1].tone = "furious"', "arc", 1.0),
+        ("", "arc", 0.0),
+    ],
+)
+def test_values_by_hand(text, part, expected):
+    assert value(text, part).value == pytest.approx(expected)
+
+
+def test_words_that_mean_nothing_do_not_complete_a_plan():
+    filled = "\n".join(f'sentences[{i}].{name} = "mauve"' for i in range(3) for name in ("tone", "pace", "volume"))  # fmt: skip
+    assert value(filled, "complete").value == 0.0
+    assert value(filled.replace("mauve", "neutral"), "complete").value == 1.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scene": {"sentences": 3}, "goals": GOALS},
+        {"scene": SCENE, "goals": []},
+        {"scene": SCENE, "goals": [{"sentence": 9, "attribute": "rate", "direction": 1}]},
+        {"scene": SCENE, "goals": [{"sentence": 0, "attribute": "colour", "direction": 1}]},
+    ],
+)
+def test_a_task_that_cannot_be_judged_has_no_value(fields):
+    reward = value(GOOD, "follow", fields)
+    assert reward.value is None
+    assert reward.status is Status.ABSTAIN
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("espeakng_loader") is None, reason="not installed: espeakng-loader"
+)
+def test_the_same_goals_hold_in_speech():
+    assert value(GOOD, "render").value == 1.0
+    assert value(BAD, "render").value == 0.0

