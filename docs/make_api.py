@@ -36,6 +36,7 @@ ROOMS = (
     "rewards.judges.atp_bench",
     "models.masked_diffusion",
     "models.long_speech",
+    "speech",
     "lm",
     "tasks",
     "rollouts",

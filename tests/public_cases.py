@@ -2148,6 +2148,14 @@ CASES = [
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
     ),
+    Case(
+        long_speech.missing_capabilities,
+        {
+            "scene": long_speech.read_scene(SCRIPT),
+            "manners": [long_speech.Manner()] * len(SCRIPT["sentences"]),
+            "engine": long_speech.ToneEngine(),
+        },
+    ),
     Case(long_speech.read_scene, {"document": SCRIPT}),
     Case(long_speech.scene_problems, {"document": SCRIPT}, {"document": "empty"}),
     *(

@@ -22,6 +22,7 @@ from burnish.config.schema import (
 )
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
+from burnish.rewards.checks.speech_plan import SpeechPlanConfig
 from burnish.rewards.config import VersusConfig
 from burnish.rewards.judges.atp_bench import AtpOptions
 from burnish.rewards.judges.evpv import EvpvOptions
@@ -78,6 +79,7 @@ SETTINGS = {
     "march": (MarchOptions,),
     "evpv": (EvpvOptions,),
     "atp_bench": (AtpOptions,),
+    "long_speech": (SpeechPlanConfig,),
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),

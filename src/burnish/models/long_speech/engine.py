@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from burnish.arguments import as_number, as_whole
+from burnish.arguments import as_list, as_number, as_whole, refused, same_length
 from burnish.models.long_speech.scene import Scene, Speaker
 from burnish.seeds import derive
 from burnish.tensors import torch
@@ -144,10 +144,16 @@ def missing_capabilities(
     >>> missing_capabilities(scene, [Manner(range=1.5)], ToneEngine())
     ["engine 'tone' cannot change range: 1 of 1 sentences ask for it"]
     """
+    if not isinstance(scene, Scene):
+        raise refused("scene", scene, "what read_scene returns")
+    given = as_list("manners", manners)
+    same_length("manners", given, len(scene.sentences), "sentences")
+    if not all(isinstance(one, Manner) for one in given):
+        raise refused("manners", manners, "a Manner a sentence")
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
     default = Manner()
     asked: dict[str, int] = {}
-    for manner, sentence in zip(manners, scene.sentences, strict=True):
+    for manner, sentence in zip(given, scene.sentences, strict=True):
         wishes = {
             "pitch": manner.pitch_st != default.pitch_st,
             "rate": manner.rate != default.rate,
