@@ -15,6 +15,7 @@ import torch
 
 import burnish
 from burnish import bench, media, policy, rewards
+from burnish import bench, policy, rewards, speech
 from burnish.agents import policyalign, ssp, trace2skill
 from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
@@ -76,6 +77,7 @@ PACKAGES = (
     visual_latent,
     audio_tokenizer,
     media,
+    speech,
 )
 
 PUBLISHED = {
@@ -266,6 +268,9 @@ PUBLISHED = {
 """Names and keywords that other people's code calls; where two methods have the name, with theirs."""
 
 ELSEWHERE = {
+    "tests/speech: they need a voice, a file or a trained listener": "align_scene cast_scene embed_voice "
+    "follow_report label_file label_sound mix_scene read_script render_scene speech_segments "
+    "timeline_svg transcribe write_timeline",
     "live objects; a config, a scorer or a recipe checks itself": (
         "advantages informative loss head_step label_tokens compare_weightings bind_check build "
         "build_all default_pool fingerprint from_function function_fingerprint build_judge anchored "
@@ -2147,6 +2152,78 @@ CASES = [
         visual_latent.cosine_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
+    ),
+    Case(
+        speech.f0_track,
+        {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000},
+        {"samples": "short"},
+    ),
+    Case(
+        speech.level_db,
+        {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000},
+        {"samples": "empty short"},
+    ),
+    Case(
+        speech.measure_speech,
+        {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000, "text": "Yes."},
+        {"samples": "empty short", "text": "empty word"},
+    ),
+    Case(speech.syllables, {"text": "Yes."}, {"text": "empty word"}),
+    Case(speech.read_caption, {"caption": "very slow"}, {"caption": "empty word"}),
+    *(
+        Case(function, {"scene": long_speech.read_scene(SCRIPT)})
+        for function in (speech.resolve_manners,)
+    ),
+    Case(
+        speech.turn_taking, {"turns": [("A", 0.0, 1.0), ("B", 0.5, 2.0)]}, {"turns": "empty short"}
+    ),
+    Case(
+        speech.meeting_distance,
+        {"turns": [("A", 0.0, 1.0), ("B", 0.5, 2.0)]},
+        {"turns": "empty short"},
+    ),
+    Case(
+        speech.draft_scene,
+        {"text": "Ann: Hello.", "name": "text"},
+        {"text": "word", "name": "empty word"},
+    ),
+    Case(
+        speech.plan_scene,
+        {"scene": long_speech.read_scene(SCRIPT), "seed": 1},
+    ),
+    Case(
+        speech.word_errors,
+        {"said": "a b", "heard": "a"},
+        {"said": "empty word", "heard": "empty word"},
+    ),
+    Case(
+        speech.open_slots,
+        {"scene": long_speech.read_scene(SCRIPT), "dimensions": ["tone", "pace"]},
+        {"dimensions": "empty short"},
+    ),
+    Case(
+        speech.plan_prompt,
+        {
+            "scene": long_speech.read_scene(SCRIPT),
+            "instruction": "End sad.",
+            "dimensions": ["tone", "pace"],
+        },
+        {"instruction": "empty word", "dimensions": "empty short"},
+    ),
+    Case(
+        speech.read_plan,
+        {"scene": long_speech.read_scene(SCRIPT), "text": 'sentences[0].pace = "slow"'},
+        {"text": "empty"},
+    ),
+    Case(
+        speech.design_voice,
+        {
+            "description": "an old woman",
+            "taken": [speech.design_voice("a man")],
+            "engines": ["espeak"],
+            "seed": 1,
+        },
+        {"description": "empty word", "taken": "empty short"},
     ),
     Case(
         long_speech.missing_capabilities,

@@ -114,8 +114,9 @@ def speak(
     if script_out is not None:
         as_text = scene_text if script_out.suffix == ".txt" else write_scene
         _write(script_out, as_text(scene))
-    if out is None:
+    if out is None and script_out is not None:
         say(f"script    {shown_path(script_out)}: {_size(scene)}, planned by {planned_by}")
+    if out is None:
         return 0
     given = given._replace(scene=scene)
     started = time.perf_counter()

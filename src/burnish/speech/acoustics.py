@@ -66,6 +66,8 @@ def f0_track(samples: Numbers, sample_rate: int) -> Tensor:
     200
     """
     samples_T = _mono(samples)
+    if not len(samples_T):
+        raise ArgumentError("samples: got none, expected a sound")
     sample_rate = as_whole("sample_rate", sample_rate, low=2000, high=1_000_000)
     frames_FW = _frames(samples_T, sample_rate)
     frames_FW = frames_FW - frames_FW.mean(-1, keepdim=True)
@@ -109,6 +111,7 @@ def active_frames(samples: Numbers, sample_rate: int) -> Tensor:
 def level_db(samples: Numbers, sample_rate: int) -> float | None:
     """Level of the frames in which somebody speaks, dBFS; None for silence."""
     samples_T = _mono(samples)
+    sample_rate = as_whole("sample_rate", sample_rate, low=2000, high=1_000_000)
     active_F = active_frames(samples_T, sample_rate)
     if not bool(active_F.any()):
         return None
@@ -140,6 +143,7 @@ def measure_speech(samples: Numbers, sample_rate: int, text: str = "") -> Speech
     True
     """
     samples_T = _mono(samples)
+    sample_rate = as_whole("sample_rate", sample_rate, low=2000, high=1_000_000)
     active_F = active_frames(samples_T, sample_rate)
     seconds = active_F.sum().item() * HOP_S
     if not seconds:
@@ -152,6 +156,6 @@ def measure_speech(samples: Numbers, sample_rate: int, text: str = "") -> Speech
         pitch = voiced.median().item()
         low, high = voiced.quantile(0.1).item(), voiced.quantile(0.9).item()
         spread = 12 * math.log2(high / low)
-    count = syllables(text) if text else 0
+    count = syllables(text)
     rate = as_number("rate", count / seconds) if count else None
     return SpeechMeasure(pitch, spread, 10 * math.log10(power), rate, seconds)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.arguments import as_text, as_word
+from burnish.arguments import as_list, as_seed, as_text, as_word, refused
 from burnish.errors import UserError, did_you_mean
 from burnish.media.sounds import resample
 from burnish.models.long_speech.engine import (
@@ -27,7 +27,7 @@ from burnish.models.long_speech.engine import (
 from burnish.models.long_speech.scene import Scene, Speaker
 from burnish.seeds import derive
 from burnish.speech.acoustics import level_db
-from burnish.tensors import as_finite
+from burnish.tensors import as_finite, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,16 @@ def design_voice(
     ('grandma', 'm3')
     """
     words = set(re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower()))
-    offered = [one for one in VOICES if one.engine in engines]
+    known = {one.engine for one in VOICES}
+    names = [
+        as_word(f"engines[{i}]", one, sorted(known))
+        for i, one in enumerate(as_list("engines", engines, least=1))
+    ]
+    for place, one in enumerate(as_list("taken", taken)):
+        if not isinstance(one, Voice):
+            raise refused(f"taken[{place}]", one, "a Voice, as design_voice returns")
+    seed = as_seed("seed", seed)
+    offered = [one for one in VOICES if one.engine in names]
     for one in offered:
         if description.strip() == one.name and one not in taken:
             return one
@@ -209,7 +218,8 @@ class Cast:
         said = engine.speak(line._replace(voice=voice.name))
         said = said if isinstance(said, Spoken) else Spoken(said)
         samples: Tensor = as_finite(said.samples, f"sentences[{line.place}]")
-        samples = resample(samples, engine.sample_rate, self.sample_rate)
+        if len(samples) and engine.sample_rate != self.sample_rate:
+            samples = torch.from_numpy(resample(samples, engine.sample_rate, self.sample_rate))
         level = level_db(samples, self.sample_rate)
         if level is not None:
             samples = samples * 10 ** ((LEVEL_DB - level) / 20)

@@ -166,7 +166,8 @@ def _voices(mix: Mix, least_s: float = 0.8) -> tuple[float | None, float | None]
         samples = mix.levelled(place)
         if len(samples) >= least_s * mix.sample_rate:
             kept.append((sentence.speaker, embed_voice(samples, mix.sample_rate)))
-    same, other = [], []
+    same: list[float] = []
+    other: list[float] = []
     for at, (name, one) in enumerate(kept):
         for name2, two in kept[at + 1 :]:
             (same if name == name2 else other).append((one @ two).item())

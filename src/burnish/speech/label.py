@@ -156,7 +156,8 @@ def group_voices(windows_WE: Tensor, seconds: Sequence[float]) -> Tensor:
 
     def units() -> Tensor:
         stacked = torch.stack(sums)
-        return stacked / stacked.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        unit: Tensor = stacked / stacked.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        return unit
 
     while len(groups) > 1:
         cosines = units() @ units().T
@@ -231,7 +232,7 @@ def _bandwidth(samples_T: Tensor, rate: int, segments: Sequence[Segment]) -> flo
     frames_FW = spoken.unfold(0, 1024, 512) * torch.hann_window(1024)
     power_F = torch.fft.rfft(frames_FW).abs().square().mean(0)
     share = power_F.cumsum(0) / power_F.sum().clamp_min(1e-20)
-    return round((share < 0.99).sum().item() * rate / 1024, 1)
+    return round(float((share < 0.99).sum().item()) * rate / 1024, 1)
 
 
 def _scene(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from burnish.arguments import as_text, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.media.sounds import resample
-from burnish.tensors import as_finite, np, torch
+from burnish.tensors import as_finite, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,6 +77,8 @@ def _silero() -> Any:
 
 def speech_probabilities(samples: Numbers, sample_rate: int) -> Tensor:
     """Probability of speech in each 32 ms, float32 (blocks,)."""
+    import numpy as np
+
     samples_T = _at_16k(samples, sample_rate)
     session = _silero()
     padded = torch.nn.functional.pad(samples_T, (0, -len(samples_T) % BLOCK)).numpy()
@@ -224,8 +226,8 @@ def transcribe(samples: Numbers, sample_rate: int, model: str = "") -> str:
     return " ".join(part.text.strip() for part in parts)
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9']+", as_text("text", text).lower().replace("’", "'"))
+def _words(what: str, text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", as_text(what, text).lower().replace("’", "'"))
 
 
 def word_errors(said: str, heard: str) -> tuple[int, int]:
@@ -235,7 +237,7 @@ def word_errors(said: str, heard: str) -> tuple[int, int]:
     >>> word_errors("The harbour is closed.", "the harbor closed")
     (2, 4)
     """
-    want, got = _words(said), _words(heard)
+    want, got = _words("said", said), _words("heard", heard)
     row = list(range(len(got) + 1))
     for i, word in enumerate(want, start=1):
         last, row[0] = row[0], i

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.arguments import as_text, as_word, refused, shown
+from burnish.arguments import as_list, as_text, as_word, refused, shown
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
 from burnish.models.long_speech.scene import Scene
@@ -55,7 +55,10 @@ def open_slots(scene: Scene, dimensions: Sequence[str] = DIMENSIONS) -> list[str
     """
     if not isinstance(scene, Scene):
         raise refused("scene", scene, "what read_scene returns")
-    names = [as_word(f"dimensions[{i}]", one, DIMENSIONS) for i, one in enumerate(dimensions)]
+    names = [
+        as_word(f"dimensions[{i}]", one, DIMENSIONS)
+        for i, one in enumerate(as_list("dimensions", dimensions))
+    ]
     return [
         f"sentences[{place}].{name}"
         for place, sentence in enumerate(scene.sentences)
@@ -70,7 +73,8 @@ def plan_prompt(scene: Scene, instruction: str = "", dimensions: Sequence[str] =
     fixed, _, _ = scene_text(scene).partition("[think]\n")
     # The relation of a sentence is no help to a planner of captions unless somebody wrote it.
     lines = [one for one in fixed.splitlines() if not one.endswith('.relation.type = "after"')]
-    wish = f"{as_text('instruction', instruction)}\n" if instruction else ""
+    told = as_text("instruction", instruction)
+    wish = f"{told}\n" if told else ""
     blanks = "".join(f"{one} = {BLANK}\n" for one in slots)
     return f"{RULE}\n{wish}" + "\n".join(lines) + f"\n[think]\n{blanks}"
 
@@ -97,13 +101,13 @@ def read_plan(scene: Scene, text: str) -> Scene:
     sources: dict[str, Any] = dict(scene.sources)
     arc: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
-    lines = [one.strip() for one in as_text("plan", text).split("\n")]
+    lines = [one.strip() for one in as_text("text", text).split("\n")]
     for number, line in enumerate(lines[:MOST_LINES], start=1):
         if not line or line == "[think]":
             continue
         path, value = _line(number, line)
         if path in seen:
-            raise ArgumentError(f"plan: line {number} has {path} a second time")
+            raise ArgumentError(f"text: line {number} has {path} a second time")
         seen.add(path)
         if value is None:
             continue
@@ -119,25 +123,25 @@ def read_plan(scene: Scene, text: str) -> Scene:
             for place, key in enumerate(sorted(arc))
             for name in arc[key]
         }
-    return checked_scene({**table, "sources": sources}, "plan")
+    return checked_scene({**table, "sources": sources}, "text")
 
 
 def _line(number: int, line: str) -> tuple[str, Any]:
     match = _LINE.fullmatch(line)
     if match is None:
-        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected 'path = \"phrase\"'")
+        raise ArgumentError(f"text: line {number} is {shown(line)}, expected 'path = \"phrase\"'")
     path, value = match.groups()
     if value == BLANK:
         return path, None
     try:
         read = msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeError):
-        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected a phrase in quotes") from None  # fmt: skip
+        raise ArgumentError(f"text: line {number} is {shown(line)}, expected a phrase in quotes") from None  # fmt: skip
     is_number = path.endswith((".at", ".arousal", ".valence"))
     if not isinstance(read, float | int if is_number else str) or isinstance(read, bool):
-        raise ArgumentError(f"plan: line {number} is {shown(line)}, expected {'a number' if is_number else 'a phrase in quotes'}")  # fmt: skip
+        raise ArgumentError(f"text: line {number} is {shown(line)}, expected {'a number' if is_number else 'a phrase in quotes'}")  # fmt: skip
     if isinstance(read, str) and len(read) > 200:
-        raise ArgumentError(f"plan: line {number} has {len(read)} characters, expected a phrase")
+        raise ArgumentError(f"text: line {number} has {len(read)} characters, expected a phrase")
     return path, read
 
 
@@ -148,9 +152,9 @@ def _fill(table: dict[str, Any], sources: dict[str, Any], path: str, value: str,
     else:
         found = _SENTENCE.fullmatch(path)
         if found is None or found[2] not in DIMENSIONS:
-            raise ArgumentError(f"plan: line {number} has {shown(path)}, which is no caption of a plan")  # fmt: skip
+            raise ArgumentError(f"text: line {number} has {shown(path)}, which is no caption of a plan")  # fmt: skip
         if int(found[1]) >= len(table["sentences"]):
-            raise ArgumentError(f"plan: line {number} has sentence {found[1]}, expected below {len(table['sentences'])}")  # fmt: skip
+            raise ArgumentError(f"text: line {number} has sentence {found[1]}, expected below {len(table['sentences'])}")  # fmt: skip
         place, key = table["sentences"][int(found[1])], found[2]
     if not place.get(key) and value.strip():
         place[key] = value

@@ -55,6 +55,7 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     >>> [(one.speaker, one.text) for one in scene.sentences]
     [('Ann', 'Are you there?'), ('Bob', 'Yes.'), ('Bob', 'Come in!')]
     """
+    name = as_text("name", name)
     turns = list(_turns(as_text("text", text)))
     rows = [
         {"speaker": speaker, "text": sentence}

@@ -33,7 +33,7 @@ from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive, digest
 from burnish.speech.cast import Cast, cast_scene
 from burnish.speech.manner import resolve_manners
-from burnish.tensors import np, torch
+from burnish.tensors import as_float64, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,6 +84,8 @@ class KeptLines:
         said = said if isinstance(said, Spoken) else Spoken(said)
         if not self.folder.is_dir():
             return said  # the scene is whole and its lines are no longer kept
+        import numpy as np
+
         times = json.dumps([said.words, said.phonemes])
         part = path.with_suffix(".part")
         with part.open("wb") as file:
@@ -94,6 +96,8 @@ class KeptLines:
 
 
 def _read_line(path: Path) -> Spoken:
+    import numpy as np
+
     with np.load(path, allow_pickle=False) as kept:
         words, phonemes = json.loads(str(kept["times"]))
         samples = torch.from_numpy(kept["samples"])
@@ -224,7 +228,7 @@ def background_of(caption: str) -> Callable[[int, int, int], Tensor]:
 
 def repeated(samples: Numbers) -> Callable[[int, int, int], Tensor]:
     """A background that repeats some given samples for ever."""
-    loop = torch.as_tensor(np.asarray(samples), dtype=torch.float64)
+    loop = as_float64(samples, "background")
     if loop.ndim != 1 or not len(loop) or not bool(loop.isfinite().all()):
         raise refused("background", samples, "one channel of finite samples, at least 1")
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable
 
-from burnish.models.long_speech.engine import Line, Manner, SpeechEngine
+from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken
 from burnish.models.long_speech.scene import Scene, spoken_text
 from burnish.speech.acoustics import SpeechMeasure, measure_speech
 from burnish.speech.cast import cast_scene
@@ -33,7 +33,8 @@ def _measure(cast: SpeechEngine, scene: Scene, place: int, manner: Manner) -> Sp
     (speaker, *_) = (one for one in scene.overall.speakers if one.id == sentence.speaker)
     text = spoken_text(sentence.text)
     said = cast.speak(Line(text, speaker, place, 0, manner))
-    samples = as_finite(getattr(said, "samples", said), f"sentences[{place}]")
+    given = said.samples if isinstance(said, Spoken) else said
+    samples = as_finite(given, f"sentences[{place}]")
     return measure_speech(samples * 10 ** (manner.gain_db / 20), cast.sample_rate, text)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from burnish.arguments import as_number, as_table, refused
+from burnish.arguments import as_list, as_number, as_table, refused
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.timeline import overlap_statistics
 
@@ -60,7 +60,10 @@ def turn_taking(turns: Iterable[Any]) -> TurnTaking:
     >>> turn_taking([("A", 0.0, 2.0), ("B", 1.5, 3.0), ("A", 2.0, 2.5)]).gaps
     [-0.5]
     """
-    read = sorted((_turn(i, one) for i, one in enumerate(turns)), key=lambda t: (t.start, t.end))
+    read = sorted(
+        (_turn(i, one) for i, one in enumerate(as_list("turns", turns))),
+        key=lambda t: (t.start, t.end),
+    )
     gaps, inside = [], 0
     floor: Turn | None = None
     for turn in read:
@@ -85,7 +88,9 @@ def _turn(place: int, given: Any) -> Turn:
     begin, stop = as_number(f"{what}.start", start), as_number(f"{what}.end", end)
     if stop < begin:
         raise ArgumentError(f"{what}: ends at {stop:g}, before it starts at {begin:g}")
-    return Turn(str(speaker), begin, stop)
+    if not isinstance(speaker, str):
+        raise refused(f"{what}.speaker", speaker, "a name")
+    return Turn(speaker, begin, stop)
 
 
 def quantiles(values: list[float], count: int) -> list[float]:

@@ -150,6 +150,8 @@ def missing_capabilities(
     same_length("manners", given, len(scene.sentences), "sentences")
     if not all(isinstance(one, Manner) for one in given):
         raise refused("manners", manners, "a Manner a sentence")
+    if not callable(getattr(engine, "speak", None)):
+        raise refused("engine", engine, "a SpeechEngine")
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
     default = Manner()
     asked: dict[str, int] = {}

@@ -84,7 +84,8 @@ class _Library:
         self.lib.espeak_Terminate()
         handle = self.lib._handle
         del self.lib
-        close = getattr(_ctypes, "dlclose", None) or _ctypes.FreeLibrary
+        # By name: on Windows the function is called FreeLibrary.
+        close = getattr(_ctypes, "dlclose", None) or getattr(_ctypes, "FreeLibrary")  # noqa: B009
         close(handle)
 
     def _receive(self, samples: Any, count: int, events: Any) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from burnish.errors import UserError
 from burnish.models.long_speech.engine import Capabilities, Line, Spoken
-from burnish.tensors import np
 
 
 class PiperEngine:
@@ -41,6 +40,7 @@ class PiperEngine:
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line."""
+        import numpy as np
         from piper import SynthesisConfig
 
         config = SynthesisConfig(
