@@ -22,65 +22,78 @@ if TYPE_CHECKING:
 EngineName = Literal["espeak", "hibari", "piper", "mixed", "tone"]
 
 
+ScriptFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCRIPT",
+        help="A scene (.toml, .json), or any text: a play, a dialogue, prose.",
+        show_default=False,
+    ),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file."),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", help="mixed: neural voices where they fit, else espeak-ng."),
+]
+Plan = Annotated[
+    bool | None,
+    typer.Option(
+        "--plan/--no-plan",
+        help="Fill in what the script leaves open; by default for texts that are no script.",
+        show_default=False,
+    ),
+]
+PlannerName = Annotated[
+    str,
+    typer.Option(
+        "--planner", metavar="MODEL", help="A language model that plans, instead of the rules."
+    ),
+]
+Instruction = Annotated[
+    str,
+    typer.Option("--instruction", metavar="TEXT", help="What the planning model is told."),
+]
+Timeline = Annotated[
+    Path | None,
+    typer.Option("--timeline", metavar="FILE", help="A picture of it: .svg or .png."),
+]
+ScriptOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--script-out", metavar="FILE", help="The whole script with its plan: .json, or .txt."
+    ),
+]
+Alignment = Annotated[
+    Path | None,
+    typer.Option("--alignment", metavar="FILE", help="JSON: when each word is heard."),
+]
+Report = Annotated[
+    bool, typer.Option("--report", help="Measure what came out beside what was asked for.")
+]
+Chunk = Annotated[
+    float, typer.Option("--chunk", min=0.1, metavar="SECONDS", help="Written at a time.")
+]
+Lively = Annotated[bool, typer.Option("--lively", help="Let people overlap as in real meetings.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same file.")]
+
+
 def speak(
-    script: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SCRIPT",
-            help="A scene (.toml, .json), or any text: a play, a dialogue, prose.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file."),
-    ] = None,
-    engine: Annotated[
-        EngineName,
-        typer.Option("--engine", help="mixed: neural voices where they fit, else espeak-ng."),
-    ] = "espeak",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same file.")] = 0,
-    plan: Annotated[
-        bool | None,
-        typer.Option(
-            "--plan/--no-plan",
-            help="Fill in what the script leaves open; by default for texts that are no script.",
-            show_default=False,
-        ),
-    ] = None,
-    lively: Annotated[
-        bool, typer.Option("--lively", help="Let people overlap as in real meetings.")
-    ] = False,
-    planner: Annotated[
-        str,
-        typer.Option(
-            "--planner", metavar="MODEL", help="A language model that plans, instead of the rules."
-        ),
-    ] = "",
-    instruction: Annotated[
-        str,
-        typer.Option("--instruction", metavar="TEXT", help="What the planning model is told."),
-    ] = "",
-    timeline: Annotated[
-        Path | None,
-        typer.Option("--timeline", metavar="FILE", help="A picture of it: .svg or .png."),
-    ] = None,
-    script_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--script-out", metavar="FILE", help="The whole script with its plan: .json, or .txt."
-        ),
-    ] = None,
-    alignment: Annotated[
-        Path | None,
-        typer.Option("--alignment", metavar="FILE", help="JSON: when each word is heard."),
-    ] = None,
-    report: Annotated[
-        bool, typer.Option("--report", help="Measure what came out beside what was asked for.")
-    ] = False,
-    chunk: Annotated[
-        float, typer.Option("--chunk", min=0.1, metavar="SECONDS", help="Written at a time.")
-    ] = 10.0,
+    script: ScriptFile,
+    out: OutFile = None,
+    engine: Engine = "espeak",
+    seed: Seed = 0,
+    plan: Plan = None,
+    lively: Lively = False,
+    planner: PlannerName = "",
+    instruction: Instruction = "",
+    timeline: Timeline = None,
+    script_out: ScriptOut = None,
+    alignment: Alignment = None,
+    report: Report = False,
+    chunk: Chunk = 10.0,
     as_json: AsJson = False,
 ) -> int:
     """Speak a script or any text with several voices, overlaps, a room and a background.
