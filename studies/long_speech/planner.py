@@ -4,8 +4,9 @@
     burnish train long_speech                           # SmolLM2 (GPU; about 1.3 GB), held-out score before and after
 
 The planner reads an instruction and chooses captions for three sentences. Its warm start has 40 % wrong
-words, as the recipe's has. Then eight plans a prompt are sampled, written as text, read back and paid by
-the check `speech_plan` (goals that hold), with GRPO's advantages; nothing is rendered. Tested on
+words, as the recipe's has. Then eight plans a prompt are sampled and paid as
+the check `speech_plan` pays their text (goals that hold; a table gives the same values in less time), with
+GRPO's advantages; nothing is rendered. Tested on
 instructions with pairs of states that were never trained on. Control: the same steps with rewards that
 are shuffled within the group.
 """
@@ -13,6 +14,7 @@ are shuffled within the group.
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,14 @@ from burnish.models.long_speech import read_scene
 from burnish.policy import grpo_advantage
 from burnish.records import Response, Task
 from burnish.rewards.checks.base import check_of
-from burnish.rewards.checks.speech_plan import SpeechPlanConfig
+from burnish.rewards.checks.speech_plan import Goal, SpeechPlanConfig
 from burnish.seeds import derive
 from burnish.speech.plan_text import plan_reply
 from studies.long_speech.plans import (
+    ATTRIBUTES,
     RESULTS,
     Reader,
+    attributes,
     caption_loss,
     caption_rows,
     encode,
@@ -75,6 +79,22 @@ def pay(texts: list[str], chosen: list[str]) -> list[float]:
     return [float(one.value or 0.0) for one in found]
 
 
+@functools.cache
+def _changes(captions: tuple[str, ...]) -> tuple[float, ...]:
+    return tuple(attributes(dict(zip(DIMENSIONS, captions, strict=True))).tolist())
+
+
+def held_share(choice_SD: Tensor, chosen: list[str], known: list[list[str]]) -> float:
+    """What `pay` gives for the plan's text, by a table: goals of one sentence rest on its captions alone."""
+    held = []
+    for goal in goals_of(chosen):
+        row = choice_SD[goal["sentence"]]
+        captions = tuple(words[int(at)] for words, at in zip(known, row, strict=True))
+        change = _changes(captions)[ATTRIBUTES.index(goal["attribute"])]
+        held.append(Goal(**goal).holds(round(change, 6)))
+    return sum(held) / len(held)
+
+
 def sample(model: Reader, ids: Tensor, known: list[list[str]], n: int, seed: int) -> Tensor:
     """Choices (n, rows, 3 sentences, dimensions)."""
     generator = torch.Generator().manual_seed(seed)
@@ -106,7 +126,7 @@ def held_out(model: Reader, ids: Tensor, rows: list[Any], known: list[list[str]]
         drawn = sample(model, ids, known, n, seed)
     scores, best = [], []
     for i, (_, chosen) in enumerate(rows):
-        values = pay([write_plan(greedy[i], known), *(write_plan(one[i], known) for one in drawn)], chosen)  # fmt: skip
+        values = [held_share(one, chosen, known) for one in (greedy[i], *(d[i] for d in drawn))]
         scores.append(values[0])
         best.append(max(values[1:]))
     return sum(scores) / len(scores), sum(best) / len(best)
@@ -144,7 +164,7 @@ def run(seed: int, steps: int, warm: int, tested: int) -> dict[str, float]:
             with torch.no_grad():
                 choice = sample(model, ids[rows], known, GROUP, derive(arm, seed, step) % 2**31)
             rewards = torch.tensor([
-                pay([write_plan(one[i], known) for one in choice], train[row][1]) for i, row in enumerate(rows)
+                [held_share(one[i], train[row][1], known) for one in choice] for i, row in enumerate(rows)
             ])  # fmt: skip
             if arm == "shuffled rewards":
                 rewards = torch.stack([one[torch.randperm(GROUP)] for one in rewards])

@@ -132,6 +132,15 @@ def test_voices_follow_descriptions_and_two_speakers_never_share_one():
     assert design_voice("a man", seed=3) == design_voice("a man", seed=3)
 
 
+def test_neural_voices_go_to_whom_they_fit():
+    every = ("espeak", "hibari", "piper")
+    woman = design_voice("a woman", engines=every)
+    man = design_voice("a man", engines=every, taken=[woman])
+    assert (woman.engine, man.engine) == ("hibari", "piper")
+    assert design_voice("a hoarse old man", engines=every).name == "croak"
+    assert design_voice("another man", engines=every, taken=[woman, man]).engine == "espeak"
+
+
 @ESPEAK
 def test_the_table_names_voices_that_espeak_has():
     assert {one.name for one in VOICES if one.engine == "espeak"} <= set(

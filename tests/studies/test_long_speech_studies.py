@@ -2,6 +2,7 @@
 
 import random
 
+import torch
 from recipes.long_speech.scenes import STATES, make
 from studies.long_speech import planner, plans, scenes
 
@@ -38,3 +39,13 @@ def test_tasks_of_the_recipe_pay_their_own_demonstration():
         manners = resolve_manners(planned).manners
         assert all(goal.holds(_change(manners, goal)) for goal in read_goals(row["goals"], 3))
         assert make(random.Random(seed)) == row
+
+
+def test_the_table_pays_what_the_check_pays():
+    known, _ = plans.caption_rows()
+    rng = random.Random(1)
+    for _ in range(12):
+        chosen = [rng.choice(list(STATES)) for _ in range(3)]
+        choice = torch.tensor([[rng.randrange(len(words)) for words in known] for _ in range(3)])
+        (paid,) = planner.pay([planner.write_plan(choice, known)], chosen)
+        assert planner.held_share(choice, chosen, known) == paid

@@ -136,6 +136,8 @@ def design_voice(
         total += 6.0 * (voice.texture != wished["texture"])
         if target:
             total += abs(12 * math.log2(voice.f0 / target)) / 6
+        # Where there is a choice of engines, a neural voice is worth an age that does not fit.
+        total -= 1.0 * (voice.engine != "espeak")
         near = [one for one in taken if abs(12 * math.log2(voice.f0 / one.f0)) < NEAREST_ST]
         total += 3.0 * bool(near) + 1000.0 * (voice in taken)
         return total, derive(seed, description, voice.name)
