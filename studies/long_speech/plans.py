@@ -301,17 +301,21 @@ def planned_values(found: Tensor, known: list[list[str]]) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--rows", type=int, default=400, help="spoken sentences for dropout")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=120, help="spoken sentences for dropout")
+    parser.add_argument("--only", choices=["dropout", "captions"], help="one of the two")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    plans = plan_study(options.seeds, options.steps, (100, 400, 1600))
-    print("\n".join(plans), flush=True)
-    dropped = dropout_study(options.seeds, options.steps, options.rows)
-    text = "\n".join(["# Dimension dropout", "", *dropped, "", "# Captions first, or directly to numbers", "", *plans, "", "`python -m studies.long_speech.plans`"])  # fmt: skip
-    (options.out / "plans.md").write_text(text + "\n")
-    print(text)
+    repeat = f"`python -m studies.long_speech.plans` ({options.steps} steps)"
+    if options.only != "captions":
+        lines = dropout_study(options.seeds, options.steps, options.rows)
+        (options.out / "dropout.md").write_text("\n".join([*lines, "", repeat]) + "\n")
+        print("\n".join(lines), flush=True)
+    if options.only != "dropout":
+        lines = plan_study(options.seeds, options.steps, (100, 400))
+        (options.out / "captions_first.md").write_text("\n".join([*lines, "", repeat]) + "\n")
+        print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":
