@@ -55,7 +55,7 @@ def mixture(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--mixtures", type=int, default=24)
+    parser.add_argument("--mixtures", type=int, default=16)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     import pyarrow.parquet
