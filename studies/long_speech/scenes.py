@@ -89,8 +89,13 @@ def measure(seed: int, place: int, voices: bool) -> list[dict[str, Any]]:
         rng = random.Random(derive("long_speech", seed, place))
         scene = random_scene(rng, bool(place % 2), longest)
         cast = cast_scene(scene, seed=seed)
+        drawn = random.Random(derive("long_speech control", seed, place))
+        arc = [{"at": at, "arousal": round(drawn.random(), 2)} for at in (0.0, 0.35, 0.7, 1.0)]
+        document = msgspec.to_builtins(scene)
+        document["global"]["emotion"]["arc"] = arc
         try:
             planned, _ = mix_scene(scene, cast, seed=seed)
+            control, _ = mix_scene(read_scene(document), cast, seed=seed)
             break
         except ArgumentError:
             # A fast short line is over before the overlap would begin: shorter overlaps throughout.
@@ -98,11 +103,6 @@ def measure(seed: int, place: int, voices: bool) -> list[dict[str, Any]]:
     asked = arousal_of(scene)
     assert asked is not None
     plain = Mix(bare(scene), cast, seed=seed)
-    rng = random.Random(derive("long_speech control", seed, place))
-    arc = [{"at": at, "arousal": round(rng.random(), 2)} for at in (0.0, 0.35, 0.7, 1.0)]
-    document = msgspec.to_builtins(scene)
-    document["global"]["emotion"]["arc"] = arc
-    control, _ = mix_scene(read_scene(document), cast, seed=seed)
     rows = []
     for arm, mix in (("script", planned), ("concatenation", plain), ("another arc", control)):
         found = follow_report(mix, voices=voices, asked_arousal=asked)
