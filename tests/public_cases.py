@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 import burnish
-from burnish import bench, media, policy, rewards
-from burnish import bench, policy, rewards, speech
+from burnish import bench, media, policy, rewards, speech
 from burnish.agents import policyalign, ssp, trace2skill
 from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
