@@ -76,6 +76,7 @@ COMMANDS = (
     LazyCommand("convert", "convert:convert", "Make a causal model the start of a masked diffusion model."),
     LazyCommand("variance", "variance:variance", "How much of a diffusion model's loss is noise of mask, rate and data; which sampler to choose."),
     LazyCommand("layers", "layers:layers", "How much worse a model predicts text without each layer, and without the last quarter."),
+    LazyCommand("norms", "norms:norms", "How much longer a model's hidden states are than what it reads, layer by layer."),
     LazyCommand("compare", "compare:compare", "Compare runs: a paired test of two, or a table of many with intervals over seeds."),
     LazyCommand("bench", "bench:bench", "Measure a judge on a published benchmark, over all, decided and valid items."),
     LazyCommand("report", "report:report", "Write what a run came to as one file: curves, forecast and fact, samples, audit, versions."),

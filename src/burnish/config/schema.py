@@ -604,6 +604,60 @@ class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
         return False
 
 
+class LatentsTrain(TrainSection, frozen=True, tag="latents"):
+    """Learn to imagine pictures between words: latents, predicted and fed back as inputs (GAP)."""
+
+    batch: Positive = 16
+    """Records of a step."""
+    task: TaskConfig | None = None
+    """Tasks that carry records; without it, the run's own."""
+    head: Literal["none", "raw", "normed", "ema_norm", "linear", "pca"] = "pca"
+    """What makes an input of a hidden state; `none`: text-only answers, for comparison."""
+    slots: Annotated[int, Meta(ge=1, le=4096)] = 4
+    """Latents of a span; vectors of an auxiliary picture are averaged to so many."""
+    components: Count = 0
+    """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
+    alpha: Annotated[float, Meta(ge=0)] = 1.0
+    """Weight of the latents' squared error beside the text's loss."""
+    mean_error: bool = True
+    """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
+    beta: Annotated[float, Meta(ge=0)] = 0.0
+    """Weight of 1 - cosine."""
+    own: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Share of steps, at the end of training, that feed the model its own latents; rises from 0."""
+    notes: bool = True
+    """Learn the `<parser>` notes behind spans; false: they are left out of the answers."""
+    gate: Literal["off", "field", "measure"] = "off"
+    """Latents only where the start model fails: by the field `base_accuracy`, or by sampled answers."""
+    gate_samples: Positive = 8
+    """Answers of the start model to each question."""
+    gate_threshold: float = 0.5
+    """Share of right answers up to which a question gets latents."""
+    gate_temperature: Annotated[float, Meta(gt=0)] = 1.0
+    """Of those answers."""
+    assume_hard: bool = False
+    """Whether questions of which no share is known get latents."""
+    encoder: str = "patches"
+    """What makes vectors of pictures: `patches`, a frozen random map, or your own function
+    `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D)."""
+    patch: Positive = 8
+    """Pixels along the side of a patch."""
+    tags: Annotated[tuple[str, ...], Meta(max_length=2)] = ()
+    """Tokens that open and close a span; empty: `<latent>` and `</latent>`, or two that no text has."""
+    image: str = "image"
+    """Task field with the picture of the question: a file, `data:` text, pixels, or vectors; may be absent."""
+    aux_images: str = "aux_images"
+    """Task field with the list of auxiliary pictures, one for each `<latent/>` of the response."""
+    response: str = "response"
+    """Task field with the answer to learn: text, `<latent/>`, `<parser>` notes, `<answer>`."""
+    bad_records: Literal["refuse", "drop"] = "refuse"
+    """Records with unbalanced tags, a missing note or answer, or another number of pictures."""
+    max_tokens: Count = 0
+    """Longest row, pictures included; 0: what the model reads."""
+    interventions: tuple[Literal["zero", "mean", "noise", "shuffle", "skip", "oracle"], ...] = ()
+    """What replaces latents at the last evaluation, to see whether they matter."""
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -623,6 +677,7 @@ Train = (
     | DiffusionTrain
     | DiffusionPolicyTrain
     | PretrainTrain
+    | LatentsTrain
     | FunctionTrain
 )
 

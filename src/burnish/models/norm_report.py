@@ -99,7 +99,7 @@ class LayerWatch:
                 module: nn.Module, args: Any, kwargs: Any, output: Any, index: int = index
             ) -> None:
                 if self._counts:
-                    self._note(index, _before(module, args, kwargs), output)
+                    self._note(index, streams_before(module, args, kwargs), output)
 
             self._hooks.append(layer.register_forward_hook(see, with_kwargs=True))
         return self
@@ -124,7 +124,7 @@ class LayerWatch:
 
     @torch.no_grad()
     def _note(self, index: int, before: Streams, output: Any) -> None:
-        after, update = _after(before, output, self._updates.pop(index, ()))
+        after, update = streams_after(before, output, self._updates.pop(index, ()))
         found: dict[str, Tensor] = {}
         for letter, old, new in (("x", before.x, after.x), ("y", before.y, after.y)):
             if old is None or new is None:
@@ -258,7 +258,7 @@ def without_layers(model: nn.Module, dropped: Collection[int]) -> Iterator[None]
             layer = layers[index]
 
             def passed(*args: Any, layer: nn.Module = layer, **kwargs: Any) -> Any:
-                before = _before(layer, args, kwargs)
+                before = streams_before(layer, args, kwargs)
                 if isinstance(layer, ResidualBlock):
                     return before.x, before.y, []
                 is_ours = bool(args) and isinstance(args[0], Streams)
@@ -283,7 +283,7 @@ def _normalises_its_stream(model: nn.Module) -> bool:
     return isinstance(topology, Topology) and not topology.has_y
 
 
-def _before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
+def streams_before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
     """The streams that enter a layer, what is still to be added included."""
     if isinstance(module, ResidualBlock):
         return Streams(args[0], args[1])
@@ -295,7 +295,7 @@ def _before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
     return Streams(None, first)
 
 
-def _after(
+def streams_after(
     before: Streams, output: Any, updates: Sequence[Tensor] = ()
 ) -> tuple[Streams, Tensor | None]:
     """The streams that leave a layer, and what it has added to them, where that is known."""

@@ -22,6 +22,14 @@ from burnish.models.visual_latent.objective import (
     pool_tokens,
     use_latent,
 )
+from burnish.models.visual_latent.pictures import PatchEncoder, read_picture
+from burnish.models.visual_latent.records import (
+    TEACHER_PROMPT,
+    LatentResponse,
+    RejectedResponse,
+    answer_of,
+    parse_response,
+)
 from burnish.models.visual_latent.step import LatentRows, LatentStep, latent_step
 from burnish.models.visual_latent.subspace import (
     Subspace,
@@ -38,11 +46,16 @@ __all__ = [
     "Hidden",
     "LatentAnswer",
     "LatentHead",
+    "LatentResponse",
     "LatentRows",
     "LatentStep",
     "LatentTags",
+    "PatchEncoder",
     "Predicted",
+    "RejectedResponse",
     "Subspace",
+    "TEACHER_PROMPT",
+    "answer_of",
     "cosine_loss",
     "fit_pca",
     "generate_latents",
@@ -51,9 +64,11 @@ __all__ = [
     "norm_ema",
     "norm_match",
     "norm_ratio",
+    "parse_response",
     "pca_rank",
     "pool_tokens",
     "project_latents",
+    "read_picture",
     "reconstruct_latents",
     "use_latent",
     "whiten_latents",

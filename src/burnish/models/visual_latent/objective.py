@@ -130,7 +130,7 @@ def pool_tokens(tokens: Numbers, grid: tuple[int, int], K: int) -> Tensor:
         )
     check_finite(vectors, "tokens")
     count = as_whole("K", K, low=1, high=rows * columns)
-    high, wide = _split(count, rows, columns)
+    high, wide = pooled_grid(count, rows, columns)
     size = vectors.shape[-1]
     maps = vectors.reshape(-1, rows, columns, size).permute(0, 3, 1, 2)
     pooled = F.adaptive_avg_pool2d(maps, (high, wide)).flatten(2).transpose(1, 2)
@@ -204,7 +204,7 @@ def _share(what: str, row: Any) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _split(count: int, rows: int, columns: int) -> tuple[int, int]:
+def pooled_grid(count: int, rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns of `count` cells, nearest to the grid's shape; more rows where two are as near."""
     pairs = [(high, count // high) for high in range(1, count + 1) if count % high == 0]
 

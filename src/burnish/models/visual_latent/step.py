@@ -49,6 +49,8 @@ class LatentStep(NamedTuple):
     """text, latent and cosine, before their weights."""
     predicted: Predicted
     """From the state before each place, (B, T - 1, ...): entry t predicts place t + 1."""
+    hidden: Hidden
+    """Those states."""
 
 
 class Decoded(NamedTuple):
@@ -68,7 +70,14 @@ def decode(
     *,
     use_cache: bool = False,
 ) -> Decoded:
-    """Run a decoder of transformers over embeddings; S is T and what the cache holds."""
+    """Run a decoder over embeddings; S is T and what the cache holds.
+
+    One of transformers, or what has `decode_vectors` of its own (`burnish.lm.vectors`).
+    """
+    own = getattr(model, "decode_vectors", None)
+    if own is not None:
+        found: Decoded = own(inputs_BTD, mask_BS, positions_BT, cache, use_cache=use_cache)
+        return found
     text = _text_model(model)
     seen: dict[str, Tensor] = {}
 
@@ -138,7 +147,8 @@ def latent_step(
         own_BTD = own_latents(model, head, rows, inputs_BTD, own_B)
         inputs_BTD = torch.where(is_own_BT1, own_BTD, inputs_BTD)
     out = decode(model, inputs_BTD, rows.mask_BT, positions(rows.mask_BT))
-    predicted = head(Hidden(*(state[:, :-1] for state in out.hidden)))
+    before = Hidden(*(state[:, :-1] for state in out.hidden))
+    predicted = head(before)
     slots_BT, targets_BTD = rows.is_latent_BT[:, 1:], rows.vectors_BTD[:, 1:]
     text = _text_loss(out.logits, rows)
     latent = head.loss(predicted, targets_BTD, slots_BT)
@@ -150,7 +160,7 @@ def latent_step(
     if beta:
         parts["cosine"] = cosine_loss(predicted.vector, targets_BTD.detach(), slots_BT)
         loss = loss + beta * parts["cosine"]
-    return LatentStep(loss, parts, predicted)
+    return LatentStep(loss, parts, predicted, before)
 
 
 @torch.no_grad()

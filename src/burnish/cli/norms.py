@@ -1,0 +1,101 @@
+"""`burnish norms`: how much longer a model's hidden states are than its embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from burnish.cli.console import emit_json, err, number, out, say
+from burnish.cli.shared_options import AsJson, ModelName
+
+if TYPE_CHECKING:
+    from burnish.models.norm_gap import Lengths, NormGap
+
+
+def norms(
+    model: ModelName,
+    text: Annotated[
+        str, typer.Argument(metavar="[TEXT]", help="What the model reads.", show_default=False)
+    ] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="A text file in the place of TEXT."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Draw it: .png, .svg or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """How much longer a model's hidden states are than what it reads, layer by layer.
+
+    The ratio says whether hidden states may be fed back as inputs, as latent
+    reasoning does, or need a head that aligns them (docs/methods/gap.md).
+
+    \b
+      burnish norms smollm2
+      burnish norms runs/NAME --file text.txt --out norms.png
+    """
+    from burnish.api.needs import require_torch
+
+    require_torch("models in this process")
+    from burnish.api.norms import TEXT, draw_norms, measure_norms
+    from burnish.errors import UserError
+
+    if file is not None:
+        if text:
+            raise UserError("got TEXT and --file; expected one of them")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--file {file} cannot be read as text: {error}") from error
+    with err.status("measuring ..."):
+        found = measure_norms(model, text or TEXT)
+    if picture is not None:
+        draw_norms(found, picture)
+    if as_json:
+        emit_json(found.to_json())
+        return 0
+    gap = found.gap
+    say(f"{found.model}, {gap.tokens} tokens", style="bold")
+    _print_layers(gap)
+    _print_ratios(gap)
+    say(gap.line(), style="yellow" if gap.is_wide else "green")
+    if picture is not None:
+        say(f"drawn in {picture}", style="bright_black")
+    return 0
+
+
+def _print_layers(gap: NormGap) -> None:
+    """Every place of the model, first to last."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("", "mean", "x inputs", "first token", "others", "largest"):
+        table.add_column(title, justify="right" if title else "left")
+    rows = [("embeddings", gap.embedding)]
+    rows += [(f"layer {index}", one) for index, one in enumerate(gap.layers, start=1)]
+    if gap.normed is not None:
+        rows.append(("final norm", gap.normed))
+    for name, one in rows:
+        table.add_row(name, *_cells(one, gap.embedding.mean))
+    out.print(table)
+
+
+def _cells(one: Lengths, inputs: float) -> list[str]:
+    shown = (one.mean, one.mean / inputs, one.first, one.rest, one.largest)
+    return ["" if value is None else f"{value:.3g}" for value in shown]
+
+
+def _print_ratios(gap: NormGap) -> None:
+    """The figures that are cited."""
+    parts = [f"last layer {gap.ratio:.3g} x its inputs"]
+    if gap.rest_ratio is not None:
+        parts.append(f"{gap.rest_ratio:.3g} x without the first token")
+    if gap.normed_ratio is not None:
+        parts.append(f"{gap.normed_ratio:.3g} x behind the final norm")
+    say("; ".join(parts))
+    if gap.vocabulary is not None:
+        say(
+            f"mean embedding of the whole vocabulary: {number(gap.vocabulary)}", style="bright_black"
+        )
