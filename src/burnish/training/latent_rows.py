@@ -255,7 +255,7 @@ def _one(tokenizer: Tokenizer, text: str) -> int | None:
 
 def _unused(tokenizer: Tokenizer) -> list[int]:
     """Two special tokens that neither the chat template nor the end of a text uses."""
-    template = str(tokenizer.template or "")
+    template = tokenizer.template.source if tokenizer.template else ""
     special = tokenizer.backend.get_added_tokens_decoder()
     taken = {*tokenizer.eos_ids, tokenizer.pad_id}
     free = [

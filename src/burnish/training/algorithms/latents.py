@@ -1,0 +1,421 @@
+"""Training with latents: the model learns to imagine pictures between its words (GAP, arXiv 2605.12374).
+
+    train = { kind = "latents", slots = 9, gate = "measure" }       # tasks with image, aux_images, response
+
+A record's answer has `<latent/>` where another picture helps. There the row has K slots with vectors of
+that picture; the hidden state before a slot predicts it (`models/visual_latent`). The loss is the mean
+NLL of the answer's tokens and `alpha` times the latents' error, means over the whole update. Answers of
+held-out questions are generated: the model opens spans itself and feeds its own latents back.
+
+The basis is fitted once, to auxiliary pictures of training records; it is part of every checkpoint,
+beside the weights as `latent_head.safetensors`. With a gate, records that the start model answers well
+are learned as text alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError
+from burnish.lm.head import chunk_tokens
+from burnish.lm.vectors import vector_model
+from burnish.lm.weights import write_json
+from burnish.models.visual_latent import (
+    LatentHead,
+    LatentRows,
+    PatchEncoder,
+    latent_step,
+    use_latent,
+)
+from burnish.models.visual_latent.pictures import Encoder
+from burnish.source import find_function
+from burnish.store.durable import write_file
+from burnish.training.algorithm import (
+    Algorithm,
+    AlgorithmState,
+    HeldOutScores,
+    Loss,
+    Preparation,
+    Setup,
+    StepReport,
+    StepResult,
+)
+from burnish.training.events import Event, Prepared
+from burnish.training.forecast import Keys, Workload
+from burnish.training.labelled import LabelledSet
+from burnish.training.latent_answers import Asked, pass_rates, play, stored
+from burnish.training.latent_rows import (
+    BASE_ACCURACY,
+    Record,
+    RecordFields,
+    Row,
+    RowMaker,
+    collated,
+    find_tags,
+    read_record,
+)
+from burnish.training.metrics import token_counts
+
+if TYPE_CHECKING:
+    from burnish.config.schema import Config, LatentsTrain
+    from burnish.training.data import Data
+
+HEAD_FILE, ABOUT_FILE = "latent_head.safetensors", "latents.json"
+GATE_FILE = "base_accuracy.json"
+BASIS_RECORDS = 512
+"""Training records whose auxiliary pictures the basis is fitted to."""
+SAVED_EVERY = 16
+"""Questions between two writes of measured pass rates."""
+SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
+
+
+class LatentBatch(NamedTuple):
+    """The rows of a step, on the host."""
+
+    rows: list[Row]
+    is_own: bool
+    """Slots are fed with the model's own predictions."""
+    shared: float
+    """Share of the rows with latents."""
+
+    def count(self, kind: str) -> int:
+        return sum(row.kinds.count(kind) for row in self.rows)
+
+
+class LatentMicro(NamedTuple):
+    """A micro-batch on the device."""
+
+    rows: LatentRows
+    ids: list[str]
+    is_own: bool
+    text_share: float
+    """Its learned tokens over those of the update."""
+    latent_share: float
+
+
+class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
+    """`train = { kind = "latents" }`."""
+
+    samples_answers = True
+    can_be_stage = True
+
+    def __init__(self, setup: Setup, settings: LatentsTrain) -> None:
+        super().__init__(setup, settings)
+        self.settings = settings
+        self.loaded = setup.trainable.loaded
+        self.device = setup.trainable.device
+        self.model = vector_model(self.loaded.module)
+        table_VD: Tensor = self.model.get_input_embeddings().weight.detach()
+        self.size = table_VD.shape[1]
+        scale = float(table_VD.float().norm(dim=1).mean())
+        self.makes = RowMaker(
+            self.loaded.tokenizer,
+            find_tags(self.loaded.tokenizer, settings.tags),
+            self._encoder(scale),
+            self.size,
+            settings.slots,
+            setup.data.root,
+        )
+        longest = self.loaded.module.longest_row(0)
+        self.longest = min(settings.max_tokens or longest, longest)
+        self.records = record_set(
+            setup.data,
+            settings,
+            seed=setup.seeds.for_("records"),
+            fits=self._fits,
+            max_tokens=self.longest,
+        )
+        self.head = self._fitted().to(self.device)
+        self.rates: dict[str, float] = {}
+        """Measured pass rates of the start model, by task."""
+
+    @classmethod
+    def check(cls, config: Config, settings: LatentsTrain, data: Data) -> None:
+        tasks = data.open(settings.task)
+        if settings.response not in tasks.fields:
+            known = ", ".join(sorted(tasks.fields)) or "none"
+            raise UserError(
+                f"train.response: task set '{tasks.name}' has no field '{settings.response}'; it has "
+                f"{known}."
+            )
+        if settings.gate == "field" and BASE_ACCURACY not in tasks.fields:
+            raise UserError(
+                f"train.gate is 'field', and task set '{tasks.name}' has no field '{BASE_ACCURACY}'; "
+                "expected the share of right answers of the start model, or train.gate = 'measure'"
+            )
+        if settings.encoder != "patches":
+            find_function(settings.encoder, "train.encoder", data.root)
+        if settings.bad_records == "refuse":
+            record_set(data, settings).held_out(config.evaluation.prompts)
+
+    def _encoder(self, scale: float) -> Encoder:
+        settings = self.settings
+        if settings.encoder != "patches":
+            found: Encoder = find_function(
+                settings.encoder, "train.encoder", self.setup.data.root
+            )
+            return found
+        seed = self.setup.seeds.for_("latent encoder")
+        return PatchEncoder(self.size, settings.patch, scale=scale, seed=seed)
+
+    def _fits(self, record: Record) -> bool:
+        return len(self.makes.row(record, has_latents=True).ids) <= self.longest
+
+    def _fitted(self) -> LatentHead:
+        """The head over the subspace of auxiliary pictures of training records."""
+        kind = "pca" if self.settings.head == "none" else self.settings.head
+        records = [one for one in self.records.first(BASIS_RECORDS) if one.can_imagine]
+        if not records:
+            raise UserError(
+                f"train.aux_images: no record has pictures in '{self.settings.aux_images}'; expected some "
+                "to learn latents from, or train.kind = 'sft'"
+            )
+        vectors_ND = torch.cat([t for one in records for t in self.makes.targets(one)])
+        components = self.settings.components or None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.setup.seeds.for_("latent head") % 2**63)
+            return LatentHead.fit(kind, vectors_ND, components)
+
+    # --- the gate
+
+    def prepare(self) -> Iterator[Preparation]:
+        if self.settings.gate == "measure" and self.settings.head != "none":
+            yield Preparation("measuring the start model", self._measure)
+
+    def _measure(self) -> Event:
+        """Sample the start model on every record of the run; what is known already is not repeated."""
+        file, settings = self.setup.folder / GATE_FILE, self.settings
+        if file.is_file():
+            self.rates = json.loads(file.read_text(encoding="utf-8"))
+        count = min(self.records.size, self.setup.steps * settings.batch)
+        records = [one for one in self.records.first(count) if one.can_imagine]
+        missing = [one for one in records if one.task.id not in self.rates]
+        asked = self._asked()._replace(temperature=settings.gate_temperature, max_spans=0)
+        seeds = self.setup.seeds
+        for begin in range(0, len(missing), SAVED_EVERY):
+            some = missing[begin : begin + SAVED_EVERY]
+            rates = pass_rates(
+                asked, some, settings.gate_samples, lambda name: seeds.for_("gate", name)
+            )
+            self.rates |= {one.task.id: rate for one, rate in zip(some, rates, strict=True)}
+            if self.setup.world.is_main:
+                write_file(file, json.dumps(self.rates, sort_keys=True).encode())
+        hard = sum(self.imagines(one) for one in records)
+        mean = sum(self.rates[one.task.id] for one in records) / max(1, len(records))
+        return Prepared(
+            "gate",
+            f"the start model answers {mean:.0%} of {settings.gate_samples} answers to {len(records)} "
+            f"questions rightly; {hard} of them get latents (at most {settings.gate_threshold:g} right)",
+        )
+
+    def imagines(self, record: Record) -> bool:
+        """Whether a record is learned with latents."""
+        settings = self.settings
+        if settings.head == "none" or not record.can_imagine:
+            return False
+        if settings.gate == "off":
+            return record.use_latent is not False
+        rate = record.base_accuracy
+        if settings.gate == "measure":
+            rate = self.rates.get(record.task.id)
+        elif record.use_latent is not None:
+            return record.use_latent
+        return bool(use_latent([rate], settings.gate_threshold, settings.assume_hard)[0])
+
+    # --- a step
+
+    def batch(self, step: int) -> LatentBatch:
+        records = self.records.draw(step, self.settings.batch)
+        chosen = [self.imagines(one) for one in records]
+        rows = [self.makes.row(one, has_latents=c) for one, c in zip(records, chosen, strict=True)]
+        draw = torch.Generator().manual_seed(self.setup.seeds.for_("own latents", step))
+        rho = self.settings.own * step / max(1, self.setup.steps - 1)
+        # All rows of a step or none: the passes of its slots are one after another either way.
+        is_own = any(chosen) and float(torch.rand((), generator=draw)) < rho
+        return LatentBatch(rows, is_own, sum(chosen) / len(chosen))
+
+    def micro_batches(self, batch: LatentBatch, tokens: int) -> Iterator[LatentMicro]:
+        mine = self.setup.world.share(batch.rows)
+        longest = max(len(row.ids) for row in batch.rows)
+        head_VD = self.loaded.module.head_weight
+        kept = chunk_tokens(head_VD.shape[0], head_VD.dtype, head_VD.device)
+        size = max(1, min(tokens, kept) // longest)
+        text, slots = max(1, batch.count("t")), max(1, batch.count("z"))
+        for begin in range(0, len(mine), size):
+            rows = mine[begin : begin + size]
+            yield LatentMicro(
+                collated(rows, self.size, self.device),
+                [row.id for row in rows],
+                batch.is_own,
+                sum(row.kinds.count("t") for row in rows) / text,
+                sum(row.kinds.count("z") for row in rows) / slots,
+            )
+
+    @property
+    def _alpha(self) -> float:
+        """Weight of the error summed over coefficients."""
+        if not self.settings.mean_error:
+            return self.settings.alpha
+        return self.settings.alpha / len(self.head.eigenvalues)
+
+    def loss(self, model: Any, micro: LatentMicro) -> Loss:
+        rows, settings = micro.rows, self.settings
+        own_B = torch.ones(len(rows.ids_BT), dtype=torch.bool, device=self.device)
+        step = latent_step(
+            vector_model(model),
+            self.head,
+            rows,
+            alpha=self._alpha,
+            beta=settings.beta,
+            own_B=own_B if micro.is_own else None,
+        )
+        # Each part is a mean over the micro-batch; its share makes it one over the update.
+        parts = {"text": step.parts["text"] * micro.text_share}
+        total = parts["text"]
+        if micro.latent_share:
+            parts["latent"] = self._alpha * step.parts["latent"] * micro.latent_share
+            parts["cosine"] = settings.beta * step.parts["cosine"] * micro.latent_share
+            total = total + parts["latent"] + parts["cosine"]
+        slots_BT = rows.is_latent_BT[:, 1:]
+        found = step.predicted.vector.detach()[slots_BT].float()
+        wanted = rows.vectors_BTD[:, 1:][slots_BT].float()
+        hidden = step.hidden.raw.detach()[slots_BT].float()
+        sums = (
+            (found - wanted).square().sum(),
+            (wanted - self.head.mean).square().sum(),
+            found.norm(dim=1).sum(),
+            wanted.norm(dim=1).sum(),
+            hidden.norm(dim=1).sum(),
+            slots_BT.sum(),
+        )
+        told = {name: part.detach() for name, part in parts.items() if name != "cosine" or part}
+        return Loss(total, micro.ids, told, sums={"latents": torch.stack([s.double() for s in sums])})
+
+    def finish(self, step: int, batch: LatentBatch, result: StepResult) -> StepReport:
+        images = [row.vectors_ND[: row.kinds.count("i")] for row in batch.rows]
+        self.head.observe(torch.cat(images).to(self.device))
+        found = {
+            **token_counts([row.kinds.count("t") for row in batch.rows]),
+            "latents/share": batch.shared,
+            "latents/own": float(batch.is_own),
+            "latents/input_norm": float(self.head.norm),
+        }
+        sums = dict(zip(SUMS, result.sums["latents"].tolist(), strict=True))
+        if sums["slots"] and sums["spread"] and sums["wanted"]:
+            found["latents/r2"] = 1 - sums["error"] / sums["spread"]
+            found["latents/fed_ratio"] = sums["fed"] / sums["wanted"]
+            found["latents/hidden_ratio"] = sums["hidden"] / sums["wanted"]
+        return StepReport(found)
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        if self.settings.head == "none":
+            return ()
+        return [(f"latent_head.{name}", one) for name, one in self.head.named_parameters()]
+
+    def workload(self) -> Workload:
+        records = self.records.first(min(self.settings.batch, 16))
+        rows = [self.makes.row(one, has_latents=True) for one in records]
+        return Workload(
+            self.settings.batch,
+            1,
+            0,
+            max(len(row.ids) for row in rows),
+            is_sampled=False,
+            keys=Keys("train.batch", "", "train.max_tokens", ""),
+        )
+
+    # --- held out
+
+    def _asked(self) -> Asked:
+        config = self.setup.config
+        spans = max(one.response.spans for one in self.records.first(64))
+        return Asked(
+            self.model,
+            self.head,
+            self.makes,
+            self.device,
+            config.evaluation.max_tokens or config.rollout.max_tokens,
+            max_spans=0 if self.settings.head == "none" else spans,
+        )
+
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """Share of held-out questions that are answered rightly; the model imagines by itself."""
+        records = self.records.held_out(self.setup.config.evaluation.prompts)
+        if not records:
+            return None
+        asked = self._asked()
+        answers = asked.answer(records)
+        marks = [asked.mark(r, a) for r, a in zip(records, answers, strict=True)]
+        samples = stored(asked, step, self.setup.weight_version, records, answers)
+        if step >= self.setup.steps and self.settings.interventions and asked.max_spans:
+            self._intervene(asked, step, records, answers, marks)
+        return HeldOutScores(marks, "accuracy", samples)
+
+    def _intervene(
+        self, asked: Asked, step: int, records: Sequence[Record], answers: Any, marks: list[float]
+    ) -> None:
+        """Replace latents and say in the store what that does to the answers."""
+        seed = self.setup.seeds.for_("interventions")
+        found = play(asked, records, answers, self.settings.interventions, seed)
+        means = {name: sum(values) / len(values) for name, values in found.items() if values}
+        own = sum(marks) / len(marks)
+        spans = sum(len(one.latents) for one in answers) / len(answers)
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+        line = f"answers with own latents {own:.3f} ({spans:.2g} spans each); replaced: {shown}"
+        data = {"own": own, "spans": spans, "questions": len(marks), **means}
+        if self.setup.world.is_main:
+            self.setup.store.append_event("interventions", line, data, step)
+
+    # --- resume, files
+
+    def state(self) -> AlgorithmState:
+        encoder = self.makes.encoder
+        scale = encoder.scale if isinstance(encoder, PatchEncoder) else None
+        buffers = {name: one.detach().clone() for name, one in self.head.named_buffers()}
+        return AlgorithmState({"scale": scale}, buffers)
+
+    def restore(self, state: AlgorithmState) -> None:
+        if state.values["scale"] is not None:
+            self.makes.encoder = self._encoder(state.values["scale"])
+        self.head.load_state_dict(dict(state.tensors), strict=False)
+
+    def write(self, folder: Path) -> None:
+        if self.settings.head == "none":
+            return
+        encoder, tokenizer = self.makes.encoder, self.loaded.tokenizer
+        self.head.save(folder / HEAD_FILE)
+        about = {
+            "head": self.settings.head,
+            "slots": self.settings.slots,
+            "tags": [tokenizer.backend.id_to_token(one) for one in self.makes.tags[:2]],
+            "tag_ids": list(self.makes.tags[:2]),
+            "encoder": self.settings.encoder,
+        }
+        if isinstance(encoder, PatchEncoder):
+            about |= {"patch": encoder.patch, "scale": encoder.scale, "seed": encoder.seed}
+        write_json(folder / ABOUT_FILE, about)
+
+
+ALGORITHM = LatentsAlgorithm
+
+
+def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[Record]:
+    """The usable records of the settings' tasks."""
+    fields = RecordFields(
+        settings.image, settings.aux_images, settings.response, settings.notes
+    )
+    return LabelledSet(
+        data.open(settings.task),
+        lambda task: read_record(task, fields),
+        what="records",
+        bad=settings.bad_records,
+        setting="train.bad_records",
+        together=False,
+        **more,
+    )

@@ -1,0 +1,201 @@
+"""Answers that a model writes with latents: right or wrong, under interventions, and as samples.
+
+Used by `train = { kind = "latents" }` for its held-out evaluation and for the gate. A generation
+follows from weights, records and seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.models.visual_latent import (
+    LatentAnswer,
+    LatentHead,
+    LatentTags,
+    PatchEncoder,
+    answer_of,
+    generate_latents,
+)
+from burnish.png import data_uri
+from burnish.records import Author, Finish, Reward, Span, Trajectory
+from burnish.store import StoredSample
+from burnish.training.latent_rows import Record, RowMaker, collated
+
+ROWS = 32
+"""Records that are answered at once."""
+MEANING = "1 where the text in <answer> is the record's"
+SHOWN_SIDE = 96
+"""Pixels of a decoded picture's longer side, about."""
+
+
+class Asked(NamedTuple):
+    """How answers are generated."""
+
+    model: Any
+    head: LatentHead
+    rows: RowMaker
+    device: torch.device
+    max_tokens: int
+    max_spans: int = 0
+    temperature: float = 0.0
+
+    @property
+    def tags(self) -> LatentTags:
+        return self.rows.tags
+
+    def answer(
+        self,
+        records: Sequence[Record],
+        generator: torch.Generator | None = None,
+        intervention: str = "none",
+        latents: Sequence[Sequence[Tensor]] | None = None,
+    ) -> list[LatentAnswer]:
+        """One answer a record, in batches."""
+        found: list[LatentAnswer] = []
+        for begin in range(0, len(records), ROWS):
+            some = records[begin : begin + ROWS]
+            prompts = collated([self.rows.prompt(one) for one in some], self.rows.size, self.device)
+            found += generate_latents(
+                *(self.model, self.head, prompts, self.tags),
+                slots=self.rows.slots,
+                max_tokens=self.max_tokens,
+                max_spans=self.max_spans,
+                temperature=self.temperature,
+                generator=generator,
+                intervention=intervention,
+                latents=None if latents is None else latents[begin : begin + ROWS],
+            )
+        return found
+
+    def text(self, answer: LatentAnswer) -> str:
+        """What an answer says, `<latent/>` where it imagines."""
+        pieces: list[str] = []
+        ids: list[int] = []
+        for token in answer.ids:
+            if token == self.tags.start:
+                pieces.append(self.rows.tokenizer.decode(ids))
+                ids = []
+            elif token not in (self.tags.end, self.tags.stop):
+                ids.append(token)
+        return " <latent/> ".join([*pieces, self.rows.tokenizer.decode(ids)]).strip()
+
+    def mark(self, record: Record, answer: LatentAnswer) -> float:
+        """1 where the answer is that of the record, apart from case and space."""
+        said = answer_of(self.text(answer))
+        return float(said is not None and _plain(said) == _plain(record.response.answer))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def pass_rates(
+    asked: Asked,
+    records: Sequence[Record],
+    samples: int,
+    seed: Callable[[str], int],
+) -> list[float]:
+    """Share of right answers of a model that may not imagine; each record has draws of its own."""
+    found = []
+    for record in records:
+        generator = torch.Generator(asked.device).manual_seed(seed(record.task.id) % 2**63)
+        answers = asked.answer([record] * samples, generator)
+        found.append(sum(asked.mark(record, one) for one in answers) / samples)
+    return found
+
+
+def play(
+    asked: Asked,
+    records: Sequence[Record],
+    plain: Sequence[LatentAnswer],
+    names: Sequence[str],
+    seed: int,
+) -> dict[str, list[float]]:
+    """Marks of the same records with latents replaced; those that cannot be played are left out."""
+    found = {}
+    for name in names:
+        given: list[Sequence[Tensor]] | None = None
+        chosen = list(records)
+        if name == "oracle":
+            chosen = [one for one in records if one.can_imagine]
+            given = [[t.to(asked.device) for t in asked.rows.targets(one)] for one in chosen]
+        elif name == "shuffle":
+            given = [one.latents for one in plain]
+            batches = [given[begin : begin + ROWS] for begin in range(0, len(given), ROWS)]
+            if any(sum(map(bool, batch)) < 2 for batch in batches):
+                continue  # nothing to exchange
+        generator = torch.Generator(asked.device).manual_seed(seed % 2**63)
+        answers = asked.answer(chosen, generator, name, given)
+        found[name] = [asked.mark(r, a) for r, a in zip(chosen, answers, strict=True)]
+    return found
+
+
+def stored(
+    asked: Asked, step: int, version: int, records: Sequence[Record], answers: Sequence[LatentAnswer]
+) -> list[StoredSample]:
+    """Held-out answers as samples, with what their latents show."""
+    found = []
+    for index, (record, answer) in enumerate(zip(records, answers, strict=True)):
+        text, mark = asked.text(answer), asked.mark(record, answer)
+        spans = (
+            Span(Author.PROMPT, tuple(asked.rows.tokenizer.render(record.task.messages))),
+            Span(Author.MODEL, tuple(answer.ids)),
+        )
+        name = f"eval.{step}.{index}"
+        trajectory = Trajectory(
+            name,
+            record.task.id,
+            name,
+            spans,
+            text,
+            finish=Finish.STOP if answer.is_finished else Finish.LENGTH,
+            weight_version=version,
+            info={"latents": shown_latents(asked, record, answer)} if answer.latents else {},
+        )
+        found.append(
+            StoredSample(
+                step=step,
+                split="eval:held_out",
+                index=index,
+                task=record.task,
+                trajectory=trajectory,
+                reward=Reward("answer", mark, reason=MEANING),
+                keep=False,
+            )
+        )
+    return found
+
+
+def shown_latents(asked: Asked, record: Record, answer: LatentAnswer) -> list[dict[str, Any]]:
+    """Each span: its length beside that of the true picture, and both as pictures where they decode."""
+    grids = asked.rows.grids(record)
+    targets = asked.rows.targets(record)
+    notes = record.response.notes
+    found = []
+    for number, latents_KD in enumerate(answer.latents):
+        one: dict[str, Any] = {"slots": len(latents_KD), "clipped": answer.clipped}
+        latents_KD = latents_KD.float().cpu()
+        if len(latents_KD):
+            one["norm"] = round(float(latents_KD.norm(dim=1).mean()), 4)
+        if number < len(targets):
+            one["target_norm"] = round(float(targets[number].norm(dim=1).mean()), 4)
+            one["note"] = notes[number] if number < len(notes) else ""
+        encoder = asked.rows.encoder
+        if isinstance(encoder, PatchEncoder) and grids and len(latents_KD):
+            grid = grids[min(number, len(grids) - 1)]
+            one["picture"] = _decoded(asked, encoder, grid, latents_KD)
+            if number < len(targets):
+                one["target"] = _decoded(asked, encoder, grid, targets[number])
+        found.append(one)
+    return found
+
+
+def _decoded(asked: Asked, encoder: PatchEncoder, grid: Tensor, latents_KD: Tensor) -> str:
+    pixels = encoder.decode(latents_KD, (grid.shape[0], grid.shape[1]), asked.rows.shown(grid))
+    times = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
+    large = pixels.repeat_interleave(times, 0).repeat_interleave(times, 1)
+    return data_uri(large.tolist())
