@@ -17,6 +17,7 @@ from burnish.config.schema import (
     DiffusionTrain,
     DistilTrain,
     DpoTrain,
+    LatentsTrain,
     ProcessRewardModelTrain,
     RewardModelTrain,
 )
@@ -84,6 +85,7 @@ SETTINGS = {
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),
     "diffusion": (DiffusionTrain,),
+    "gap": (LatentsTrain,),
     "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
         components.GeneralisedAdvantage,

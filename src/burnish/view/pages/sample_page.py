@@ -20,6 +20,7 @@ from burnish.view.pages.claims import ClaimsView, claims_view
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.pairs import PairView, pair_view
 from burnish.view.pages.plans import PlanView, plan_view
+from burnish.view.pages.latents import LatentsView, latents_view
 from burnish.view.pages.premises import PremisesView, premises_view
 from burnish.view.pages.rubrics import RubricView, rubric_view
 from burnish.view.pages.runs import NotFound, open_run
@@ -94,6 +95,8 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """The steps of a solution with the premises that were checked against the evidence."""
     plan: PlanView | None
     """The calls of an answer: valid, right, and what is missing."""
+    latents: LatentsView | None
+    """What an answer imagined between its words."""
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
@@ -132,12 +135,13 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         advantage=sample.advantage,
         why=why(sample, group),
         keep=sample.keep,
-        info=trajectory.info,
+        info={k: v for k, v in trajectory.info.items() if k != "latents"},
         pair=pair_view(sample),
         rubric=rubric_view(sample),
         claims=claims_view(sample),
         premises=premises_view(sample),
         plan=plan_view(sample),
+        latents=latents_view(sample),
         tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,

@@ -6,6 +6,7 @@ import { claimsBlock } from "/static/pages/claims.js";
 import { messages } from "/static/pages/groups.js";
 import { pairBlock } from "/static/pages/pairs.js";
 import { planBlock } from "/static/pages/plans.js";
+import { latentsBlock } from "/static/pages/latents.js";
 import { premisesBlock } from "/static/pages/premises.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 import { rubricBlock } from "/static/pages/rubrics.js";
@@ -29,7 +30,7 @@ export async function samplePage(context) {
       !found.pair && ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
     found.pair && pairBlock(found.pair),
     h("div", { class: "columns" },
-      h("div", {}, messages(found.task, key), found.rubric && rubricBlock(found.rubric), found.claims && claimsBlock(found.claims), found.premises && premisesBlock(found.premises, key), found.plan && planBlock(found.plan), tokenView(found, context, key)),
+      h("div", {}, messages(found.task, key), found.rubric && rubricBlock(found.rubric), found.claims && claimsBlock(found.claims), found.premises && premisesBlock(found.premises, key), found.plan && planBlock(found.plan), found.latents && latentsBlock(found.latents), tokenView(found, context, key)),
       h("aside", {},
         h("section", { class: "card" },
           h("p", { class: "line big" }, h("span", {}, found.pair ? "margin" : "reward"), h("span", { class: "dots" }), value(found.reward)),
