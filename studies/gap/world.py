@@ -96,7 +96,9 @@ class World:
 
     def encode(self, grids: Tensor, draw: torch.Generator, patch: int = 1) -> Tensor:
         """Colours (B, cells) to one vector a patch (B, patches, D), by way of noisy pixels."""
-        pixels = drawn(self.seed, "palette", COLOURS, 3)[grids].unsqueeze(2).expand(-1, -1, PIXELS, 3)
+        pixels = (
+            drawn(self.seed, "palette", COLOURS, 3)[grids].unsqueeze(2).expand(-1, -1, PIXELS, 3)
+        )
         pixels = pixels + NOISE * torch.randn(pixels.shape, generator=draw)
         across = self.side // patch
         split = pixels.reshape(-1, across, patch, across, patch, 3 * PIXELS)
@@ -166,7 +168,9 @@ def joined(groups: list[LatentRows]) -> LatentRows:
         gap = length - rows.ids_BT.shape[1]
         padded.append(
             [
-                torch.nn.functional.pad(part, (0, 0, gap, 0) if part.ndim == 3 else (gap, 0), value=v)
+                torch.nn.functional.pad(
+                    part, (0, 0, gap, 0) if part.ndim == 3 else (gap, 0), value=v
+                )
                 for part, v in zip(rows, (0, False, 0.0, False, False, -100), strict=True)
                 if part is not None
             ]

@@ -11,7 +11,7 @@ from studies.gap.grid import ARMS, Cell, add_cell, length_ratio, read_cells
 from studies.gap.world import COLOURS, OPS, World, changed, drawn, joined, own_words
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "recipes" / "gap"))
-import grid_world  # noqa: E402
+import grid_world
 
 
 def make(side=3, patch=1):
@@ -49,7 +49,9 @@ def test_a_record_of_the_recipe_holds_its_own_answer():
     made = grid_world.make(random.Random(3), side=3, operations=2)
     response = parse_response(made["response"], len(made["aux_images"]))
     assert response.answer == made["answer"]
-    asked = [int(word.rstrip(",?")) for word in made["prompt"].split() if word.rstrip(",?").isdigit()]
+    asked = [
+        int(word.rstrip(",?")) for word in made["prompt"].split() if word.rstrip(",?").isdigit()
+    ]
     last = read_picture(made["aux_images"][-1])
     pixel = last[8 * (asked[0] - 1), 8 * (asked[1] - 1)].tolist()
     assert tuple(pixel) == grid_world.PALETTE[made["answer"]]

@@ -80,7 +80,7 @@ def test_rows_have_the_picture_the_words_and_the_slots(tmp_path):
     row = algorithm.makes.row(record, has_latents=True)
     assert row.kinds.startswith("iiii" + "p")
     assert row.kinds.count("z") == 8
-    start, end, stop = algorithm.makes.tags
+    _, end, stop = algorithm.makes.tags
     assert row.ids.count(end) == 2
     assert row.ids[-1] == stop
     assert len(row.vectors_ND) == 12

@@ -61,9 +61,7 @@ def measure_norms(model: str, text: str = TEXT, *, device: str = "auto") -> Meas
         (one.weight for one in module.modules() if isinstance(one, torch.nn.Embedding)), None
     )
     try:
-        gap = measure_norm_gap(
-            module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD
-        )
+        gap = measure_norm_gap(module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD)
     except ArgumentError as error:
         raise UserError(f"model '{model}': {error}") from error
     return MeasuredNorms(str(model), gap)

@@ -97,5 +97,6 @@ def _print_ratios(gap: NormGap) -> None:
     say("; ".join(parts))
     if gap.vocabulary is not None:
         say(
-            f"mean embedding of the whole vocabulary: {number(gap.vocabulary)}", style="bright_black"
+            f"mean embedding of the whole vocabulary: {number(gap.vocabulary)}",
+            style="bright_black",
         )

@@ -138,7 +138,9 @@ def measure_norm_gap(
     if not values.isfinite().all() or not report.embedding.mean > 0:
         place = next((i for i, one in enumerate(lengths) if not one.isfinite().all()), None)
         where = "the embeddings" if place is None else f"layer {place + 1}"
-        raise ArgumentError(f"{where}: vectors that are no numbers or all 0; expected a sound model")
+        raise ArgumentError(
+            f"{where}: vectors that are no numbers or all 0; expected a sound model"
+        )
     return report
 
 

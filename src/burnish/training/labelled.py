@@ -51,17 +51,19 @@ class LabelledSet(Generic[RowT]):
         fits: Callable[[RowT], bool] = lambda row: True,
         max_tokens: int = 0,
         together: bool = True,
+        look: int = LOOK,
     ) -> None:
         """`read` raises `UnusableRow`; `keeps` leaves rows out without a word.
 
         `fits` says whether a row is within `max_tokens`, which only a message names here. `what`
         rows are called and `setting`, the key that drops bad ones, are for messages too. With
-        `together`, an epoch has the rows of one prompt side by side.
+        `together`, an epoch has the rows of one prompt side by side. `look`: tasks of an endless set
+        that are looked through, and drawn again and again.
         """
         self.tasks, self.read, self.seed = tasks, read, seed
         self._what, self._bad, self._setting = what, bad, setting
         self._keeps, self._fits, self._max_tokens = keeps, fits, max_tokens
-        size = tasks.train_size or LOOK
+        size = tasks.train_size or look
         shown = tasks.sample(size)
         kept = self._usable(shown)
         if not kept:

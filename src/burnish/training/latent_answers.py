@@ -107,8 +107,7 @@ def pass_rates(
         draw = torch.Generator(asked.device).manual_seed(seed(some[0].task.id) % 2**63)
         marks = [asked.mark(r, a) for r, a in zip(some, asked.answer(some, draw), strict=True)]
         found += [
-            sum(marks[place : place + samples]) / samples
-            for place in range(0, len(marks), samples)
+            sum(marks[place : place + samples]) / samples for place in range(0, len(marks), samples)
         ]
     return found
 
@@ -140,7 +139,11 @@ def play(
 
 
 def stored(
-    asked: Asked, step: int, version: int, records: Sequence[Record], answers: Sequence[LatentAnswer]
+    asked: Asked,
+    step: int,
+    version: int,
+    records: Sequence[Record],
+    answers: Sequence[LatentAnswer],
 ) -> list[StoredSample]:
     """Held-out answers as samples, with what their latents show."""
     found = []

@@ -106,7 +106,13 @@ class RowMaker:
     """Turns records into rows; the same record always gives the same row."""
 
     def __init__(
-        self, tokenizer: Tokenizer, tags: LatentTags, encoder: Encoder, size: int, slots: int, root: Path
+        self,
+        tokenizer: Tokenizer,
+        tags: LatentTags,
+        encoder: Encoder,
+        size: int,
+        slots: int,
+        root: Path,
     ) -> None:
         self.tokenizer, self.tags, self.encoder = tokenizer, tags, encoder
         self.size, self.slots, self.root = size, slots, root
@@ -142,7 +148,7 @@ class RowMaker:
         """Vectors of the question's picture, (N, D); none where it has no picture."""
         if record.image is None:
             return torch.zeros(0, self.size)
-        return self._vectors(record.image, record).flatten(0, 1)
+        return self.vectors(record.image, record.task.id).flatten(0, 1)
 
     def targets(self, record: Record) -> list[Tensor]:
         """What each span should be, (K, D) each."""
@@ -153,7 +159,7 @@ class RowMaker:
 
     def grids(self, record: Record) -> list[Tensor]:
         """Vectors of each auxiliary picture, (rows, columns, D)."""
-        found = [self._vectors(value, record) for value in record.aux_images]
+        found = [self.vectors(value, record.task.id) for value in record.aux_images]
         for grid in found:
             if grid.shape[0] * grid.shape[1] < self.slots:
                 raise UserError(
@@ -166,22 +172,22 @@ class RowMaker:
         """Rows and columns that latents of such a picture stand for."""
         return pooled_grid(self.slots, grid.shape[0], grid.shape[1])
 
-    def _vectors(self, value: Any, record: Record) -> Tensor:
+    def vectors(self, value: Any, task: str) -> Tensor:
         """(rows, columns, D) of a picture, or of vectors as they are given: (N, D) is one row."""
         try:
             given = _as_vectors(value)
             if given is None:
                 given = self.encoder(read_picture(value, self.root))
         except ArgumentError as error:
-            raise UserError(f"task {record.task.id}: {error}") from error
+            raise UserError(f"task {task}: {error}") from error
         if not isinstance(given, Tensor) or given.ndim != 3 or given.shape[2] != self.size:
             shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
             raise UserError(
-                f"task {record.task.id}: a picture became {shape}; expected (rows, columns, {self.size}), "
+                f"task {task}: a picture became {shape}; expected (rows, columns, {self.size}), "
                 "the width of the model"
             )
         if not given.isfinite().all():
-            raise UserError(f"task {record.task.id}: vectors of a picture that are no numbers")
+            raise UserError(f"task {task}: vectors of a picture that are no numbers")
         return given.detach().float().cpu()
 
 
@@ -233,7 +239,7 @@ def find_tags(tokenizer: Tokenizer, names: Sequence[str]) -> LatentTags:
     if len(known) < 2 or None in known:
         raise UserError(
             "the tokenizer has neither <latent> nor two tokens that no text has; name two with "
-            "train.tags, such as train.tags='[\"<a>\", \"<b>\"]'"
+            'train.tags, such as train.tags=\'["<a>", "<b>"]\''
         )
     return LatentTags(int(known[0] or 0), int(known[1] or 0), end[0])
 

@@ -43,6 +43,7 @@ from burnish.models.visual_latent.subspace import (
 __all__ = [
     "INTERVENTIONS",
     "KINDS",
+    "TEACHER_PROMPT",
     "Hidden",
     "LatentAnswer",
     "LatentHead",
@@ -54,7 +55,6 @@ __all__ = [
     "Predicted",
     "RejectedResponse",
     "Subspace",
-    "TEACHER_PROMPT",
     "answer_of",
     "cosine_loss",
     "fit_pca",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,7 +49,7 @@ from burnish.training.algorithm import (
 )
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
-from burnish.training.labelled import LabelledSet
+from burnish.training.labelled import LOOK, TEMPLATE_TOKENS, LabelledSet
 from burnish.training.latent_answers import Asked, pass_rates, play, stored
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
@@ -70,6 +71,8 @@ HEAD_FILE, ABOUT_FILE = "latent_head.safetensors", "latents.json"
 GATE_FILE = "base_accuracy.json"
 BASIS_RECORDS = 512
 """Training records whose auxiliary pictures the basis is fitted to."""
+CHECKED = 64
+"""Records of an endless set that are read before a model is loaded."""
 SAVED_EVERY = 16
 """Questions between two writes of measured pass rates."""
 SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
@@ -130,6 +133,7 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             seed=setup.seeds.for_("records"),
             fits=self._fits,
             max_tokens=self.longest,
+            look=min(LOOK, max(BASIS_RECORDS, setup.steps * settings.batch)),
         )
         self.head = self._fitted().to(self.device)
         self.rates: dict[str, float] = {}
@@ -152,20 +156,37 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         if settings.encoder != "patches":
             find_function(settings.encoder, "train.encoder", data.root)
         if settings.bad_records == "refuse":
-            record_set(data, settings).held_out(config.evaluation.prompts)
+            record_set(data, settings, look=CHECKED).held_out(
+                min(CHECKED, config.evaluation.prompts)
+            )
 
     def _encoder(self, scale: float) -> Encoder:
         settings = self.settings
         if settings.encoder != "patches":
-            found: Encoder = find_function(
-                settings.encoder, "train.encoder", self.setup.data.root
-            )
+            found: Encoder = find_function(settings.encoder, "train.encoder", self.setup.data.root)
             return found
         seed = self.setup.seeds.for_("latent encoder")
         return PatchEncoder(self.size, settings.patch, scale=scale, seed=seed)
 
     def _fits(self, record: Record) -> bool:
+        """Whether a row is within the limit; only long ones are measured."""
+        texts = [*(message.text for message in record.task.messages), *record.response.pieces]
+        # A token holds at least one byte of text.
+        most = sum(len(text.encode()) for text in texts) + self.picture_places
+        most += (len(record.task.messages) + 1) * TEMPLATE_TOKENS
+        most += record.response.spans * (self.settings.slots + 2)
+        if most <= self.longest:
+            return True
         return len(self.makes.row(record, has_latents=True).ids) <= self.longest
+
+    @cached_property
+    def picture_places(self) -> int:
+        """Places of the picture of the first record: those of a task set are taken to be of one size."""
+        tasks = self.setup.data.open(self.settings.task).sample(1)
+        image = tasks[0].fields.get(self.settings.image) if tasks else None
+        if image is None:
+            return 0
+        return len(self.makes.vectors(image, tasks[0].id).flatten(0, 1))
 
     def _fitted(self) -> LatentHead:
         """The head over the subspace of auxiliary pictures of training records."""
@@ -295,7 +316,9 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             slots_BT.sum(),
         )
         told = {name: part.detach() for name, part in parts.items() if name != "cosine" or part}
-        return Loss(total, micro.ids, told, sums={"latents": torch.stack([s.double() for s in sums])})
+        return Loss(
+            total, micro.ids, told, sums={"latents": torch.stack([s.double() for s in sums])}
+        )
 
     def finish(self, step: int, batch: LatentBatch, result: StepResult) -> StepReport:
         images = [row.vectors_ND[: row.kinds.count("i")] for row in batch.rows]
@@ -407,9 +430,7 @@ ALGORITHM = LatentsAlgorithm
 
 def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[Record]:
     """The usable records of the settings' tasks."""
-    fields = RecordFields(
-        settings.image, settings.aux_images, settings.response, settings.notes
-    )
+    fields = RecordFields(settings.image, settings.aux_images, settings.response, settings.notes)
     return LabelledSet(
         data.open(settings.task),
         lambda task: read_record(task, fields),

@@ -18,9 +18,9 @@ from burnish.store.sample_name import sample_names
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.claims import ClaimsView, claims_view
 from burnish.view.pages.groups import TEXT
+from burnish.view.pages.latents import LatentsView, latents_view
 from burnish.view.pages.pairs import PairView, pair_view
 from burnish.view.pages.plans import PlanView, plan_view
-from burnish.view.pages.latents import LatentsView, latents_view
 from burnish.view.pages.premises import PremisesView, premises_view
 from burnish.view.pages.rubrics import RubricView, rubric_view
 from burnish.view.pages.runs import NotFound, open_run
