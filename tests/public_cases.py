@@ -291,7 +291,7 @@ ELSEWHERE = {
         "load_multimodal_rewardbench load_mm_rlhf load_mathvision "
         "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
         "open_index read_passages write_index search_tool "
-        "load_instructions load_prompts read_policy"
+        "load_instructions load_prompts read_policy read_picture"
     ),
 }
 """Public functions that are walked through by tests of their own, and why not here."""
@@ -2231,6 +2231,19 @@ CASES = [
             "manners": [long_speech.Manner()] * len(SCRIPT["sentences"]),
             "engine": long_speech.ToneEngine(),
         },
+    ),
+        visual_latent.parse_response,
+        {
+            "text": "a <latent/> <parser>b</parser> <answer>c</answer>",
+            "pictures": 1,
+            "needs_note": True,
+            "needs_answer": True,
+        },
+    ),
+    Case(
+        visual_latent.answer_of,
+        {"text": "It is <answer>c</answer>"},
+        {"text": "empty word"},
     ),
     Case(long_speech.read_scene, {"document": SCRIPT}),
     Case(long_speech.scene_problems, {"document": SCRIPT}, {"document": "empty"}),

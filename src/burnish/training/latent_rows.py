@@ -71,8 +71,8 @@ def read_record(task: Task, fields: RecordFields) -> Record:
     count = len(aux) if aux else text.count("<latent/>")
     try:
         response = parse_response(text, count, needs_note=fields.notes)
-    except RejectedResponse as reason:
-        raise UnusableRow(str(reason)) from None
+    except RejectedResponse as rejected:
+        raise UnusableRow(rejected.reason) from None
     if not fields.notes:
         response = response._replace(pieces=tuple(_without_note(p) for p in response.pieces))
     share = task.fields.get(BASE_ACCURACY)

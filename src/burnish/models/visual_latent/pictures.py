@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +25,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import pool_tokens
 
 MOST_SIDE = 4096
-"""Pixels of a side; a larger picture is refused before it is decoded."""
+"""Pixels of a side."""
 PLACES = 64
 """Rows and columns of patches that the encoder can tell apart."""
 
@@ -113,22 +112,17 @@ def read_picture(value: Any, root: Path = Path()) -> Tensor:
 
 
 def _decoded(value: str | Path | bytes, root: Path) -> Tensor:
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise UserError("pictures need Pillow: pip install 'burnish[images]'") from error
+    """A file, bytes or `data:` text, opened under the limits of `burnish.media`."""
+    from burnish.media import open_image
+
     name = "a picture of bytes" if isinstance(value, bytes) else f"picture '{str(value)[:60]}'"
     try:
         if isinstance(value, str) and value.startswith("data:"):
             value = base64.b64decode(value.partition(",")[2], validate=True)
-        data = value if isinstance(value, bytes) else (root / value).read_bytes()
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "WEBP", "GIF")) as image:
-            if max(image.size) > MOST_SIDE:
-                raise ArgumentError(f"{name}: {image.size} pixels; expected sides to {MOST_SIDE}")
-            wide, high = image.size
-            raw = bytearray(image.convert("RGB").tobytes())
-    except (OSError, binascii.Error, UnidentifiedImageError, SyntaxError, ValueError) as error:
-        if isinstance(error, ArgumentError):
-            raise
+        image = open_image(value if isinstance(value, bytes) else root / value)
+    except (OSError, binascii.Error, UserError) as error:
         raise ArgumentError(f"{name} cannot be read: {error}") from error
-    return torch.frombuffer(raw, dtype=torch.uint8).view(high, wide, 3)
+    wide, high = image.size
+    if max(wide, high) > MOST_SIDE:
+        raise ArgumentError(f"{name}: {wide} x {high} pixels; expected sides to {MOST_SIDE}")
+    return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(high, wide, 3)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from burnish.arguments import as_flag, as_text, as_whole
 from burnish.errors import ArgumentError
 
 LATENT = "<latent/>"
@@ -29,7 +30,11 @@ Use <latent/> only where a picture helps, and never without its <parser> sentenc
 
 
 class RejectedResponse(ArgumentError):
-    """An answer that cannot be learned from; the text is the reason alone, the same for all of a kind."""
+    """An answer that cannot be learned from; `reason` is the same for all of a kind."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"text: {reason}")
+        self.reason = reason
 
 
 class LatentResponse(NamedTuple):
@@ -61,10 +66,13 @@ def parse_response(
     >>> parse_response(text, pictures=1).plain
     'Turn it. <answer>red</answer>'
     """
-    if not isinstance(text, str) or not text.strip():
+    if not as_text("text", text).strip():
         raise RejectedResponse("no text")
-    if isinstance(pictures, bool) or not isinstance(pictures, int) or pictures < 0:
-        raise ArgumentError(f"pictures: got {pictures!r}, expected a whole number of at least 0")
+    pictures = as_whole("pictures", pictures, low=0)
+    needs_note, needs_answer = (
+        as_flag("needs_note", needs_note),
+        as_flag("needs_answer", needs_answer),
+    )
     _check_tags(text)
     pieces = tuple(text.split(LATENT))
     if len(pieces) - 1 != pictures:
@@ -87,8 +95,13 @@ def parse_response(
 
 
 def answer_of(text: str) -> str | None:
-    """What stands between the last answer tags of a written text; None without them."""
-    found = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    """What stands between the last answer tags of a written text; None without them.
+
+    >>> from burnish.models.visual_latent import answer_of
+    >>> answer_of("It is <answer> red </answer>.")
+    'red'
+    """
+    found = re.findall(r"<answer>(.*?)</answer>", as_text("text", text), re.DOTALL)
     return found[-1].strip() if found else None
 
 
