@@ -2236,8 +2236,6 @@ CASES = [
         {
             "text": "a <latent/> <parser>b</parser> <answer>c</answer>",
             "pictures": 1,
-            "needs_note": True,
-            "needs_answer": True,
         },
     ),
     Case(

@@ -147,7 +147,8 @@ def measure_norm_gap(
 def _lengths(vectors: Tensor | None) -> Tensor:
     """(N,) of vectors (..., D)."""
     assert vectors is not None
-    return vectors.detach().double().norm(dim=-1).flatten()
+    lengths: Tensor = vectors.detach().double().norm(dim=-1)
+    return lengths.flatten()
 
 
 def _told(lengths_N: Tensor) -> Lengths:

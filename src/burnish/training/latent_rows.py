@@ -233,7 +233,7 @@ def find_tags(tokenizer: Tokenizer, names: Sequence[str]) -> LatentTags:
             raise UserError(f"train.tags: got {list(names)}, expected two different tokens")
         start, close = (_token(tokenizer, name) for name in names)
         return LatentTags(start, close, end[0])
-    known = [tokenizer.backend.token_to_id(name) for name in TAG_NAMES]
+    known: Sequence[int | None] = [tokenizer.backend.token_to_id(name) for name in TAG_NAMES]
     if None in known:
         known = _unused(tokenizer) or [_one(tokenizer, text) for text in CONTROL]
     if len(known) < 2 or None in known:

@@ -52,13 +52,15 @@ class PatchEncoder:
     def _filters(self) -> Tensor:
         draw = torch.Generator().manual_seed(self.seed % 2**63)
         wide = 3 * self.patch**2
-        return torch.randn(wide, self.size, generator=draw) / wide**0.5
+        filters: Tensor = torch.randn(wide, self.size, generator=draw) / wide**0.5
+        return filters
 
     @cached_property
     def _places(self) -> Tensor:
         draw = torch.Generator().manual_seed((self.seed + 1) % 2**63)
         rows, columns = torch.randn(2, PLACES, self.size, generator=draw)
-        return (rows.unsqueeze(1) + columns.unsqueeze(0)) / 2**0.5
+        places: Tensor = (rows.unsqueeze(1) + columns.unsqueeze(0)) / 2**0.5
+        return places
 
     @property
     def _factor(self) -> float:
@@ -83,7 +85,7 @@ class PatchEncoder:
         flat_3D = self._filters.view(self.patch**2, 3, self.size).sum(0)
         seen_KD = latents_KD.detach().float().cpu() / self._factor - places_KD
         colours_K3 = torch.linalg.lstsq(flat_3D.T, seen_KD.T).solution.T
-        pixels = ((colours_K3 + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+        pixels: Tensor = ((colours_K3 + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         return pixels.view(*shown, 3)
 
     def _along(self, side: int) -> int:

@@ -413,7 +413,7 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             return
         encoder, tokenizer = self.makes.encoder, self.loaded.tokenizer
         self.head.save(folder / HEAD_FILE)
-        about = {
+        about: dict[str, Any] = {
             "head": self.settings.head,
             "slots": self.settings.slots,
             "tags": [tokenizer.backend.id_to_token(one) for one in self.makes.tags[:2]],
