@@ -6,6 +6,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import chain
 
 PREFIX = "data:image/png;base64,"
 
@@ -18,7 +19,7 @@ def png_bytes(pixels: Sequence[Sequence[Sequence[int]]]) -> bytes:
     b'\\x89PNG'
     """
     height, width = len(pixels), len(pixels[0])
-    lines = b"".join(b"\0" + bytes(value for cell in row for value in cell) for row in pixels)
+    lines = b"".join(b"\0" + bytes(chain.from_iterable(row)) for row in pixels)
 
     def chunk(name: bytes, data: bytes) -> bytes:
         check = zlib.crc32(name + data)

@@ -24,6 +24,7 @@ SMALL = {
         "kind": "function",
         "path": f"{WORLD}:make",
         "options": {"side": 2, "operations": 2},
+        "held_out_size": 6,
     },
     "train": {"kind": "latents", "batch": 6, "slots": 4, "own": 1.0},
     "rollout": {"max_tokens": 12},
