@@ -206,7 +206,8 @@ def test_vectors_may_stand_in_the_place_of_pictures(tmp_path):
 @pytest.mark.parametrize(
     ("train", "changes", "line"),
     [
-        ({}, {"response": "no tags at all"}, "no <answer>"),
+        ({}, {"response": "no tags at all"}, "0 spans for 1 auxiliary"),
+        ({}, {"response": "a <latent/> <parser>b</parser>"}, "no <answer>"),
         ({}, {"response": "a <latent/> <answer>1</answer>"}, "without a <parser> note"),
         ({}, {"aux_images": "x.png"}, "no list of pictures"),
         ({"gate": "field"}, {}, "base_accuracy"),
