@@ -2232,6 +2232,7 @@ CASES = [
             "engine": long_speech.ToneEngine(),
         },
     ),
+    Case(
         visual_latent.parse_response,
         {
             "text": "a <latent/> <parser>b</parser> <answer>c</answer>",
