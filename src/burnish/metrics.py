@@ -89,6 +89,8 @@ CATALOGUE = (
     Metric("text/bits_per_byte", "bits", "bits that the model needs for a byte of the step's text", "Bits per byte", ("run", "compare")),
     Metric("text/unigram_bits_per_byte", "bits", "the same by the frequencies of single tokens in the training text"),
     Metric("text/epoch", "epochs", "how often the training text was read by the end of the step"),
+    Metric("audio/seconds", "s", "sound that the step was trained on, padding left out"),
+    Metric("audio/epoch", "epochs", "how often the training sounds were read by the end of the step"),
     Metric("length/observed", "tokens", "mean tokens that tools and environments wrote into a rollout"),
     Metric("length/observed_max", "tokens", "the most of them in one rollout"),
     Metric(CUT, "share", "rollouts that the token budget cut", shown=("progress",)),

@@ -37,6 +37,8 @@ from burnish.texts import counted, safe
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
+LOWER_IS_BETTER = ("loss", "bits_per_byte", "log_spectral_distance")
+"""Measures of held-out scores."""
 LAST_EVALUATION = "the last evaluation of each run is compared"
 
 
@@ -141,7 +143,7 @@ class RunTable:
     @property
     def title(self) -> str:
         """What the numbers are."""
-        better = ", lower is better" if self.measure in ("loss", "bits_per_byte") else ""
+        better = ", lower is better" if self.measure in LOWER_IS_BETTER else ""
         return f"held-out {self.measure}, mean over seeds and 95 % t interval{better}"
 
     def columns(self) -> dict[str, list[str]]:

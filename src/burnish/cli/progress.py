@@ -254,8 +254,9 @@ def loss_text(metrics: Mapping[str, float]) -> str:
 
 
 def epoch_text(metrics: Mapping[str, float]) -> str:
-    """How often the text was read."""
-    return f"{metrics['text/epoch']:.2f}" if "text/epoch" in metrics else "-"
+    """How often the text, or the sounds, were read."""
+    found = metrics.get("text/epoch", metrics.get("audio/epoch"))
+    return "-" if found is None else f"{found:.2f}"
 
 
 def kept_text(metrics: Mapping[str, float]) -> str:
@@ -294,6 +295,10 @@ def held_out_line(event: Any, part: str = "") -> str:
     failed = event.count - event.valid
     missing = f"; {failed} could not be scored" if failed else ""
     when = "before training" if event.step == 0 else f"after {counted(event.step, 'step')}"
+    if event.measure == "log_spectral_distance":
+        beside = f" ({event.beside})" if event.beside else ""
+        of = f"of {counted(event.count, 'sound')}"
+        return f"held-out log-spectral distance {when}: {interval(event.score)} dB {of}{beside}{missing}"
     if event.measure == "bits_per_byte":
         beside = f" ({event.beside})" if event.beside else ""
         of = f"of {counted(event.count, 'sequence')}"
@@ -385,13 +390,18 @@ def result_line(event: Any) -> str:
     """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
     if not event.evaluations and event.before is None and event.after is None:
         return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
-    named = {"loss": "held-out loss", "bits_per_byte": "held-out bits per byte"}
+    named = {
+        "loss": "held-out loss",
+        "bits_per_byte": "held-out bits per byte",
+        "log_spectral_distance": "held-out log-spectral distance in dB",
+    }
     what = named.get(event.measure, "held out")
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
         # Only rewards are those of sampled answers: pairs, solutions and demonstrations are read.
         how = ", greedy answers" if event.measure == "reward" else ""
-        unit = "sequence" if event.measure == "bits_per_byte" else "prompt"
+        units = {"bits_per_byte": "sequence", "log_spectral_distance": "sound"}
+        unit = units.get(event.measure, "prompt")
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
             f"{counted(event.change.size, unit)}{how}, 95 % intervals"

@@ -158,7 +158,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return value | {"path": _folder(value["path"], root)}
     if key == "policies" and isinstance(value, list | tuple):
         return [str(root / one) if isinstance(one, str) else one for one in value]
-    if key == "data" and isinstance(value, str | list | tuple):  # of pre-training
+    # Of pre-training and of audio tokenizers.
+    if key in ("data", "held_out_data") and isinstance(value, str | list | tuple):
         names = [value] if isinstance(value, str) else value
         found = [absolute(one, root) if isinstance(one, str) else one for one in names]
         return found[0] if isinstance(value, str) else found

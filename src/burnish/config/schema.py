@@ -658,6 +658,100 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """What replaces latents at the last evaluation, to see whether they matter."""
 
 
+class CodecSizes(Section, frozen=True):
+    """Sizes and bottleneck of an audio tokenizer that starts from random weights."""
+
+    sampling_rate: Annotated[int, Meta(ge=1000, le=768_000)] = 16_000
+    """Samples a second; sounds are resampled to it."""
+    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 640
+    """Samples of a window of the spectrum."""
+    frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 320
+    """Samples from one window to the next; even, at most half of `n_fft`."""
+    strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (2,)
+    """By how much each stage lowers the rate of windows; 25 latents a second by default."""
+    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    """Channels of the convolutions."""
+    latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
+    """Channels of a latent."""
+    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 5
+    """Of the convolutions over time."""
+    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1,)
+    """One residual unit each, in every stage."""
+    bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
+    """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
+    channels); `norm+noise` (both, F3)."""
+    noise_gamma: Amount = 1.0
+    """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
+    sigma_std: Amount = 0.625
+    """Of `sigma`: standard deviation of the strength."""
+    decoder: Literal["istft", "transposed"] = "istft"
+    """From latents to samples by an inverse spectrum, or by transposed convolutions."""
+    causal: bool = True
+    """Convolutions look at the past alone: sounds can be encoded and decoded as they come."""
+
+
+class Adversarial(Section, frozen=True):
+    """A second phase in which a discriminator judges spectra of the reconstruction (hinge loss)."""
+
+    after: Count = 0
+    """Steps before it begins."""
+    weight: Amount = 1.0
+    """Of the discriminator's verdict in the tokenizer's loss."""
+    features: Amount = 2.0
+    """Of the distance between its hidden layers on the sound and on the reconstruction."""
+    channels: Annotated[int, Meta(ge=1, le=4096)] = 32
+    """Of its convolutions."""
+
+
+class CodecTrain(TrainSection, frozen=True, tag="codec"):
+    """Learn an audio tokenizer: sounds to latents and back."""
+
+    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Sound files, folders of them, Parquet files with the bytes of sounds, or a function
+    `mine.py:sounds` that yields pairs of samples and rate; one or a list."""
+    column: str = ""
+    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
+    held_out_data: str | tuple[str, ...] = ()
+    """Sounds to evaluate on, in the same forms; empty: a share of `data`."""
+    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
+    their samples."""
+    batch: Positive = 16
+    """Crops of a step."""
+    seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 1.0
+    """Length of a crop; shorter sounds are padded, and padding counts for nothing."""
+    sizes: CodecSizes = CodecSizes()
+    """Of the tokenizer where `model.path` is `new`."""
+    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    """Samples of the windows whose spectra are compared; empty: about 16 and 64 ms."""
+    mel_weight: Amount = 15.0
+    """Of mel bands in the loss."""
+    wave_weight: Amount = 10.0
+    """Of the waveform in the loss."""
+    kl_weight: Amount = 1e-2
+    """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
+    adversarial: Adversarial | None = None
+    """A discriminator beside the spectral loss; none: without."""
+    perturbations: tuple[Annotated[float, Meta(ge=0.0, le=100.0)], ...] = (0.3, 0.6)
+    """Noise that is added to held-out latents, in standard deviations of each channel: how the decoder
+    stands it is reported beside the score."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`data` as a list."""
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def held_out_sources(self) -> tuple[str, ...]:
+        """`held_out_data` as a list."""
+        given = self.held_out_data
+        return ((given,) if given else ()) if isinstance(given, str) else given
+
+    @property
+    def needs_tasks(self) -> bool:
+        return False
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -678,6 +772,7 @@ Train = (
     | DiffusionPolicyTrain
     | PretrainTrain
     | LatentsTrain
+    | CodecTrain
     | FunctionTrain
 )
 
@@ -711,7 +806,7 @@ class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig = NoTasks()
-    """Where prompts come from; `pretrain`, and `diffusion` on text of files, need none."""
+    """Where prompts come from; `pretrain`, `codec`, and `diffusion` on text of files, need none."""
     rewards: tuple[RewardConfig, ...] = ()
     """What answers are paid for; at least one where the algorithm samples answers, `sft` needs none."""
     steps: Positive = 50

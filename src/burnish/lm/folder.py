@@ -120,7 +120,7 @@ def load_model(
     folder = find_folder(path)
     config = _read_config(folder)
     chosen_dtype = _choose_dtype(dtype, config)
-    chosen_device = _choose_device(device)
+    chosen_device = choose_device(device)
     module: Decoder | TransformersDecoder
     head = _load_head(folder, chosen_device, chosen_dtype) if is_classifier(config) else None
     try:
@@ -282,7 +282,8 @@ def _choose_dtype(dtype: str | torch.dtype, config: dict[str, Any]) -> torch.dty
     return DTYPES[dtype]
 
 
-def _choose_device(device: str | torch.device) -> torch.device:
+def choose_device(device: str | torch.device) -> torch.device:
+    """The device of a name; `auto` is a GPU where there is one."""
     if isinstance(device, torch.device):
         return device
     if device == "auto":

@@ -12,6 +12,7 @@ import importlib.metadata
 OWN = {
     "burnish-siamesenorm": "burnish.models.siamesenorm",
     "burnish-visual": "burnish.models.visual",
+    "burnish-audio-tokenizer": "burnish.models.audio_tokenizer",
 }
 """Model types of this room, and the package that makes each known to transformers."""
 

@@ -35,6 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from burnish.errors import BurnishError, GuardTripped
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from burnish.training.event_loop import EventLoop
     from burnish.training.events import Event, HeldOut
     from burnish.training.microbatch import MicroBatcher
+    from burnish.training.other_model import OtherModel
     from burnish.training.trainable import Trainable
 
 BatchT = TypeVar("BatchT")
@@ -134,11 +136,13 @@ class HeldOutScores:
 
     marks: Sequence[float | None]
     measure: str = "reward"
-    """What a mark is: `reward` or `accuracy` (0 or 1), higher is better, or `loss` or
-    `bits_per_byte`, lower is better."""
+    """What a mark is: `reward` or `accuracy` (0 or 1), higher is better, or `loss`, `bits_per_byte` or
+    `log_spectral_distance`, lower is better."""
     samples: Sequence[StoredSample] = ()
     beside: str = ""
     """What the score is to be compared with, in words."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers, stored with the evaluation."""
 
 
 @dataclass
@@ -288,6 +292,10 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     trains_diffusion: ClassVar[bool] = False
     """Whether it trains masked diffusion models; others are then refused."""
 
+    trains_text: ClassVar[bool] = True
+    """False where its model is no language model: `open_model` then opens it, and tasks, prompts and a
+    tokenizer play no part."""
+
     trains_score_head: ClassVar[bool] = False
     """Whether it may start from a reward model, which has no language-model head."""
 
@@ -300,6 +308,11 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     @classmethod
     def check(cls, config: Config, settings: Any, data: Data) -> None:
         """Refuse bad settings and data; every task set opened here counts for the fingerprint."""
+
+    @classmethod
+    def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
+        """The model in a folder, where it is no language model."""
+        raise NotImplementedError
 
     # --- a step; these three are what every algorithm must have
 

@@ -21,8 +21,10 @@ from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.folder import (
+    DTYPES,
     LoadedModel,
     check_causal,
+    choose_device,
     find_folder,
     is_diffusion,
     load_model,
@@ -73,6 +75,7 @@ from burnish.training.forecast import (
 )
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.other_model import OtherModel, other_forecast
 from burnish.training.trackers import Trackers, check_trackers
 from burnish.training.trainable import Trainable, start_model
 from burnish.training.trainer import FINAL, Stage, Trainer
@@ -132,7 +135,7 @@ def build(
     if (folder / "config.json").exists():
         check_same(resolved, folder, data.fingerprint, files)
     place = _stage_to_open(folder, config)
-    trainable = _load(config, world, _start_weights(folder, config, place))
+    trainable = _load(config, world, _start_weights(folder, config, place), trainings[place])
     length_of = _prompt_lengths(trainable.loaded, _tools(config, root))
     prompts = _measure(config, data, trainings, length_of)
     digest, answers = resolved.digest(FREE), AnswerBudget(config.rollout.max_tokens, "")
@@ -205,9 +208,16 @@ def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
     return folder / "stages" / config.stages[place - 1].name / FINAL
 
 
-def _load(config: Config, world: World, path: str | Path) -> Trainable:
+def _load(config: Config, world: World, path: str | Path, training: Training) -> Trainable:
     """The model to train."""
     device = _device(config, world)
+    if not training.chosen.kind.trains_text:
+        dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
+        place = choose_device(device)
+        other = training.chosen.kind.open_model(find_folder(path), DTYPES[dtype], place)
+        other.name = config.model.path
+        _check_finite(other)
+        return Trainable(other)
     loaded = load_model(path, dtype=_precision(config, device), device=device)
     if config.model.path == NEW and path == start_model(config):
         sizes = config.model.new
@@ -366,7 +376,8 @@ def _assemble(
         model = trainable
         if config.model.lora is not None:
             # Adapters are merged into the weights that the stage left; new ones are trained.
-            model = _load(config, parts.world, _start_weights(store.folder, config, number))
+            start = _start_weights(store.folder, config, number)
+            model = _load(config, parts.world, start, trainings[number])
         return _open_stage(parts, trainings[number], model, threads)
 
     return Trainer(
@@ -474,12 +485,17 @@ def _forecast(
     `place` is that of a stage, whose settings have longer names.
     """
     config, batches = setup.config, setup.batches
+    free = available_bytes(setup.trainable.device)
+    if isinstance(setup.trainable.loaded, OtherModel):
+        trained = sum(p.numel() for p in optimiser.parameters)
+        found = other_forecast(setup.trainable.loaded, trained, algorithm.workload(), free)
+        check_memory(found, config.guards.memory_times)
+        return found
     work, shape = algorithm.workload(), _shape(setup.trainable.loaded, optimiser)
     if place is not None:
         long = [key.replace("train.", f"stages.{place}.train.", 1) for key in work.keys]
         work = work._replace(keys=Keys(*long))
     batches.advise = lambda tokens: advice(savings(config, work, shape, tokens))
-    free = available_bytes(setup.trainable.device)
     found = forecast(config, work, shape, batches.tokens, free)
     check_memory(found, config.guards.memory_times)
     return found

@@ -227,6 +227,7 @@ def summary(found: HeldOutScores) -> dict[str, Any]:
         "marks": list(found.marks),
         **({} if found.measure == "reward" else {"measure": found.measure}),
         **({"beside": found.beside} if found.beside else {}),
+        **({"figures": dict(found.figures)} if found.figures else {}),
     }
 
 

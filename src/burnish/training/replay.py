@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from burnish.config import Config, load
 from burnish.config.schema import Optimiser
 from burnish.errors import GuardTripped, StoreError, UserError
-from burnish.lm.folder import load_model
+from burnish.lm.folder import DTYPES, choose_device, load_model
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -120,7 +120,14 @@ def _again(config: Config, report: Report, place: Path, store: RunStore) -> None
 
 def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setup:
     """The run as it was, on the weights of the crash."""
-    loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
+    train = next((s.train for s in config.stages if s.name == report.training), config.train)
+    kind, weights = find_algorithm(train).kind, place / "weights"
+    dtype, device = config.model.dtype, config.model.device
+    if kind.trains_text:
+        loaded = load_model(weights, dtype=dtype, device=device)
+    else:
+        exact = DTYPES["float32" if dtype == "auto" else dtype]
+        loaded = kind.open_model(weights, exact, choose_device(device))
     names = [stage.name for stage in config.stages]
     before = names[: names.index(report.training)] if report.training else names
     start = store.folder / "stages" / before[-1] / "final" if before else start_model(config)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from burnish.config.schema import Config, DiffusionPolicyTrain, DiffusionTrain, Lora
+from burnish.config.schema import CodecTrain, Config, DiffusionPolicyTrain, DiffusionTrain, Lora
 from burnish.errors import UserError
 from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
@@ -23,6 +23,7 @@ from burnish.seeds import Seeds
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
+from burnish.training.other_model import OtherModel, new_tokenizer_folder
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
@@ -92,6 +93,8 @@ class Trainable:
 
     def weights(self) -> dict[str, Tensor]:
         """The state dict of the plain model as it is now, adapters merged."""
+        if isinstance(self.loaded, OtherModel):
+            return self.loaded.weights()
         return _merged(self.module) if self.lora else self.module.weights_to_save()
 
     def write(self, folder: Path, *, step: int | None = None) -> None:
@@ -102,7 +105,10 @@ class Trainable:
         weights = self.weights()
         if step is not None:
             check_saved(weights, step)
-        save_model(self.loaded, folder, weights)
+        if isinstance(self.loaded, OtherModel):
+            self.loaded.write(folder)
+        else:
+            save_model(self.loaded, folder, weights)
 
 
 def start_model(config: Config) -> str | Path:
@@ -113,6 +119,8 @@ def start_model(config: Config) -> str | Path:
     path = config.model.path
     first = config.stages[0].train if config.stages else config.train
     is_diffusion = isinstance(first, DiffusionTrain | DiffusionPolicyTrain)
+    if isinstance(first, CodecTrain) and path == NEW:
+        return new_tokenizer_folder(first.sizes, Seeds(config.run.seed).for_("model"))
     if path != NEW:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else model_of(path)
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))

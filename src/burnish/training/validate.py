@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
-from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
+from burnish.config.schema import CodecTrain, DistilTrain, PolicyTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
@@ -314,6 +314,8 @@ def file_digests(config: Config) -> dict[str, str]:
     start = find_folder(start_model(config))
     if config.model.path == NEW:
         # Its weights follow from the config and the seed.
+        if isinstance(config.train, CodecTrain):
+            return found
         found[f"{FILES}tokenizer.json"] = _whole(start / "tokenizer.json")
     else:
         for path in sorted(start.glob("*.safetensors")):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         AudioTokenizerModel,
         draw_noise,
         new_tokenizer,
+        open_tokenizer,
     )
     from burnish.models.audio_tokenizer.streaming import StreamingDecoder, StreamingEncoder
 
@@ -57,6 +58,7 @@ __all__ = [
     "log_spectral_distance",
     "multi_scale_spectral_loss",
     "new_tokenizer",
+    "open_tokenizer",
     "patchify_latents",
     "perturb_latents",
     "rq_codes",

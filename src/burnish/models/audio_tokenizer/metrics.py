@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from burnish.arguments import as_number, refused
 from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.spectral import magnitudes
 from burnish.models.blocks.flow import finite
 from burnish.tensors import as_finite, check_shape, torch
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 EPS_MAGNITUDE = 1e-5
 """Added to a magnitude before its logarithm is taken: -100 dB."""
+QUIET = 1e-3
+"""The same for waveforms; a full-scale tone has a magnitude of about 4."""
 ASYMMETRY = 1e-6
 """By how much a covariance may differ from its transpose, and fall below 0, beside its largest entry."""
 
@@ -74,6 +78,20 @@ def log_spectral_distance(a: Numbers, b: Numbers, eps: float = EPS_MAGNITUDE) ->
             raise ArgumentError(f"eps: got 0 with a magnitude of 0 in {what}, expected above 0")
     decibels_TF = 20 * ((a_TF + eps).log10() - (b_TF + eps).log10())
     return _rms(decibels_TF).mean()
+
+
+def wave_distance(estimate_n: Tensor, reference_n: Tensor, rate: int) -> Tensor:
+    """Log-spectral distance of two waveforms (n,), (n,) -> (), windows of about 32 ms, in dB.
+
+    Magnitudes are those of Hann windows with a hop of a quarter, as in the losses, not below about -70
+    dB of full scale: silence of 16 bits and silence of none are alike. A wrong loudness counts.
+    """
+    size = max(4, 2 ** round(math.log2(0.032 * rate)))
+    length_1 = estimate_n.new_full((1,), len(estimate_n))
+    ours_1KF, _ = magnitudes(estimate_n[None], size, length_1)
+    theirs_1KF, _ = magnitudes(reference_n[None], size, length_1)
+    decibels = 20 * ((ours_1KF + QUIET).log10() - (theirs_1KF + QUIET).log10())
+    return _rms(decibels[0]).mean()
 
 
 def frechet_distance(mu1: Numbers, cov1: Numbers, mu2: Numbers, cov2: Numbers) -> Tensor:

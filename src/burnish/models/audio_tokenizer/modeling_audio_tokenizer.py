@@ -10,19 +10,23 @@ Convolutions are causal: what they saw of the past is all that a stream has to k
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForAudioTokenization, PreTrainedModel
 from transformers import initialization as init
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, logging
 
 from burnish.arguments import as_path, as_seed, as_whole, refused
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
 from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
@@ -378,8 +382,41 @@ def new_tokenizer(
     if folder is not None:
         target = as_path("folder", folder, "a folder to write")
         target.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(target)
+        with _without_bars():
+            model.save_pretrained(target)
     return model
+
+
+def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
+    """The tokenizer in a folder that `new_tokenizer`, `save_pretrained` or a training wrote.
+
+    >>> import tempfile
+    >>> from burnish.models.audio_tokenizer import new_tokenizer, open_tokenizer
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = new_tokenizer(folder, hidden_size=16, latent_size=4)
+    >>> open_tokenizer(folder).config.latent_size
+    4
+    """
+    place = as_path("folder", folder, "the folder of an audio tokenizer")
+    try:
+        kind = json.loads((place / "config.json").read_bytes()).get("model_type")
+    except (OSError, ValueError, AttributeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "no table"
+        raise UserError(
+            f"{place}: config.json cannot be read ({said}); expected the folder of an audio tokenizer, "
+            "as burnish train codec writes it"
+        ) from None
+    if kind != AudioTokenizerConfig.model_type:
+        raise UserError(
+            f"{place}: holds a model of type {kind!r}; expected {AudioTokenizerConfig.model_type!r}"
+        )
+    try:
+        with _without_bars():
+            model: AudioTokenizerModel = AudioTokenizerModel.from_pretrained(place)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise UserError(f"{place}: cannot be loaded ({first_line}). Write it again") from error
+    return model.eval()
 
 
 def as_rows(samples: Tensor) -> Tensor:
@@ -406,6 +443,18 @@ def as_latents(latents: Tensor, size: int) -> Tensor:
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
     check_finite(latents, "latents")
     return latents if latents.ndim == 3 else latents[None]
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Inside, transformers draws no progress bar: these models are small."""
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
 
 
 def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:

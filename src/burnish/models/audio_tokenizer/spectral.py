@@ -9,7 +9,7 @@ and `waveform` gives them back exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,18 +94,7 @@ def multi_scale_spectral_loss(
     """
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
     eps = as_number("eps", eps, above=0)
-    sizes = [
-        as_whole("windows", size, low=4, high=LARGEST_WINDOW)
-        for size in as_list("windows", windows, least=1)
-    ]
-    plain, logs = [], []
-    for size in sizes:
-        ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
-        theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
-        plain.append(_mean((ours_BKF - theirs_BKF).abs(), frames_B))
-        ratio_BKF = ours_BKF.clamp(min=eps).log() - theirs_BKF.clamp(min=eps).log()
-        logs.append(_mean(ratio_BKF.abs(), frames_B))
-    parts = {"magnitude": torch.stack(plain).mean(), "log_magnitude": torch.stack(logs).mean()}
+    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, _sizes(windows), eps=eps)
     return CodecLoss(parts["magnitude"] + parts["log_magnitude"], parts)
 
 
@@ -129,21 +118,50 @@ def codec_loss(
     >>> sorted(codec_loss(0.5 * wave, wave, sampling_rate=8000).parts)
     ['log_magnitude', 'magnitude', 'mel', 'wave']
     """
-    spectral = multi_scale_spectral_loss(estimate, reference, windows, lengths)
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
     rate = as_whole("sampling_rate", sampling_rate, low=1, high=10_000_000)
     mel_weight = as_number("mel_weight", mel_weight, low=0)
     wave_weight = as_number("wave_weight", wave_weight, low=0)
-    size = int(max(windows))
-    filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
-    ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
-    theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
-    ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
-    theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
-    mel = _mean((ours_BKM - theirs_BKM).abs(), frames_B)
-    wave = _mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
-    loss = spectral.loss + mel_weight * mel + wave_weight * wave
-    return CodecLoss(loss, {**spectral.parts, "mel": mel, "wave": wave})
+    sizes = _sizes(windows)
+    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, sizes, rate=rate)
+    return CodecLoss(weighted(parts, mel_weight, wave_weight), parts)
+
+
+def weighted(parts: Mapping[str, Tensor], mel_weight: float, wave_weight: float) -> Tensor:
+    """The sum that `codec_loss` is of its parts."""
+    spectral = parts["magnitude"] + parts["log_magnitude"]
+    return spectral + mel_weight * parts["mel"] + wave_weight * parts["wave"]
+
+
+def reconstruction_terms(
+    estimate_Bn: Tensor,
+    reference_Bn: Tensor,
+    lengths_B: Tensor,
+    sizes: Sequence[int],
+    *,
+    rate: int | None = None,
+    eps: float = EPS,
+) -> dict[str, Tensor]:
+    """The parts of a reconstruction's loss; values are not looked at. `mel` and `wave` with a rate."""
+    plain, logs = [], []
+    parts: dict[str, Tensor] = {}
+    for size in sizes:
+        ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
+        theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
+        plain.append(_mean((ours_BKF - theirs_BKF).abs(), frames_B))
+        ratio_BKF = ours_BKF.clamp(min=eps).log() - theirs_BKF.clamp(min=eps).log()
+        logs.append(_mean(ratio_BKF.abs(), frames_B))
+        if rate is not None and size == max(sizes):
+            filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
+            ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
+            theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
+            parts["mel"] = _mean((ours_BKM - theirs_BKM).abs(), frames_B)
+            parts["wave"] = _mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
+    return {
+        "magnitude": torch.stack(plain).mean(),
+        "log_magnitude": torch.stack(logs).mean(),
+        **parts,
+    }
 
 
 def magnitudes(signal_Bn: Tensor, size: int, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,6 +195,13 @@ def mel_filters(rate: int, size: int, bands: int) -> Tensor:
     is_nearest_FM = nearest_FM == nearest_FM.amin(0)
     filters_FM = torch.where(triangles_FM.sum(0) > 0, triangles_FM, is_nearest_FM.double())
     return filters_FM / filters_FM.sum(0)
+
+
+def _sizes(windows: Sequence[int]) -> list[int]:
+    return [
+        as_whole("windows", size, low=4, high=LARGEST_WINDOW)
+        for size in as_list("windows", windows, least=1)
+    ]
 
 
 def _pair(

@@ -1,0 +1,385 @@
+"""An audio tokenizer: sounds to continuous latents and back (arXiv 2606.06357).
+
+    train = { kind = "codec", data = "speech/", sizes = { bottleneck = "norm+noise" } }
+    model = { path = "new" }                # or the folder of a tokenizer
+
+A step's crops follow from the seed and the step: each clip counts by its length, every epoch has another
+order, and where a crop begins is drawn. So do the bottleneck's random numbers, which are drawn for the
+whole batch before it is cut. The loss is that of spectra of several sizes, mel bands and the waveform;
+with `adversarial` a discriminator is trained beside the tokenizer, in the same updates: its own loss
+moves it alone, its verdict the tokenizer alone.
+
+Held-out clips are scored by their log-spectral distance in dB, also with noise on their latents.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from burnish.errors import ArgumentError, UserError
+from burnish.lm.base import DIFFUSION, SHIPPED
+from burnish.lm.new_model import NEW
+from burnish.models import has_transformers
+from burnish.models.audio_tokenizer.discriminator import (
+    SpectralDiscriminator,
+    adversarial_terms,
+    hinge_loss,
+)
+from burnish.models.audio_tokenizer.metrics import wave_distance
+from burnish.models.audio_tokenizer.spectral import reconstruction_terms, weighted
+from burnish.seeds import derive
+from burnish.tasks.sounds import SoundCorpus
+from burnish.training.algorithm import (
+    Algorithm,
+    HeldOutScores,
+    Loss,
+    Preparation,
+    Setup,
+    StepReport,
+    StepResult,
+)
+from burnish.training.algorithms.pretrain import shuffled
+from burnish.training.events import Event, Prepared
+from burnish.training.forecast import Keys, Workload
+from burnish.training.guards import check_rows
+from burnish.training.other_model import OtherModel, tokenizer_config
+from burnish.training.packing import to_device
+from burnish.training.sound_cache import Clips, Sounds, open_sounds
+
+if TYPE_CHECKING:
+    from burnish.config.schema import CodecTrain, Config
+    from burnish.models.audio_tokenizer import AudioTokenizerModel
+    from burnish.training.data import Data
+
+LONGEST_S = 10.0
+"""Seconds of a held-out clip that are scored."""
+WINDOWS_S = (0.016, 0.064)
+"""Of the spectra in the loss, rounded to powers of 2 in samples."""
+MEASURE = "log_spectral_distance"
+
+
+class Crops(NamedTuple):
+    """The sounds of a step, on the host."""
+
+    step: int
+    samples_Bn: NDArray[np.float32]
+    """0 in padding."""
+    lengths_B: NDArray[np.int64]
+    names: Sequence[str]
+
+
+class CodecMicro(NamedTuple):
+    """A micro-batch on the device."""
+
+    samples_Bn: Tensor
+    lengths_B: Tensor
+    alpha_B: Tensor | None
+    noise_BTD: Tensor | None
+    names: Sequence[str]
+    share: float
+    """Of the update's samples."""
+    is_judged: bool
+    """The adversarial phase has begun."""
+    is_padded: bool
+
+
+class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
+    """Trains the autoencoder of an audio tokenizer."""
+
+    samples_answers: ClassVar[bool] = False
+    trains_text: ClassVar[bool] = False
+
+    def __init__(self, setup: Setup, settings: CodecTrain) -> None:
+        super().__init__(setup, settings)
+        self.settings = settings
+        self.model: AudioTokenizerModel = _module(setup)
+        self.config = self.model.config
+        self.windows = settings.windows or default_windows(self.config.sampling_rate)
+        self.judge: SpectralDiscriminator | None = None
+        if settings.adversarial is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(setup.seeds.for_("discriminator"))
+                judge = SpectralDiscriminator(self.windows, settings.adversarial.channels)
+            self.judge = judge.to(setup.trainable.device)
+
+    # --- before a model is loaded
+
+    @classmethod
+    def check(cls, config: Config, settings: CodecTrain, data: Data) -> None:
+        if not has_transformers():
+            raise UserError(
+                "train.kind = 'codec' needs transformers 5. Run: pip install --upgrade transformers"
+            )
+        path = config.model.path
+        if path in SHIPPED or path.startswith(DIFFUSION):
+            raise UserError(
+                f"model.path: '{path}' is a language model; expected {NEW}, or the folder of an audio "
+                "tokenizer"
+            )
+        if config.model.lora is not None:
+            raise UserError(
+                "model.lora: got adapters with train.kind = 'codec', whose layers have none; expected "
+                "no table model.lora"
+            )
+        kinds = {type(one.train) for one in config.stages} | {type(config.train)}
+        if len(kinds) > 1:
+            raise UserError(
+                "stages: got language models and audio tokenizers in one run, expected one kind of "
+                "model. Train them in runs of their own"
+            )
+        if path == NEW:
+            try:
+                tokenizer_config(settings.sizes)
+            except ArgumentError as error:
+                raise UserError(f"train.sizes.{error}") from None
+        for sources in (settings.sources, settings.held_out_sources):
+            if sources:
+                corpus = SoundCorpus(sources, 1000, settings.column, data.root)
+                corpus.check()
+                data.digests.append(corpus.digest)
+
+    @classmethod
+    def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
+        from burnish.models.audio_tokenizer import open_tokenizer
+
+        module = open_tokenizer(path).to(device=device, dtype=dtype)
+        c = module.config
+        layers = 12 * c.hidden_size * (1 + len(c.residual_dilations))
+        spectra = c.hop_length * len(WINDOWS_S) * 4 * 8
+        kept = 4 * (c.frame_stride * (4 * (c.n_fft + 2) + layers) + spectra)
+        return OtherModel(module, path, str(path), kept)
+
+    # --- the sounds
+
+    def prepare(self) -> Iterator[Preparation]:
+        yield Preparation("decoding the sounds", self._prepare)
+
+    def _prepare(self) -> Event:
+        sounds = self.sounds
+        if not sounds.train.places:
+            raise UserError(
+                f"{self._corpus(self.settings.sources).name}: all {len(sounds.held_out.places)} sounds "
+                "are held out. Lower train.held_out, or add sounds."
+            )
+        epochs = self.setup.steps * self.settings.batch / self._crops[-1]
+        note = "" if sounds.held_out.places else "; nothing is held out"
+        c = self.config
+        return Prepared(
+            "sounds",
+            f"{sounds.line()}{note}; this run reads {epochs:.3g} epochs; {c.frame_rate:g} latents of "
+            f"{c.latent_size} a second, {c.bottleneck}",
+        )
+
+    def _corpus(self, sources: tuple[str, ...]) -> SoundCorpus:
+        rate, root = self.config.sampling_rate, self.setup.data.root
+        return SoundCorpus(sources, rate, self.settings.column, root)
+
+    @cached_property
+    def sounds(self) -> Sounds:
+        """Decoded sounds on disk; with several processes one writes them."""
+        world, settings = self.setup.world, self.settings
+        if not world.is_main:
+            world.wait()
+        apart = settings.held_out_sources
+        found = open_sounds(
+            self._corpus(settings.sources), held_out=0.0 if apart else settings.held_out
+        )
+        if apart:
+            found = Sounds(found.train, open_sounds(self._corpus(apart), held_out=0.0).train)
+        if world.is_main:
+            world.wait()
+        return found
+
+    @cached_property
+    def _length(self) -> int:
+        """Samples of a crop: whole latents."""
+        c = self.config
+        return max(1, round(self.settings.seconds * c.frame_rate)) * int(c.hop_length)
+
+    @cached_property
+    def _crops(self) -> list[int]:
+        """How many crops of an epoch come from this clip and those before it."""
+        counts = (max(1, round(p.samples / self._length)) for p in self.sounds.train.places)
+        return list(itertools.accumulate(counts))
+
+    # --- a step
+
+    def batch(self, step: int) -> Crops:
+        rows, length, clips = self.settings.batch, self._length, self.sounds.train
+        samples_Bn = np.zeros((rows, length), dtype=np.float32)
+        lengths, names = [], []
+        for row in range(rows):
+            clip, start = self._place(step * rows + row)
+            crop = clips.crop(clip, start, length)
+            samples_Bn[row, : len(crop)] = crop
+            lengths.append(len(crop))
+            names.append(f"{clips.places[clip].name} at {start / clips.rate:.2f} s")
+        return Crops(step, samples_Bn, np.array(lengths, dtype=np.int64), names)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Clip and first sample of crop `index` of an endless walk through the sounds."""
+        seed = self.setup.seeds.for_("sounds")
+        epoch, place = divmod(index, self._crops[-1])
+        at = shuffled(place, self._crops[-1], derive(seed, "epoch", epoch))
+        clip = bisect.bisect_right(self._crops, at)
+        room = self.sounds.train.places[clip].samples - self._length
+        return clip, derive(seed, "start", index) % (room + 1) if room > 0 else 0
+
+    def micro_batches(self, batch: Crops, tokens: int) -> Iterator[CodecMicro]:
+        from burnish.models.audio_tokenizer import draw_noise
+
+        device, settings = self.setup.trainable.device, self.settings
+        mine = self.setup.world.share(range(len(batch.names)))
+        frames = self._length // self.config.hop_length
+        generator = torch.Generator().manual_seed(self.setup.seeds.for_("noise", batch.step))
+        draws = draw_noise(self.config, len(batch.names), frames, generator)
+        alpha_B, noise_BTD = draws if draws is not None else (None, None)
+        adversarial = settings.adversarial
+        is_judged = adversarial is not None and batch.step >= adversarial.after
+        size = max(1, tokens // frames)
+        for begin in range(0, len(mine), size):
+            rows = list(mine[begin : begin + size])
+            lengths = batch.lengths_B[rows]
+            yield CodecMicro(
+                to_device(torch.from_numpy(batch.samples_Bn[rows]), device),
+                to_device(torch.from_numpy(lengths), device),
+                None if alpha_B is None else to_device(alpha_B[rows], device),
+                None if noise_BTD is None else to_device(noise_BTD[rows], device),
+                [batch.names[row] for row in rows],
+                float(lengths.sum() / max(batch.lengths_B.sum(), 1)),
+                is_judged,
+                bool((lengths < self._length).any()),
+            )
+
+    def loss(self, model: Any, micro: CodecMicro) -> Loss:
+        sound_Bn, lengths_B = micro.samples_Bn, micro.lengths_B
+        mask_Bn = torch.arange(sound_Bn.shape[1], device=sound_Bn.device) < lengths_B[:, None]
+        output = model(
+            sound_Bn,
+            padding_mask=mask_Bn if micro.is_padded else None,
+            alpha=micro.alpha_B,
+            noise=micro.noise_BTD,
+        )
+        made_Bn = torch.where(mask_Bn, output.audio_values, 0.0)
+        rate, settings = self.config.sampling_rate, self.settings
+        parts = reconstruction_terms(
+            made_Bn, sound_Bn, lengths_B.to(made_Bn), self.windows, rate=rate
+        )
+        total = weighted(parts, settings.mel_weight, settings.wave_weight)
+        if output.kl is not None:
+            parts["kl"] = output.kl
+            total = total + settings.kl_weight * output.kl
+        if micro.is_judged:
+            judged, more = self._judged(sound_Bn, made_Bn)
+            total = total + judged
+            parts |= more
+        return Loss(
+            micro.share * total,
+            micro.names,
+            parts={name: micro.share * value.detach() for name, value in parts.items()},
+            rows={"reconstruction": made_Bn.detach()},
+        )
+
+    def _judged(self, sound_Bn: Tensor, made_Bn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the adversarial phase adds: each side's loss moves that side alone."""
+        judge, settings = self.judge, self.settings.adversarial
+        assert judge is not None
+        assert settings is not None
+        real = judge(sound_Bn)
+        own = hinge_loss(real, judge(made_Bn.detach()))
+        frozen = {name: value.detach() for name, value in judge.named_parameters()}
+        seen = torch.func.functional_call(judge, frozen, (made_Bn,))
+        verdict, features = adversarial_terms(real, seen)
+        total = own + settings.weight * verdict + settings.features * features
+        return total, {"discriminator": own, "adversarial": verdict, "features": features}
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        if self.judge is None:
+            return ()
+        return ((f"discriminator.{name}", p) for name, p in self.judge.named_parameters())
+
+    def workload(self) -> Workload:
+        frames = max(1, round(self.settings.seconds * self.config.frame_rate))
+        keys = Keys("train.batch", "", "train.seconds", "")
+        return Workload(self.settings.batch, 1, 0, frames, is_sampled=False, keys=keys)
+
+    def finish(self, step: int, batch: Crops, result: StepResult) -> StepReport:
+        heard = float(batch.lengths_B.sum())
+        found = {
+            "audio/seconds": heard / self.config.sampling_rate,
+            "audio/epoch": (step + 1) * self.settings.batch / self._crops[-1],
+            "length/tokens": float(np.ceil(batch.lengths_B / self.config.hop_length).sum()),
+        }
+        return StepReport(found)
+
+    # --- held-out sounds
+
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """Log-spectral distance of held-out clips in dB, and with noise on their latents."""
+        clips = self.sounds.held_out
+        count = min(len(clips.places), self.setup.config.evaluation.prompts)
+        if not count:
+            return None
+        # Spread evenly, so that a smaller number is a fair sample of sorted clips.
+        chosen = [place * len(clips.places) // count for place in range(count)]
+        strengths = (0.0, *self.settings.perturbations)
+        distance_CS = self._distances(clips, chosen, strengths)
+        names = [clips.places[clip].name for clip in chosen]
+        check_rows("logprob", "held-out reconstructions", distance_CS, names, step)
+        means = distance_CS.mean(0).tolist()
+        figures = {f"noise_{s:g}": mean for s, mean in zip(strengths[1:], means[1:], strict=True)}
+        beside = ", ".join(
+            f"{mean:.2f} with noise of {s:g} sd"
+            for s, mean in zip(strengths[1:], means[1:], strict=True)
+        )
+        return HeldOutScores(distance_CS[:, 0].tolist(), MEASURE, beside=beside, figures=figures)
+
+    @torch.no_grad()
+    def _distances(self, clips: Clips, chosen: Sequence[int], strengths: Sequence[float]) -> Tensor:
+        """Distance of each clip with noise of each strength on its latents, (C, S), float64."""
+        world, device = self.setup.world, self.setup.trainable.device
+        mine = world.share(range(len(chosen)))
+        longest = int(LONGEST_S * clips.rate)
+        waves = {i: torch.from_numpy(clips.crop(chosen[i], 0, longest)).to(device) for i in mine}
+        own = {i: self.model.encode(wave).latents[0] for i, wave in waves.items()}
+        every = world.merge(own)
+        spread_D = torch.cat([every[i] for i in range(len(chosen))]).std(0, correction=0)
+        found: dict[int, Tensor] = {}
+        for i, wave_n in waves.items():
+            generator = torch.Generator().manual_seed(derive("perturbation", i))
+            noise_TD = torch.randn(own[i].shape, generator=generator).to(own[i])
+            row = []
+            for strength in strengths:
+                latents_TD = own[i] + strength * spread_D * noise_TD
+                made_n = self.model.decode(latents_TD, num_samples=len(wave_n))[0]
+                row.append(wave_distance(made_n, wave_n, clips.rate))
+            found[i] = torch.stack(row).double().cpu()
+        merged = world.merge(found)
+        return torch.stack([merged[i].cpu() for i in range(len(chosen))])
+
+
+ALGORITHM = CodecAlgorithm
+
+
+def default_windows(rate: int) -> tuple[int, ...]:
+    """Window sizes of about 16 and 64 ms, powers of 2.
+
+    >>> default_windows(8000), default_windows(16000)
+    ((128, 512), (256, 1024))
+    """
+    return tuple(max(4, 2 ** round(math.log2(seconds * rate))) for seconds in WINDOWS_S)
+
+
+def _module(setup: Setup) -> Any:
+    return setup.trainable.module
