@@ -13,6 +13,8 @@ OWN = {
     "burnish-siamesenorm": "burnish.models.siamesenorm",
     "burnish-visual": "burnish.models.visual",
     "burnish-audio-tokenizer": "burnish.models.audio_tokenizer",
+    "burnish-audio-representation": "burnish.models.audio_tokenizer.representation",
+    "burnish-audio-generator": "burnish.models.audio_tokenizer.generator",
 }
 """Model types of this room, and the package that makes each known to transformers."""
 

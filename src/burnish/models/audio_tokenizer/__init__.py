@@ -4,8 +4,9 @@ The method as pure functions: latents normalised over channels and perturbed (`c
 `perturb_latents`), targets of a random quantiser (`rq_codes`, `rq_mtp_loss`), rectified flow on
 patches of frames (`patchify_latents`, `flow_pair`, `guided_velocity`, `euler_sample`), losses of a
 reconstruction (`codec_loss`) and distances between recordings (`si_sdr`, `log_spectral_distance`,
-`frechet_distance`). `new_tokenizer` makes an autoencoder; `StreamingEncoder` and `StreamingDecoder`
-run it in chunks.
+`frechet_distance`). `new_tokenizer` makes an autoencoder, which `burnish train codec` trains;
+`StreamingEncoder` and `StreamingDecoder` run it in chunks. On its latents: `new_representation` (with
+`FrozenLMBridge`), an encoder of what is said, and `new_generator`, speech from text with a flow head.
 
 Importing this makes the model known to `AutoConfig`, `AutoModel` and `AutoModelForAudioTokenization`.
 The model needs transformers 5; the rest needs torch alone.
@@ -35,21 +36,37 @@ from burnish.models.blocks.flow import euler_sample, flow_pair, guided_velocity
 
 if TYPE_CHECKING:
     from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
+    from burnish.models.audio_tokenizer.discriminator import SpectralDiscriminator
+    from burnish.models.audio_tokenizer.generator import (
+        AudioGeneratorModel,
+        draw_flow,
+        new_generator,
+    )
     from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         AudioTokenizerModel,
         draw_noise,
         new_tokenizer,
         open_tokenizer,
     )
+    from burnish.models.audio_tokenizer.representation import (
+        AudioRepresentationModel,
+        FrozenLMBridge,
+        new_representation,
+    )
     from burnish.models.audio_tokenizer.streaming import StreamingDecoder, StreamingEncoder
 
 __all__ = [
+    "AudioGeneratorModel",
+    "AudioRepresentationModel",
     "AudioTokenizerConfig",
     "AudioTokenizerModel",
+    "FrozenLMBridge",
+    "SpectralDiscriminator",
     "StreamingDecoder",
     "StreamingEncoder",
     "channel_normalise",
     "codec_loss",
+    "draw_flow",
     "draw_noise",
     "euler_sample",
     "flow_pair",
@@ -57,6 +74,8 @@ __all__ = [
     "guided_velocity",
     "log_spectral_distance",
     "multi_scale_spectral_loss",
+    "new_generator",
+    "new_representation",
     "new_tokenizer",
     "open_tokenizer",
     "patchify_latents",

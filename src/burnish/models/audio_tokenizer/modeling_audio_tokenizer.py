@@ -416,7 +416,8 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         first_line = (str(error).splitlines() or [""])[0]
         raise UserError(f"{place}: cannot be loaded ({first_line}). Write it again") from error
-    return model.eval()
+    model.eval()
+    return model
 
 
 def as_rows(samples: Tensor) -> Tensor:

@@ -205,7 +205,8 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     def _length(self) -> int:
         """Samples of a crop: whole latents."""
         c = self.config
-        return max(1, round(self.settings.seconds * c.frame_rate)) * int(c.hop_length)
+        frames = max(1, round(self.settings.seconds * c.frame_rate))
+        return int(frames * c.hop_length)
 
     @cached_property
     def _crops(self) -> list[int]:
@@ -352,7 +353,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         mine = world.share(range(len(chosen)))
         longest = int(LONGEST_S * clips.rate)
         waves = {i: torch.from_numpy(clips.crop(chosen[i], 0, longest)).to(device) for i in mine}
-        own = {i: self.model.encode(wave).latents[0] for i, wave in waves.items()}
+        own = {i: self._latents(wave) for i, wave in waves.items()}
         every = world.merge(own)
         spread_D = torch.cat([every[i] for i in range(len(chosen))]).std(0, correction=0)
         found: dict[int, Tensor] = {}
@@ -367,6 +368,12 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
             found[i] = torch.stack(row).double().cpu()
         merged = world.merge(found)
         return torch.stack([merged[i].cpu() for i in range(len(chosen))])
+
+    def _latents(self, wave_n: Tensor) -> Tensor:
+        """(n,) -> (T, D)."""
+        found = self.model.encode(wave_n).latents
+        assert found is not None
+        return found[0]
 
 
 ALGORITHM = CodecAlgorithm

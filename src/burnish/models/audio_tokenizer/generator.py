@@ -1,0 +1,248 @@
+"""Speech from text on latents: a causal transformer whose states a flow head turns into patches (2.3).
+
+    model = new_generator(vocab_size=40, latent_size=64)
+    loss = model.loss(text, latents, mask, draws)               # draws: draw_flow(...), or your own
+    latents = model.generate(text, generator=generator)         # (1, T, D), for the tokenizer's decoder
+
+Text stands first, then the patches so far; state j becomes patch j of `patch` frames. `head` is `flow`, or
+`regression`, which learns the mean of what may follow and is there to be compared with. Frames that were
+made are normalised over channels before they are decoded or fed back, where the tokenizer's latents are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import initialization as init
+
+from burnish.arguments import as_number, as_path, as_seed, as_whole, as_word
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
+from burnish.models.audio_tokenizer.representation import causal_blocks, init_transformer
+from burnish.models.blocks import ResidualStack, Topology, rotation
+from burnish.models.blocks.flow_head import FlowBlock, FlowHead, RegressionHead
+from burnish.tensors import as_mask, check_shape
+
+HEADS = ("flow", "regression")
+
+
+class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+    """Sizes of an `AudioGeneratorModel`."""
+
+    model_type = "burnish-audio-generator"
+
+    vocab_size: int = 256
+    """Of the text; 0 is padding."""
+    latent_size: int = 64
+    patch: int = 2
+    hidden_size: int = 256
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 4
+    norm_topology: str = "pre"
+    rope_theta: float = 10_000.0
+    head: str = "flow"
+    head_size: int = 256
+    head_layers: int = 4
+    is_normalised: bool = True
+    """Frames have mean 0 and standard deviation 1 over channels, as with the bottleneck norm+noise."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for name in ("vocab_size", "latent_size", "patch", "hidden_size", "num_hidden_layers"):
+            as_whole(name, getattr(self, name), low=1, high=1 << 20)
+        as_word("head", self.head, HEADS)
+        super().__post_init__(**kwargs)
+
+
+class FlowDraws(NamedTuple):
+    """Random numbers of one step."""
+
+    noise: Tensor
+    """N(0, 1), (S, B, J, P D): S times for every patch."""
+    tau: Tensor
+    """(S, B, J), from 0 to 1."""
+    is_dropped: Tensor
+    """bool (B, J): the condition is left out."""
+    alpha: Tensor
+    """(B,): strength of the noise on what is fed back."""
+    fed: Tensor
+    """N(0, 1), (B, J, P D)."""
+
+
+def draw_flow(
+    rows: int,
+    patches: int,
+    size: int,
+    generator: torch.Generator,
+    *,
+    times: int = 4,
+    dropout: float = 0.1,
+    strength: float = 0.5,
+) -> FlowDraws:
+    """Draw `FlowDraws`, on the generator's device."""
+    shape, device = (rows, patches), generator.device
+
+    def uniform(*sizes: int) -> Tensor:
+        return torch.rand(*sizes, generator=generator, device=device)
+
+    def normal(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, generator=generator, device=device)
+
+    return FlowDraws(
+        normal(times, *shape, size),
+        uniform(times, *shape),
+        uniform(*shape) < dropout,
+        uniform(rows) * strength,
+        normal(*shape, size),
+    )
+
+
+class GeneratorLoss(NamedTuple):
+    """The sum, and its parts."""
+
+    loss: Tensor
+    patches: Tensor
+    """Of the head, mean over the patches that count."""
+    end: Tensor
+    """Cross-entropy of whether a patch is the last."""
+
+
+class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
+    """Text ids to latents.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import new_generator
+    >>> sizes = dict(hidden_size=16, num_hidden_layers=1, head_size=8, head_layers=1)
+    >>> model = new_generator(vocab_size=9, latent_size=4, **sizes)
+    >>> made = model.generate(torch.tensor([[3, 1, 2]]), torch.Generator(), most_patches=5, least_patches=5)
+    >>> tuple(made.shape)
+    (1, 10, 4)
+    """
+
+    config_class = AudioGeneratorConfig
+    base_model_prefix = "audio_generator"
+    main_input_name = "text"
+
+    def __init__(self, config: AudioGeneratorConfig) -> None:
+        super().__init__(config)
+        size = config.hidden_size
+        self.words = nn.Embedding(config.vocab_size, size)
+        self.start = nn.Parameter(torch.zeros(size))
+        width = config.patch * config.latent_size
+        self.input = nn.Linear(width, size)
+        blocks = causal_blocks(size, config.num_attention_heads, config.num_hidden_layers)
+        self.layers = ResidualStack(blocks, size, Topology(config.norm_topology))
+        kind = FlowHead if config.head == "flow" else RegressionHead
+        self.head: FlowHead | RegressionHead = kind(
+            width, size, config.head_size, config.head_layers
+        )
+        self.end = nn.Linear(size, 1)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        init_transformer(module, self.config.num_hidden_layers, std=0.02)
+        zeroed = []
+        if isinstance(module, FlowBlock):
+            zeroed = [module.modulation]
+        elif isinstance(module, FlowHead):
+            zeroed = [module.modulation, module.output]
+            init.zeros_(module.nothing)
+        elif isinstance(module, AudioGeneratorModel):
+            init.normal_(module.start, std=0.02)
+        for last in zeroed:
+            init.zeros_(last.weight)
+            init.zeros_(last.bias)
+
+    def states(self, text: Tensor, patches: Tensor) -> Tensor:
+        """What the next patches are made from: text (B, L), patches so far (B, J, P D) -> (B, J + 1, H)."""
+        if text.ndim != 2 or text.is_floating_point():
+            raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected ids (B, L)")
+        rows = len(text)
+        start = self.start.expand(rows, 1, -1)
+        hidden = torch.cat((self.words(text), start, self.input(patches)), dim=1)
+        heard = torch.ones(rows, patches.shape[1] + 1, dtype=torch.bool, device=text.device)
+        seen = torch.cat((text != 0, heard), dim=1)
+        length = hidden.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
+        own = torch.eye(length, dtype=torch.bool, device=text.device)
+        mask = (causal & seen[:, None, :]) | own
+        places = (seen.long().cumsum(1) - 1).clamp(min=0)
+        size = self.config.hidden_size // self.config.num_attention_heads
+        turn = rotation(places, size, self.config.rope_theta, hidden.dtype)
+        found: Tensor = self.layers(hidden, rotation=turn, mask=mask[:, None])
+        return found[:, text.shape[1] :]
+
+    def loss(self, text: Tensor, latents: Tensor, mask: Tensor, draws: FlowDraws) -> GeneratorLoss:
+        """Of text (B, L) and its latents (B, T, D), whose frames count where `mask` (B, T) says so."""
+        patches = patchify_latents(latents, self.config.patch)
+        rows, count, width = patches.shape
+        is_frame = as_mask(mask, "mask", tuple(latents.shape[:2])).to(latents.device)
+        is_patch = is_frame[:, : count * self.config.patch].view(rows, count, -1).all(-1)
+        check_shape(draws.fed, "draws.fed", (rows, count, width))
+        fed = patches + draws.alpha[:, None, None] * draws.fed
+        states = self.states(text, fed[:, :-1])
+        errors = [
+            self.head.loss(patches, states, noise, tau, draws.is_dropped)
+            for noise, tau in zip(draws.noise, draws.tau, strict=True)
+        ]
+        total = is_patch.sum().clamp(min=1)
+        of_patches = torch.where(is_patch, torch.stack(errors).mean(0), 0.0).sum() / total
+        is_last = is_patch & ~F.pad(is_patch[:, 1:], (0, 1))
+        surprise = F.binary_cross_entropy_with_logits(
+            self.end(states)[..., 0].float(), is_last.float(), reduction="none"
+        )
+        of_end = torch.where(is_patch, surprise, 0.0).sum() / total
+        return GeneratorLoss(of_patches + of_end, of_patches, of_end)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        text: Tensor,
+        generator: torch.Generator,
+        *,
+        most_patches: int = 200,
+        least_patches: int = 1,
+        steps: int = 16,
+        guidance: float = 1.0,
+        renormalise: bool = True,
+    ) -> Tensor:
+        """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended."""
+        if text.ndim != 2 or len(text) != 1:
+            raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected one text (1, L)")
+        as_number("guidance", guidance, low=0)
+        size, frames = self.config.latent_size, self.config.patch
+        patches = torch.zeros(1, 0, frames * size, device=text.device)
+        for count in range(1, as_whole("most_patches", most_patches, low=1) + 1):
+            state = self.states(text, patches)[:, -1:]
+            shape = (1, 1, frames * size)
+            noise = torch.randn(shape, generator=generator, device=generator.device)
+            made = self.head.sample(state, noise.to(state), steps, guidance)
+            if renormalise and self.config.is_normalised:
+                made = normalise_frames(made.view(1, frames, size)).reshape(shape)
+            patches = torch.cat((patches, made), dim=1)
+            if count >= least_patches and float(self.end(state)) > 0:
+                break
+        return patches.view(1, -1, size)
+
+
+def new_generator(
+    folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
+) -> AudioGeneratorModel:
+    """A generator with random weights; written to `folder` too, where there is one."""
+    config = AudioGeneratorConfig(**sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(as_seed("seed", seed))
+        model = AudioGeneratorModel(config)
+    if folder is not None:
+        model.save_pretrained(as_path("folder", folder, "a folder to write"))
+    return model
+
+
+AutoConfig.register(AudioGeneratorConfig.model_type, AudioGeneratorConfig, exist_ok=True)
+AutoModel.register(AudioGeneratorConfig, AudioGeneratorModel, exist_ok=True)

@@ -1,0 +1,242 @@
+"""What latents mean: a causal encoder over frozen latents, and what it is taught by (arXiv 2606.06357, 2.2).
+
+    encoder = new_representation(latent_size=64)
+    encoder.standardise(latents)                            # channels over the corpus, for the quantiser
+    loss = encoder.prediction_loss(latents, mask).loss      # RQ-MTP: random codes of the next K frames
+    bridge = FrozenLMBridge(lm, encoder.config.hidden_size)
+    loss = bridge(encoder(latents), mask, ids, targets)     # a frozen language model must write the text
+
+Codes come from a fixed random projection and codebook, which are buffers and never trained. The language
+model gets no gradient: `FrozenLMBridge` refuses one that could, and `check_frozen` says so afterwards.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import initialization as init
+
+from burnish.arguments import as_number, as_path, as_seed, as_whole
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
+from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
+from burnish.models.blocks.topology import TOPOLOGIES
+from burnish.tensors import as_mask, check_shape
+
+
+class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+    """Sizes of an `AudioRepresentationModel`."""
+
+    model_type = "burnish-audio-representation"
+
+    latent_size: int = 64
+    hidden_size: int = 256
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    norm_topology: str = "pre"
+    rope_theta: float = 10_000.0
+    codes: int = 1024
+    """Entries of the random codebook."""
+    code_size: int = 16
+    ahead: int = 3
+    """Heads: head h predicts the code of the frame h ahead."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for name in ("latent_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+            as_whole(name, getattr(self, name), low=1, high=65_536)
+        as_whole("codes", self.codes, low=2, high=1 << 20)
+        as_whole("code_size", self.code_size, low=1, high=4096)
+        as_whole("ahead", self.ahead, low=1, high=64)
+        as_number("rope_theta", self.rope_theta, above=1)
+        if self.norm_topology not in TOPOLOGIES:
+            raise ArgumentError(
+                f"norm_topology: got {self.norm_topology!r}, expected one of {', '.join(TOPOLOGIES)}"
+            )
+        if self.hidden_size % self.num_attention_heads:
+            raise ArgumentError(
+                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of "
+                f"hidden_size {self.hidden_size}"
+            )
+        super().__post_init__(**kwargs)
+
+
+class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
+    """Latents (B, T, D) to representations (B, T, hidden_size); a frame sees none behind it.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import new_representation
+    >>> model = new_representation(latent_size=6, hidden_size=16, num_hidden_layers=1, codes=8)
+    >>> tuple(model(torch.zeros(2, 5, 6)).shape), len(model.prediction_loss(torch.randn(2, 5, 6)).per_head)
+    ((2, 5, 16), 3)
+    """
+
+    config_class = AudioRepresentationConfig
+    base_model_prefix = "audio_representation"
+    main_input_name = "latents"
+
+    def __init__(self, config: AudioRepresentationConfig) -> None:
+        super().__init__(config)
+        size, heads = config.hidden_size, config.num_attention_heads
+        self.input = nn.Linear(config.latent_size, size)
+        blocks = causal_blocks(size, heads, config.num_hidden_layers)
+        self.layers = ResidualStack(blocks, size, Topology(config.norm_topology))
+        self.heads = nn.ModuleList(nn.Linear(size, config.codes) for _ in range(config.ahead))
+        # Persistent: loading builds a model without values and fills in what the file holds.
+        self.register_buffer("latent_mean", torch.zeros(config.latent_size))
+        self.register_buffer("latent_std", torch.ones(config.latent_size))
+        spread = (6 / (config.latent_size + config.code_size)) ** 0.5
+        projection = (2 * torch.rand(config.latent_size, config.code_size) - 1) * spread
+        self.register_buffer("projection", projection)
+        self.register_buffer("codebook", F.normalize(torch.randn(config.codes, config.code_size)))
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        init_transformer(module, self.config.num_hidden_layers)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, hidden_size). Padding is at the end, where no frame sees it."""
+        check_shape(latents, "latents", (*latents.shape[:2], self.config.latent_size))
+        hidden: Tensor = self.input(latents)
+        size = self.config.hidden_size // self.config.num_attention_heads
+        positions = torch.arange(latents.shape[1], device=latents.device)
+        turn = rotation(positions, size, self.config.rope_theta, hidden.dtype)
+        found: Tensor = self.layers(hidden, rotation=turn)
+        return found
+
+    @torch.no_grad()
+    def standardise(self, latents: Tensor) -> None:
+        """Take mean and standard deviation of every channel from frames (N, D) of the corpus."""
+        check_shape(latents, "latents", (len(latents), self.config.latent_size))
+        self.latent_mean.copy_(latents.mean(0))
+        self.latent_std.copy_(latents.std(0, correction=0).clamp(min=1e-5))
+
+    @torch.no_grad()
+    def codes(self, latents: Tensor) -> Tensor:
+        """Random codes of frames, int64 (B, T)."""
+        standard = (latents - self.latent_mean) / self.latent_std
+        return rq_codes(standard, self.projection, self.codebook)
+
+    def prediction_loss(
+        self, latents: Tensor, mask: Tensor | None = None, hidden: Tensor | None = None
+    ) -> MtpLoss:
+        """RQ-MTP: the codes of the next frames from what was heard; `hidden` where it is known."""
+        hidden = self(latents) if hidden is None else hidden
+        shape = tuple(latents.shape[:2])
+        all_of_them = torch.ones(shape, dtype=torch.bool, device=latents.device)
+        valid = all_of_them if mask is None else as_mask(mask, "mask", shape).to(latents.device)
+        codes = self.codes(latents)
+        each = [
+            mtp_head_loss(head(hidden), codes, valid, k + 1) for k, head in enumerate(self.heads)
+        ]
+        per_head = torch.stack(each)
+        return MtpLoss(per_head.sum(), per_head)
+
+
+def causal_blocks(size: int, heads: int, layers: int) -> list[tuple[nn.Module, nn.Module]]:
+    """Causal attention and SwiGLU, for a `ResidualStack`."""
+    inner = -(-8 * size // 3 // 8) * 8
+    return [(Attention(size, heads, index=index), SwiGLU(size, inner)) for index in range(layers)]
+
+
+def init_transformer(module: nn.Module, layers: int, std: float = 0.02) -> None:
+    """First weights of linear maps, embeddings and norms; what was loaded stays as it is."""
+    if isinstance(module, nn.Linear):
+        own = std / (2 * layers) ** 0.5 if isinstance(module, OutputLinear) else std
+        init.trunc_normal_(module.weight, std=own, a=-3 * own, b=3 * own)
+        if module.bias is not None:
+            init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
+
+
+def new_representation(
+    folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
+) -> AudioRepresentationModel:
+    """An encoder with random weights and quantiser; written to `folder` too, where there is one."""
+    config = AudioRepresentationConfig(**sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(as_seed("seed", seed))
+        model = AudioRepresentationModel(config)
+    if folder is not None:
+        model.save_pretrained(as_path("folder", folder, "a folder to write"))
+    return model
+
+
+class FrozenLMBridge(nn.Module):
+    """Representations as a prefix of a frozen language model that must write their text.
+
+    Each `stacked` frames become one embedding by two layers; gradients pass through the language model
+    and never into it. It is held outside of the module, so that nothing trains or saves it.
+    """
+
+    def __init__(self, lm: Any, size: int, stacked: int = 2) -> None:
+        super().__init__()
+        lm.requires_grad_(False)
+        self._held = (lm.eval(),)
+        self.stacked = as_whole("stacked", stacked, low=1)
+        width = lm.get_input_embeddings().weight.shape[1]
+        self.projector = nn.Sequential(
+            nn.Linear(stacked * size, width), nn.GELU(), nn.Linear(width, width)
+        )
+
+    @property
+    def lm(self) -> Any:
+        return self._held[0]
+
+    def forward(self, hidden: Tensor, mask: Tensor, ids: Tensor, is_target: Tensor) -> Tensor:
+        """Mean cross-entropy of the target tokens: (B, T, D), (B, T), (B, L), (B, L) -> ().
+
+        `ids` are prompt and target, padded at the end; `is_target` says which of them are to be written.
+        """
+        self.check_frozen()
+        prefix, seen = self.prefix(hidden, mask)
+        embed = self.lm.get_input_embeddings()
+        inputs = torch.cat((prefix.to(embed.weight.dtype), embed(ids)), dim=1)
+        last = is_target.long() * torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        is_text = torch.arange(ids.shape[1], device=ids.device) < last.amax(1, keepdim=True)
+        attention = torch.cat((seen, is_text), dim=1)
+        places = (attention.long().cumsum(1) - 1).clamp(min=0)
+        logits = self.lm(
+            inputs_embeds=inputs, attention_mask=attention.long(), position_ids=places
+        ).logits
+        # The token before a target predicts it; before the first text token stands the last frame.
+        said = logits[:, prefix.shape[1] - 1 : -1].float()
+        losses = F.cross_entropy(said.flatten(0, 1), ids.flatten(), reduction="none")
+        chosen = is_target.flatten()
+        return torch.where(chosen, losses, 0.0).sum() / chosen.sum().clamp(min=1)
+
+    def prefix(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings (B, T / stacked, width) and which of them hold sound; padding goes to the left.
+
+        So the last frame stands right before the text in every row.
+        """
+        rows, frames, size = hidden.shape
+        missing = -frames % self.stacked
+        padded = F.pad(hidden, (0, 0, 0, missing))
+        seen = F.pad(as_mask(mask, "mask", (rows, frames)).to(hidden.device), (0, missing))
+        joined = padded.reshape(rows, -1, self.stacked * size)
+        is_sound = seen.view(rows, -1, self.stacked).any(-1)
+        order = is_sound.long().argsort(dim=1, stable=True)
+        moved = joined.gather(1, order[..., None].expand_as(joined))
+        found: Tensor = self.projector(moved)
+        return found, is_sound.gather(1, order)
+
+    def check_frozen(self) -> None:
+        """Refuse a language model that is trained, or that a gradient has reached."""
+        for name, weight in self.lm.named_parameters():
+            if weight.requires_grad or weight.grad is not None:
+                raise ArgumentError(
+                    f"lm: its weight {name} is trained or has a gradient, expected a frozen language "
+                    "model: lm.requires_grad_(False)"
+                )
+
+
+AutoConfig.register(AudioRepresentationConfig.model_type, AudioRepresentationConfig, exist_ok=True)
+AutoModel.register(AudioRepresentationConfig, AudioRepresentationModel, exist_ok=True)

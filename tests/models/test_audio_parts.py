@@ -1,0 +1,187 @@
+"""What is learned on latents: the representation encoder, the frozen language model, the flow head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer import (
+    FrozenLMBridge,
+    draw_flow,
+    new_generator,
+    new_representation,
+    new_tokenizer,
+    rq_mtp_loss,
+)
+from burnish.models.blocks.flow_head import FlowHead, RegressionHead
+
+Z = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
+SMALL = {"latent_size": 6, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def encoder() -> torch.nn.Module:
+    return new_representation(seed=1, codes=8, code_size=4, **SMALL)
+
+
+def tiny_lm() -> transformers.PreTrainedModel:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 20}
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads))
+
+
+@pytest.mark.parametrize("topology", ["pre", "siamese_post_pre"])
+def test_later_frames_change_no_earlier_representation(topology: str) -> None:
+    model = new_representation(norm_topology=topology, codes=8, **SMALL).eval()
+    changed = Z.clone()
+    changed[:, 4:] += 1
+    torch.testing.assert_close(model(Z)[:, :4], model(changed)[:, :4])
+    assert not torch.allclose(model(Z)[:, 4:], model(changed)[:, 4:])
+
+
+def test_the_prediction_loss_is_that_of_the_public_function() -> None:
+    model = encoder()
+    mask = torch.ones(3, 7, dtype=torch.bool)
+    mask[0, 4:] = False
+    model.standardise(Z.reshape(-1, 6))
+    logits = torch.stack([head(model(Z)) for head in model.heads])
+    expected = rq_mtp_loss(logits, model.codes(Z), mask)
+    found = model.prediction_loss(Z, mask)
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(found.per_head, expected.per_head)
+    short = model.prediction_loss(Z[:, :1])
+    assert short.loss.item() == 0
+
+
+def test_projection_and_codebook_are_buffers_and_survive_saving(tmp_path: Path) -> None:
+    model = encoder()
+    names = {name for name, _ in model.named_parameters()}
+    assert not names & {"projection", "codebook", "latent_mean", "latent_std"}
+    model.standardise(2 * Z.reshape(-1, 6) + 1)
+    model.save_pretrained(tmp_path)
+    again = transformers.AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(model.codes(Z), again.codes(Z))
+    assert torch.equal(model(Z), again(Z))
+
+
+def test_no_gradient_reaches_the_language_model_or_the_tokenizer() -> None:
+    tokenizer = new_tokenizer(n_fft=32, frame_hop=16, hidden_size=8, latent_size=6)
+    tokenizer.requires_grad_(False)
+    with torch.no_grad():
+        latents = tokenizer.encode(0.1 * torch.randn(2, 250)).latents
+    model, lm = encoder(), tiny_lm()
+    bridge = FrozenLMBridge(lm, 16)
+    mask = torch.ones(latents.shape[:2], dtype=torch.bool)
+    mask[1, 5:] = False
+    ids = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 0]])
+    is_target = torch.tensor([[False, True, True, True], [False, True, True, False]])
+    hidden = model(latents)
+    loss = model.prediction_loss(latents, mask, hidden).loss + bridge(hidden, mask, ids, is_target)
+    loss.backward()
+    assert all(p.grad is None for p in [*lm.parameters(), *tokenizer.parameters()])
+    bridge.check_frozen()
+    trained = [*model.named_parameters(), *bridge.named_parameters()]
+    assert not any("lm" in name for name, _ in trained)
+    assert all(float(p.grad.abs().sum()) > 0 for name, p in trained if "bias" not in name)
+    lm.requires_grad_(True)
+    with pytest.raises(ArgumentError, match="expected a frozen language model"):
+        bridge(hidden, mask, ids, is_target)
+
+
+def test_padding_of_sound_and_text_changes_no_loss() -> None:
+    bridge = FrozenLMBridge(tiny_lm(), 16)
+    hidden = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(2))
+    ids, is_target = torch.tensor([[3, 4, 5]]), torch.tensor([[False, True, True]])
+    alone = bridge(hidden, torch.ones(1, 6), ids, is_target)
+    longer = torch.cat((hidden, 9 * torch.ones(1, 4, 16)), 1)
+    mask = torch.tensor([[1.0] * 6 + [0.0] * 4])
+    more = torch.nn.functional.pad(ids, (0, 3)), torch.nn.functional.pad(is_target, (0, 3))
+    torch.testing.assert_close(bridge(longer, mask, *more), alone)
+
+
+def test_a_flow_head_learns_two_modes_and_regression_their_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    heads = {"flow": FlowHead(1, 2, 32, 2), "regression": RegressionHead(1, 2, 32, 2)}
+    far = {}
+    for name, head in heads.items():
+        optimiser = torch.optim.Adam(head.parameters(), lr=3e-3)
+        for _ in range(400):
+            sides = torch.randint(0, 2, (256, 1), generator=generator).float() * 2 - 1
+            data = sides + 0.1 * torch.randn(256, 1, generator=generator)
+            noise, tau = (
+                torch.randn(256, 1, generator=generator),
+                torch.rand(256, generator=generator),
+            )
+            loss = head.loss(data, torch.zeros(256, 2), noise, tau).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        noise = torch.randn(400, 1, generator=generator)
+        made = head.sample(torch.zeros(400, 2), noise, steps=20)
+        far[name] = float((made.abs() - 1).abs().mean())
+        if name == "flow":
+            assert 0.3 < float((made > 0).float().mean()) < 0.7
+    assert far["flow"] < 0.25
+    assert far["regression"] > 0.7
+
+
+def test_guidance_of_one_is_the_condition_alone_and_dropped_rows_share_one() -> None:
+    head = FlowHead(3, 4, 8, 1)
+    with torch.no_grad():
+        for p in head.parameters():
+            p.normal_(0, 0.3, generator=torch.Generator().manual_seed(4))
+    condition, noise = torch.randn(2, 4), torch.randn(2, 3)
+    plain = head.sample(condition, noise, steps=4)
+    assert not torch.equal(plain, head.sample(condition, noise, steps=4, guidance=2.0))
+    away = head.sample(condition, noise, steps=4, guidance=0.0)
+    torch.testing.assert_close(away, head.sample(head.nothing.expand(2, 4), noise, steps=4))
+    tau, data = torch.tensor([0.2, 0.7]), torch.randn(2, 3)
+    dropped = head.loss(data, condition, noise, tau, torch.tensor([True, True]))
+    torch.testing.assert_close(
+        dropped, head.loss(data, 5 * condition, noise, tau, torch.ones(2) > 0)
+    )
+
+
+@pytest.mark.parametrize("head", ["flow", "regression"])
+def test_a_generator_learns_saves_and_ends(head: str, tmp_path: Path) -> None:
+    sizes = {**SMALL, "head": head, "head_size": 16, "head_layers": 1}
+    model = new_generator(vocab_size=5, seed=2, **sizes)
+    text = torch.tensor([[1, 2], [3, 0]])
+    latents = torch.nn.functional.normalize(Z[:2, :6], dim=-1) * 6**0.5
+    mask = torch.ones(2, 6)
+    mask[1, 4:] = 0
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(60):
+        draws = draw_flow(2, 3, 12, generator)
+        found = model.loss(text, latents, mask, draws)
+        optimiser.zero_grad()
+        found.loss.backward()
+        optimiser.step()
+        losses.append(found.loss.item())
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    one = model.generate(text[1:], torch.Generator().manual_seed(1), most_patches=9)
+    assert one.shape[1] == 4
+    torch.testing.assert_close(one.mean(-1), torch.zeros(1, 4), atol=1e-5, rtol=0)
+    model.save_pretrained(tmp_path)
+    again = transformers.AutoModel.from_pretrained(tmp_path)
+    two = again.generate(text[1:], torch.Generator().manual_seed(1), most_patches=9)
+    assert torch.equal(one, two)
+
+
+def test_states_see_text_and_the_past_alone() -> None:
+    model = new_generator(vocab_size=5, head_size=8, head_layers=1, **SMALL).eval()
+    patches = torch.randn(1, 4, 12, generator=torch.Generator().manual_seed(3))
+    changed = patches.clone()
+    changed[:, 2:] += 1
+    text = torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(
+        model.states(text, patches)[:, :3], model.states(text, changed)[:, :3]
+    )
+    padded = torch.tensor([[1, 2, 3, 0, 0]])
+    torch.testing.assert_close(model.states(padded, patches), model.states(text, patches))
