@@ -1,0 +1,253 @@
+"""How good a reconstructed sound is: distances of spectra, PESQ, STOI, words, voices, and whole sets.
+
+    for name, figure in measure_sound(made, original, 16000, text="two words").items():
+        print(name, figure.value, figure.status)
+    frechet_of(made_sounds, original_sounds, 16000)
+
+| figure | unit | better | by |
+|---|---|---|---|
+| lsd | dB | lower | log-spectral distance, windows of 32 ms |
+| si_sdr | dB | higher | scale-invariant signal-to-distortion ratio |
+| mcd | dB | lower | mel-cepstral distortion, 13 coefficients without the first, frame by frame |
+| pesq | MOS-LQO | higher | package pesq: wide band at 16 kHz, narrow band at 8 kHz |
+| stoi | 0 to 1 | higher | package pystoi |
+| wer | share | lower | Whisper tiny.en against the text, or against what it hears in the original |
+| voice | cosine | higher | Resemblyzer's speaker encoder, made against original |
+| frechet | | lower | Gaussians of the frames of Whisper tiny.en's encoder, over a set of sounds |
+
+What cannot be measured (a package is missing, no speech, too short, silent) has no value and a status that
+says why; it is never a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.arguments import as_whole, refused
+from burnish.errors import ArgumentError, UserError
+from burnish.source import describe
+from burnish.tensors import as_finite, np, torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from burnish.tensors import Numbers
+
+LISTENERS = 16_000
+"""Samples a second that PESQ's wide band, Whisper and Resemblyzer take."""
+COEFFICIENTS = 13
+BANDS = 40
+LEAST_S = 0.1
+"""Of a sound that anything is measured on."""
+
+
+class Figure(NamedTuple):
+    """One measurement."""
+
+    value: float | None
+    status: str = "ok"
+    """Why there is no value, in words."""
+
+
+FIGURES = ("lsd", "si_sdr", "mcd", "pesq", "stoi", "wer", "voice")
+"""Of one pair of sounds."""
+FAST = ("lsd", "si_sdr", "mcd")
+"""Those that need no package."""
+
+
+def measure_sound(
+    estimate: Numbers,
+    reference: Numbers,
+    rate: int,
+    *,
+    text: str = "",
+    figures: Sequence[str] = FIGURES,
+) -> dict[str, Figure]:
+    """The figures of a reconstruction (n,) beside its original (n,).
+
+    >>> import numpy as np
+    >>> wave = np.sin(np.arange(4000) / 5)
+    >>> found = measure_sound(0.5 * wave, wave, 8000, figures=["lsd", "si_sdr"])
+    >>> round(found["lsd"].value, 1), found["si_sdr"].value > 100
+    (5.0, True)
+    """
+    ours_n, theirs_n = _sound(estimate, "estimate"), _sound(reference, "reference")
+    if len(ours_n) != len(theirs_n):
+        raise ArgumentError(
+            f"estimate: got {len(ours_n)} samples, expected the {len(theirs_n)} of the reference"
+        )
+    rate = as_whole("rate", rate, low=1000, high=768_000)
+    found = {}
+    for name in figures:
+        if name not in _MEASURES:
+            raise refused("figures", name, f"some of {', '.join(FIGURES)}")
+        found[name] = _tried(_MEASURES[name], ours_n, theirs_n, rate, text)
+    return found
+
+
+def _tried(
+    measure: Callable[[Tensor, Tensor, int, str], float],
+    ours_n: Tensor,
+    theirs_n: Tensor,
+    rate: int,
+    text: str,
+) -> Figure:
+    if len(ours_n) < LEAST_S * rate:
+        return Figure(None, f"shorter than {LEAST_S:g} s")
+    if measure not in _OF_SPECTRA and float(theirs_n.max()) == float(theirs_n.min()):
+        return Figure(None, "the original is silent")
+    try:
+        value = measure(ours_n, theirs_n, rate, text)
+    except Unmeasured as reason:
+        return Figure(None, str(reason))
+    except UserError as error:
+        return Figure(None, str(error))
+    except Exception as error:  # boundary: measuring packages raise whatever they like
+        return Figure(None, describe(error))
+    return Figure(value) if math.isfinite(value) else Figure(None, f"came out as {value}")
+
+
+class Unmeasured(Exception):
+    """Why a sound cannot be measured."""
+
+
+def _lsd(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    from burnish.models.audio_tokenizer.metrics import wave_distance
+
+    return float(wave_distance(ours_n, theirs_n, rate))
+
+
+def _si_sdr(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    from burnish.models.audio_tokenizer import si_sdr
+
+    return float(si_sdr(ours_n, theirs_n))
+
+
+def _mcd(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    difference_KC = cepstra(ours_n, rate) - cepstra(theirs_n, rate)
+    per_frame_K = (2 * difference_KC.square().sum(-1)).sqrt()
+    return float(10 / math.log(10) * per_frame_K.mean())
+
+
+def cepstra(samples_n: Tensor, rate: int) -> Tensor:
+    """Mel cepstra of windows of 32 ms without the first coefficient: (n,) -> (K, 12), float64."""
+    from burnish.models.audio_tokenizer.spectral import magnitudes, mel_filters
+
+    size = max(64, 2 ** round(math.log2(0.032 * rate)))
+    wave_1n = samples_n.double()[None]
+    found_1KF, _ = magnitudes(wave_1n, size, wave_1n.new_full((1,), len(samples_n)))
+    logs_KM = (found_1KF[0] @ mel_filters(rate, size, BANDS)).clamp(min=1e-3).log()
+    place_M = (torch.arange(BANDS, dtype=torch.float64) + 0.5) * math.pi / BANDS
+    order_C = torch.arange(1, COEFFICIENTS, dtype=torch.float64)
+    # log |X| = sum of c cos: then the distortion is about the RMS difference of smooth spectra in dB.
+    return logs_KM @ torch.cos(place_M[:, None] * order_C) * (2 / BANDS)
+
+
+def _pesq(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    try:
+        import pesq
+    except ImportError:
+        raise Unmeasured("needs pesq. Run: pip install 'burnish[audio]'") from None
+    is_narrow = rate < LISTENERS
+    target = 8000 if is_narrow else LISTENERS
+    ours, theirs = _at(ours_n, rate, target), _at(theirs_n, rate, target)
+    if len(theirs) < target // 4:
+        raise Unmeasured("shorter than 0.25 s")
+    try:
+        return float(pesq.pesq(target, theirs, ours, "nb" if is_narrow else "wb"))
+    except pesq.NoUtterancesError:
+        raise Unmeasured("no speech in it") from None
+
+
+def _stoi(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    try:
+        from pystoi import stoi
+    except ImportError:
+        raise Unmeasured("needs pystoi. Run: pip install 'burnish[audio]'") from None
+    import warnings
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = float(stoi(theirs_n.double().numpy(), ours_n.double().numpy(), rate))
+    # It answers 1e-5 where too little sound is left.
+    if any("Not enough" in str(one.message) for one in said):
+        raise Unmeasured("too little speech in it")
+    return found
+
+
+def _wer(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    from burnish.speech.listeners import transcribe, word_errors
+
+    wanted = text or transcribe(theirs_n, rate)
+    errors, words = word_errors(wanted, transcribe(ours_n, rate))
+    if not words:
+        raise Unmeasured("no words in the original")
+    return errors / words
+
+
+def _voice(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+    from burnish.speech.listeners import embed_voice
+
+    return float(embed_voice(ours_n, rate) @ embed_voice(theirs_n, rate))
+
+
+_MEASURES: dict[str, Callable[[Tensor, Tensor, int, str], float]] = {
+    "lsd": _lsd,
+    "si_sdr": _si_sdr,
+    "mcd": _mcd,
+    "pesq": _pesq,
+    "stoi": _stoi,
+    "wer": _wer,
+    "voice": _voice,
+}
+_OF_SPECTRA = (_lsd, _mcd)
+"""Those that silence has, too."""
+
+
+def frechet_of(estimates: Iterable[Numbers], references: Iterable[Numbers], rate: int) -> Figure:
+    """Frechet distance of two sets of sounds, on the frames of Whisper tiny.en's encoder (384 numbers)."""
+    from burnish.models.audio_tokenizer import frechet_distance
+
+    try:
+        sides = []
+        for sounds in (estimates, references):
+            frames = [_whisper_frames(_sound(one, "sounds"), rate) for one in sounds]
+            both = np.concatenate(frames) if frames else np.zeros((0, 1))
+            if len(both) < 2:
+                return Figure(None, "fewer than two frames of sound")
+            sides.append((both.mean(0), np.cov(both, rowvar=False)))
+        (mu1, cov1), (mu2, cov2) = sides
+        return Figure(float(frechet_distance(mu1, cov1, mu2, cov2)))
+    except UserError as error:
+        return Figure(None, str(error))
+
+
+def _whisper_frames(samples_n: Tensor, rate: int) -> NDArray[Any]:
+    """Frames of 20 ms of the encoder, those that hold sound, float64 (frames, 384)."""
+    from burnish.speech.listeners import _whisper
+
+    model, samples = _whisper(""), _at(samples_n, rate, LISTENERS)
+    found = []
+    window = 30 * LISTENERS
+    for start in range(0, len(samples), window):
+        part = samples[start : start + window]
+        features = model.feature_extractor(np.pad(part, (0, window - len(part))))
+        encoded = np.array(model.encode(features[:, :3000]))[0]
+        found.append(encoded[: max(1, len(part) // (LISTENERS // 50))])
+    return np.concatenate(found).astype(np.float64)
+
+
+def _sound(values: Numbers, what: str) -> Tensor:
+    samples_n = as_finite(values, what).to(torch.float32).cpu()
+    if samples_n.ndim != 1 or not len(samples_n):
+        raise ArgumentError(f"{what}: got shape {tuple(samples_n.shape)}, expected samples (n,)")
+    return samples_n
+
+
+def _at(samples_n: Tensor, rate: int, target: int) -> NDArray[Any]:
+    from burnish.media import resample
+
+    return samples_n.numpy() if rate == target else resample(samples_n.numpy(), rate, target)
