@@ -131,6 +131,18 @@ COMMANDS = (
         ],
     ),
     TyperGroup(
+        name="audio",
+        help="Sounds and audio tokenizers: [bold]encode[/], [bold]decode[/], [bold]probe[/], [bold]metrics[/]; [bold]burnish train codec[/] trains one.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("encode", "audio:encode", "Write the latents of a sound: z (T, D) in float16, with rate and bottleneck."),
+            LazyCommand("decode", "audio:decode", "Write the sound of latents."),
+            LazyCommand("probe", "audio:probe", "What a linear map reads from latents: accuracy for a label, beside untrained networks."),
+            LazyCommand("metrics", "audio:metrics", "How good a copy of a sound is: LSD, SI-SDR, MCD, PESQ, STOI, words, voice."),
+        ],
+    ),
+    TyperGroup(
         name="skill",
         help="Skills: folders or zips that say how a family of tasks is done or judged. [bold]skill distill[/] makes one from trajectories, [bold]skill evolve[/] from tasks.",
         no_args_is_help=True,

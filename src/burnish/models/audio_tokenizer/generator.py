@@ -23,6 +23,7 @@ from transformers import initialization as init
 
 from burnish.arguments import as_number, as_path, as_seed, as_whole, as_word
 from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import causal_blocks, init_transformer
 from burnish.models.blocks import ResidualStack, Topology, rotation
@@ -242,6 +243,11 @@ def new_generator(
     if folder is not None:
         model.save_pretrained(as_path("folder", folder, "a folder to write"))
     return model
+
+
+def open_generator(folder: str | Path) -> AudioGeneratorModel:
+    """The generator in a folder that `save_pretrained` wrote."""
+    return open_own(AudioGeneratorModel, folder, "an audio generator")
 
 
 AutoConfig.register(AudioGeneratorConfig.model_type, AudioGeneratorConfig, exist_ok=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
 from burnish.tensors import as_mask, check_finite
 
+Opened = TypeVar("Opened", bound=PreTrainedModel)
 State = dict[nn.Module, Tensor]
 """What each convolution keeps of the chunks before; empty at the start of a stream."""
 LOGVAR = (-30.0, 20.0)
@@ -397,22 +398,27 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
     >>> open_tokenizer(folder).config.latent_size
     4
     """
-    place = as_path("folder", folder, "the folder of an audio tokenizer")
+    return open_own(
+        AudioTokenizerModel, folder, "an audio tokenizer, as burnish train codec writes it"
+    )
+
+
+def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
+    """A model of this package from its folder; whatever is wrong with that gets one line."""
+    place = as_path("folder", folder, f"the folder of {what}")
     try:
-        kind = json.loads((place / "config.json").read_bytes()).get("model_type")
+        found = json.loads((place / "config.json").read_bytes()).get("model_type")
     except (OSError, ValueError, AttributeError) as error:
         said = error.strerror if isinstance(error, OSError) else "no table"
         raise UserError(
-            f"{place}: config.json cannot be read ({said}); expected the folder of an audio tokenizer, "
-            "as burnish train codec writes it"
+            f"{place}: config.json cannot be read ({said}); expected the folder of {what}"
         ) from None
-    if kind != AudioTokenizerConfig.model_type:
-        raise UserError(
-            f"{place}: holds a model of type {kind!r}; expected {AudioTokenizerConfig.model_type!r}"
-        )
+    wanted = kind.config_class.model_type
+    if found != wanted:
+        raise UserError(f"{place}: holds a model of type {found!r}; expected {wanted!r}")
     try:
         with _without_bars():
-            model: AudioTokenizerModel = AudioTokenizerModel.from_pretrained(place)
+            model: Opened = kind.from_pretrained(place)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         first_line = (str(error).splitlines() or [""])[0]
         raise UserError(f"{place}: cannot be loaded ({first_line}). Write it again") from error

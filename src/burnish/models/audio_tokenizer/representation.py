@@ -24,6 +24,7 @@ from transformers import initialization as init
 
 from burnish.arguments import as_number, as_path, as_seed, as_whole
 from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import open_own
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
 from burnish.models.blocks.topology import TOPOLOGIES
@@ -167,6 +168,11 @@ def new_representation(
     if folder is not None:
         model.save_pretrained(as_path("folder", folder, "a folder to write"))
     return model
+
+
+def open_representation(folder: str | Path) -> AudioRepresentationModel:
+    """The encoder in a folder that `save_pretrained` wrote."""
+    return open_own(AudioRepresentationModel, folder, "a representation encoder")
 
 
 class FrozenLMBridge(nn.Module):

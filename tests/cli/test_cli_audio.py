@@ -1,0 +1,157 @@
+"""`burnish audio`: sounds to latents and back, probes with a control, figures of a copy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from cli_words import Type
+
+from burnish.media import encode_sound, read_sound, write_sound
+from burnish.models.audio_tokenizer import new_representation, new_tokenizer, open_tokenizer
+
+SIZES: dict[str, Any] = {
+    "sampling_rate": 2000,
+    "n_fft": 32,
+    "frame_hop": 16,
+    "hidden_size": 16,
+    "latent_size": 6,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    new_tokenizer(tmp_path / "model", seed=1, **SIZES)
+    return tmp_path / "model"
+
+
+def tone(pitch: float, size: int = 3000) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * pitch * np.arange(size) / 2000)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_latents_come_back_as_the_sound_of_the_whole(
+    typed: Type, model: Path, tmp_path: Path, kind: str
+) -> None:
+    # Longer than a block: what is streamed is what one piece gives.
+    wave = tone(200, 2000 * 23 + 7)
+    write_sound(tmp_path / "a.wav", wave, 2000)
+    latents = tmp_path / f"a.{kind}"
+    done = typed("audio", "encode", model, tmp_path / "a.wav", "-o", latents, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["channels"], said["sr"], said["samples"]) == (6, 2000, len(wave))
+    assert said["frames"] == -(-len(wave) // 32)
+    done = typed("audio", "decode", model, latents, "-o", tmp_path / "b.wav")
+    assert done.code == 0, done.err
+    network = open_tokenizer(model)
+    samples = torch.from_numpy(read_sound(tmp_path / "a.wav").samples)
+    with torch.no_grad():
+        z = network.encode(samples).latents.half().float()
+        whole = network.decode(z, num_samples=len(wave))[0].clamp(-1, 1).numpy()
+    np.testing.assert_allclose(read_sound(tmp_path / "b.wav").samples, whole, atol=2e-3)
+
+
+def test_channels_and_rates_are_brought_to_the_models(
+    typed: Type, model: Path, tmp_path: Path
+) -> None:
+    wave = 0.3 * np.sin(np.arange(192_000) / 60)
+    write_sound(tmp_path / "wide.wav", np.stack([wave] * 8, 1), 192_000)
+    done = typed(
+        "audio", "encode", model, tmp_path / "wide.wav", "-o", tmp_path / "z.npz", "--json"
+    )
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["samples"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "empty.wav"), (b"RIFFnonsense", "empty.wav"), (None, "NaN or infinity at 0.001 s")],
+)
+def test_hostile_sounds_get_one_line(
+    typed: Type, model: Path, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    if content is None:
+        wave = tone(200)
+        good = encode_sound(wave, 2000, bits=32)
+        wave[2] = np.nan
+        content = good[: -wave.nbytes] + wave.tobytes()
+    (tmp_path / "empty.wav").write_bytes(content)
+    done = typed("audio", "encode", model, tmp_path / "empty.wav", "-o", tmp_path / "z.npz")
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "z.npz").exists()
+
+
+def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", z=np.zeros((3, 9), np.float16), sr=2000, frame_rate=62.5, bottleneck="norm", samples=90)  # fmt: skip
+    np.savez(tmp_path / "nan.npz", z=np.full((3, 6), np.nan, np.float16), sr=2000, frame_rate=62.5, bottleneck="norm", samples=90)  # fmt: skip
+    np.savez(tmp_path / "less.npz", z=np.zeros((3, 6)))
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    (tmp_path / "junk.safetensors").write_bytes(b"junk")
+    for name, said in (
+        ("other.npz", "has 9 channels at 2000 Hz"),
+        ("nan.npz", "expected finite latents"),
+        ("less.npz", "is no file of latents"),
+        ("junk.npz", "is no file of latents"),
+        ("junk.safetensors", "is no file of latents"),
+        ("none.npz", "no such file"),
+        ("a.txt", "ends in .npz or .safetensors"),
+    ):
+        done = typed("audio", "decode", model, tmp_path / name, "-o", tmp_path / "b.wav")
+        assert (done.code, said in " ".join(done.err.split())) == (2, True), (name, done.err)
+    done = typed("audio", "encode", tmp_path, tmp_path / "a.wav", "-o", tmp_path / "z.npz")
+    assert done.code == 2
+    assert "config.json cannot be read" in done.err
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    done = typed("audio", "encode", tmp_path, tmp_path / "a.wav", "-o", tmp_path / "z.npz")
+    assert "holds a model of type 'llama'" in " ".join(done.err.split())
+
+
+def test_a_probe_stands_beside_its_control(typed: Type, model: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for side, count in (("train", 16), ("test", 8)):
+        pitches = [(150.0, 700.0)[n % 2] + rng.uniform(-30, 30) for n in range(count)]
+        rows = [
+            {
+                "wav": encode_sound(tone(pitch, 600), 2000),
+                "height": "low" if pitch < 400 else "high",
+            }
+            for pitch in pitches
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{side}.parquet")
+    new_representation(tmp_path / "encoder", latent_size=6, hidden_size=16, num_hidden_layers=1)
+    words = ("audio", "probe", model, tmp_path / "train.parquet", tmp_path / "test.parquet")
+    done = typed(*words, "--label", "height", "--encoder", tmp_path / "encoder", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    names = [row["features"] for row in found["rows"]]
+    assert names == ["latents", "untrained tokenizer", "encoder", "untrained encoder"]
+    assert found["majority"] == 0.5
+    assert found["rows"][0]["accuracy"][0] >= 0.75
+    shown = typed(*words, "--label", "height")
+    assert "most frequent label" in shown.out
+    missing = typed(*words, "--label", "colour")
+    assert missing.code == 2
+    assert "no column 'colour'; it has wav, height" in missing.err
+
+
+def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", tone(200), 2000)
+    write_sound(tmp_path / "b.wav", 0.5 * tone(200), 2000)
+    words = ("audio", "metrics", tmp_path / "b.wav", tmp_path / "a.wav")
+    done = typed(*words, "--only", "lsd,si_sdr", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert sorted(found) == ["lsd", "si_sdr"]
+    assert found["lsd"]["value"] > 1
+    refused = typed(*words, "--only", "mos")
+    assert refused.code == 2
+    assert "--only mos: expected some of lsd" in refused.err
