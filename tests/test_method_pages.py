@@ -14,6 +14,8 @@ from burnish.agents.ssp.rules import Rules
 from burnish.agents.ssp.settings import SelfPlay
 from burnish.agents.trace2skill import Settings as TraceSettings
 from burnish.config.schema import (
+    Adversarial,
+    CodecTrain,
     DiffusionTrain,
     DistilTrain,
     DpoTrain,
@@ -86,6 +88,7 @@ SETTINGS = {
     "policyalign": (DistilTrain,),
     "diffusion": (DiffusionTrain,),
     "gap": (LatentsTrain,),
+    "audio_tokenizer": (CodecTrain, Adversarial),
     "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
         components.GeneralisedAdvantage,

@@ -115,7 +115,7 @@ def fit_tokenizer(plan: Plan, folder: Path) -> tuple[AudioTokenizerModel, dict[s
     print(f"tokenizer: {steps} steps of {step_s * 1000:.0f} ms", flush=True)
     model, found = train_tokenizer(folder / "tokenizer", table_of(plan, steps))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device), {"steps": steps, "step_s": step_s, "held_out": found["score"]}
+    return model.to(device), {"steps": steps, "step_s": step_s, "held_out": found.get("score")}
 
 
 @torch.no_grad()

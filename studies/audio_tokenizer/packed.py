@@ -44,7 +44,7 @@ def pack(file: Path, sets: Mapping[str, Sequence[Item]], step: int = STEP) -> No
     body = np.concatenate(parts).astype("<i2")
     # High and low bytes apart: the high ones are nearly all alike.
     split = body.view(np.uint8).reshape(-1, 2).T.tobytes()
-    packed = lzma.compress(len(head).to_bytes(4, "little") + head + split, preset=6)
+    packed = lzma.compress(len(head).to_bytes(4, "little") + head + split, preset=3)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(packed)
 

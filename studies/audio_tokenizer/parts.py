@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -36,11 +35,13 @@ class Item(NamedTuple):
     name: str
     samples: np.ndarray[Any, Any]
     text: str = ""
-    labels: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
 
 
 def read_items(file: Path, rate: int, column: str, text: str = "", most: int = 0) -> list[Item]:
     """The rows of a Parquet file with the bytes of sounds."""
+    import pyarrow.parquet as pq  # not where sounds come packed
+
     rows = pq.read_table(file).to_pylist()
     found = []
     for place, row in enumerate(rows[: most or len(rows)]):
@@ -53,11 +54,12 @@ def read_items(file: Path, rate: int, column: str, text: str = "", most: int = 0
 def train_tokenizer(
     folder: Path, table: dict[str, Any]
 ) -> tuple[AudioTokenizerModel, dict[str, Any]]:
-    """A run of `burnish train codec` and its last evaluation; goes on where it was."""
+    """A run of `burnish train codec` and its last evaluation, if any; goes on where it was."""
     trainer = build(load(Config, table), folder)
     for _ in trainer.run():
         pass
-    summary = trainer.store.evaluations("held_out")[-1].summary
+    evaluations = trainer.store.evaluations("held_out")
+    summary = evaluations[-1].summary if evaluations else {}
     trainer.store.close()
     return open_tokenizer(newest_weights(folder)), summary
 

@@ -25,10 +25,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from burnish.arguments import as_whole, refused
 from burnish.errors import ArgumentError, UserError
 from burnish.source import describe
-from burnish.tensors import as_finite, np, torch
+from burnish.tensors import as_finite, torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,7 +152,7 @@ def _pesq(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     try:
         import pesq
     except ImportError:
-        raise Unmeasured("needs pesq. Run: pip install 'burnish[audio]'") from None
+        raise Unmeasured("needs pesq. Run: pip install 'burnish[listen]'") from None
     is_narrow = rate < LISTENERS
     target = 8000 if is_narrow else LISTENERS
     ours, theirs = _at(ours_n, rate, target), _at(theirs_n, rate, target)
@@ -166,7 +168,7 @@ def _stoi(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     try:
         from pystoi import stoi
     except ImportError:
-        raise Unmeasured("needs pystoi. Run: pip install 'burnish[audio]'") from None
+        raise Unmeasured("needs pystoi. Run: pip install 'burnish[listen]'") from None
     import warnings
 
     with warnings.catch_warnings(record=True) as said:

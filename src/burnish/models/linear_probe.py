@@ -29,8 +29,6 @@ class Probe(NamedTuple):
     majority: float
     """What the most frequent label of the training rows reaches there."""
     train_accuracy: float
-    count: int
-    """Test rows."""
     hits: list[bool]
     """Of each test row."""
 
@@ -94,4 +92,4 @@ def linear_probe(
     (common, _), *_ = Counter(str(label) for label in train_labels).most_common(1)
     frequent = sum(str(label) == common for label in test_labels) / len(test_labels)
     trained = float((said_N == target_N).double().mean())
-    return Probe(sum(hits) / len(hits), frequent, trained, len(hits), hits)
+    return Probe(sum(hits) / len(hits), frequent, trained, hits)
