@@ -26,7 +26,7 @@ from burnish.cli.drawing import parts_text
 from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
 from burnish.config import Config
 from burnish.config.recipes import RecipeCard, all_recipes, read_card, resolve
-from burnish.config.schema import PretrainTrain
+from burnish.config.schema import CodecTrain, PretrainTrain
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward, Task
@@ -83,6 +83,8 @@ def example(card: RecipeCard, config: Config) -> str:
         train = config.train
         text = next(Corpus(train.sources, train.column, train.separator, root).documents())
         return f"> {shown(text)}\n\nTrained on text; nothing is asked and nothing is scored."
+    if isinstance(config.train, CodecTrain):
+        return "Trained on sounds; nothing is asked and nothing is scored."
     tasks = build_tasks(config.task, config.run.seed, root)
     if not config.rewards:
         (task,) = tasks.sample(1)

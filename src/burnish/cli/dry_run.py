@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -34,7 +35,7 @@ from burnish.texts import safe
 if TYPE_CHECKING:
     from burnish.bench.scripted_answers import ModelTokenizer, Played
     from burnish.config import Config
-    from burnish.config.schema import ProcessRewardModelTrain
+    from burnish.config.schema import CodecTrain, ProcessRewardModelTrain
     from burnish.lm.tokenizer import Tokenizer
     from burnish.policy import Advantages, Recipe, RewardBatch
     from burnish.tasks.base import TaskSet
@@ -65,7 +66,7 @@ def try_(
     import anyio
 
     from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
-    from burnish.config.schema import DiffusionTrain
+    from burnish.config.schema import CodecTrain, DiffusionTrain
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -73,6 +74,8 @@ def try_(
 
     asked = resolve(words or [])
     config = asked.resolved.value
+    if isinstance(config.train, CodecTrain):
+        return _try_sounds(config.train, asked, prompts)
     if not config.train.needs_tasks:
         return _try_text(config, asked, prompts)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
@@ -111,6 +114,28 @@ def _tokenizer_name(config: Config, root: Path) -> str:
         return config.model.path.removeprefix(DIFFUSION)
     given = config.model.new.tokenizer
     return "tiny" if given == BYTE else str(root / given)
+
+
+def _try_sounds(train: CodecTrain, asked: Asked, count: int) -> int:
+    """The first sounds of an audio tokenizer's training."""
+    from burnish.tasks.sounds import SoundCorpus
+
+    sizes = train.sizes
+    corpus = SoundCorpus(train.sources, sizes.sampling_rate, train.column, asked.root)
+    corpus.check()
+    say(f"recipe {asked.recipe}: sounds of {one_line(corpus.name)}", style="bold")
+    for place, clip in enumerate(itertools.islice(corpus.clips(), count), 1):
+        seconds = len(clip.samples) / sizes.sampling_rate
+        peak = float(abs(clip.samples).max())
+        say(f"sound {place}: {one_line(clip.name)}, {seconds:.2f} s, peak {peak:.2f}")
+    hop = sizes.frame_hop * math.prod(sizes.strides)
+    rate = sizes.sampling_rate / hop
+    say(
+        f"a step reads {train.batch} crops of {train.seconds:g} s at {sizes.sampling_rate:,} Hz; "
+        f"{rate:g} latents of {sizes.latent_size} a second, {rate * sizes.latent_size:,.0f} floats, "
+        f"{sizes.bottleneck}"
+    )
+    return 0
 
 
 def _try_text(config: Config, asked: Asked, count: int) -> int:

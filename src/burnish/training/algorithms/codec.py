@@ -49,11 +49,11 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.algorithms.pretrain import shuffled
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
 from burnish.training.other_model import OtherModel, tokenizer_config
+from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
 from burnish.training.sound_cache import Clips, Sounds, open_sounds
 
