@@ -281,7 +281,6 @@ ELSEWHERE = {
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
         "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual has_lite0 draw_noise drop_sensitivity"
-        "from_prenorm new_model generate_latents latent_step new_tokenizer draw_noise drop_sensitivity"
         " open_tokenizer new_representation new_generator draw_flow"
     ),
     "files and names of files": (
