@@ -340,7 +340,8 @@ def _words(sets: dict[str, list[Item]], spoken: Sequence[Item]) -> list[str]:
 def as_words(text: str) -> str:
     """Digits of a transcript as words: `824.` -> `eight two four`."""
     spelled = "".join(f" {WORDS[int(c)]} " if c in "0123456789" else c for c in text)
-    return " ".join(word.strip(".,-!?") for word in spelled.replace("-", " ").split())
+    words = (word.strip(".,!?") for word in spelled.replace("-", " ").split())
+    return " ".join(word for word in words if word)
 
 
 def _mean(values: Sequence[float | None]) -> str:
