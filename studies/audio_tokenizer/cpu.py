@@ -144,7 +144,7 @@ def probes(data: Path, folder: Path, seed: int, steps: int) -> list[Row]:
                 lm=lm if uses.get("text") else None,
                 texts=texts,
                 uses_codes=uses.get("codes", False),
-                steps=steps if uses else 0,
+                steps=3 * steps if uses else 0,
                 seed=seed,
                 hidden_size=128,
                 num_hidden_layers=3,

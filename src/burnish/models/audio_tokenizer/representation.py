@@ -99,7 +99,8 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        init_transformer(module, self.config.num_hidden_layers)
+        # Not smaller: an untrained encoder is the control of probes, and must not be a linear map.
+        init_transformer(module, self.config.num_hidden_layers, self.config.hidden_size**-0.5)
 
     def forward(self, latents: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, hidden_size). Padding is at the end, where no frame sees it."""
@@ -146,7 +147,7 @@ def causal_blocks(size: int, heads: int, layers: int) -> list[tuple[nn.Module, n
     return [(Attention(size, heads, index=index), SwiGLU(size, inner)) for index in range(layers)]
 
 
-def init_transformer(module: nn.Module, layers: int, std: float = 0.02) -> None:
+def init_transformer(module: nn.Module, layers: int, std: float) -> None:
     """First weights of linear maps, embeddings and norms; what was loaded stays as it is."""
     if isinstance(module, nn.Linear):
         own = std / (2 * layers) ** 0.5 if isinstance(module, OutputLinear) else std
