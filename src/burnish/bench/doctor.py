@@ -99,7 +99,7 @@ EXTRAS = {
     ),
     "audio": Extra(("soundfile", "soxr"), "sounds in tasks; burnish audio, train.kind codec"),
     "speech": Extra(
-        ("espeakng_loader", "hibari_tts", "piper", "onnxruntime", "faster_whisper"),
+        ("espeakng_loader", "hibari", "piper", "onnxruntime", "faster_whisper"),
         "burnish speak and its voices",
     ),
     "listen": Extra(("pystoi", "pesq", "faster_whisper"), "figures of sounds: STOI, PESQ, words"),
