@@ -2,11 +2,15 @@
 
 import gc
 import os
+from pathlib import Path
 
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if not any(Path("/dev").glob("nvidia[0-9]*")):
+    # Triton reads it when it is first imported, and many a library imports it.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["COLUMNS"] = "100"  # the console reads it once, when it is first imported
 
 # Shared cores make single examples slow now and then; what is checked is the property. A property
