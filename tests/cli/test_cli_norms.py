@@ -53,6 +53,13 @@ def test_the_built_in_decoder_and_transformers_agree(capsys, tiny, tmp_path):
     assert found["layers"][-1]["mean"] > found["embedding"]["mean"]
 
 
+def test_an_empty_file_is_not_taken_for_the_shipped_text(capsys, tiny, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    code, _, err = said(capsys, "norms", tiny, "--file", tmp_path / "empty.txt")
+    assert code == 2
+    assert "nothing to read" in err
+
+
 def test_weights_that_are_no_numbers_are_refused_by_name(capsys, tmp_path):
     folder = tiny_model(tmp_path / "broken")
     weights = load_file(folder / "model.safetensors")

@@ -7,6 +7,7 @@ from torch import nn
 
 from burnish.errors import ArgumentError
 from burnish.models.norm_gap import measure_norm_gap
+from burnish.models.norm_report import find_layers
 
 
 class Doubling(nn.Module):
@@ -28,6 +29,34 @@ class Chain(nn.Module):
 
 
 INPUTS = torch.tensor([[[3.0, 4.0], [0.0, 1.0], [0.0, 2.0]]])
+
+
+class Sees(nn.Module):
+    """An encoder of pictures with more layers than the decoder, whose layers have experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = Chain(6)
+        self.language_model = Chain(2)
+        for layer in self.language_model.layers:
+            layer.experts = nn.ModuleList(nn.Linear(2, 2) for _ in range(9))
+
+    def get_decoder(self):
+        return self.language_model
+
+    def forward(self, x):
+        return self.language_model(x)
+
+
+def test_layers_are_those_of_the_text_decoder():
+    wrapped = nn.ModuleDict({"model": (model := Sees())})
+    assert find_layers(wrapped) == (
+        "model.language_model.layers",
+        list(model.language_model.layers),
+    )
+    assert len(find_layers(model.language_model)[1]) == 2
+    gap = measure_norm_gap(model, lambda: model(INPUTS))
+    assert gap.ratio == pytest.approx(4.0)
 
 
 def test_lengths_by_hand():

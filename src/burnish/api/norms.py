@@ -57,14 +57,22 @@ def measure_norms(model: str, text: str = TEXT, *, device: str = "auto") -> Meas
     ids = loaded.tokenizer.encode_data(text)[: module.longest_row(0)]
     ids_1S = torch.tensor([ids], device=loaded.device)
     positions_1S = torch.arange(len(ids), device=loaded.device).unsqueeze(0)
-    table_VD = next(
-        (one.weight for one in module.modules() if isinstance(one, torch.nn.Embedding)), None
-    )
+    table_VD = _table(module)
     try:
         gap = measure_norm_gap(module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD)
     except ArgumentError as error:
         raise UserError(f"model '{model}': {error}") from error
     return MeasuredNorms(str(model), gap)
+
+
+def _table(module: torch.nn.Module) -> torch.Tensor | None:
+    """The embedding table of the text; an encoder of pictures may have tables of its own."""
+    parts = list(module.modules())
+    tables = [
+        part.get_input_embeddings() for part in parts if hasattr(part, "get_input_embeddings")
+    ]
+    found = next((one for one in (*tables, *parts) if isinstance(one, torch.nn.Embedding)), None)
+    return None if found is None else found.weight
 
 
 def draw_norms(found: MeasuredNorms, file: Path) -> None:

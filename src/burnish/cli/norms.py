@@ -51,8 +51,10 @@ def norms(
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--file {file} cannot be read as text: {error}") from error
+    elif not text:
+        text = TEXT
     with err.status("measuring ..."):
-        found = measure_norms(model, text or TEXT)
+        found = measure_norms(model, text)
     if picture is not None:
         draw_norms(found, picture)
     if as_json:

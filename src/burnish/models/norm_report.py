@@ -193,14 +193,35 @@ class LayerWatch:
 
 
 def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
-    """The name and the modules of a model's list of layers: the longest that it has."""
+    """The name and the modules of a model's list of layers: the longest of its text decoder.
+
+    Encoders of pictures and sounds have lists of their own, and so have experts inside a layer.
+    """
     found: tuple[str, list[nn.Module]] = ("", [])
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList | Layers) and len(module) > len(found[1]):
+    prefix, decoder = _text_decoder(model)
+    lists: list[str] = []
+    for name, module in decoder.named_modules(prefix=prefix):
+        is_inside = any(name.startswith(f"{outer}.") for outer in lists)
+        if is_inside or not isinstance(module, nn.ModuleList | Layers):
+            continue
+        lists.append(name)
+        if len(module) > len(found[1]):
             found = (name, list(module))
     if not found[1]:
         raise ArgumentError(f"{type(model).__name__} has no list of layers to look at")
     return found
+
+
+def _text_decoder(model: nn.Module) -> tuple[str, nn.Module]:
+    """The part of a model of transformers that reads text, with its name; the model where it has none."""
+    get = next(
+        (one for part in model.modules() if callable(one := getattr(part, "get_decoder", None))),
+        lambda: model,
+    )
+    decoder = get()
+    return next(
+        ((name, part) for name, part in model.named_modules() if part is decoder), ("", model)
+    )
 
 
 def last_quarter(model: nn.Module) -> tuple[int, ...]:
