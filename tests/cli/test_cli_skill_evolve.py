@@ -8,6 +8,8 @@ import pytest
 
 from burnish.agents.trace2skill import task_agent
 from burnish.cli.entry import run
+from burnish.lm import ScriptedLM
+from burnish.rewards.judges.judge_model import JudgeModel
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "trace2skill"
 LESSON = "Include the last row of the table."
@@ -95,6 +97,32 @@ def test_a_skill_that_harms_is_left_as_it_was(recipe, tmp_path, capsys):
     assert (out / "skill.diff").read_text() == ""
 
 
+def test_games_are_scored_again_where_the_reference_has_changed(recipe, tmp_path):
+    out = tmp_path / "new"
+    assert evolve(recipe, "--out", out) == 0
+    rows = recipe.parent / "rows.jsonl"
+    rows.write_text(rows.read_text().replace('"a": "', '"a": "1'))
+    assert evolve(recipe, "--out", out) == 0
+    assert len((out / "plays.jsonl").read_text().splitlines()) == 40
+
+
+def test_all_seeds_spend_from_one_budget(monkeypatch, recipe, tmp_path):
+    budgets = []
+
+    def author(*given):
+        budgets.append(given[6])
+        return JudgeModel(ScriptedLM(lambda messages, index: "nothing"))
+
+    monkeypatch.setattr("burnish.cli.skill_evolve.open_author", author)
+    (recipe.parent / "reward.py").write_text(REWARD.replace("HELPS", "True"))
+    skill, out = str(recipe.parent / "tables"), str(tmp_path / "new")
+    words = [str(recipe), "--skill", skill, "--out", out, "--with", "tiny", "--budget-usd", "1"]
+    run(["skill", "evolve", *words, "--tasks", "5", "--seeds", "2"])
+    assert len(budgets) == 2
+    assert budgets[0] is budgets[1]
+    assert budgets[0].usd == 1.0
+
+
 def test_games_that_could_not_be_scored_are_counted(recipe, tmp_path, capsys):
     assert evolve(recipe, "--out", tmp_path / "new", helps="undefined_name") == 3
     found = capsys.readouterr()
@@ -111,6 +139,8 @@ def test_mistakes_get_one_line(recipe, tmp_path, capsys):
     assert "the skill that is read lies there" in capsys.readouterr().err
     assert evolve(recipe, "--out", tmp_path / "new", "--part", "pases") == 2
     assert "part" in capsys.readouterr().err
+    assert evolve(recipe, "--out", tmp_path / "new", "--share", 0) == 2
+    assert "holds out 0 of 10 tasks" in capsys.readouterr().err
     sft = [recipe, "--skill", skill, "--roles", "x.py:y", "--out", tmp_path / "new"]
     bare = recipe.read_text().partition("[[rewards]]")[0] + '[train]\nkind = "sft"\n'
     recipe.write_text(bare)

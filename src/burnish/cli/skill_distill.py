@@ -18,6 +18,7 @@ from burnish.errors import UserError
 
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Distilled, Pool, Roles, Settings
+    from burnish.lm.budget import Budget
     from burnish.rewards.judges.judge_model import JudgeModel
 
 
@@ -121,8 +122,8 @@ def distill(
     model = None
     if with_:
         model = open_author(
-            with_, out / "journal.jsonl", settings, temperature, max_tokens, prices, budget_usd,
-            api_key_env,
+            with_, out / "journal.jsonl", settings, temperature, max_tokens, prices,
+            open_budget(budget_usd), api_key_env,
         )  # fmt: skip
     start = perf_counter()
     work = partial(_work, pool, settings, files=files, new=new, model=model, roles=roles,
@@ -184,14 +185,13 @@ def open_author(
     temperature: float,
     max_tokens: int,
     prices: str,
-    budget_usd: float | None,
+    budget: Budget | None,
     api_key_env: str,
     seed: int = 0,
 ) -> JudgeModel:
     """The model behind every role; what the journal holds is not asked again."""
     from burnish.bench.open_judge import read_prices
     from burnish.lm.base import Sampling
-    from burnish.lm.budget import Budget
     from burnish.lm.jobs import Limits
     from burnish.lm.named import open_lm
     from burnish.rewards.judges.judge_model import JudgeModel
@@ -205,8 +205,14 @@ def open_author(
         prices=read_prices(prices),
     )
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    budget = None if budget_usd is None else Budget(usd=budget_usd)
     return JudgeModel(lm, sampling=sampling, cache=journal, budget=budget)
+
+
+def open_budget(usd: float | None) -> Budget | None:
+    """What a command may spend, all its models together; None without a limit."""
+    from burnish.lm.budget import Budget
+
+    return None if usd is None else Budget(usd=usd)
 
 
 async def _work(

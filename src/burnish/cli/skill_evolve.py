@@ -23,6 +23,7 @@ from burnish.cli.skill_distill import (
     RolesPath,
     With,
     open_author,
+    open_budget,
     read_settings,
 )
 from burnish.errors import UserError
@@ -31,6 +32,7 @@ from burnish.texts import counted
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Evolved, Roles, Settings
     from burnish.config.recipes import Asked
+    from burnish.lm.budget import Budget
     from burnish.records import Task
 
 Words = Annotated[
@@ -100,7 +102,7 @@ def evolve(
     """
     import anyio
 
-    from burnish.agents.trace2skill import read_skill
+    from burnish.agents.trace2skill import held_out, read_skill
     from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
     from burnish.config.recipes import resolve
     from burnish.lm.named import open_lm
@@ -112,9 +114,15 @@ def evolve(
     refuse_foreign(out / skill_name(files), skill)
     asked = resolve(words)
     chosen = _tasks(asked, tasks)
+    aside = sum(held_out(list(chosen), share))
+    if not 0 < aside < len(chosen):
+        raise UserError(
+            f"--share {share:g} holds out {aside} of {counted(len(chosen), 'task')}; expected 1 or more "
+            "to learn from and 1 or more to test on. Change --share or --tasks."
+        )
     out.mkdir(parents=True, exist_ok=True)
     author = partial(_roles, with_, roles, out, settings, temperature, max_tokens, prices,
-                     budget_usd, api_key_env)  # fmt: skip
+                     open_budget(budget_usd), api_key_env)  # fmt: skip
     lm = open_lm(model or asked.resolved.value.model.path, api_key_env=api_key_env or None)
     with err.status("playing ...") as status:
         games = [0]
@@ -158,7 +166,7 @@ def _roles(
     temperature: float,
     max_tokens: int,
     prices: str,
-    budget_usd: float | None,
+    budget: Budget | None,
     api_key_env: str,
     seed: int,
 ) -> Roles:
@@ -171,7 +179,7 @@ def _roles(
         return own
     journal = out / f"journal-{seed}.jsonl"
     return LMRoles(
-        open_author(with_, journal, settings, temperature, max_tokens, prices, budget_usd,
+        open_author(with_, journal, settings, temperature, max_tokens, prices, budget,
                     api_key_env, seed)
     )  # fmt: skip
 

@@ -87,8 +87,11 @@ class TaskAgent:
     async def __call__(self, task: Task, files: Mapping[str, str], seed: int) -> Trace | None:
         """The trajectory of one game; None where it could not be played or scored."""
         prompt = skill_prompt(files, references=self.references)
-        key = digest(self._player, task.id, msgspec.json.encode(task.messages).decode(), prompt,
-                     f"{seed}")  # fmt: skip
+        # With the fields: a game is scored again where its reference has changed.
+        shown = msgspec.json.encode(
+            (task.messages, task.fields), enc_hook=lambda one: type(one).__name__
+        )
+        key = digest(self._player, task.id, shown.decode(), prompt, f"{seed}")
         found: Trace | None = self._known.get(key)
         if found is None:
             found = await self._play(task, prompt, seed)
