@@ -9,11 +9,12 @@ from training_cases import assert_same, finish, finish_with_stops, outcome, reso
 
 from burnish.errors import UserError
 from burnish.models.visual_latent import LatentAnswer, LatentHead, latent_step
+from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
-from burnish.training.latent_answers import shown_latents
-from burnish.training.latent_rows import collated, find_tags
+from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
+from burnish.training.latent_rows import RecordFields, collated, find_tags, read_record
 
 pytest.importorskip("PIL")
 WORLD = Path(__file__).parents[2] / "recipes" / "gap" / "grid_world.py"
@@ -51,6 +52,33 @@ def total_of(algorithm, batch, budget):
         found.total.backward()
         total += found.total.item()
     return total, [p.grad.clone() for p in module.parameters() if p.grad is not None]
+
+
+def test_without_notes_only_the_notes_are_left_out():
+    """Also where a note ends its piece, and where words stand before it."""
+    text = "A <latent/><parser>x</parser><latent/> b <parser>y</parser> c <answer>d</answer>"
+    task = Task("t", (Message("user", "?"),), {"response": text, "aux_images": [1, 2]})
+    found = read_record(task, RecordFields(notes=False))
+    assert found.response.pieces == ("A ", "", " b c <answer>d</answer>")
+
+
+def test_latents_are_exchanged_where_a_batch_has_two(monkeypatch):
+    """A last batch without any is left out, and not the whole intervention."""
+    latents = [torch.zeros(1, 2)]
+    plain = [LatentAnswer([], latents if n < ROWS else [], [], 0, True) for n in range(ROWS + 3)]
+    seen = []
+
+    def answer(self, records, generator, name, given):
+        seen.extend([records, given])
+        return records
+
+    monkeypatch.setattr(Asked, "answer", answer)
+    monkeypatch.setattr(Asked, "mark", lambda self, record, one: 1.0)
+    asked = Asked(None, None, None, torch.device("cpu"), 4)
+    found = play(asked, list(range(ROWS + 3)), plain, ["shuffle"], 1)
+    assert found == {"shuffle": [1.0] * ROWS}
+    assert seen == [list(range(ROWS)), [latents] * ROWS]
+    assert play(asked, [1], plain[:1], ["shuffle"], 1) == {}
 
 
 @pytest.mark.parametrize("step", [0, 3])

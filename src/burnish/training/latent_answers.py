@@ -6,7 +6,9 @@ follows from weights, records and seed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +25,13 @@ from burnish.models.visual_latent import (
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample
+from burnish.store.durable import write_file
 from burnish.training.latent_rows import Record, RowMaker, collated
 
 ROWS = 32
 """Records that are answered at once."""
+SAVED_EVERY = 16
+"""Questions between two writes of measured pass rates."""
 MEANING = "1 where the text in <answer> is the record's"
 SHOWN_SIDE = 96
 """Pixels of a decoded picture's longer side, about."""
@@ -112,6 +117,29 @@ def pass_rates(
     return found
 
 
+def kept_rates(
+    asked: Asked,
+    records: Sequence[Record],
+    samples: int,
+    seed: Callable[[str], int],
+    file: Path,
+    *,
+    writes: bool,
+) -> dict[str, float]:
+    """Pass rates by task; what the file holds is not measured again."""
+    rates: dict[str, float] = {}
+    if file.is_file():
+        rates = json.loads(file.read_text(encoding="utf-8"))
+    missing = [one for one in records if one.task.id not in rates]
+    for begin in range(0, len(missing), SAVED_EVERY):
+        some = missing[begin : begin + SAVED_EVERY]
+        found = pass_rates(asked, some, samples, seed)
+        rates |= {one.task.id: rate for one, rate in zip(some, found, strict=True)}
+        if writes:
+            write_file(file, json.dumps(rates, sort_keys=True).encode())
+    return rates
+
+
 def play(
     asked: Asked,
     records: Sequence[Record],
@@ -128,14 +156,40 @@ def play(
             chosen = [one for one in records if one.can_imagine]
             given = [[t.to(asked.device) for t in asked.rows.targets(one)] for one in chosen]
         elif name == "shuffle":
-            given = [one.latents for one in plain]
-            batches = [given[begin : begin + ROWS] for begin in range(0, len(given), ROWS)]
-            if any(sum(map(bool, batch)) < 2 for batch in batches):
-                continue  # nothing to exchange
+            pairs = _exchanging(records, plain)
+            if not pairs:
+                continue
+            chosen, given = [one for one, _ in pairs], [answer.latents for _, answer in pairs]
         generator = torch.Generator(asked.device).manual_seed(seed % 2**63)
         answers = asked.answer(chosen, generator, name, given)
         found[name] = [asked.mark(r, a) for r, a in zip(chosen, answers, strict=True)]
     return found
+
+
+def told_interventions(
+    found: Mapping[str, Sequence[float]], answers: Sequence[LatentAnswer], marks: Sequence[float]
+) -> tuple[str, dict[str, float]]:
+    """Mean marks of own and of replaced latents, as a line and as numbers."""
+    means = {name: sum(values) / len(values) for name, values in found.items() if values}
+    own = sum(marks) / len(marks)
+    spans = sum(len(one.latents) for one in answers) / len(answers)
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+    line = f"answers with own latents {own:.3f} ({spans:.2g} spans each); replaced: {shown}"
+    return line, {"own": own, "spans": spans, "questions": len(marks), **means}
+
+
+def _exchanging(
+    records: Sequence[Record], plain: Sequence[LatentAnswer]
+) -> list[tuple[Record, LatentAnswer]]:
+    """Records of the batches in which two answers or more have latents to exchange."""
+    pairs = list(zip(records, plain, strict=True))
+    batches = [pairs[begin : begin + ROWS] for begin in range(0, len(pairs), ROWS)]
+    return [
+        pair
+        for batch in batches
+        if sum(bool(answer.latents) for _, answer in batch) > 1
+        for pair in batch
+    ]
 
 
 def stored(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,10 +23,18 @@ from burnish.lm.turns import end_of_turn
 from burnish.models.visual_latent import LatentResponse, LatentRows, LatentTags
 from burnish.models.visual_latent.objective import pool_tokens, pooled_grid
 from burnish.models.visual_latent.pictures import Encoder, read_picture
-from burnish.models.visual_latent.records import RejectedResponse, parse_response
+from burnish.models.visual_latent.records import (
+    RejectedResponse,
+    parse_response,
+    without_notes,
+)
 from burnish.records import Task
 from burnish.training.experts import text_of
-from burnish.training.labelled import UnusableRow
+from burnish.training.labelled import LabelledSet, UnusableRow
+
+if TYPE_CHECKING:
+    from burnish.config.schema import LatentsTrain
+    from burnish.training.data import Data
 
 TAG_NAMES = ("<latent>", "</latent>")
 CONTROL = "\x0e\x0f"
@@ -74,7 +82,7 @@ def read_record(task: Task, fields: RecordFields) -> Record:
     except RejectedResponse as rejected:
         raise UnusableRow(rejected.reason) from None
     if not fields.notes:
-        response = response._replace(pieces=tuple(_without_note(p) for p in response.pieces))
+        response = response._replace(pieces=tuple(map(without_notes, response.pieces)))
     share = task.fields.get(BASE_ACCURACY)
     is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
     if share is not None and not is_share:
@@ -86,9 +94,18 @@ def read_record(task: Task, fields: RecordFields) -> Record:
     return Record(task, response, task.fields.get(fields.image), tuple(aux), known, use)
 
 
-def _without_note(piece: str) -> str:
-    head, _, rest = piece.partition("</parser>")
-    return rest if rest and "<parser>" in head else piece
+def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[Record]:
+    """The usable records of the settings' tasks."""
+    fields = RecordFields(settings.image, settings.aux_images, settings.response, settings.notes)
+    return LabelledSet(
+        data.open(settings.task),
+        lambda task: read_record(task, fields),
+        what="records",
+        bad=settings.bad_records,
+        setting="train.bad_records",
+        together=False,
+        **more,
+    )
 
 
 class Row(NamedTuple):
@@ -100,6 +117,30 @@ class Row(NamedTuple):
     """A letter a place: i image, p prompt, t text that is learned, z latent slot."""
     vectors_ND: Tensor
     """Of the places i and z, in order."""
+
+
+class LatentBatch(NamedTuple):
+    """The rows of a step, on the host."""
+
+    rows: list[Row]
+    is_own: bool
+    """Slots are fed with the model's own predictions."""
+    shared: float
+    """Share of the rows with latents."""
+
+    def count(self, kind: str) -> int:
+        return sum(row.kinds.count(kind) for row in self.rows)
+
+
+class LatentMicro(NamedTuple):
+    """A micro-batch on the device."""
+
+    rows: LatentRows
+    ids: list[str]
+    is_own: bool
+    text_share: float
+    """Its learned tokens over those of the update."""
+    latent_share: float
 
 
 class RowMaker:

@@ -23,6 +23,7 @@ from torch import Tensor
 from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import pool_tokens
+from burnish.tensors import check_finite
 
 MOST_SIDE = 4096
 """Pixels of a side."""
@@ -69,6 +70,7 @@ class PatchEncoder:
 
     def __call__(self, pixels_HW3: Tensor) -> Tensor:
         """Vectors (rows, columns, D) of a picture whose sides are multiples of the patch."""
+        pixels_HW3 = as_pixels(pixels_HW3)
         high, wide = (self._along(side) for side in pixels_HW3.shape[:2])
         scaled = pixels_HW3.float() / 127.5 - 1
         split = scaled.view(high, self.patch, wide, self.patch, 3).permute(0, 2, 1, 3, 4)
@@ -80,6 +82,14 @@ class PatchEncoder:
 
         `grid`: patches of the whole picture, of which the latents are pooled to `shown`.
         """
+        if latents_KD.ndim != 2 or latents_KD.shape[1] != self.size:
+            shape = tuple(latents_KD.shape)
+            raise ArgumentError(f"latents_KD: got shape {shape}, expected (K, {self.size})")
+        check_finite(latents_KD, "latents_KD")
+        if shown[0] * shown[1] != len(latents_KD):
+            raise ArgumentError(
+                f"shown: got {shown[0]} x {shown[1]} for {len(latents_KD)} latents; expected as many"
+            )
         places = self._places[: grid[0], : grid[1]].flatten(0, 1)
         places_KD = pool_tokens(places, grid, len(latents_KD))
         flat_3D = self._filters.view(self.patch**2, 3, self.size).sum(0)
@@ -102,6 +112,11 @@ def read_picture(value: Any, root: Path = Path()) -> Tensor:
     """uint8 (H, W, 3) of a file, a `data:` text, bytes, or rows of pixels (H, W, 3)."""
     if isinstance(value, str | Path | bytes):
         return _decoded(value, root)
+    return as_pixels(value)
+
+
+def as_pixels(value: Any) -> Tensor:
+    """uint8 (H, W, 3) of rows of pixels; anything else is refused."""
     try:
         pixels = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -89,9 +89,13 @@ def parse_response(
     answer = answers[0].strip() if answers else ""
     if needs_answer and not answer:
         raise RejectedResponse("no <answer>")
-    bare = re.sub(r"\s*<parser>.*?</parser>", "", text.replace(LATENT, ""), flags=re.DOTALL)
-    plain = re.sub(r"[ \t]{2,}", " ", bare).strip()
+    plain = re.sub(r"[ \t]{2,}", " ", without_notes(text.replace(LATENT, ""))).strip()
     return LatentResponse(pieces, tuple(notes), answer, plain)
+
+
+def without_notes(text: str) -> str:
+    """A text without its `<parser>` notes and the space in front of them."""
+    return re.sub(r"\s*<parser>.*?</parser>", "", text, flags=re.DOTALL)
 
 
 def answer_of(text: str) -> str | None:

@@ -14,11 +14,10 @@ are learned as text alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,14 +28,12 @@ from burnish.lm.vectors import vector_model
 from burnish.lm.weights import write_json
 from burnish.models.visual_latent import (
     LatentHead,
-    LatentRows,
     PatchEncoder,
     latent_step,
     use_latent,
 )
 from burnish.models.visual_latent.pictures import Encoder
 from burnish.source import find_function
-from burnish.store.durable import write_file
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -49,17 +46,17 @@ from burnish.training.algorithm import (
 )
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
-from burnish.training.labelled import LOOK, TEMPLATE_TOKENS, LabelledSet
-from burnish.training.latent_answers import Asked, pass_rates, play, stored
+from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
+from burnish.training.latent_answers import Asked, kept_rates, play, stored, told_interventions
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
+    LatentBatch,
+    LatentMicro,
     Record,
-    RecordFields,
-    Row,
     RowMaker,
     collated,
     find_tags,
-    read_record,
+    record_set,
 )
 from burnish.training.metrics import token_counts
 
@@ -73,33 +70,7 @@ BASIS_RECORDS = 512
 """Training records whose auxiliary pictures the basis is fitted to."""
 CHECKED = 64
 """Records of an endless set that are read before a model is loaded."""
-SAVED_EVERY = 16
-"""Questions between two writes of measured pass rates."""
 SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
-
-
-class LatentBatch(NamedTuple):
-    """The rows of a step, on the host."""
-
-    rows: list[Row]
-    is_own: bool
-    """Slots are fed with the model's own predictions."""
-    shared: float
-    """Share of the rows with latents."""
-
-    def count(self, kind: str) -> int:
-        return sum(row.kinds.count(kind) for row in self.rows)
-
-
-class LatentMicro(NamedTuple):
-    """A micro-batch on the device."""
-
-    rows: LatentRows
-    ids: list[str]
-    is_own: bool
-    text_share: float
-    """Its learned tokens over those of the update."""
-    latent_share: float
 
 
 class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
@@ -211,22 +182,17 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
 
     def _measure(self) -> Event:
         """Sample the start model on every record of the run; what is known already is not repeated."""
-        file, settings = self.setup.folder / GATE_FILE, self.settings
-        if file.is_file():
-            self.rates = json.loads(file.read_text(encoding="utf-8"))
+        settings, seeds = self.settings, self.setup.seeds
         count = min(self.records.size, self.setup.steps * settings.batch)
         records = [one for one in self.records.first(count) if one.can_imagine]
-        missing = [one for one in records if one.task.id not in self.rates]
-        asked = self._asked()._replace(temperature=settings.gate_temperature, max_spans=0)
-        seeds = self.setup.seeds
-        for begin in range(0, len(missing), SAVED_EVERY):
-            some = missing[begin : begin + SAVED_EVERY]
-            rates = pass_rates(
-                asked, some, settings.gate_samples, lambda name: seeds.for_("gate", name)
-            )
-            self.rates |= {one.task.id: rate for one, rate in zip(some, rates, strict=True)}
-            if self.setup.world.is_main:
-                write_file(file, json.dumps(self.rates, sort_keys=True).encode())
+        self.rates = kept_rates(
+            self._asked()._replace(temperature=settings.gate_temperature, max_spans=0),
+            records,
+            settings.gate_samples,
+            lambda name: seeds.for_("gate", name),
+            self.setup.folder / GATE_FILE,
+            writes=self.setup.world.is_main,
+        )
         hard = sum(self.imagines(one) for one in records)
         mean = sum(self.rates[one.task.id] for one in records) / max(1, len(records))
         return Prepared(
@@ -386,12 +352,7 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         """Replace latents and say in the store what that does to the answers."""
         seed = self.setup.seeds.for_("interventions")
         found = play(asked, records, answers, self.settings.interventions, seed)
-        means = {name: sum(values) / len(values) for name, values in found.items() if values}
-        own = sum(marks) / len(marks)
-        spans = sum(len(one.latents) for one in answers) / len(answers)
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
-        line = f"answers with own latents {own:.3f} ({spans:.2g} spans each); replaced: {shown}"
-        data = {"own": own, "spans": spans, "questions": len(marks), **means}
+        line, data = told_interventions(found, answers, marks)
         if self.setup.world.is_main:
             self.setup.store.append_event("interventions", line, data, step)
 
@@ -426,17 +387,3 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
 
 
 ALGORITHM = LatentsAlgorithm
-
-
-def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[Record]:
-    """The usable records of the settings' tasks."""
-    fields = RecordFields(settings.image, settings.aux_images, settings.response, settings.notes)
-    return LabelledSet(
-        data.open(settings.task),
-        lambda task: read_record(task, fields),
-        what="records",
-        bad=settings.bad_records,
-        setting="train.bad_records",
-        together=False,
-        **more,
-    )
