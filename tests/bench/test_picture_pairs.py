@@ -150,6 +150,9 @@ def test_mathvision_pairs_a_right_and_a_wrong_response(tmp_path):
     (pair,) = preference_rows([item])
     assert pair["chosen"] == "a"
     assert pair["prompt"][0]["content"][0]["type"] == "image"
+    pq.write_table(pa.Table.from_pylist([none]), tmp_path / "none.parquet")
+    with pytest.raises(UserError, match="no problem has a right and a wrong response"):
+        load("mathvision", tmp_path / "none.parquet")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,8 @@ def test_mathvision_pairs_a_right_and_a_wrong_response(tmp_path):
         ({"image_path": "../../secret.png"}, "leads out"),
         ({"image_path": "images/absent.png"}, "does not exist"),
         ({"human_ranking": [0, 0]}, "human_ranking"),
+        ({"human_ranking": ["0", 1]}, "human_ranking"),
+        ({"human_ranking": [None, 1]}, "human_ranking"),
         ({"response": ["one"]}, "two responses"),
     ],
 )

@@ -61,7 +61,7 @@ def _vl(row: Source, blobs: CheckedBlobs) -> Item:
     texts = texts_of(row, "response")
     column = "human_ranking" if values.get("human_ranking") is not None else "ranking"
     ranks = list_of(row, column)
-    if len(texts) != 2 or sorted(ranks) != [0, 1]:
+    if len(texts) != 2 or ranks not in ([0, 1], [1, 0]):
         raise unknown_label(row, column, ranks, "[0, 1] or [1, 0], for two responses")
     name = str(values.get("id") or row.number)
     place = str(values.get("image_path") or "")
@@ -174,6 +174,11 @@ def load_mathvision(path: Path) -> list[Item]:
                 str(row.values.get("subject") or ""),
                 hidden={"reference": str(row.values["answer"])},
             )
+        )
+    if not found:
+        raise UserError(
+            f"{path}: no problem has a right and a wrong response; expected 'responses' with "
+            "'response' and 'correct'."
         )
     return found
 

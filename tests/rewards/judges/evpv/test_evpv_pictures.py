@@ -42,6 +42,13 @@ def png(image):
     return out.getvalue()
 
 
+def nested(depth):
+    found = {"image": blank()}
+    for _ in range(depth):
+        found = {"image": found}
+    return found
+
+
 def blank(width=60, height=40, colour="white"):
     return png(Image.new("RGB", (width, height), colour))
 
@@ -91,6 +98,7 @@ def bomb(width=50_000, height=50_000):
         ({"image": b"RIFF0000WAVEfmt "}, "WAV"),
         ({"image": blank()[:60]}, "cut off or damaged"),
         ({"image": 7}, "expected bytes"),
+        (nested(5000), "expected bytes"),
         ({"sha256": "0" * 64}, "has no file"),
         ({"sha256": "../../x"}, "evidence"),
     ],

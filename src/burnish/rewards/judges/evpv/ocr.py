@@ -68,7 +68,7 @@ async def from_ocr(
     piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
 ) -> Extraction:
     """What is written in a picture; a picture that cannot be opened has a status and no facts."""
-    picture = picture_of(piece)
+    picture = await anyio.to_thread.run_sync(picture_of, piece)
     if isinstance(picture, str):
         return Extraction(status=Status.PARSE_ERROR, reason=picture)
     page = await anyio.to_thread.run_sync(partial(read_words, picture))

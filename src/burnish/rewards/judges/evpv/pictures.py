@@ -13,6 +13,7 @@ import binascii
 import copy
 import hashlib
 import re
+import reprlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -114,19 +115,19 @@ def picture_of(piece: Mapping[str, Any]) -> Picture | str:
 
 
 def _bytes_of(piece: Mapping[str, Any]) -> bytes:
+    inside = piece.get("image")
+    piece = inside if isinstance(inside, Mapping) else piece
     given = piece.get("image", piece.get("bytes"))
     if given is None and isinstance(piece.get("sha256"), str):
         try:
             return shared_blobs().bytes_of(piece["sha256"])
         except ValueError as error:
             raise UserError(f"evidence: {error}") from None
-    if isinstance(given, Mapping):
-        return _bytes_of(given)
     if isinstance(given, bytes | bytearray):
         return bytes(given)
     if not isinstance(given, str):
         raise UserError(
-            f"a picture as evidence has `image` {given!r:.60}; expected bytes, base64, a data: "
+            f"a picture as evidence has `image` {reprlib.repr(given):.60}; expected bytes, base64, a data: "
             "address, or `sha256` of a picture that a message holds"
         )
     if len(given) > 1.4 * MAX_BYTES + 200:
