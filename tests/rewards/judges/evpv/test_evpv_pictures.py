@@ -13,7 +13,7 @@ import pytest
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
-from burnish.rewards.judges.evpv import EvpvJudge, FactIndex, extract_all
+from burnish.rewards.judges.evpv import EvpvJudge, FactIndex, Outcome, extract_all
 from burnish.rewards.judges.evpv.charts import Word
 from burnish.rewards.judges.evpv.extracting import pieces_of
 from burnish.rewards.judges.evpv.ocr import Page, lines_of, page_facts, read_words
@@ -170,6 +170,17 @@ def test_glued_words_of_a_chart_are_found_and_another_value_contradicts():
     assert wrong.fact == "GooglePlay = 71"
     assert wrong.source.endswith("box 252 194 268 206")
     assert index.match("Play Google = 71").outcome == "unknown"
+
+
+def test_labels_that_differ_in_a_sign_stay_apart():
+    labels = [Word("C", 40, 150, 60, 160), Word("C++", 140, 150, 170, 160)]
+    values = [Word("3", 45, 50, 55, 60), Word("7", 150, 30, 160, 40)]
+    index = FactIndex(page_facts(Page([*labels, *values], 0), Picture(blank(300, 200))).facts)
+    assert [index.match(claim).outcome for claim in ("C++ = 7", "C++ = 3", "C = 7")] == [
+        Outcome.SUPPORTED,
+        Outcome.CONTRADICTED,
+        Outcome.CONTRADICTED,
+    ]
 
 
 def test_lines_of_a_receipt_are_facts():

@@ -131,6 +131,8 @@ _IDLE = frozenset(
 )
 """Words of a subject that tell no two things apart."""
 _WORD = re.compile(r"\w+(?:['’.]\w+)*")
+_NAME = re.compile(r"(?<!\w)[A-Z]{1,3}-(?![\w-])|\w+(?:['’.]\w+)*(?:(?:\+{1,2}|#)(?![\w+#]))?")
+"""A word with the signs that tell names apart: C++ and C, A+ and A-."""
 _POINTS = re.compile(r"[A-Z]{2,3}'?\Z")
 _FORM = re.compile(r"[A-Z][A-Za-z]{2,40}\(.*\)\Z", re.DOTALL)
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity|∞)\b", re.IGNORECASE)
@@ -291,7 +293,7 @@ def subject_key(text: str) -> str:
     >>> subject_key("the segment BA"), subject_key("angle CBA"), subject_key("Price of Tea")
     ('line AB', 'angle A-B-C', 'price tea')
     """
-    words = _WORD.findall(unicodedata.normalize("NFKC", text))
+    words = _NAME.findall(unicodedata.normalize("NFKC", text))
     points = [word for word in words if _POINTS.match(word)]
     rest = [word.casefold() for word in words if word not in points]
     told = [word for word in rest if word not in _IDLE]
@@ -310,11 +312,10 @@ def squeeze(text: str) -> str:
     >>> squeeze("GooglePlay 2017") == squeeze("2017, Google Play")
     True
     """
-    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    words = [one.casefold() for one in _NAME.findall(unicodedata.normalize("NFKC", text))]
     numbers = sorted(word for word in words if word.isdecimal())
-    letters = "".join(
-        letter for word in words if not word.isdecimal() for letter in word if letter.isalnum()
-    )
+    names = "".join(word for word in words if not word.isdecimal())
+    letters = "".join(letter for letter in names if letter.isalnum() or letter in "+#-")
     return "|".join([letters, *numbers])
 
 
