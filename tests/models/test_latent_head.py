@@ -118,6 +118,9 @@ def test_a_saved_head_comes_back_with_its_basis(kind, tmp_path):
     head.observe(EMBEDDINGS * 3)
     head.save(tmp_path / "head.safetensors")
     back = LatentHead.load(tmp_path / "head.safetensors")
+    for place in range(5):  # the same bytes each time
+        head.save(tmp_path / f"{place}.safetensors")
+    assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
     assert {"mean", "components", "eigenvalues"} <= set(head.state_dict())
     assert torch.equal(back(Hidden(h, h)).vector, head(Hidden(h, h)).vector)
     assert torch.equal(back.norm, head.norm)
@@ -129,6 +132,10 @@ def test_a_file_that_is_no_head_is_refused(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
     with pytest.raises(UserError, match="expected a latent head"):
         LatentHead.load(tmp_path / "x.safetensors")
+    (tmp_path / "torn.safetensors").write_bytes(b"torn")
+    for name in ("torn", "absent"):
+        with pytest.raises(UserError, match="cannot be read as a latent head"):
+            LatentHead.load(tmp_path / f"{name}.safetensors")
 
 
 def test_long_and_broken_predictions_are_cut_and_counted():

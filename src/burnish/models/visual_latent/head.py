@@ -18,6 +18,7 @@ Five kinds, one module, so that they can be compared:
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -229,16 +230,21 @@ class LatentHead(nn.Module):
         from safetensors.torch import save_file
 
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        save_file(state, str(path), {"kind": self.kind, "decay": repr(self.decay)})
+        # One entry: safetensors writes several in an order of chance.
+        about = json.dumps({"decay": self.decay, "kind": self.kind})
+        save_file(state, str(path), {"latent_head": about})
 
     @classmethod
     def load(cls, path: str | Path) -> LatentHead:
         """Read what `save` wrote."""
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
-        with safe_open(str(path), "pt") as file:
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            told = file.metadata() or {}
+        try:
+            with safe_open(str(path), "pt") as file:
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                told = json.loads((file.metadata() or {}).get("latent_head", "{}"))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read as a latent head: {error}") from error
         missing = {"mean", "components", "eigenvalues", "explained"} - set(state)
         if missing or told.get("kind") not in KINDS:
             raise UserError(f"{path}: expected a latent head with its kind and basis")
