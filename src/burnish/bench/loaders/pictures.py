@@ -165,6 +165,7 @@ def load_mathvision(path: Path) -> list[Item]:
         listed = [str(one) for one in options] if isinstance(options, list) else []
         lines = [f"({chr(65 + n)}) {one}" for n, one in enumerate(listed)]
         column = "image_jpg" if row.values.get("image_jpg") else "image"
+        answer = row.values["answer"]
         found.append(
             Item(
                 id,
@@ -172,7 +173,7 @@ def load_mathvision(path: Path) -> list[Item]:
                 responses_of(id, texts),
                 best,
                 str(row.values.get("subject") or ""),
-                hidden={"reference": str(row.values["answer"])},
+                hidden={} if answer is None else {"reference": str(answer)},
             )
         )
     if not found:
