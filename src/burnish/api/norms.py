@@ -67,10 +67,8 @@ def measure_norms(model: str, text: str = TEXT, *, device: str = "auto") -> Meas
 
 def _table(module: torch.nn.Module) -> torch.Tensor | None:
     """The embedding table of the text; an encoder of pictures may have tables of its own."""
-    parts = list(module.modules())
-    tables = [
-        part.get_input_embeddings() for part in parts if hasattr(part, "get_input_embeddings")
-    ]
+    parts: list[Any] = list(module.modules())
+    tables = [one.get_input_embeddings() for one in parts if hasattr(one, "get_input_embeddings")]
     found = next((one for one in (*tables, *parts) if isinstance(one, torch.nn.Embedding)), None)
     return None if found is None else found.weight
 
