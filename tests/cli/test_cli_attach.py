@@ -43,7 +43,13 @@ def test_generate_shows_an_image_with_every_prompt(typed: Type, here: Path, mode
 
 def test_what_is_no_image_is_named(typed: Type, here: Path, model: Path) -> None:
     (here / "note.txt").write_text("hello")
-    for name, line in (("note.txt", "no image or sound"), ("gone.png", "cannot be read")):
+    (here / "cut.png").write_bytes((here / "red.png").read_bytes()[:60])
+    lines = {
+        "note.txt": "no image or sound",
+        "gone.png": "does not exist",
+        "cut.png": "cannot be decoded",
+    }
+    for name, line in lines.items():
         done = typed("generate", model, "What?", "--attach", name)
         assert done.code == 2
         assert name in done.err

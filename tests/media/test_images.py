@@ -111,3 +111,34 @@ def test_hostile_images_get_one_line_and_little_memory(name, recwarn):
 @pytest.mark.parametrize("name", ["png and zip", "jpeg and html", "png and html"])
 def test_a_polyglot_is_only_its_picture(name):
     assert open_image(files.polyglots()[name]).size == (40, 30)
+
+
+XMP = (
+    b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-'
+    b'syntax-ns#"><rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" '
+    b'tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>'
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "size"),
+    [
+        ("JPEG", "exif", (30, 40)),
+        ("PNG", "exif", (30, 40)),
+        ("WEBP", "exif", (40, 30)),
+        ("JPEG", "xmp", (40, 30)),
+        ("WEBP", "xmp", (40, 30)),
+    ],
+)
+def test_a_picture_is_turned_where_a_browser_turns_it(kind, how, size):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = files.encoded(
+        files.picture(), kind, **({"exif": exif} if how == "exif" else {"xmp": XMP})
+    )
+    assert open_image(data).size == size
+
+
+def test_a_large_foreign_file_is_not_called_512_bytes():
+    with pytest.raises(UserError, match="no known kind that begins b'junkjunk'"):
+        open_image(b"junk" * 1000)

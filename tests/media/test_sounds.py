@@ -188,3 +188,33 @@ def test_what_is_no_file(tmp_path):
 def test_bad_arguments(call, line):
     with pytest.raises(ArgumentError, match=line):
         call()
+
+
+def test_a_cut_ogg_is_not_read_as_a_shorter_one():
+    whole = encode_sound(tone(16000, 3.0), 16000, "ogg")
+    assert read_sound(whole).seconds == 3.0
+    for end in (len(whole) // 2, len(whole) - 1, 20):
+        with pytest.raises(UserError, match="ends inside a page of Ogg"):
+            sound_info(whole[:end])
+
+
+def test_a_flac_from_a_pipe_has_no_invented_length():
+    with pytest.raises(UserError, match="does not say how long it is"):
+        sound_info(lying_flac(0))
+
+
+def test_mp3_of_low_rates_is_known():
+    soundfile = pytest.importorskip("soundfile")
+    into = io.BytesIO()
+    soundfile.write(into, tone(8000, 1.0), 8000, format="MP3")
+    assert sound_info(into.getvalue()).media_type == "audio/mpeg"
+
+
+def test_complex_samples_are_refused():
+    with pytest.raises(ArgumentError, match="samples"):
+        resample(np.zeros(4, complex), 8000, 16000)
+
+
+def test_a_name_that_no_file_can_have():
+    with pytest.raises(UserError, match="expected a sound"):
+        read_sound("a" * 5000)

@@ -46,3 +46,19 @@ def test_days_of_silence_are_not_drawn(monkeypatch):
 def test_bad_arguments():
     with pytest.raises(ArgumentError, match="columns: got 0"):
         sound_picture(encode_sound([0.0], 8000), columns=0)
+
+
+def test_an_mp3_that_ends_early_is_drawn_to_its_end():
+    import io
+
+    import soundfile
+
+    into = io.BytesIO()
+    noise = np.random.default_rng(3).normal(0, 0.1, 16000 * 9)
+    soundfile.write(into, noise, 16000, format="MP3")
+    cut = into.getvalue()[: len(into.getvalue()) // 3]
+    picture = sound_picture(cut, columns=90, bands=8)
+    loud = np.frombuffer(picture.bands, np.uint8).reshape(90, 8)
+    assert loud[5].max() > 50
+    assert loud[-1].max() == 0
+    assert picture.peaks[-1] == (0, 0)

@@ -126,3 +126,47 @@ def test_text_is_stored_as_before(tmp_path: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(parts), type=Message) == parts
     assert (text.text, text.media) == ("hello", ())
     assert {parts: 1}[msgspec.json.decode(msgspec.json.encode(parts), type=Message)] == 1
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [None, 5, "hello", [5], [["user", "hi"]], [{"role": "assistant", "content": None}], [{}],
+     [{"role": "tool", "content": [{"type": "table"}]}]],
+)  # fmt: skip
+def test_a_program_may_keep_anything_under_messages(tmp_path: Path, kept: object) -> None:
+    sample = make_sample(0, 0)
+    trajectory = msgspec.structs.replace(sample.trajectory, info={"messages": kept})
+    with RunStore.create(tmp_path / "run", {}, {}) as store:
+        store.append_rollouts(0, [msgspec.structs.replace(sample, trajectory=trajectory)])
+        assert [one.trajectory.info for one in store.samples()] == [{"messages": kept}]
+
+
+def test_a_file_that_never_ends_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path)
+    with pytest.raises(UserError, match="/dev/zero is not a plain file"):
+        blobs.add_file("/dev/zero")
+    monkeypatch.setattr("burnish.store.blobs.MAX_BYTES", 10)
+    (tmp_path / "large.png").write_bytes(PNG)
+    with pytest.raises(UserError, match="has 48 bytes; expected at most 10"):
+        blobs.add_file(tmp_path / "large.png")
+
+
+def test_a_run_waits_for_the_disk_and_the_cache_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    synced: list[Path] = []
+    monkeypatch.setattr("burnish.store.durable.sync", synced.append)
+    shared_blobs().add(PNG)
+    assert not synced
+    Blobs(tmp_path / "run").add(PNG)
+    assert len(synced) == 2, "the file and its folder"
+
+
+def test_a_file_that_a_power_cut_left_empty_is_stored_again(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    part = blobs.add(PNG)
+    blobs.path(part.sha256).write_bytes(b"")
+    assert blobs.read(blobs.add(PNG)) == PNG

@@ -280,3 +280,68 @@ def test_real_files(settings, kind):
     for task in tasks.train_tasks:
         (part,) = task.messages[0].media
         assert isinstance(part, kind)
+
+
+def test_places_by_number_alone_make_a_prompt(tmp_path):
+    for red in (1, 2):
+        (tmp_path / f"{red}.png").write_bytes(png(red))
+    rows = [{"shown": ["1.png", "2.png"]}]
+    tasks = built(tmp_path, rows, prompt="<image2> or <image1>?", images="shown")
+    assert contents(tasks) == [[png(2), " or ", png(1), "?"]]
+
+
+PICTURE = {"type": "image"}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "line"),
+    [
+        ({"q": "a", "i": None}, {"prompt": "<image> {q}", "images": "i"}, "0 image file"),
+        (
+            {"m": [{"role": "user", "content": [PICTURE, {"type": "text", "text": "a"}]}], "i": []},
+            {"messages": "m", "images": "i"},
+            "0 image file",
+        ),
+        ({"q": "a <image0>", "i": "1.png"}, {"prompt": "q", "images": "i"}, "<image0>"),
+        (
+            {"q": "a", "i": "1.wav"},
+            {"prompt": "q", "images": "i"},
+            "audio/wav in a column of images",
+        ),
+        ({"q": "a", "i": "1.png"}, {"prompt": "q", "audio": "i"}, "image/png in a column of audio"),
+        ({"q": "a"}, {"prompt": "See <image1>: {q}"}, "name it with images"),
+        ({"q": "a"}, {"prompt": "q", "template": "{prompt} <audio>"}, "name it with audio"),
+        (
+            {"q": "a", "i": ["1.png"] * 40, "j": ["1.png"] * 40},
+            {"prompt": "q", "images": ("i", "j")},
+            "80 images or sounds in a row",
+        ),
+    ],
+)
+def test_places_and_columns_that_do_not_fit_are_refused(row, settings, line, tmp_path):
+    (tmp_path / "1.png").write_bytes(png(1))
+    (tmp_path / "1.wav").write_bytes(wav())
+    with pytest.raises(UserError, match=line):
+        built(tmp_path, [row], **settings)
+
+
+def test_a_list_as_text_is_opened(tmp_path):
+    (tmp_path / "1.png").write_bytes(png(1))
+    (tmp_path / "rows.csv").write_text('q,i\nWhich?,"[""1.png"", ""1.png""]"\n')
+    file = File(path="rows.csv", prompt="q", images="i", held_out=HeldOutShare(share=0))
+    assert contents(file.build(0, tmp_path)) == [[png(1), png(1), "Which?"]]
+
+
+def test_a_hash_must_have_the_kind_that_its_row_says(tmp_path):
+    sound = shared_blobs().add(wav())
+    part = {"type": "image", "sha256": sound.sha256, "media_type": "image/png"}
+    row = {"m": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]}
+    with pytest.raises(UserError, match="is audio/wav; its message says image/png"):
+        built(tmp_path, [row], messages="m")
+
+
+def test_hours_of_silence_in_a_small_file_are_not_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr("burnish.tasks.media_columns.MOST_VALUES", 1000)
+    (tmp_path / "long.flac").write_bytes(encode_sound([0.0] * 1001, 8000, "flac"))
+    with pytest.raises(UserError, match="hours; expected at most 1,000 samples"):
+        built(tmp_path, [{"q": "a", "s": "long.flac"}], prompt="q", audio="s")

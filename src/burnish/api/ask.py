@@ -81,9 +81,9 @@ def _content(content: Any) -> Content:
     if not isinstance(content, list):
         return as_text("content", content)
     from burnish.lm.wire import read_content
-    from burnish.store.blobs import shared_blobs
+    from burnish.tasks.media_columns import CheckedBlobs
 
-    return read_content(content, shared_blobs())
+    return read_content(content, CheckedBlobs())
 
 
 @dataclass(frozen=True)

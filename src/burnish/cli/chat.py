@@ -142,11 +142,11 @@ def _commands(talk: Chat) -> dict[str, Callable[[str], str]]:
 
 
 def _attach(talk: Chat, rest: str) -> str:
-    from burnish.store.blobs import shared_blobs
+    from burnish.tasks.media_columns import CheckedBlobs
 
     if not rest:
         raise UserError("/attach: got no name, expected a file such as photo.png")
-    talk.attach(shared_blobs().add_file(rest))
+    talk.attach(CheckedBlobs().add_file(rest))
     return f"{rest} goes with the next message"
 
 

@@ -26,9 +26,9 @@ RUNS = Path("runs")
 
 def read_attached(files: list[Path] | None) -> tuple[MediaPart, ...]:
     """The images and sounds of `--attach`, stored for this machine's models."""
-    from burnish.store.blobs import shared_blobs
+    from burnish.tasks.media_columns import CheckedBlobs
 
-    return tuple(shared_blobs().add_file(file) for file in files or ())
+    return tuple(CheckedBlobs().add_file(file) for file in files or ())
 
 
 Words = Annotated[

@@ -12,7 +12,7 @@ Animations are refused: a person would see other frames than the model.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +67,7 @@ def open_image(source: str | Path | bytes) -> Image:
     with _opened(source) as (image, kind, where):
         try:
             image.load()
-            return _upright(_as_rgb(image), image)
+            return _upright(_as_rgb(image), image, kind)
         # The boundary to Pillow's decoders, which meet whatever the file holds.
         except Exception as error:
             raise UserError(
@@ -140,13 +140,19 @@ def _as_rgb(image: Any) -> Any:
     return image.convert("RGB")
 
 
-def _upright(rgb: Any, image: Any) -> Image:
-    """As its EXIF orientation says; a camera writes the picture as its sensor lay."""
+def _upright(rgb: Any, image: Any, kind: str) -> Image:
+    """As its EXIF orientation says; a camera writes the picture as its sensor lay.
+
+    Not `image.getexif()`: it also reads XMP and the EXIF of WebP, which turn no picture in a browser.
+    """
     turn = _pillow().Transpose
-    try:
-        place = image.getexif().get(0x0112, 1)
-    except Exception:  # the boundary to metadata, which is not the picture
-        place = 1
+    place = 1
+    if kind in ("image/jpeg", "image/png"):
+        exif = _pillow().Exif()
+        # The boundary to metadata, which is not the picture.
+        with suppress(Exception):
+            exif.load(image.info.get("exif"))
+            place = exif.get(0x0112, 1)
     turns = {
         2: turn.FLIP_LEFT_RIGHT,
         3: turn.ROTATE_180,

@@ -22,9 +22,7 @@ _SIGNATURES = (
     (0, b"fLaC", "audio/flac"),
     (0, b"OggS", "audio/ogg"),
     (0, b"ID3", "audio/mpeg"),
-    (0, b"\xff\xfb", "audio/mpeg"),
-    (0, b"\xff\xf3", "audio/mpeg"),
-    (0, b"\xff\xf2", "audio/mpeg"),
+    *((0, bytes((0xFF, second)), "audio/mpeg") for second in (0xFB, 0xFA, 0xF3, 0xF2, 0xE3, 0xE2)),
 )
 """Where each kind of file says what it is."""
 
@@ -95,7 +93,7 @@ def foreign_kind(data: bytes) -> str:
         return "an empty file"
     if data[:HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return "SVG, XML or HTML text"
-    return f"{len(data):,} bytes that begin {data[:8]!r}"
+    return f"a file of no known kind that begins {bytes(data[:8])!r}"
 
 
 def short_name(media_type: str) -> str:
@@ -120,11 +118,11 @@ def open_source(source: str | Path | bytes, what: str) -> tuple[BinaryIO, str, i
         data = bytes(source)
         return BytesIO(data), f"{what} of {len(data):,} bytes", len(data)
     path = as_path("source", source, f"{what}: its path or its bytes")
-    # A pipe or a device would be waited on for ever.
-    if not path.is_file():
-        problem = "is not a plain file" if path.exists() else "does not exist"
-        raise UserError(f"source: {path} {problem}; expected {what}")
     try:
+        # A pipe or a device would be waited on for ever.
+        if not path.is_file():
+            problem = "is not a plain file" if path.exists() else "does not exist"
+            raise UserError(f"{path} {problem}; expected {what}")
         return path.open("rb"), str(path), path.stat().st_size
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; expected a readable {what}") from error
+        raise UserError(f"{str(path)[:200]}: {error.strerror or error}; expected {what}") from error

@@ -49,6 +49,13 @@ _FORMATS = {
 _STREAMED = (0xFFFFFFFF, 0x7FFFFFFF)
 """Sizes that a program writes into a WAV header when it cannot go back: read to the end."""
 
+_UNKNOWN = 2**62
+"""From here on, a number of frames is libsndfile's word for a length that the header leaves open."""
+_OGG_PAGE = 65_307
+"""Most bytes of a page of Ogg."""
+_BLOCK_VALUES = 2**22
+"""Most samples that are decoded at once, over all channels."""
+
 
 class SoundInfo(NamedTuple):
     """What a file's header says."""
@@ -247,7 +254,7 @@ class _Reader:
         # Full scale of a file of whole numbers is one step below 1.
         full = 1.0 - 2.0 ** (1 - info.bits) if info.bits else 1.0
         while True:
-            block = self._next(info.rate, frames)
+            block = self._next(min(info.rate, _BLOCK_VALUES // info.channels), frames)
             if not len(block):
                 break
             if not np.isfinite(block).all():
@@ -290,6 +297,8 @@ def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, SoundInfo, str]]:
             raise refuse_foreign(where, head, "a WAV, FLAC, Ogg or MP3 sound")
         if kind == "audio/wav":
             _check_wav(raw, where, size)
+        elif kind == "audio/ogg":
+            _check_ogg(raw, where, size)
         raw.seek(0)
         library = _soundfile()
         try:
@@ -314,6 +323,11 @@ def _info_of(file: Any, kind: str, where: str) -> SoundInfo:
         raise UserError(f"{where} says {file.channels} channels; expected at most {MOST_CHANNELS}")
     if file.frames <= 0:
         raise UserError(f"{where} has no samples; expected a sound")
+    if file.frames >= _UNKNOWN:
+        raise UserError(
+            f"{where} does not say how long it is; expected a length in its header. Write it again to "
+            "a file, not to a pipe"
+        )
     digits = file.subtype.rpartition("_")[2]
     bits = 8 if file.subtype in ("PCM_S8", "PCM_U8") else int(digits) if digits.isdigit() else 0
     is_whole = file.subtype.startswith("PCM_")
@@ -339,6 +353,18 @@ def _check_wav(raw: BinaryIO, where: str, size: int) -> None:
             return
         place += 8 + length + length % 2
     raise UserError(f"{where} has over 1,000 chunks before its samples; expected a plain WAV")
+
+
+def _check_ogg(raw: BinaryIO, where: str, size: int) -> None:
+    """Refuse an Ogg that ends inside a page: libsndfile leaves such a page out in silence."""
+    raw.seek(max(0, size - 2 * _OGG_PAGE))
+    tail = raw.read()
+    page = tail[max(tail.rfind(b"OggS"), 0) :]
+    lengths = page[27 : 27 + page[26]] if len(page) > 26 else b""
+    if len(page) < 27 or len(page) < 27 + page[26] + sum(lengths):
+        raise UserError(
+            f"{where} ends inside a page of Ogg. It is cut off or damaged: copy it again"
+        )
 
 
 def _at_rate(blocks: Iterator[Samples], rate: int, target: int) -> Iterator[Samples]:
@@ -379,6 +405,8 @@ def _as_samples(what: str, samples: ArrayLike) -> Samples:
     detach = getattr(samples, "detach", None)
     plain = detach().cpu() if callable(detach) else samples
     try:
+        if np.iscomplexobj(plain):
+            raise TypeError("complex numbers")
         found = np.asarray(plain, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise refused(what, samples, "numbers (n,) or (n, channels)") from error

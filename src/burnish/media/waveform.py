@@ -68,7 +68,7 @@ def sound_picture(
     edges = (np.arange(columns + 1) * info.frames) // columns
     lows, highs = np.zeros(columns), np.zeros(columns)
     centres = (edges[:-1] + edges[1:]) // 2
-    loud = np.zeros((columns, bands))
+    loud = np.full((columns, bands), FLOOR_DB)
     groups = _band_of(info.rate, bands)
     # The sound so far that a window may still need, and the place of its first sample.
     held, first, drawn = np.zeros(WINDOW // 2), -(WINDOW // 2), 0
@@ -83,7 +83,9 @@ def sound_picture(
         kept = min(len(held), WINDOW + info.rate)
         first, held = first + len(held) - kept, held[len(held) - kept :]
     rest = np.concatenate([held, np.zeros(WINDOW)])
-    loud[drawn:] = _loudness(rest, first, centres[drawn:], groups, bands)
+    # An MP3 may end before its header says: silence from there on.
+    end = int(np.searchsorted(centres, done, side="right"))
+    loud[drawn:end] = _loudness(rest, first, centres[drawn:end], groups, bands)
     scaled = np.clip(np.round(255 * (1 - loud / FLOOR_DB)), 0, 255).astype(np.uint8)
     whole = np.clip(np.round(127 * np.stack([lows, highs], 1)), -127, 127).astype(int)
     return SoundPicture(

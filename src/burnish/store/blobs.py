@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from burnish.errors import StoreError, UserError
-from burnish.media.kinds import KNOWN, foreign_kind, media_type_of
+from burnish.media.kinds import KNOWN, foreign_kind, media_type_of, open_source
 from burnish.records import (
     AUDIO_TYPES,
     AudioPart,
@@ -37,8 +37,9 @@ MAX_BYTES = 64 * 2**20
 class Blobs:
     """A folder of files named by the hash of their contents."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, is_synced: bool = True) -> None:
+        """`is_synced`: wait for the disk after each file; a cache need not, which is much faster."""
+        self.folder, self.is_synced = folder, is_synced
 
     def add(self, data: bytes) -> MediaPart:
         """Store an image or a sound; the part that stands for it in a message."""
@@ -55,12 +56,11 @@ class Blobs:
 
     def add_file(self, path: str | Path) -> MediaPart:
         """Store an image or a sound of a file."""
-        try:
-            data = Path(path).expanduser().read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be read: {error.strerror or error}; expected an image or a sound"
-            ) from None
+        raw, _, size = open_source(Path(path).expanduser(), "an image or a sound")
+        with raw:
+            data = raw.read(MAX_BYTES + 1)
+        if size > MAX_BYTES:
+            raise UserError(f"{path} has {size:,} bytes; expected at most {MAX_BYTES:,}")
         try:
             return self.add(data)
         except UserError as error:
@@ -106,29 +106,40 @@ class Blobs:
     def _put(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256)
-        if path.is_file():
+        # A power cut may have left a file of a cache empty or short.
+        if path.is_file() and path.stat().st_size == len(data):
             return sha256
         with store_errors(f"make {path.parent}", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, data)
+        write_file(path, data, is_synced=self.is_synced)
         return sha256
 
 
 def held_messages(task: Task, info: Mapping[str, Any]) -> list[Message]:
     """The messages of a sample that hold media: of its task, and of the turns behind it."""
-    turns = info.get("messages", ())
-    # Nearly all turns are texts, which are not worth decoding.
-    has_parts = any(
-        not isinstance(turn.get("content") if isinstance(turn, dict) else turn.content, str)
-        for turn in turns
-    )
-    behind = msgspec.convert(turns, tuple[Message, ...]) if has_parts else ()
-    return [message for message in (*task.messages, *behind) if message.media]
+    turns = info.get("messages")
+    behind = [_with_parts(turn) for turn in turns] if isinstance(turns, list | tuple) else []
+    return [message for message in (*task.messages, *behind) if message and message.media]
+
+
+def _with_parts(turn: Any) -> Message | None:
+    """A turn whose content is parts; nearly all are texts, which are not worth decoding.
+
+    A program may keep anything under this name: what is no message holds no media.
+    """
+    if isinstance(turn, Message):
+        return turn
+    if not isinstance(turn, dict) or not isinstance(turn.get("content"), list | tuple):
+        return None
+    try:
+        return msgspec.convert(turn, Message)
+    except msgspec.ValidationError:
+        return None
 
 
 def shared_blobs() -> Blobs:
     """The media of this machine's tasks."""
-    return Blobs(cache_folder() / "blobs")
+    return Blobs(cache_folder() / "blobs", is_synced=False)
 
 
 def cache_folder() -> Path:

@@ -23,24 +23,29 @@ DRAFT = ".writing-"
 """How the name of a folder begins that is being written."""
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Replace a file in one go; several processes may do so at once."""
-    with whole_file(path) as draft:
+def write_file(path: Path, data: bytes, *, is_synced: bool = True) -> None:
+    """Replace a file in one go; several processes may do so at once.
+
+    Not synced, it is fast, and a power cut may leave it empty or short.
+    """
+    with whole_file(path, is_synced=is_synced) as draft:
         draft.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, is_synced: bool = True) -> Iterator[Path]:
     """A draft to fill; synced and renamed to `path` at the end, removed if anything fails."""
     draft = path.with_name(f".{path.name}-{os.getpid()}.partial")
     with store_errors(f"write {path}", path):
         try:
             yield draft
-            sync(draft)
+            if is_synced:
+                sync(draft)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
-        sync(path.parent)
+        if is_synced:
+            sync(path.parent)
 
 
 @contextmanager

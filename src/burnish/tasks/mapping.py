@@ -11,13 +11,14 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Content, MediaPart, Message, TextPart
+from burnish.tasks.media_columns import PLACE, CheckedBlobs, by_hash, check_kind, placed, read_media
 
 
 class RowError(Exception):
@@ -35,7 +36,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which columns make the prompt and the fields of a task."""
 
     prompt: str = ""
-    """A path, or a template: anything with a brace, or with a place `<image>` or `<audio>`."""
+    """A path, or a template: anything with a brace, or with a place such as `<image>` or `<audio2>`."""
     messages: str = ""
     """Path of a list of chat messages; instead of `prompt`."""
     fields: dict[str, str] = msgspec.field(default_factory=dict)
@@ -66,12 +67,11 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def media_paths(self) -> list[str]:
         """The columns of images and of sounds."""
-        return [
-            path
-            for given in (self.images, self.audio)
-            for path in ([given] if isinstance(given, str) else given)
-            if path
-        ]
+        return [*self._paths("images"), *self._paths("audio")]
+
+    def _paths(self, setting: Literal["images", "audio"]) -> list[str]:
+        given = self.images if setting == "images" else self.audio
+        return [path for path in ([given] if isinstance(given, str) else given) if path]
 
     def draft(self, row: Mapping[str, Any], folder: Path | None = None) -> Draft:
         """Read one row; paths of media start at `folder`. Raises `RowError`."""
@@ -117,12 +117,14 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _with_columns(
         self, messages: tuple[Message, ...], row: Mapping[str, Any], folder: Path | None
     ) -> tuple[Message, ...]:
-        from burnish.tasks.media_columns import CheckedBlobs, placed, read_media
-
         blobs, media, path = CheckedBlobs(), list[MediaPart](), ""
         try:
-            for path in self.media_paths:
-                media += read_media(look_up(row, path), folder, blobs)
+            settings: tuple[Literal["images", "audio"], ...] = ("images", "audio")
+            for setting in settings:
+                for path in self._paths(setting):
+                    read = read_media(_opened(look_up(row, path)), folder, blobs)
+                    check_kind(setting, read)
+                    media += read
             path = ", ".join(self.media_paths)
             return placed(messages, media)
         except UserError as error:
@@ -136,6 +138,12 @@ def check_columns(columns: Columns, where: str) -> None:
         raise UserError(f"{where}: got {got} of prompt and messages; expected exactly one.")
     if columns.media_folder and not columns.media_paths and not columns.messages:
         raise UserError(f"{where}: media_folder is set without images or audio; name their column.")
+    place = PLACE.search(f"{columns.prompt} {columns.template}")
+    if place and not columns.media_paths:
+        setting = "images" if place[1] == "image" else "audio"
+        raise UserError(
+            f"{where}: {place[0]} in the prompt, but no column; name it with {setting}."
+        )
     for name in columns.optional:
         if name not in columns.fields:
             raise UserError(
@@ -227,7 +235,9 @@ def read_messages(
         if isinstance(turns, list):
             turns = [_with_media(turn, folder, has_places) for turn in turns]
         messages = msgspec.convert(turns, tuple[Message, ...])
-    except (msgspec.ValidationError, UserError) as error:
+    except UserError as error:
+        raise RowError(f"'{path}': {error}") from None
+    except msgspec.ValidationError as error:
         raise RowError(
             f"'{path}' is not a list of chat messages ({error}), expected [{{role, content}}, ...]"
         ) from None
@@ -245,7 +255,6 @@ def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), list):
         return turn
     from burnish.lm.wire import read_content
-    from burnish.tasks.media_columns import CheckedBlobs, by_hash, read_media
 
     blobs, parts = CheckedBlobs(), list[Any]()
     for part in turn["content"]:
@@ -274,7 +283,7 @@ def _paths_of(prompt: str) -> list[str]:
 
 
 def _is_template(prompt: str) -> bool:
-    return any(mark in prompt for mark in ("{", "<image>", "<audio>"))
+    return "{" in prompt or PLACE.search(prompt) is not None
 
 
 def _template_paths(template: str) -> list[str]:

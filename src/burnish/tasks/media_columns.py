@@ -15,18 +15,19 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.media import kinds
 from burnish.media.images import open_image
 from burnish.media.kinds import media_type_of
-from burnish.media.sounds import stream_sound
+from burnish.media.sounds import MOST_VALUES, sound_info, stream_sound
 from burnish.records import AUDIO_TYPES, AudioPart, Content, ImagePart, MediaPart, Message, TextPart
 from burnish.store.blobs import MAX_BYTES, Blobs, cache_folder
 
 ENDINGS = (*kinds.SUFFIXES.values(), ".jpeg")
 PLACE = re.compile(r"<(image|audio)(\d{0,3})>")
+"""Where an image or a sound stands in a text: the next one, or one by its number from 1."""
 MOST_MEDIA = 64
 """Images and sounds of one row."""
 _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -36,7 +37,7 @@ class CheckedBlobs(Blobs):
     """This machine's media; what comes in is decoded once, so that no broken file gets further."""
 
     def __init__(self) -> None:
-        super().__init__(cache_folder() / "blobs")
+        super().__init__(cache_folder() / "blobs", is_synced=False)
 
     def add(self, data: bytes) -> MediaPart:
         if len(data) <= MAX_BYTES and not self.holds(hashlib.sha256(data).hexdigest()):
@@ -48,20 +49,44 @@ def check_media(data: bytes) -> None:
     """Decode an image or a sound whole; a `UserError` says what is wrong with it."""
     kind = media_type_of(data)
     if kind in AUDIO_TYPES:
-        for _ in stream_sound(data, 60.0):
-            pass
+        _check_sound(data)
     elif kind is not None:
         open_image(data)
+
+
+def _check_sound(data: bytes) -> None:
+    """Decode a sound whole, unless it is longer than `read_sound` reads."""
+    info = sound_info(data)
+    # A small FLAC can hold weeks of silence, which would be decoded for hours.
+    if info.frames > MOST_VALUES:
+        raise UserError(
+            f"a sound of {info.seconds / 3600:,.1f} hours; expected at most {MOST_VALUES:,} samples. "
+            "Cut it"
+        )
+    for _ in stream_sound(data, 60.0):
+        pass
 
 
 def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]:
     """The images and sounds of one column of one row; none for a null. Raises `UserError`."""
     values = value if isinstance(value, list | tuple) else [value]
-    if len(values) > MOST_MEDIA:
-        raise UserError(f"{len(values):,} images or sounds in a row; expected at most {MOST_MEDIA}")
+    _check_count(len(values))
     return [
         blobs.add(_bytes_of(one, folder)) for one in values if one is not None and not _is_null(one)
     ]
+
+
+def check_kind(setting: Literal["images", "audio"], media: Sequence[MediaPart]) -> None:
+    """Refuse a sound in a column of images, and an image in one of sounds."""
+    wanted, other = (ImagePart, "audio") if setting == "images" else (AudioPart, "images")
+    for part in media:
+        if not isinstance(part, wanted):
+            raise UserError(f"{part.media_type} in a column of {setting}; name it with {other}")
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_MEDIA:
+        raise UserError(f"{count:,} images or sounds in a row; expected at most {MOST_MEDIA}")
 
 
 def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaPart, ...]:
@@ -72,6 +97,7 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
     parts = tuple(part for part in content if isinstance(part, ImagePart | AudioPart))
     for part in parts:
         if blobs.holds(part.sha256):
+            _check_held(part, blobs)
             continue
         name = f"{part.sha256}{kinds.SUFFIXES[part.media_type]}"
         try:
@@ -84,6 +110,14 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
         if found.sha256 != part.sha256:
             raise UserError(f"{name} is damaged: its contents do not have the hash of its name")
     return parts
+
+
+def _check_held(part: MediaPart, blobs: Blobs) -> None:
+    """A row may call a sound an image, and the file may be damaged."""
+    try:
+        blobs.read(part)
+    except StoreError as error:
+        raise UserError(f"{part.media_type} {part.sha256[:12]}: {error}") from None
 
 
 def looks_like_media(value: Any) -> bool:
@@ -105,11 +139,10 @@ def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Mes
     >>> [part if isinstance(part, ImagePart) else part.text for part in message.content][::2]
     ['Is ', ' red?']
     """
-    if not media:
-        return tuple(messages)
+    _check_count(len(media))
     places = [found for message in messages for found in _places(message)]
     if not places:
-        return _in_front(messages, media)
+        return _in_front(messages, media) if media else tuple(messages)
     waiting: dict[str, list[MediaPart]] = {
         "image": [part for part in media if isinstance(part, ImagePart)],
         "audio": [part for part in media if isinstance(part, AudioPart)],
@@ -129,7 +162,7 @@ def _check_places(kind: str, numbers: list[str], count: int) -> None:
         )
     got = plain or len(named)
     if got != count or (named and named != set(range(1, count + 1))):
-        shown = f"<{kind}>" if plain or not named else f"<{kind}1> ... <{kind}{max(named)}>"
+        shown = ", ".join(f"<{kind}{number}>" for number in sorted(named)[:4]) or f"<{kind}>"
         raise UserError(
             f"{count} {kind} file(s) and {got} place(s) {shown} in the prompt; expected as many "
             "places as files, or none"

@@ -113,6 +113,16 @@ def test_a_text_model_refuses_and_names_the_way_out(tmp_path):
         anyio.run(judge.score, task(IMAGE), RESPONSES[:1])
 
 
+def test_another_mistake_is_not_blamed_on_the_media():
+    class Refusing(ScriptedLM):
+        async def sample(self, prompt, sampling):
+            raise UserError("no such adapter; expected one of a, b")
+
+    judge = build_judge("point", JudgeModel(Refusing([])))
+    with pytest.raises(UserError, match=r"no such adapter; expected one of a, b$"):
+        anyio.run(judge.score, task(IMAGE), RESPONSES[:1])
+
+
 class TestLimits:
     """How many images and sounds a request may hold, and how large."""
 

@@ -22,7 +22,7 @@ import anyio
 from anyio.lowlevel import current_token
 from msgspec.structs import replace
 
-from burnish.errors import UserError
+from burnish.errors import MediaError, UserError
 from burnish.lm.base import (
     LM,
     Completion,
@@ -326,12 +326,11 @@ class JudgeModel:
                     completions = await lm.sample(messages, this.sampling)
                 else:
                     completions = await force(messages, this.sampling, schema)
-        except UserError as error:
-            if isinstance(error, TooLong) or not any(message.media for message in messages):
-                raise
-            raise UserError(
+        except MediaError as error:
+            raise MediaError(
                 f"judge '{self.name}': {error}. Or set media = 'mark' (--media mark): the judge is "
-                "then told that it does not see them"
+                "then told that it does not see them",
+                sha256=error.sha256,
             ) from error
         if limit.cancelled_caught:
             raise TimedOut(f"{self.name}: no answer within {self.deadline_s:g} s (deadline_s)")
