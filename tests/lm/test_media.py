@@ -90,6 +90,8 @@ def test_media_that_are_not_there_are_named(blobs: Blobs) -> None:
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "not base64"),
         ([{"type": "image_url", "image_url": "data:x;base64,PGh0bWw+"}], "no image or sound"),
         ([{"type": "video"}], "expected text, image_url or input_audio"),
+        ([{"type": "image", "sha256": "../x"}], "expected 64 lower-case"),
+        ([{"type": "image"}], "expected its sha256 and media_type"),
         (["text"], "expected text, image_url or input_audio"),
         (7, "expected text or a list of parts"),
     ],
@@ -113,7 +115,7 @@ def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     stored = [{"role": "user", "content": msgspec.to_builtins([TextPart("What?"), image])}]
     assert columns.draft({"turns": stored}).messages == draft.messages
     away = [{"type": "image_url", "image_url": {"url": "http://example.org/x.png"}}]
-    with pytest.raises(RowError, match=r"'turns' is not a list of chat messages \(image_url is"):
+    with pytest.raises(RowError, match="'turns': image_url is"):
         columns.draft({"turns": [{"role": "user", "content": away}]})
 
 

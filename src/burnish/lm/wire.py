@@ -568,7 +568,13 @@ def read_content(content: Any, blobs: Blobs) -> Content:
 def _read_part(part: Any, blobs: Blobs) -> TextPart | ImagePart | AudioPart:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("image", "audio"):
-        own: ImagePart | AudioPart = msgspec.convert(part, ImagePart | AudioPart)
+        try:
+            own: ImagePart | AudioPart = msgspec.convert(part, ImagePart | AudioPart)
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"a part of type '{kind}': {error}; expected its sha256 and media_type, or image_url "
+                "or input_audio with the bytes"
+            ) from None
         return own
     inner = part.get(kind) if kind in ("text", "image_url", "input_audio") else None
     if kind == "text" and isinstance(inner, str):
