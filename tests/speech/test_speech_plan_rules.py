@@ -189,3 +189,33 @@ def test_the_prompt_lists_what_is_open_and_no_more():
     assert "sentences[0].tone = <blank>" in prompt
     assert "pace = <blank>" not in prompt
     assert math.isfinite(len(prompt))
+
+
+@pytest.mark.parametrize(
+    ("caption", "fixed"),
+    [
+        ("20 % faster", {"rate": 1.2}),
+        ("25 % slower", {"rate": 0.75}),
+        ("+10 %", {"rate": 1.1}),
+        ("80 %", {"rate": 0.8}),
+        ("2 times slower", {"rate": 0.5}),
+        ("17 wpm faster", {"rate": 1.1}),
+        ("3 dB softer", {"gain_db": -3.0}),
+        ("2 semitones lower", {"pitch_st": -2.0}),
+        ("100 % louder", {"gain_db": 6.0206}),
+        ("50 % lower", {"pitch_st": -12.0}),
+    ],
+)
+def test_a_number_goes_where_its_words_say(caption, fixed):
+    reading = read_caption(caption)
+    assert reading.fixed == pytest.approx(fixed)
+    assert not reading.add
+    assert not reading.unknown
+
+
+@pytest.mark.parametrize("caption", ["the", "very", "...", "9" * 400 + " dB"])
+def test_a_caption_without_a_known_word_is_unknown(caption):
+    reading = read_caption(caption)
+    assert reading.unknown
+    assert not reading.add
+    assert not reading.fixed

@@ -4,13 +4,14 @@
     read_caption("almost whispering, very slow")
 
 A caption is read by a lexicon with degrees ("a little", "very") and negations; numbers in it win
-("-3 dB", "120 wpm", "+2 st", "1.2x"). The emotional arc adds to that: a sentence's arousal, from
+("-3 dB", "120 wpm", "+2 st", "1.2x", "20 % faster", "3 dB softer"). The emotional arc adds to that: a sentence's arousal, from
 waypoints joined by straight lines, raises pitch, rate and loudness together. The paper (arXiv
 2603.19798) leaves this step to its network; ours can be read, and says what it did not understand.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -62,17 +63,17 @@ _GROUPS: tuple[tuple[dict[str, float], str], ...] = (
         _TENSE,
         "tense nervous anxious worried afraid scared fearful urgent impatient annoyed irritated suspicious",
     ),
-    (_SOFT, "soft softly quiet quietly low-voiced subdued hushed muted"),
+    (_SOFT, "soft softly softer quiet quietly quieter low-voiced subdued hushed muted"),
     (_HUSHED, "whisper whispers whispered whispering breathy murmur murmured murmuring"),
-    (_LOUD, "loud loudly strong firm forceful raised insistent commanding"),
+    (_LOUD, "loud loudly louder strong firm forceful raised insistent commanding"),
     (
         _SHOUT,
         "shout shouts shouted shouting yell yelling yelled scream screaming screamed bellowing roaring",
     ),
-    (_FAST, "fast quick quickly rapid rapidly hurried rushed brisk hasty"),
-    (_SLOW, "slow slowly dragging unhurried deliberate measured halting drawn-out hesitant"),
-    (_HIGH, "high high-pitched shrill rising"),
-    (_LOW, "deep deeply low-pitched falling grave"),
+    (_FAST, "fast faster quick quickly quicker rapid rapidly hurried rushed brisk hasty"),
+    (_SLOW, "slow slowly slower dragging unhurried deliberate measured halting drawn-out hesitant"),
+    (_HIGH, "high higher high-pitched shrill rising"),
+    (_LOW, "deep deeply deeper low-pitched falling grave"),
     (_LIVELY, "lively animated expressive melodic sing-song surprised astonished questioning"),
     (_FLAT, "flat monotone monotonous dull deadpan robotic even"),
     (
@@ -93,11 +94,20 @@ _FILLER = frozenset(
     ("a", "an", "the", "and", "or", "of", "in", "with", "but", "then", "as", "if", "to", "at", "by",
      "through", "is", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
 )  # fmt: skip
-_NUMBER = re.compile(r"([-+−]?\d+(?:\.\d+)?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])")  # fmt: skip
+_UP = ("faster", "quicker", "louder", "higher", "up")
+_DOWN = ("slower", "softer", "quieter", "lower", "deeper", "down")
+_NUMBER = re.compile(
+    r"(?<![\d.])([-+−]?)(\d{1,4}(?:\.\d{1,4})?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])"
+    rf"(?:\s+({'|'.join((*_UP, *_DOWN))})\b)?"
+)
+"""Sign, number, unit, and in which direction."""
 
 
 class Reading(NamedTuple):
-    """What a caption asks for: additions to a manner, fixed values, and words nobody knows."""
+    """What a caption asks for: additions to a manner, fixed values, and words nobody knows.
+
+    A caption without any known word or number is unknown as a whole, even one of "the" and "very".
+    """
 
     add: dict[str, float]
     fixed: dict[str, float]
@@ -119,10 +129,13 @@ def read_caption(caption: str) -> Reading:
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
     text = as_text("caption", caption).lower()
-    fixed = {name: value for name, value in map(_number, _NUMBER.findall(text)) if name}
+    fixed = dict(_number(*found) for found in _NUMBER.findall(text))
+    words = re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text))
+    if not fixed and not any(word in LEXICON for word in words):
+        return Reading({}, {}, tuple(words) or ((text,) if text.strip() else ()))
     add: dict[str, float] = {}
     unknown, degree = [], 1.0
-    for word in re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text)):
+    for word in words:
         if word in DEGREES:
             degree *= DEGREES[word]
         elif word in LEXICON:
@@ -135,15 +148,25 @@ def read_caption(caption: str) -> Reading:
     return Reading(add, fixed, tuple(unknown))
 
 
-def _number(found: tuple[str, str]) -> tuple[str, float]:
-    value, unit = float(found[0].replace("−", "-")), found[1]
-    if unit.startswith(("db", "decibel")):
-        return "gain_db", value
-    if unit.startswith(("w",)):
-        return "rate", value / OWN_WPM
+def _number(sign: str, digits: str, unit: str, direction: str) -> tuple[str, float]:
+    """The attribute that a number sets, and its value: "3 dB softer" is -3 dB."""
+    size = float(digits)
+    step = -size if direction in _DOWN or (sign in ("-", "−") and not direction) else size
+    is_change = bool(sign or direction)
+    if unit.startswith("d"):
+        return "gain_db", step
     if unit.startswith("s"):
-        return "pitch_st", value
-    return "rate", value / 100 if unit == "%" else value
+        return "pitch_st", step
+    if unit.startswith("w"):
+        return "rate", (OWN_WPM + step if direction else size) / OWN_WPM
+    if unit != "%":
+        return "rate", 1 / max(size, 0.01) if direction in _DOWN else size
+    factor = max(1 + step / 100 if is_change else size / 100, 0.01)
+    if direction in ("louder", "softer", "quieter"):
+        return "gain_db", round(20 * math.log10(factor), 6)
+    if direction in ("higher", "lower", "deeper"):
+        return "pitch_st", round(12 * math.log2(factor), 6)
+    return "rate", factor
 
 
 def resolve_manners(scene: Scene) -> Manners:

@@ -16,8 +16,11 @@ from burnish.tensors import as_finite
 
 def rendered_changes(
     scene: Scene, planned: Scene, wanted: Iterable[tuple[int, str]], engine: str = "espeak"
-) -> dict[tuple[int, str], float]:
-    """By sentence and attribute: semitones, share of the rate, dB, or share of the pitch's range."""
+) -> dict[tuple[int, str], float | None]:
+    """By sentence and attribute: semitones, share of the rate, dB, or share of the pitch's range.
+
+    None where the sentence cannot be measured with the plan or without it.
+    """
     cast = cast_scene(scene, engine)
     manners = resolve_manners(planned).manners
     measured = functools.cache(functools.partial(_measure, cast, scene))
@@ -38,14 +41,13 @@ def _measure(cast: SpeechEngine, scene: Scene, place: int, manner: Manner) -> Sp
     return measure_speech(samples * 10 ** (manner.gain_db / 20), cast.sample_rate, text)
 
 
-def _difference(attribute: str, changed: SpeechMeasure, own: SpeechMeasure) -> float:
-    """0 where one of the two cannot be measured: nothing can be heard of the plan."""
+def _difference(attribute: str, changed: SpeechMeasure, own: SpeechMeasure) -> float | None:
     name = {"pitch_st": "pitch_hz", "rate": "rate", "gain_db": "loudness_db", "range": "pitch_range_st"}[attribute]  # fmt: skip
     first, second = getattr(changed, name), getattr(own, name)
     if first is None or second is None:
-        return 0.0
+        return None
     if attribute == "gain_db":
         return float(first - second)
     if attribute == "pitch_st":
         return 12 * math.log2(first / second)
-    return float(first / second - 1) if second else 0.0
+    return float(first / second - 1) if second else None

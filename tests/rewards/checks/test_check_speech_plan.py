@@ -52,7 +52,16 @@ def test_values_by_hand(text, part, expected):
 def test_words_that_mean_nothing_do_not_complete_a_plan():
     filled = "\n".join(f'sentences[{i}].{name} = "mauve"' for i in range(3) for name in ("tone", "pace", "volume"))  # fmt: skip
     assert value(filled, "complete").value == 0.0
+    assert value(filled.replace("mauve", "very"), "complete").value == 0.0
+    assert value(filled.replace("mauve", "..."), "complete").value == 0.0
     assert value(filled.replace("mauve", "neutral"), "complete").value == 1.0
+
+
+def test_a_flat_arc_asks_for_nothing():
+    fields = {"scene": SCENE, "goals": GOALS, "arousal": [0.5, 0.5, 0.5]}
+    reward = value('sentences[0].tone = "sad"', "arc", fields)
+    assert reward.value is None
+    assert reward.status is Status.ABSTAIN
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,14 @@ def test_a_task_that_cannot_be_judged_has_no_value(fields):
 def test_the_same_goals_hold_in_speech():
     assert value(GOOD, "render").value == 1.0
     assert value(BAD, "render").value == 0.0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("espeakng_loader") is None, reason="not installed: espeakng-loader"
+)
+def test_speech_that_cannot_be_measured_has_no_value():
+    silent = {**SCENE, "sentences": [{"speaker": "A", "text": "[pause 1]"}]}
+    goals = [{"sentence": 0, "attribute": "pitch_st", "direction": 0}]
+    reward = value("", "render", {"scene": silent, "goals": goals})
+    assert reward.value is None
+    assert reward.status is Status.ABSTAIN

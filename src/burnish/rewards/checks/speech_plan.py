@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_table, as_whole, as_word
+from burnish.arguments import as_list, as_numbers, as_table, as_whole, as_word
 from burnish.errors import ArgumentError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
@@ -147,6 +147,8 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
             score = arc_score(arousal, [one.pitch_st + one.gain_db for one in manners])
         except ArgumentError as error:
             return self.abstained(f"the task's arousal cannot be used: {error}")
+        if score is None and len(set(as_numbers("arousal", arousal))) < 2:
+            return self.abstained("the task's arousal is flat: no order was asked for")
         if score is None:
             return self.decided(0.0, "the plan is flat: nothing follows the arc")
         return self.decided(max(0.0, score), f"rank correlation {score:.2f} with the arc")
@@ -156,7 +158,14 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         from burnish.speech.rendered_goals import rendered_changes
 
         changes = rendered_changes(scene, planned, {(g.sentence, g.attribute) for g in goals})
-        held = sum(goal.holds(changes[goal.sentence, goal.attribute]) for goal in goals)
+        held = 0
+        for goal in goals:
+            change = changes[goal.sentence, goal.attribute]
+            if change is None:
+                return self.abstained(
+                    f"{goal.attribute} of sentence {goal.sentence} cannot be measured in the speech"
+                )
+            held += goal.holds(change)
         return self.decided(held / len(goals), f"{held} of {len(goals)} goals hold in the speech")
 
 

@@ -126,12 +126,13 @@ class _Library:
 
 def _word_at(text: str, place: int) -> str:
     """The whole word: espeak's own length ends at an apostrophe."""
-    return text[place - 1 :].split(maxsplit=1)[0].strip('.,;:!?"()')
+    word, *_ = *text[place - 1 :].split(maxsplit=1), ""
+    return word.strip('.,;:!?"()')
 
 
 def _timed(rows: list[tuple[str, int]], seconds: float) -> tuple[Timed, ...]:
     """Each one lasts until the next begins; silent phonemes (no name) only end the one before."""
-    ends = [ms / 1000 for _, ms in rows[1:]] + [seconds]
+    ends = [*(ms / 1000 for _, ms in rows[1:]), seconds][: len(rows)]
     return tuple(
         Timed(name, min(ms / 1000, seconds), min(max(end, ms / 1000), seconds))
         for (name, ms), end in zip(rows, ends, strict=True)
