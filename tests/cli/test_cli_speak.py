@@ -42,7 +42,9 @@ def test_an_impossible_script_is_one_line(typed, tmp_path, name):
     shown = typed("speak", tmp_path / "scene.toml", "-o", tmp_path / "a.wav", "--engine", "tone")
     assert shown.code == 2, shown.err
     assert says in shown.err
-    assert len(shown.err.strip().splitlines()) == 1
+    # Progress is told only where the machine is slow.
+    told = [one for one in shown.err.strip().splitlines() if not one.startswith("speaking")]
+    assert len(told) == 1
     assert not (tmp_path / "a.wav").exists()
 
 
@@ -72,6 +74,44 @@ def test_nothing_to_write_is_said(typed, tmp_path):
     assert "nothing to write" in typed("speak", tmp_path / "play.txt").err
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("-o", "a.wav", "--timeline", "a.jpg"), "--timeline: got a.jpg"),
+        (("--script-out", "a.json", "--timeline", "a.svg"), "--timeline needs a sound"),
+        (("--script-out", "a.json", "--alignment", "a.json"), "--alignment needs a sound"),
+        (("--script-out", "a.json", "--report"), "--report needs a sound"),
+        (("-o", "a.wav", "--instruction", "End softly."), "--planner"),
+    ],
+)
+def test_options_without_effect_are_refused_before_anything_is_spoken(
+    typed, tmp_path, monkeypatch, options, says
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "play.txt").write_text(PLAY)
+    shown = typed("speak", "play.txt", *options)
+    assert shown.code == 2
+    assert says in shown.err
+    assert [one.name for one in tmp_path.iterdir()] == ["play.txt"]
+
+
+def test_a_plan_alone_is_told_as_json(typed, tmp_path):
+    (tmp_path / "play.txt").write_text(PLAY)
+    shown = typed("speak", tmp_path / "play.txt", "--script-out", tmp_path / "a.json", "--json")
+    assert json.loads(shown.out)["planned_by"] == "rules"
+
+
+def test_a_file_that_holds_something_else_is_not_written_over(typed, tmp_path):
+    write_sound(tmp_path / "b.wav", [0.0] * 1600, 16000)
+    for text in ("my notes\nof a year\n", '{"file": "b.wav"}\n{"file": "c.wav"}\n', "a note"):
+        (tmp_path / "notes.txt").write_text(text)
+        shown = typed("speak-label", tmp_path / "b.wav", "-o", tmp_path / "notes.txt")
+        assert shown.code == 2
+        assert "is no label of a recording" in shown.err
+        assert (tmp_path / "notes.txt").read_text() == text
+    assert "cannot be used" in typed("speak-label", tmp_path / "b.wav", "-o", tmp_path).err
+
+
 LISTENERS = ("onnxruntime", "silero_vad", "resemblyzer", "espeakng_loader")
 
 
@@ -95,7 +135,7 @@ def test_recordings_are_labelled_once_and_silence_has_no_script(typed, tmp_path)
     assert [row["speakers"] for row in rows] == [1, 0]
     assert rows[0]["scene"]["sentences"][0]["speaker"] == "S1"
     before = (tmp_path / "labels.jsonl").read_bytes()
-    (tmp_path / "labels.jsonl").write_bytes(before + b'{"file": "cut o')
+    (tmp_path / "labels.jsonl").write_bytes(before + b'{"file":"cut o')
     assert typed("speak-label", folder, "-o", tmp_path / "labels.jsonl").code == 0
     assert (tmp_path / "labels.jsonl").read_bytes() == before
 
@@ -103,3 +143,10 @@ def test_recordings_are_labelled_once_and_silence_has_no_script(typed, tmp_path)
 def test_a_folder_without_a_sound_is_one_line(typed, tmp_path):
     assert "has no sound" in typed("speak-label", tmp_path).err
     assert "is not there" in typed("speak-label", tmp_path / "absent").err
+
+
+def test_a_sound_that_cannot_be_read_is_no_success(typed, tmp_path):
+    (tmp_path / "c.wav").write_bytes(b"RIFF no sound")
+    shown = typed("speak-label", tmp_path / "c.wav")
+    assert shown.code == 2
+    assert "no sound could be read" in shown.err

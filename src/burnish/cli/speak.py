@@ -106,8 +106,7 @@ def speak(
       burnish speak scene.toml -o scene.wav --engine mixed
       burnish speak play.txt --script-out play.json        # the plan alone, to edit
     """
-    if out is None and script_out is None:
-        raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
+    _check_options(out, script_out, timeline, alignment, report, planner, instruction)
     try:
         from burnish.models.long_speech import scene_text, write_scene
         from burnish.speech.planner import plan_scene
@@ -127,9 +126,8 @@ def speak(
     if script_out is not None:
         as_text = scene_text if script_out.suffix == ".txt" else write_scene
         _write(script_out, as_text(scene))
-    if out is None and script_out is not None:
-        say(f"script    {shown_path(script_out)}: {_size(scene)}, planned by {planned_by}")
     if out is None:
+        _tell_script(script_out, scene, planned_by, as_json)
         return 0
     given = given._replace(scene=scene)
     started = time.perf_counter()
@@ -144,6 +142,37 @@ def speak(
     measured = _measured(done) if report else None
     _tell(done, planned_by, seconds, measured, as_json)
     return 0
+
+
+def _check_options(
+    out: Path | None,
+    script_out: Path | None,
+    timeline: Path | None,
+    alignment: Path | None,
+    report: bool,
+    planner: str,
+    instruction: str,
+) -> None:
+    """Refuse what would be ignored, or fail only after minutes of rendering."""
+    if out is None and script_out is None:
+        raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
+    for option, given in (("timeline", timeline), ("alignment", alignment), ("report", report)):
+        if given and out is None:
+            raise UserError(f"--{option} needs a sound: name its file with -o FILE")
+    if timeline is not None and timeline.suffix.lower() not in (".svg", ".png"):
+        raise UserError(f"--timeline: got {timeline}, expected a file that ends in .svg or .png")
+    if instruction and not planner:
+        raise UserError("--instruction is for a planning model: name one with --planner MODEL")
+
+
+def _tell_script(script_out: Path | None, scene: Any, planned_by: str, as_json: bool) -> None:
+    if as_json:
+        emit_json({
+            "script": str(script_out), "sentences": len(scene.sentences),
+            "speakers": len(scene.overall.speakers), "planned_by": planned_by,
+        })  # fmt: skip
+    elif script_out is not None:
+        say(f"script    {shown_path(script_out)}: {_size(scene)}, planned by {planned_by}")
 
 
 def _plan_by_model(scene: Any, model: str, instruction: str, seed: int) -> tuple[Any, str]:

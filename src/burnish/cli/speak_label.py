@@ -14,6 +14,9 @@ from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.texts import counted, shown_path
 
+_NEEDED = {"file", "seconds", "speech_s", "speakers", "overlap", "snr_db"}
+"""Keys of a row that the summary reads."""
+
 
 def speak_label(
     folder: Annotated[
@@ -35,7 +38,7 @@ def speak_label(
 
     Only recordings in which nobody speaks have no script. The last line compares that with what a
     usual filter would keep: one speaker, 20 dB, at most 5 % overlap. Files that are done are not
-    labelled again.
+    labelled again, but for --words where they have none.
 
     \b
       burnish speak-label recordings/ -o labels.jsonl
@@ -55,7 +58,7 @@ def speak_label(
         for place, file in enumerate(files):
             report("labelling", place, len(files))
             row = done.get(str(file))
-            if row is None:
+            if row is None or (words and not row.get("words")):
                 try:
                     label = label_file(file, words=words)
                 except UserError as error:
@@ -63,11 +66,12 @@ def speak_label(
                     continue
                 found = label._asdict()
                 found["turns"] = [turn._asdict() for turn in label.turns]
-                row = {"file": str(file), **found}
-                row = msgspec.to_builtins(row)
+                row = msgspec.to_builtins({"file": str(file), "words": words, **found})
                 if out is not None:
                     _append(out, row)
             rows.append(row)
+    if not rows:
+        raise UserError(f"{folder}: no sound could be read")
     if as_json:
         for row in rows:
             emit_json(row)
@@ -95,18 +99,25 @@ def _show(row: dict[str, Any]) -> None:
 
 
 def _labelled(out: Path) -> dict[str, dict[str, Any]]:
-    """Rows of an earlier run; a last line that was cut off is dropped."""
-    if not out.exists():
-        return {}
+    """Rows of an earlier run, the last one of each file; a last line that was cut off is dropped."""
     rows: dict[str, dict[str, Any]] = {}
-    for line in out.read_bytes().splitlines():
-        try:
-            row = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if isinstance(row, dict) and "file" in row:
-            rows[str(row["file"])] = row
-    out.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
+    try:
+        lines = out.read_bytes().splitlines() if out.exists() else []
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.DecodeError, UnicodeError):
+                row = {}
+            if row.keys() >= _NEEDED:
+                rows[str(row["file"])] = row
+            elif number < len(lines) or not line.startswith(b'{"file":'):
+                raise UserError(
+                    f"{out}: line {number} is no label of a recording; name another file with -o"
+                )
+        if lines:
+            out.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
+    except OSError as error:
+        raise UserError(f"{out} cannot be used: {error.strerror or error}") from None
     return rows
 
 
