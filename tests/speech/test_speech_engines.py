@@ -199,3 +199,75 @@ def test_pauses_are_silence_and_words_after_them_come_later():
 def test_trail_off_fades_the_end_away():
     kept = Mix(scene({"speaker": "A", "text": "Well then [trail-off]"}), ToneEngine()).levelled(0)
     assert kept[-20:].abs().max() < 0.02 < kept[:4000].abs().max()
+
+
+@ESPEAK
+@pytest.mark.parametrize("text", ["...", "😀", "- -", "well ...", " ‐ "])
+def test_what_has_no_word_has_no_times_and_no_crash(text):
+    said = say(open_engine("espeak"), text)
+    assert all(one.name for one in said.words)
+
+
+def script(*speakers, text="Yes, I do.", **sentence):
+    rows = [{"speaker": one["id"], "text": text, **sentence} for one in speakers]
+    return read_scene({"global": {"speakers": list(speakers)}, "sentences": rows})
+
+
+@pytest.mark.parametrize(
+    ("description", "gender", "age"),
+    [
+        ("male who lost his wife", "male", "adult"),
+        ("a nurse who looks after a man", "female", "adult"),
+        ("a 70-year-old woman", "female", "old"),
+        ("man 19", "male", "young"),
+        ("little old lady", "female", "old"),
+    ],
+)
+def test_what_a_description_names_first_counts(description, gender, age):
+    voice = design_voice(description)
+    assert (voice.gender, voice.age) == (gender, age)
+
+
+@ESPEAK
+def test_a_voice_by_name_is_kept_for_the_speaker_who_asks_for_it():
+    first = cast_scene(script({"id": "A", "gender": "female"})).choices["A"]
+    both = script({"id": "A", "gender": "female"}, {"id": "B", "voice": first.name})
+    choices = cast_scene(both).choices
+    assert choices["B"] == first
+    assert choices["A"] != first
+    twice = script({"id": "A", "voice": "f2"}, {"id": "B", "voice": "f2"})
+    with pytest.raises(UserError, match="'f2' is already that of speaker 'A'"):
+        cast_scene(twice)
+
+
+def test_text_in_another_script_is_refused_before_it_is_spoken():
+    for text in ("Привет, как дела?", "你好", "مرحبا"):
+        with pytest.raises(UserError, match=r"sentences\[0\].*Latin"):
+            cast_scene(script({"id": "A"}, text=text))
+
+
+def test_a_word_that_nothing_can_change_is_said():
+    scene = script({"id": "A"}, tokens=[{"word": 0, "pronounce": "jE", "stress": "strong"}])
+    for engine in (ToneEngine(), *([open_engine("espeak")] if importlib.util.find_spec("espeakng_loader") else [])):  # fmt: skip
+        said = " ".join(missing_capabilities(scene, [Manner()], engine))
+        assert "take a given pronunciation" in said
+        assert "change single words" in said
+
+
+def test_a_pause_beside_the_text_stands_at_its_end():
+    scene = script({"id": "A"}, marks=["[pause 0.5]"])
+    plain = script({"id": "A"})
+    lengths = [len(Mix(one, ToneEngine()).spoken(0).samples) for one in (scene, plain)]
+    assert lengths[0] - lengths[1] == 4000
+
+
+def test_control_characters_do_not_end_a_line():
+    heard = []
+
+    class Listening(ToneEngine):
+        def speak(self, line):
+            heard.append(line.text)
+            return super().speak(line)
+
+    Mix(script({"id": "A"}, text="one\x00two\x01 three"), Listening())
+    assert heard[0] == "one two three"

@@ -22,7 +22,7 @@ from burnish.speech import (
     turn_taking,
     word_errors,
 )
-from burnish.speech.label import agreement, group_voices
+from burnish.speech.label import SAME_VOICE, agreement, group_voices
 from burnish.speech.turns import MEETING_GAPS, Turn, quantiles
 
 
@@ -179,3 +179,36 @@ def test_a_planned_scene_names_what_no_engine_can_do():
     scene = plan_scene(draft_scene("Ann: [laugh] That is funny, is it not?"))
     _, warnings = mix_scene(scene, ToneEngine(8000, 0.02))
     assert any("laugh or sigh" in one for one in warnings)
+
+
+def grouped_naively(windows, seconds, same):
+    groups = [[i] for i in range(len(windows))]
+    while len(groups) > 1:
+        means = torch.stack([windows[one].double().sum(0) for one in groups])
+        means = means / means.norm(dim=1, keepdim=True)
+        cosines = (means @ means.T).fill_diagonal_(-2)
+        place = int(cosines.argmax())
+        first, second = sorted((place // len(groups), place % len(groups)))
+        if cosines[first, second] < same:
+            break
+        groups[first] += groups.pop(second)
+    return len([one for one in groups if len(one) * seconds >= 1.2])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_those_of_joining_the_two_nearest_again_and_again(seed):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(5, 64, generator=generator)
+    windows = centres[torch.arange(60) % 5] + 0.8 * torch.randn(60, 64, generator=generator)
+    windows = windows / windows.norm(dim=1, keepdim=True)
+    before = windows.clone()
+    found = group_voices(windows, [0.8] * 60)
+    assert len(found) == grouped_naively(windows, 0.8, SAME_VOICE)
+    assert torch.equal(windows, before)
+
+
+def test_pitch_in_batches_is_pitch_at_once(monkeypatch):
+    samples = torch.cat([tone(110.0), torch.zeros(8000), tone(220.0, loud=0.01)])
+    whole = f0_track(samples, 16000)
+    monkeypatch.setattr("burnish.speech.acoustics.BATCH", 7)
+    assert torch.equal(f0_track(samples, 16000).nan_to_num(-1), whole.nan_to_num(-1))

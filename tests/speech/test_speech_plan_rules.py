@@ -219,3 +219,22 @@ def test_a_caption_without_a_known_word_is_unknown(caption):
     assert reading.unknown
     assert not reading.add
     assert not reading.fixed
+
+
+def test_names_in_any_alphabet_are_speakers():
+    scene = draft_scene("Élodie: Bonjour. Écoute!\nÖzil: Hallo.\nÉlodie: Ça va?")
+    assert [one.speaker for one in scene.sentences] == ["Élodie", "Élodie", "Özil", "Élodie"]
+
+
+def test_a_break_inside_a_text_is_no_line_of_the_prompt():
+    scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "One\u2028two\x85three."}]})  # fmt: skip
+    (line,) = (one for one in plan_prompt(scene).split("\n") if ".text = " in one)
+    assert line == 'sentences[0].text = "One\u2028two\x85three."'
+
+
+def test_a_plan_of_a_long_scene_is_read_to_its_end_and_an_endless_one_refused():
+    scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes."}] * 900})  # fmt: skip
+    reply = plan_reply(scene, {f"sentences[{i}].{one}": "soft" for i in range(900) for one in DIMENSIONS})  # fmt: skip
+    assert read_plan(scene, reply).sentences[-1].intent == "soft"
+    with pytest.raises(ArgumentError, match="expected at most"):
+        read_plan(scene, "\n" * 20_000)

@@ -1,6 +1,7 @@
 """From a script to a file: exact in chunks, continued after a stop, the same for the same seed."""
 
 import importlib.util
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ import torch
 
 from burnish.errors import UserError
 from burnish.media.sounds import read_sound
-from burnish.models.long_speech import ToneEngine, read_scene
+from burnish.models.long_speech import ToneEngine, place_sentences, read_scene
 from burnish.speech import (
     align_scene,
     draft_scene,
+    mix_scene,
     plan_scene,
     read_script,
     render_scene,
@@ -145,3 +147,33 @@ def test_files_that_are_no_text_are_one_line(tmp_path, data):
         read_script(tmp_path / "a.txt")
     with pytest.raises(UserError, match="cannot be read"):
         read_script(tmp_path / "absent.txt")
+
+
+def test_captions_that_nothing_renders_are_said():
+    scene = read_scene({
+        "global": {
+            "speakers": [{"id": "A"}],
+            "emotion": {"arc": [{"at": 0.0, "caption": "tired"}]},
+            "environment": {"caption": "a busy street"},
+        },
+        "sentences": [{"speaker": "A", "text": "Yes.", "background": "a door"}],
+    })  # fmt: skip
+    _, warnings = mix_scene(scene, tones())
+    said = "\n".join(warnings)
+    assert "background of single sentences is not rendered: 1 of 1" in said
+    assert "no waypoint has an arousal" in said
+    assert "'a busy street' is not heard" in said
+
+
+def test_a_picture_of_control_characters_is_still_xml():
+    scene = read_scene({"global": {"speakers": [{"id": "A\x01"}]}, "sentences": [{"speaker": "A\x01", "text": "one \x02 two"}]})  # fmt: skip
+    ElementTree.fromstring(timeline_svg(scene, [{"start": 0.0, "end": 2.0, "cut": False}]))
+
+
+def test_an_overlap_that_a_planner_wrote_is_as_long_as_it_can_be():
+    document = {"global": {"speakers": [{"id": "A"}, {"id": "B"}]}, "sentences": [{"speaker": "A", "text": "Yes."}, {"speaker": "B", "text": "No.", "relation": {"type": "overlap", "seconds": 9.0}}]}  # fmt: skip
+    with pytest.raises(UserError, match="expected at most 1"):
+        place_sentences(read_scene(document), [1.0, 1.0])
+    document["sources"] = {"sentences[1].relation.seconds": "plan"}
+    first, second = place_sentences(read_scene(document), [1.0, 1.0])
+    assert second["start"] == first["start"]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HOP_S, WINDOW_S = 0.01, 0.04
 LOWEST_HZ, HIGHEST_HZ = 60.0, 500.0
+BATCH = 4096
+"""Frames whose pitch is sought at a time."""
 ACTIVE_DB = -35.0
 """Frames within so many dB of the loudest twentieth count as speech."""
 
@@ -70,6 +72,14 @@ def f0_track(samples: Numbers, sample_rate: int) -> Tensor:
         raise ArgumentError("samples: got none, expected a sound")
     sample_rate = as_whole("sample_rate", sample_rate, low=2000, high=1_000_000)
     frames_FW = _frames(samples_T, sample_rate)
+    # Some frames at a time: the spectra of an hour would not fit into memory.
+    tracks = [_pitch(some_FW, sample_rate) for some_FW in frames_FW.split(BATCH)]
+    f0_F, level_F = (torch.cat(one) for one in zip(*tracks, strict=True))
+    return torch.where((level_F > 1e-3 * level_F.max()) & (level_F > 0), f0_F, torch.nan)
+
+
+def _pitch(frames_FW: Tensor, sample_rate: int) -> tuple[Tensor, Tensor]:
+    """Pitch of frames, NaN where they are not periodic, and their power."""
     frames_FW = frames_FW - frames_FW.mean(-1, keepdim=True)
     width = frames_FW.shape[1]
     low, high = math.floor(sample_rate / HIGHEST_HZ), math.ceil(sample_rate / LOWEST_HZ)
@@ -97,8 +107,7 @@ def f0_track(samples: Numbers, sample_rate: int) -> Tensor:
     shift = (0.5 * (left - right) / bend).clamp(-0.5, 0.5)
     f0_F = sample_rate / (lag_F + shift)
     level_F = frames_FW.square().mean(-1)
-    is_voiced = (best_F > 0.6) & is_peak.any(-1) & (level_F > 1e-3 * level_F.max()) & (level_F > 0)
-    return torch.where(is_voiced, f0_F, torch.nan)
+    return torch.where((best_F > 0.6) & is_peak.any(-1), f0_F, torch.nan), level_F
 
 
 def active_frames(samples: Numbers, sample_rate: int) -> Tensor:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.arguments import as_list, as_seed, as_text, as_word, refused
+from burnish.arguments import as_list, as_seed, as_text, as_word, refused, shown
 from burnish.errors import UserError, did_you_mean
 from burnish.media.sounds import resample
 from burnish.models.long_speech.engine import (
@@ -24,7 +25,7 @@ from burnish.models.long_speech.engine import (
     Spoken,
     ToneEngine,
 )
-from burnish.models.long_speech.scene import Scene, Speaker
+from burnish.models.long_speech.scene import Scene, Speaker, spoken_text
 from burnish.seeds import derive
 from burnish.speech.acoustics import level_db
 from burnish.tensors import as_finite, torch
@@ -78,7 +79,7 @@ _WORDS = {
         "male": "male man boy gentleman father he his husband son king brother actor uncle grandfather sailor monk",
     },
     "age": {
-        "child": "child kid little boy girl toddler",
+        "child": "child kid boy girl toddler",
         "young": "young teen teenage teenager youthful student twenties girl",
         "old": "old elderly aged ancient grandmother grandfather senior eighty seventy sixty",
         "adult": "adult middle-aged grown forty thirty fifty",
@@ -110,7 +111,7 @@ def design_voice(
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('grandma', 'm3')
     """
-    words = set(re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower()))
+    words = re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower())
     known = {one.engine for one in VOICES}
     names = [
         as_word(f"engines[{i}]", one, sorted(known))
@@ -124,10 +125,7 @@ def design_voice(
     for one in offered:
         if description.strip() == one.name and one not in taken:
             return one
-    wished = {
-        kind: next((name for name, known in groups.items() if words & set(known.split())), "")
-        for kind, groups in _WORDS.items()
-    }
+    wished = {kind: _first_named(words, groups) for kind, groups in _WORDS.items()}
     target = {"low": 85.0, "high": 240.0}.get(wished["pitch"])
 
     def cost(voice: Voice) -> tuple[float, int]:
@@ -145,6 +143,19 @@ def design_voice(
     return min(offered, key=cost)
 
 
+def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
+    """The group that is named first: "a man who lost his wife" is a man."""
+    for word in words:
+        years = re.fullmatch(r"(\d{1,3})(-year-old)?", word)
+        if years and "child" in groups:
+            age = int(years[1])
+            return "child" if age < 13 else "young" if age < 25 else "adult" if age < 60 else "old"
+        for name, known in groups.items():
+            if word in known.split():
+                return name
+    return ""
+
+
 def cast_scene(scene: Scene, engine: str = "espeak", seed: int = 0) -> Cast:
     """The engine of a scene: a voice for every speaker by his description.
 
@@ -152,26 +163,58 @@ def cast_scene(scene: Scene, engine: str = "espeak", seed: int = 0) -> Cast:
     voices for whom they fit best and espeak for everybody else.
     """
     as_word("engine", engine, ENGINES)
+    if engine == "tone":
+        voices = {one.id: Voice("tone", "", "", "", 200.0) for one in scene.overall.speakers}
+        return Cast({"tone": open_engine("tone")}, voices)
+    _check_letters(scene)
     names = ("espeak", "hibari", "piper") if engine == "mixed" else (engine,)
+    named = _named_voices(scene, engine, names)
     choices: dict[str, Voice] = {}
     for speaker in scene.overall.speakers:
-        if engine == "tone":
-            choices[speaker.id] = Voice("tone", "", "", "", 200.0)
-            continue
         described = " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
-        exact = next((one for one in VOICES if one.name == speaker.voice.strip()), None)
-        if exact is not None and exact.engine not in names:
-            raise UserError(
-                f"speaker '{speaker.id}': voice '{exact.name}' is one of engine '{exact.engine}', and "
-                f"the scene is spoken by '{engine}'; choose --engine {exact.engine} or mixed"
-            )
-        wish = speaker.voice.strip() if exact else described
-        choices[speaker.id] = design_voice(
-            wish, taken=tuple(choices.values()), engines=names, seed=seed
+        taken = {**named, **choices}
+        choices[speaker.id] = named.get(speaker.id) or design_voice(
+            described, taken=tuple(taken.values()), engines=names, seed=seed
         )
     return Cast(
         {name: open_engine(name) for name in {one.engine for one in choices.values()}}, choices
     )
+
+
+def _named_voices(scene: Scene, engine: str, names: Sequence[str]) -> dict[str, Voice]:
+    """Voices that the script asks for by their own names; these are given before any other."""
+    table = {one.name: one for one in VOICES}
+    found: dict[str, Voice] = {}
+    owners: dict[Voice, str] = {}
+    for speaker in scene.overall.speakers:
+        voice = table.get(speaker.voice.strip())
+        if voice is None:
+            continue
+        if voice.engine not in names:
+            raise UserError(
+                f"speaker '{speaker.id}': voice '{voice.name}' is one of engine '{voice.engine}', and "
+                f"the scene is spoken by '{engine}'; choose --engine {voice.engine} or mixed"
+            )
+        if voice in owners:
+            raise UserError(
+                f"speaker '{speaker.id}': voice '{voice.name}' is already that of speaker "
+                f"'{owners[voice]}'; choose another, or describe it"
+            )
+        found[speaker.id] = voice
+        owners[voice] = speaker.id
+    return found
+
+
+def _check_letters(scene: Scene) -> None:
+    """The voices speak English: a sentence in another script would be spelled or skipped."""
+    for place, sentence in enumerate(scene.sentences):
+        letters = [one for one in spoken_text(sentence.text) if one.isalpha()]
+        latin = sum("LATIN" in unicodedata.name(one, "") for one in letters)
+        if 2 * latin < len(letters):
+            raise UserError(
+                f"sentences[{place}]: {shown(sentence.text)} is not in Latin letters, and the voices "
+                "speak English; write it in Latin letters, or give render_scene an engine of its language"
+            )
 
 
 def open_engine(name: str) -> SpeechEngine:

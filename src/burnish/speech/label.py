@@ -151,28 +151,35 @@ def _joined(turns: list[Turn]) -> list[Turn]:
 
 def group_voices(windows_WE: Tensor, seconds: Sequence[float]) -> Tensor:
     """Mean embeddings of the speakers in windows, by joining the two nearest groups again and again."""
-    groups = [[i] for i in range(len(windows_WE))]
-    sums = [windows_WE[i].double() for i in range(len(windows_WE))]
-
-    def units() -> Tensor:
-        stacked = torch.stack(sums)
-        unit: Tensor = stacked / stacked.norm(dim=1, keepdim=True).clamp_min(1e-9)
-        return unit
-
-    while len(groups) > 1:
-        cosines = units() @ units().T
-        cosines.fill_diagonal_(-2)
-        place = int(cosines.argmax())
-        first, second = sorted((place // len(groups), place % len(groups)))
-        if cosines[first, second].item() < SAME_VOICE:
-            break
-        groups[first] += groups.pop(second)
-        sums[first] = sums[first] + sums.pop(second)
-    spoken = [sum(seconds[i] for i in group) for group in groups]
-    longest = max(spoken)
-    kept = [i for i, one in enumerate(spoken) if one >= LEAST_SPEAKER_S or one == longest]
+    sums_GE = windows_WE.double().clone()
+    units_GE = sums_GE / sums_GE.norm(dim=1, keepdim=True).clamp_min(1e-9)
+    spoken = list(seconds)
+    gone_G = torch.zeros(len(spoken), dtype=torch.bool)
+    cosines_GG = units_GE @ units_GE.T
+    cosines_GG.fill_diagonal_(-2)
+    # The nearest of each group; only what a merge touches is searched again: recordings are long.
+    nearest_G, place_G = cosines_GG.max(dim=1)
+    while nearest_G.max().item() >= SAME_VOICE:
+        place = int(nearest_G.argmax())
+        first, second = sorted((place, int(place_G[place])))
+        spoken[first] += spoken[second]
+        sums_GE[first] += sums_GE[second]
+        units_GE[first] = sums_GE[first] / sums_GE[first].norm().clamp_min(1e-9)
+        gone_G[second] = True
+        cosines_GG[second] = cosines_GG[:, second] = nearest_G[second] = -2
+        row_G = units_GE @ units_GE[first]
+        row_G[gone_G] = row_G[first] = -2
+        cosines_GG[first] = cosines_GG[:, first] = row_G
+        is_closer_G = (row_G >= nearest_G) & ~gone_G
+        is_stale_G = ((place_G == first) | (place_G == second)) & ~is_closer_G & ~gone_G
+        is_stale_G[first] = True
+        nearest_G[is_closer_G], place_G[is_closer_G] = row_G[is_closer_G], first
+        nearest_G[is_stale_G], place_G[is_stale_G] = cosines_GG[is_stale_G].max(dim=1)
+    left = [i for i, is_gone in enumerate(gone_G.tolist()) if not is_gone]
+    longest = max(spoken[i] for i in left)
+    kept = [i for i in left if spoken[i] >= LEAST_SPEAKER_S or spoken[i] == longest]
     # A mixture of two speakers is no third one.
-    centres = units()[kept]
+    centres = units_GE[kept]
     own = [i for i in range(len(kept)) if not _is_mixture(i, centres, [spoken[k] for k in kept])]
     return centres[own]
 

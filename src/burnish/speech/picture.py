@@ -50,7 +50,7 @@ def timeline_shapes(scene: Scene, timeline: Sequence[Span]) -> tuple[list[Shape]
         shapes.append(Shape("text", x, bottom + 18, colour=INK, text=label, size=11))
     for lane, name in enumerate(speakers):
         y = TOP + LANE * lane
-        shapes.append(Shape("text", 10, y + 25, colour=COLOURS[lane % len(COLOURS)], text=name[:14], size=13))  # fmt: skip
+        shapes.append(Shape("text", 10, y + 25, colour=COLOURS[lane % len(COLOURS)], text=spoken_text(name)[:14], size=13))  # fmt: skip
     spans = list(zip(scene.sentences, timeline, strict=True))
     for sentence, span in spans:
         lane = speakers.index(sentence.speaker)

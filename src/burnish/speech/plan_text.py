@@ -72,7 +72,12 @@ def plan_prompt(scene: Scene, instruction: str = "", dimensions: Sequence[str] =
     slots = open_slots(scene, dimensions)
     fixed, _, _ = scene_text(scene).partition("[think]\n")
     # The relation of a sentence is no help to a planner of captions unless somebody wrote it.
-    lines = [one for one in fixed.splitlines() if not one.endswith('.relation.type = "after"')]
+    # Not splitlines: a text may hold other breaks than \n, which JSON leaves as they are.
+    lines = [
+        one
+        for one in fixed.removesuffix("\n").split("\n")
+        if not one.endswith('.relation.type = "after"')
+    ]
     told = as_text("instruction", instruction)
     wish = f"{told}\n" if told else ""
     blanks = "".join(f"{one} = {BLANK}\n" for one in slots)
@@ -102,7 +107,10 @@ def read_plan(scene: Scene, text: str) -> Scene:
     arc: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
     lines = [one.strip() for one in as_text("text", text).split("\n")]
-    for number, line in enumerate(lines[:MOST_LINES], start=1):
+    most = max(MOST_LINES, 2 * len(DIMENSIONS) * len(scene.sentences))
+    if len(lines) > most:
+        raise ArgumentError(f"text: got {len(lines)} lines, expected at most {most}")
+    for number, line in enumerate(lines, start=1):
         if not line or line == "[think]":
             continue
         path, value = _line(number, line)

@@ -26,7 +26,7 @@ from burnish.speech.turns import MEETING_GAPS
 BACK_CHANNELS = 0.1
 """Chance that a listener says something during a long sentence of a lively scene."""
 LONG_WORDS = 12
-_SPEAKER = re.compile(r"^\s*([A-Z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*:\s*(.*)$")
+_SPEAKER = re.compile(r"^\s*([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*:\s*(.*)$")
 """A name of at most four words, a colon, and what is said."""
 _HIGH = {
     "angry": "hate damn fury furious rage traitor villain liar shame murder curse dare enough",
@@ -99,7 +99,7 @@ def _sentences(said: str) -> list[str]:
     said = " ".join(said.split())
     if any(sign in MARK.sub("", said) for sign in "[]"):
         said = said.translate(str.maketrans("[]", "()"))
-    parts = re.split(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“‘(A-Z0-9\[])", said)
+    parts = re.split(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“‘(\[]|[^\W_a-z])", said)
     joined: list[str] = []
     for part in parts:
         is_short = joined and (len(joined[-1].split()) < 2 and joined[-1].endswith("."))

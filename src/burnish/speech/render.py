@@ -169,6 +169,7 @@ def mix_scene(
     return mix, [
         *scene_warnings(scene),
         *_unspoken_marks(scene),
+        *_unheard_captions(scene),
         *found.warnings,
         *missing_capabilities(scene, found.manners, engine),
         *mix.warnings,
@@ -184,6 +185,26 @@ def _unspoken_marks(scene: Scene) -> list[str]:
     if not count:
         return []
     return [f"no engine here can laugh or sigh: left out in {count} of {len(scene.sentences)} sentences"]  # fmt: skip
+
+
+def _unheard_captions(scene: Scene) -> list[str]:
+    """Captions that nothing here turns into sound."""
+    found = []
+    if count := sum(bool(one.background) for one in scene.sentences):
+        found.append(
+            f"the background of single sentences is not rendered: {count} of {len(scene.sentences)} "
+            "sentences ask for it; global.environment and global.events are"
+        )
+    arc = scene.overall.emotion.arc
+    if arc and all(one.arousal is None for one in arc):
+        found.append("global.emotion.arc: no waypoint has an arousal, so the arc changes nothing")
+    place = scene.overall.environment
+    if place.caption and place.snr_db is None and place.reverb_s is None:
+        found.append(
+            f"global.environment.caption: '{place.caption}' is not heard without snr_db or reverb_s; "
+            "give one of them, or plan the scene"
+        )
+    return found
 
 
 def align_scene(mix: Mix) -> list[dict[str, Any]]:

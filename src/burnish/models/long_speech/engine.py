@@ -93,6 +93,8 @@ class Capabilities(NamedTuple):
     words: bool = False
     phonemes: bool = False
     pronounce: bool = False
+    tokens: bool = False
+    """Stress, liaison, duration and pitch of single words."""
     voices: bool = False
     """More than one voice."""
 
@@ -163,6 +165,10 @@ def missing_capabilities(
             "breathiness": manner.breathiness != default.breathiness,
             "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
             "pronounce": any(token.pronounce for token in sentence.tokens),
+            "tokens": any(
+                token.stress or token.liaison or token.duration_scale != 1 or token.pitch_shift_st
+                for token in sentence.tokens
+            ),
         }
         for name, wished in wishes.items():
             if wished and not getattr(can, name):
@@ -171,6 +177,7 @@ def missing_capabilities(
     words = {
         "emotion": "express emotion beyond pitch, rate and loudness",
         "pronounce": "take a given pronunciation",
+        "tokens": "change single words (stress, liaison, duration, pitch)",
     }
     total = len(scene.sentences)
     found = [

@@ -24,7 +24,7 @@ from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused,
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken, Timed
 from burnish.models.long_speech.levels import equal_power_fades, gain_of_powers
-from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, spoken_text
+from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, source_of, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
 from burnish.seeds import derive
 from burnish.tensors import as_finite, torch
@@ -342,7 +342,9 @@ def _pieces(sentence: Sentence) -> list[tuple[str, float]]:
             text = ""
         elif not place % 2:
             text += f" {part}"
-    return [*pieces, (spoken_text(text), 0.0)]
+    # A pause that is listed beside the text has no place in it and stands at its end.
+    listed = (mark.strip("[]").split() for mark in sentence.marks)
+    return [*pieces, (spoken_text(text), sum(float(one[1]) for one in listed if one[0] == "pause"))]
 
 
 def _trail_off(samples: Tensor, sample_rate: int) -> Tensor:
@@ -370,7 +372,8 @@ def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
 def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
     """When each sentence of a scene is heard, from the seconds that each takes.
 
-    An overlap longer than the sentence that it overlaps is refused: the answer would come first.
+    An overlap longer than the sentence that it overlaps is refused: the answer would come first. One
+    that a planner wrote, who did not know the length, becomes as long as the sentence.
 
     >>> from burnish.models.long_speech import place_sentences, read_scene
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}, {"id": "B"}]}, "sentences": [
@@ -387,10 +390,13 @@ def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
     for place, sentence in enumerate(scene.sentences):
         relation = _full(sentence.relation)
         if isinstance(sentence.relation, Overlap) and relation["seconds"] > seconds[before]:
-            raise ArgumentError(
-                f"scene: sentences[{place}].relation.seconds: got {relation['seconds']:g}, expected "
-                f"at most {seconds[before]:g}, the length of sentence {before}"
-            )
+            if source_of(scene, f"sentences[{place}].relation.seconds") == "plan":
+                relation["seconds"] = max(0.0, seconds[before])
+            else:
+                raise ArgumentError(
+                    f"scene: sentences[{place}].relation.seconds: got {relation['seconds']:g}, expected "
+                    f"at most {seconds[before]:g}, the length of sentence {before}"
+                )
         as_number(f"durations[{place}]", seconds[place], low=0)
         rows.append({"speaker": sentence.speaker, "duration": seconds[place], "relation": relation})
         if relation["type"] != "with":

@@ -19,6 +19,8 @@ Decibel = Annotated[float, Meta(ge=-100, le=100)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Source = Literal["user", "plan", "default"]
 MARKS = ("laugh", "sigh", "pause", "trail-off")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
+"""What no engine can say and no picture can show; a NUL would end the text."""
 MARK = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -148,8 +150,8 @@ class Scene(Part, frozen=True, kw_only=True):
 
 
 def spoken_text(text: str) -> str:
-    """What is said of a text: without its marks."""
-    return " ".join(MARK.sub(" ", text).split())
+    """What is said of a text: without its marks and control characters."""
+    return " ".join(CONTROL.sub(" ", MARK.sub(" ", text)).split())
 
 
 def source_of(scene: Scene, path: str) -> Source:

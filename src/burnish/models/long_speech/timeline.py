@@ -76,21 +76,22 @@ def resolve_timeline(
     """
     interrupt_tail = as_number("interrupt_tail", interrupt_tail, low=0, high=LARGEST_S)
     spans: list[Span] = []
-    own_ends: dict[Any, list[int]] = {}
+    # Nobody overlaps himself, so the latest sentence of a speaker is also the last to end.
+    own_latest: dict[str | int, int] = {}
     before: int | None = None
     for place, given in enumerate(as_list("sentences", sentences)):
         what = f"sentences[{place}]"
         speaker, duration, relation = _read_sentence(what, given)
         kind = relation["type"]
         start = _wished_start(f"{what}.relation", relation, spans, before)
-        own = own_ends.setdefault(speaker, [])
-        start = max(start, 0.0, *(spans[i]["end"] for i in own))
+        own_end = spans[own_latest[speaker]]["end"] if speaker in own_latest else 0.0
+        start = max(start, own_end)
         if kind == "interrupt" and before is not None:
             stop = start + interrupt_tail
             if stop < spans[before]["end"]:
                 spans[before] = {"start": spans[before]["start"], "end": stop, "cut": True}
         spans.append({"start": start, "end": start + duration, "cut": False})
-        own.append(place)
+        own_latest[speaker] = place
         if kind != "with":
             before = place
     return spans

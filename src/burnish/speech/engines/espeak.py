@@ -145,7 +145,7 @@ class EspeakEngine:
 
     name = "espeak"
     capabilities = Capabilities(
-        pitch=True, rate=True, range=True, words=True, phonemes=True, pronounce=True, voices=True
+        pitch=True, rate=True, range=True, words=True, phonemes=True, voices=True
     )
 
     def __init__(self, language: str = "en-us") -> None:
