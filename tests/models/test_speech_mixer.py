@@ -16,7 +16,8 @@ from burnish.models.long_speech import (
     read_scene,
     room_impulse,
 )
-from burnish.models.long_speech.mixer import PEAK, convolve
+from burnish.models.long_speech.levels import convolve
+from burnish.models.long_speech.mixer import PEAK
 
 RATE = 1000
 

@@ -15,7 +15,7 @@ from burnish.models.long_speech.engine import (
     ToneEngine,
     missing_capabilities,
 )
-from burnish.models.long_speech.levels import equal_power_fades, noise_gain
+from burnish.models.long_speech.levels import equal_power_fades, noise_gain, room_impulse
 from burnish.models.long_speech.measures import (
     arc_score,
     arc_values,
@@ -27,7 +27,6 @@ from burnish.models.long_speech.mixer import (
     Mix,
     join_chunks,
     place_sentences,
-    room_impulse,
 )
 from burnish.models.long_speech.scene import Scene
 from burnish.models.long_speech.scene_checks import (

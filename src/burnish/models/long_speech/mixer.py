@@ -14,7 +14,6 @@ cache no longer holds.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +22,12 @@ import msgspec
 from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused, same_length
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken, Timed
-from burnish.models.long_speech.levels import equal_power_fades, gain_of_powers
+from burnish.models.long_speech.levels import (
+    convolve,
+    equal_power_fades,
+    gain_of_powers,
+    room_impulse,
+)
 from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, source_of, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
 from burnish.seeds import derive
@@ -41,29 +45,6 @@ SILENCE_S = 0.05
 """What stands for a sentence of which the engine gave nothing."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
-
-
-def room_impulse(reverb_s: float, sample_rate: int, seed: int, wet_db: float = -6.0) -> Tensor:
-    """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
-
-    The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
-
-    >>> from burnish.models.long_speech import room_impulse
-    >>> impulse = room_impulse(0.2, 8000, seed=1)
-    >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
-    (1601, 1.0, 0.2512)
-    """
-    reverb_s = as_number("reverb_s", reverb_s, low=0, high=10)
-    sample_rate = as_whole("sample_rate", sample_rate, low=1, high=1_000_000)
-    wet_db = as_number("wet_db", wet_db, low=-300, high=100)
-    generator = torch.Generator().manual_seed(as_seed("seed", seed))
-    count = round(reverb_s * sample_rate)
-    tail_T = torch.randn(count, generator=generator, dtype=torch.float64)
-    tail_T *= 10 ** (-3 * torch.arange(1, count + 1, dtype=torch.float64) / max(count, 1))
-    energy = tail_T.square().sum().item()
-    if energy > 0:
-        tail_T *= math.sqrt(10 ** (wet_db / 10) / energy)
-    return torch.cat([torch.ones(1, dtype=torch.float64), tail_T])
 
 
 def join_chunks(chunks: Sequence[Numbers], overlap: int) -> Tensor:
@@ -356,17 +337,6 @@ def _trail_off(samples: Tensor, sample_rate: int) -> Tensor:
 
 def _same(samples: Tensor) -> Tensor:
     return samples
-
-
-def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
-    """Samples in a room: (n,), (m,) -> (n + m - 1,), by FFT."""
-    if len(impulse) == 1 or not len(samples):
-        return samples * impulse[0] if len(samples) else samples
-    length = len(samples) + len(impulse) - 1
-    size = 1 << (length - 1).bit_length()
-    spectrum = torch.fft.rfft(samples, size) * torch.fft.rfft(impulse, size)
-    wet_T: Tensor = torch.fft.irfft(spectrum, size)
-    return wet_T[:length]
 
 
 def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
