@@ -109,7 +109,7 @@ def design_voice(
 
     >>> from burnish.speech import design_voice
     >>> design_voice("an old woman").name, design_voice("m3").name
-    ('grandma', 'm3')
+    ('aunty', 'm3')
     """
     words = re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower())
     known = {one.engine for one in VOICES}
