@@ -73,7 +73,7 @@ def f0_track(samples: Numbers, sample_rate: int) -> Tensor:
     sample_rate = as_whole("sample_rate", sample_rate, low=2000, high=1_000_000)
     frames_FW = _frames(samples_T, sample_rate)
     # Some frames at a time: the spectra of an hour would not fit into memory.
-    tracks = [_pitch(some_FW, sample_rate) for some_FW in frames_FW.split(BATCH)]
+    tracks = [_pitch(some_FW, sample_rate) for some_FW in torch.split(frames_FW, BATCH)]
     f0_F, level_F = (torch.cat(one) for one in zip(*tracks, strict=True))
     return torch.where((level_F > 1e-3 * level_F.max()) & (level_F > 0), f0_F, torch.nan)
 

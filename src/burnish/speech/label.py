@@ -179,7 +179,7 @@ def group_voices(windows_WE: Tensor, seconds: Sequence[float]) -> Tensor:
     longest = max(spoken[i] for i in left)
     kept = [i for i in left if spoken[i] >= LEAST_SPEAKER_S or spoken[i] == longest]
     # A mixture of two speakers is no third one.
-    centres = units_GE[kept]
+    centres: Tensor = units_GE[kept]
     own = [i for i in range(len(kept)) if not _is_mixture(i, centres, [spoken[k] for k in kept])]
     return centres[own]
 
