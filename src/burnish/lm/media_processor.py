@@ -98,6 +98,8 @@ class MediaProcessor:
         self._expansions: dict[str, tuple[int, ...]] = {}
         self._sizes: dict[tuple[int, int] | None, tuple[int, ...]] = {}
         """Expansions of images by their width and height."""
+        self._same_ids: dict[tuple[int, ...], tuple[int, ...]] = {}
+        """Each expansion once: those of many images are alike, and all are kept."""
         self._underway: dict[str, Future[_Medium]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
@@ -254,10 +256,11 @@ class MediaProcessor:
         try:
             opened = self._opened(part)
             with _about(part):
-                made = self._process([opened], kind_of(part))
-                self._check_size(part, made)
+                found = self._process([opened], kind_of(part))
+                self._check_size(part, found)
             if isinstance(part, ImagePart):
-                self._sizes[opened.size] = made.ids
+                self._sizes[opened.size] = found.ids
+            made = found
             return made
         finally:
             with self._lock:
@@ -353,7 +356,8 @@ class MediaProcessor:
             for name, value in made.items()
             if name not in _TEXT_TENSORS and isinstance(value, Tensor)
         }
-        return _Medium(tuple(made["input_ids"][0].tolist()), tensors)
+        ids = tuple(made["input_ids"][0].tolist())
+        return _Medium(self._same_ids.setdefault(ids, ids), tensors)
 
     def _processor_here(self) -> Any:
         """This thread's own copy: a tokenizer cannot be used by two threads at once."""
@@ -406,9 +410,13 @@ _EXAMPLES: dict[str, MediaPart] = {
 """Names under which the examples are kept; no file has them."""
 
 
+_TURNS = (b"Exif", b"eXIf", b"EXIF", b"exif", b"XMP ", b"com.adobe.xmp", b"ns.adobe.com/xap")
+"""Names of the notes, EXIF and XMP, that may turn an image, as JPEG, PNG, WebP and GIF write them."""
+
+
 def _size_of(data: bytes) -> tuple[int, int] | None:
     """Width and height by the file's head; None where a note in it may turn the image."""
-    if b"Exif" in data or b"eXIf" in data:
+    if any(name in data for name in _TURNS):
         return None
     info = image_info(data)
     return (info.width, info.height)
