@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from burnish.errors import ArgumentError, did_you_mean
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.numbers import plain
 
 NUMBER = "a finite number"
@@ -79,6 +79,16 @@ def as_path(what: str, value: Any, of: str = "a path") -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise refused(what, value, of)
     return Path(value)
+
+
+def as_new_folder(what: str, value: Any) -> Path:
+    """The path of a folder to write: one that is not there yet, or is empty."""
+    target = as_path(what, value, "a folder to write")
+    if target.exists() and not target.is_dir():
+        raise UserError(f"{target} is a file; expected a new folder")
+    if target.exists() and any(target.iterdir()):
+        raise UserError(f"{target} is there already and not empty; expected a new folder")
+    return target
 
 
 def as_table(what: str, value: Any, of: str = "a dict with text keys") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from judge_server import JudgeServer
 
 from burnish.errors import UserError
 from burnish.lm import LocalLM, Sampling, ScriptedLM, load_model
+from burnish.records import ImagePart
 from burnish.rollouts.chat import Chat
 
 Piped = Callable[..., Typed]
@@ -149,6 +150,15 @@ def test_a_conversation_that_is_too_long_can_be_reset(lm: LocalLM) -> None:
     assert len(chat.messages) == 4
     chat.reset()
     assert chat.messages == []
+
+
+def test_an_image_that_cannot_be_read_does_not_hold_up_the_next_message(lm: LocalLM) -> None:
+    chat = Chat(lm, sampling=Sampling(max_tokens=2))
+    chat.attach(ImagePart("0" * 64))
+    with pytest.raises(UserError, match="reads text only"):
+        anyio.run(chat.say, "What is this?")
+    anyio.run(chat.say, "Hello.")
+    assert [m.role for m in chat.messages] == ["user", "assistant"]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

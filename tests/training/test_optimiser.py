@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from burnish.config.schema import Optimiser
+from burnish.training import optimiser as optimiser_module
 from burnish.training.optimiser import MasterAdamW, learning_rate, spread
 
 
@@ -60,6 +61,26 @@ def test_master_weights_begin_anywhere_within_what_rounds_to_the_model(dtype):
     assert torch.equal(masters.to(dtype), weights)  # the model starts as it was
     assert (masters != weights.float()).float().mean() > 0.99
     assert torch.equal(masters, spread(weights, seed=3))
+
+
+@pytest.mark.parametrize("one", [1.0, -0.25])
+def test_master_weights_of_a_power_of_two_are_drawn_evenly_on_both_sides(one):
+    """Norms begin as ones: the numbers towards 0 lie half as far as those away from it."""
+    weights = torch.full((30_000,), one, dtype=torch.bfloat16)
+    away = (spread(weights, seed=1) / one - 1) * 2**7  # in gaps of the side away from 0
+    assert away.min() == pytest.approx(-0.25, abs=1e-3)
+    assert away.max() == pytest.approx(0.5, abs=1e-3)
+    assert away.mean() == pytest.approx(0.125, abs=0.01)
+    assert (away < 0).float().mean() == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_master_weights_are_drawn_in_parts(monkeypatch):
+    monkeypatch.setattr(optimiser_module, "_SPREAD_AT_ONCE", 7)
+    weights = torch.linspace(-1, 1, 60).view(10, 6).t().bfloat16()  # not contiguous
+    masters = spread(weights, seed=2)
+    assert masters.shape == weights.shape
+    assert torch.equal(masters.bfloat16(), weights)
+    assert (masters != weights.float()).float().mean() > 0.9
 
 
 def test_a_step_far_below_the_distance_of_half_precision_moves_the_model_by_the_right_mean():

@@ -84,7 +84,8 @@ def generate(
     asked = [*(prompts or []), *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
-    asked = [_with_media(prompt, read_attached(attach)) for prompt in asked] if attach else asked
+    if attached := read_attached(attach):
+        asked = [_with_media(prompt, attached) for prompt in asked]
     is_raw = continues_text(model) and not system if raw is None else raw
     lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):

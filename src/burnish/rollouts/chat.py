@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from burnish.errors import UserError
+from burnish.errors import MediaError, UserError
 from burnish.lm.base import LM, Sampling, TooLong, check_sampling
 from burnish.records import Finish, MediaPart, Message, TextPart
 from burnish.rollouts.session import LimitReached, Session
@@ -72,6 +72,10 @@ class Chat:
             raise UserError(
                 f"the conversation is longer than '{self.lm.name}' can read; /reset begins a new one"
             ) from None
+        except MediaError:
+            # The next message would fail of the same image or sound.
+            self._attached = ()
+            raise
         self._session, self._attached = session, ()
         return reply.text
 

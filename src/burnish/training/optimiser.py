@@ -25,6 +25,9 @@ from torch import Tensor
 from burnish.config.schema import Optimiser as OptimiserConfig
 from burnish.lm.head import HALF
 
+_SPREAD_AT_ONCE = 2**24
+"""Weights; their master weights are drawn in parts of this size."""
+
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     """The rate of one step (0-based): linear warm-up, then the schedule down to the final ratio."""
@@ -41,14 +44,25 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
 @torch.no_grad()
 def spread(weights: Tensor, seed: int) -> Tensor:
     """Float32 numbers that round to these half-precision weights, drawn evenly."""
-    exact = weights.detach().float()
-    draw = torch.Generator(exact.device).manual_seed(seed)
-    place = torch.rand(exact.shape, generator=draw, device=exact.device) - 0.5
-    _, exponent = torch.frexp(exact)
-    gap = torch.ldexp(torch.full_like(exact, torch.finfo(weights.dtype).eps / 2), exponent)
-    moved = exact + place * gap
-    # Below a power of two the numbers lie closer, and beside 0 they have no such distance.
-    return torch.where(moved.to(weights.dtype) == weights, moved, exact)
+    masters = weights.detach().float().contiguous()
+    draw = torch.Generator(masters.device).manual_seed(seed)
+    # In parts: what is computed on the way would be several times a large matrix.
+    for part, half in zip(
+        masters.view(-1).split(_SPREAD_AT_ONCE),
+        weights.detach().reshape(-1).split(_SPREAD_AT_ONCE),
+        strict=True,
+    ):
+        place = torch.rand(part.shape, generator=draw, device=part.device) - 0.5
+        _, exponent = torch.frexp(part)
+        gap = torch.ldexp(torch.full_like(part, torch.finfo(half.dtype).eps / 2), exponent)
+        moved = part + place * gap
+        # Below a power of two the numbers lie half as far: what was drawn beyond is drawn out over
+        # all that rounds to it, from a quarter of the gap below to half of it above.
+        again = part + (3 * place + 1.25 * part.sign()) * gap
+        moved = torch.where(moved.to(half.dtype) == half, moved, again)
+        # Beside 0 and the largest number there is no such gap.
+        part.copy_(torch.where(moved.to(half.dtype) == half, moved, part))
+    return masters
 
 
 class MasterAdamW:

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_new_folder
 from burnish.errors import UserError
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import FAMILIES, MASKED_DIFFUSION, Unsupported, read_architecture
@@ -74,8 +75,7 @@ def convert(
     """
     if prompt_sees not in ("all", "prompt"):
         raise UserError(f"prompt_sees is {prompt_sees!r}; expected 'all' or 'prompt'")
-    if target.exists() and any(target.iterdir()):
-        raise UserError(f"{target} is there already and not empty; expected a new folder")
+    as_new_folder("target", target)
     config = read_json(source / "config.json")
     size = _check_source(source, config)
     mask = choose_mask(Tokenizer.from_folder(source), size, mask_token)

@@ -90,7 +90,8 @@ class VisualPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
                 init.zeros_(module.bias)
         elif isinstance(module, Projector):
             init.normal_(module.positions, std=0.5)
-            init.constant_(module.scale, self.config.text_config.initializer_range or 0.02)
+            spread = getattr(self.config.text_config, "initializer_range", None)
+            init.constant_(module.scale, spread or 0.02)
 
 
 class VisualModel(VisualPreTrainedModel):

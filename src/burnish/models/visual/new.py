@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from burnish.arguments import as_path, as_seed
-from burnish.errors import UserError
+from burnish.arguments import as_new_folder, as_path, as_seed
+from burnish.errors import ModelError, UserError
 from burnish.models import register
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
 from burnish.models.visual.encoder import LITE0, lite0_weights
@@ -37,15 +39,14 @@ def new_visual(
 ) -> VisualForConditionalGeneration:
     """Write a vision-language model to `folder`, made of a decoder's folder; the model.
 
-    The decoder is any causal model that transformers opens. Its tokenizer gets one token, the
-    placeholder, and its chat template takes image parts. `encoder` is efficientnet-lite0, from its
-    package or `encoder_file`, or tiny (random). `sizes` are further settings of `VisualConfig`. The
-    projector is random: the model sees nothing until it is trained.
+    The decoder is any causal model that transformers opens and whose logits are its head over its
+    hidden states. Its tokenizer gets one token, the placeholder, and its chat template takes image
+    parts. `encoder` is efficientnet-lite0, from its package or `encoder_file`, or tiny (random).
+    `sizes` are further settings of `VisualConfig`. The projector is random: the model sees nothing
+    until it is trained.
     """
     source = as_path("decoder", decoder, "the folder of a language model")
-    target = as_path("folder", folder, "a folder to write")
-    if target.exists() and any(target.iterdir()):
-        raise UserError(f"{target} is there already and not empty; expected a new folder")
+    target = as_new_folder("folder", folder)
     text = _text_config(source)
     tokenizer = AutoTokenizer.from_pretrained(str(source), local_files_only=True)
     if IMAGE_TOKEN in tokenizer.get_vocab():
@@ -68,18 +69,18 @@ def new_visual(
         pad_token_id=text.pad_token_id,
         **sizes,
     )
-    with torch.random.fork_rng(devices=[]):
+    with _about(source), torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))
         model: VisualForConditionalGeneration = VisualForConditionalGeneration(config)
-    _put(model, written, image_id, encoder_file)
-    model = model.to(written.dtype)
+        _put(model, written, image_id, encoder_file)
+        model = model.to(written.dtype).eval()
+        _check_logits(model, written, image_id)
     config.dtype = str(written.dtype).removeprefix("torch.")
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
     _write_processor(target, config, tokenizer)
     _copy_generation(source, target, image_id)
     model.tie_weights()
-    model.eval()
     return model
 
 
@@ -112,6 +113,34 @@ def _put(
     model.model.projector.scale.fill_(table[:image_id].float().square().mean().sqrt())
     if model.config.encoder == LITE0:
         model.model.encoder.load_state_dict(lite0_weights(file))
+
+
+@torch.no_grad()
+def _check_logits(model: VisualForConditionalGeneration, written: Any, image_id: int) -> None:
+    """Refuse a decoder that scales, caps or shifts its logits: here they would be others."""
+    ids_1S = torch.tensor([[token for token in range(1, 6) if token != image_id]])
+    got, expected = (one(input_ids=ids_1S).logits[..., :image_id] for one in (model, written))
+    if not torch.allclose(got, expected, rtol=1e-2, atol=1e-2):
+        raise ValueError(
+            "its logits are more than its head over its hidden states (difference "
+            f"{float((got - expected).abs().max()):.3g})"
+        )
+
+
+@contextmanager
+def _about(source: Path) -> Iterator[None]:
+    """Say which decoder cannot be given eyes."""
+    try:
+        yield
+    except (UserError, ModelError):
+        raise
+    # Boundary: a decoder's own code, which may want more than embeddings or give other outputs.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{source} cannot be the decoder of a model with eyes: {reason}. Use one like "
+            "Llama, Qwen or GPT-2"
+        ) from error
 
 
 def _write_processor(target: Path, config: VisualConfig, tokenizer: Any) -> None:

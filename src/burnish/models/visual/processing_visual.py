@@ -38,6 +38,11 @@ class VisualImageProcessor(PilBackend):  # type: ignore[misc]
         """Fit an image (C, H, W) into the square, centred on white."""
         from PIL import Image
 
+        if image.dtype != np.uint8 or image.shape[0] != 3 or image.size == 0:
+            raise ArgumentError(
+                f"images: got an array of {image.dtype} with (channels, height, width) "
+                f"{tuple(image.shape)}, expected PIL images, or arrays of bytes with 3 channels"
+            )
         picture = Image.fromarray(np.ascontiguousarray(np.moveaxis(image, 0, -1)), "RGB")
         ratio = min(size.width / picture.width, size.height / picture.height)
         fitted = (max(1, round(picture.width * ratio)), max(1, round(picture.height * ratio)))
