@@ -15,7 +15,8 @@ shuffled    with the picture of another question of the same world
 majority    no model: the most frequent training answer to the same question, or to its kind
 
 A question counts where the answer is exactly right; a description by the F1 of its facts. A seed that
-is finished is not repeated, and one that was stopped goes on at its last checkpoint.
+is finished is not repeated, and one that was stopped goes on at its last checkpoint; with other settings
+it is another run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from burnish.models.visual import has_lite0, new_visual
-from burnish.seeds import Seeds
+from burnish.seeds import Seeds, digest
 from studies.visual.measure import WAYS, measure
 from studies.visual.rows import Drawn, Writer, draw, encode, padded
 
@@ -214,13 +215,18 @@ def resume(model: Any, optimiser: Any, work: Path) -> list[float]:
     return losses
 
 
+def folder_of(plan: Plan, seed: int, work: Path) -> Path:
+    """Where a run lies: another one for every setting."""
+    return work / f"{Path(plan.decoder).name}-{digest(json.dumps(plan))[:8]}-{seed}"
+
+
 def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
     """One seed to its end; a finished one is read."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    work = given.work / f"{Path(plan.decoder).name}-{plan.worlds}-{plan.train}-{seed}"
+    work = folder_of(plan, seed, given.work)
     done = work / "figures.json"
     if done.is_file():
         found: dict[str, float] = json.loads(done.read_text(encoding="utf-8"))

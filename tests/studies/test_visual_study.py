@@ -122,6 +122,12 @@ def test_trial_stops_and_goes_on(
     assert "| all questions |" in (tmp_path / "tiny_all.md").read_text()
 
 
+def test_a_run_with_other_settings_is_another_run(tmp_path: Path) -> None:
+    plans = (describe.CPU, describe.CPU._replace(steps=10), describe.GPU)
+    folders = [describe.folder_of(plan, seed, tmp_path) for plan in plans for seed in (0, 1)]
+    assert len({*folders}) == 6
+
+
 def test_probe_reads_what_is_there() -> None:
     """With a Gram matrix of one-hot classes all is read, with another order nothing."""
     classes = [n % 4 for n in range(80)]

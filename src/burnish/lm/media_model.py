@@ -28,6 +28,7 @@ from burnish.errors import UserError
 from burnish.lm.base import MediaIds
 from burnish.lm.media_processor import MediaProcessor, kind_of
 from burnish.lm.model_input import ModelInput
+from burnish.lm.processor_folder import first_words
 from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
 from burnish.lm.transformers_model import Media, Together, TransformersDecoder, load_pretrained
 from burnish.records import MediaPart, Message, TextPart
@@ -53,8 +54,9 @@ def _auto(folder: Path) -> Any:
         config = transformers.AutoConfig.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
-    except (ValueError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    # Boundary: transformers raises what it likes for a config that it cannot make sense of.
+    except Exception as error:
+        reason = first_words(error)
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
     for name in _AUTO_CLASSES:
         auto = getattr(transformers, name, None)

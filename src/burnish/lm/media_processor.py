@@ -117,7 +117,10 @@ class MediaProcessor:
                 f"{folder}: {type(processor).__name__} names no image_token and no audio_token; "
                 "burnish cannot tell where its media stand. Serve the model over HTTP instead"
             )
-        found.probe()
+        try:
+            found.probe()
+        except MediaError as error:
+            raise UserError(f"{folder}: a small image or sound was tried: {error}") from error
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MediaProcessor:

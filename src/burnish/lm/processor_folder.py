@@ -65,5 +65,7 @@ def without_videos(kind: Any) -> Any:
 
 def first_words(error: Exception) -> str:
     """An error of somebody else's code in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    lines = [" ".join(line.split()) for line in str(error).strip().splitlines()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])[:300]

@@ -31,11 +31,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, UserError, is_out_of_memory
 from burnish.lm.architecture import OWN
 from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments, media_names
+from burnish.lm.processor_folder import first_words
 from burnish.records import MediaPart
 
 Media = Sequence[Sequence[MediaPart]]
@@ -496,11 +497,15 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except (ValueError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    # Boundary: transformers raises what it likes for a folder that it cannot make sense of.
+    except Exception as error:
+        if isinstance(error, MemoryError) or is_out_of_memory(error):
+            raise
+        reason = first_words(error)
+        if "ignore_mismatched_sizes" in reason:
+            reason = "its weights have other sizes than its config.json says"
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
-    if model.config.model_type == OWN:
-        _check_names(folder, found)
+    _check_names(folder, found, is_own=model.config.model_type == OWN)
     # `generate` would add what the folder's own file asks for, such as a repetition penalty.
     model.generation_config = transformers.GenerationConfig()
     return model
@@ -558,12 +563,17 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _check_names(folder: Path, found: dict[str, Any]) -> None:
-    """Refuse weights of our own models that are missing or have no place: transformers only warns."""
-    for kind, what in (
-        ("missing_keys", "its config.json asks for weight {} and no file has it"),
-        ("unexpected_keys", "weight {} has no place in the model that config.json describes"),
-    ):
+def _check_names(folder: Path, found: dict[str, Any], *, is_own: bool) -> None:
+    """Refuse weights that are missing, or in a model of ours have no place: transformers only warns.
+
+    Missing ones would be random. Other families' files may hold what their forward does not use.
+    """
+    complaints = {"missing_keys": "its config.json asks for weight {} and no file has it"}
+    if is_own:
+        complaints["unexpected_keys"] = (
+            "weight {} has no place in the model that config.json describes"
+        )
+    for kind, what in complaints.items():
         names = [name for name in sorted(found.get(kind) or ()) if not name.startswith("score.")]
         if names:
             raise UserError(

@@ -58,15 +58,8 @@ class Chat:
             raise UserError("chat: the message is empty; expected some text")
         media = self._attached
         said = Message("user", (*media, TextPart(text)) if media else text)
-        if self._session is None:
-            # Each conversation draws other numbers, and the same ones when all is repeated.
-            seed = derive(self.seed, "chat", self._begun)
-            session = Session(self.lm, [*self.messages, said], seed=seed)
-        else:
-            session = copy.copy(self._session)
-            session.messages, session.shown = [*session.messages], [*session.shown]
-            session.observe([said])
         try:
+            session = self._with(said)
             reply = await session.generate(self.sampling)
         except (TooLong, LimitReached):
             raise UserError(
@@ -78,6 +71,17 @@ class Chat:
             raise
         self._session, self._attached = session, ()
         return reply.text
+
+    def _with(self, said: Message) -> Session:
+        """A copy of the conversation, or a new one, that goes on with a message."""
+        if self._session is None:
+            # Each conversation draws other numbers, and the same ones when all is repeated.
+            seed = derive(self.seed, "chat", self._begun)
+            return Session(self.lm, [*self.messages, said], seed=seed)
+        session = copy.copy(self._session)
+        session.messages, session.shown = [*session.messages], [*session.shown]
+        session.observe([said])
+        return session
 
     def reset(self, system: str | None = None) -> None:
         """Begin a new conversation, with another system message where one is given."""
