@@ -1,9 +1,10 @@
 """The part of a GPU's memory that one of several programs takes."""
 
 import pytest
+import torch
 
 from burnish.errors import UserError
-from burnish.lm.hardware import GPU_SHARE, gpu_share, within_share
+from burnish.lm.hardware import GPU_SHARE, available_bytes, gpu_share, within_share
 
 
 def test_a_program_counts_on_what_its_share_leaves_beside_what_it_uses():
@@ -25,3 +26,18 @@ def test_no_share_of_a_gpu_is_named_in_one_line(monkeypatch, given):
     monkeypatch.setenv(GPU_SHARE, given)
     with pytest.raises(UserError, match=r"BURNISH_GPU_SHARE is '.*'; expected a number above 0"):
         gpu_share()
+
+
+@pytest.mark.parametrize(("name", "index"), [("cuda", None), ("cuda:1", 1)])
+def test_the_share_is_a_limit_for_torch_too(monkeypatch, name, index):
+    """torch takes a number or None there: a device without one, such as `cuda`, is refused."""
+    limits = []
+    monkeypatch.setenv(GPU_SHARE, "0.25")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 160))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 12)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: limits.append(given)
+    )
+    assert available_bytes(torch.device(name)) == 30
+    assert limits == [(0.25, index)]

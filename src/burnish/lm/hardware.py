@@ -87,7 +87,7 @@ def available_bytes(device: torch.device) -> int:
         reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
         share = gpu_share()
         if share < 1:
-            torch.cuda.set_per_process_memory_fraction(share, device)
+            torch.cuda.set_per_process_memory_fraction(share, device.index)
         return within_share(free + reserved - used, total, used, share)
     return free_memory()
 
