@@ -48,8 +48,8 @@ def spread(weights: Tensor, seed: int) -> Tensor:
     draw = torch.Generator(masters.device).manual_seed(seed)
     # In parts: what is computed on the way would be several times a large matrix.
     for part, half in zip(
-        masters.view(-1).split(_SPREAD_AT_ONCE),
-        weights.detach().reshape(-1).split(_SPREAD_AT_ONCE),
+        torch.split(masters.view(-1), _SPREAD_AT_ONCE),
+        torch.split(weights.detach().reshape(-1), _SPREAD_AT_ONCE),
         strict=True,
     ):
         place = torch.rand(part.shape, generator=draw, device=part.device) - 0.5
