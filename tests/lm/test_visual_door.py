@@ -1,5 +1,7 @@
 """The small vision-language model through the doors of every other model."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -62,3 +64,11 @@ def test_trained_and_opened_again(tmp_path: Path, kind: str) -> None:
     )
     loaded = load_model(sorted(Path(run.folder).glob("checkpoints/step-*"))[-1], device="cpu")
     assert loaded.reads == ("image",)
+
+
+def test_try_in_a_fresh_process(tmp_path: Path) -> None:
+    """`burnish try` reads the processor alone: no model has made the family known before."""
+    command = [sys.executable, "-m", "burnish.cli", "try", "visual"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("<|image|>") >= 3 * 16

@@ -31,6 +31,8 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.processor_folder import first_words
 from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
 from burnish.lm.transformers_model import Media, Together, TransformersDecoder, load_pretrained
+from burnish.lm.weights import read_json
+from burnish.models import register
 from burnish.records import MediaPart, Message, TextPart
 
 _AUTO_CLASSES = (
@@ -50,6 +52,7 @@ def _auto(folder: Path) -> Any:
     """The Auto class that loads the folder's family; None where it is one of text."""
     import transformers
 
+    register(read_json(folder / "config.json").get("model_type"))
     try:
         config = transformers.AutoConfig.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
