@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from cli_words import Type
 from judge_server import JudgeServer
 
@@ -40,3 +41,22 @@ def test_a_file_without_evidence_is_refused_before_anything_is_asked(
     done = typed("judge", file, "--with", "evpv", "--model", "tiny")
     assert done.code == 2
     assert "evidence" in done.err
+
+
+def test_pictures_of_a_column_are_evidence(typed: Type, tmp_path: Path) -> None:
+    """Paths start at the file's folder; the columns are part of the prompt, not hidden fields."""
+    pytest.importorskip("rapidocr_onnxruntime", reason="OCR is not installed")
+    image = pytest.importorskip("PIL.Image").new("RGB", (640, 160), "white")
+    font = pytest.importorskip("PIL.ImageFont").load_default(40)
+    pytest.importorskip("PIL.ImageDraw").Draw(image).text((40, 50), "Sales: 42", "black", font)
+    image.save(tmp_path / "sales.png")
+    texts = [f"They sold {n}. [premise: Sales = {n}]" for n in (42, 24)]
+    row = {"prompt": "What was sold? <image>", "image": "sales.png", "responses": texts}
+    file = tmp_path / "solutions.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    options = ("--option", "verifier=none", "--option", "pictures=ocr", "--model", "tiny")
+    done = typed("judge", file, "--with", "evpv", *options, "--json")
+    assert done.code == 0, done.err
+    right, wrong = json.loads(done.out)["items"][0]["rewards"]
+    assert right["value"] == 1.0
+    assert wrong["value"] < right["value"]

@@ -9,8 +9,9 @@
 | `a`, `b` (or response_a/_b, _1/_2, output_) | a pair; `winner` is its label, where given    |
 | `chosen`, `rejected`                        | a pair whose label is known                   |
 
-The prompt is `prompt`, `messages`, `question` or `instruction`. Every other column is hidden from
-judges unless it is named in `show`.
+The prompt is `prompt`, `messages`, `question` or `instruction`; images and sounds of the columns
+`image`, `images` or `audio` belong to it, and paths of them start at the file's folder. Every other
+column is hidden from judges unless it is named in `show`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from typing import Any
 from burnish.bench.items import Choice, Item, message, responses_of, shuffled
 from burnish.bench.loaders.reading import Source, read_sources
 from burnish.errors import UserError, did_you_mean
-from burnish.records import Message
+from burnish.records import MediaPart, Message
+from burnish.tasks.mapping import RowError, read_messages
+from burnish.tasks.media_columns import CheckedBlobs, looks_like_media, placed, read_media
 
 PROMPTS = ("prompt", "messages", "question", "instruction")
+MEDIA = ("image", "images", "audio", "audios")
 PAIRS = (
     ("a", "b"),
     ("response_a", "response_b"),
@@ -69,11 +73,12 @@ def item_of(row: Source, show: Sequence[str] = ()) -> Item:
     if prompt_column is None:
         got = ", ".join(values) or "nothing"
         raise UserError(f"{row.where}: no prompt; expected one of {', '.join(PROMPTS)}; got {got}.")
-    used.add(prompt_column)
+    media_columns = [name for name in MEDIA if looks_like_media(values.get(name))]
+    used |= {prompt_column, *media_columns}
     fields = {k: v for k, v in values.items() if k not in used or k in show}
     return Item(
         id,
-        _messages(row, prompt_column),
+        _messages(row, prompt_column, media_columns),
         responses_of(id, texts),
         best,
         str(values.get("subset") or ""),
@@ -143,15 +148,20 @@ def _text(row: Source, value: Any, column: str) -> str:
     return value
 
 
-def _messages(row: Source, column: str) -> tuple[Message, ...]:
-    value = row.values[column]
-    if isinstance(value, str):
-        return message(value)
-    if isinstance(value, list) and all(
-        isinstance(turn, dict) and {"role", "content"} <= turn.keys() for turn in value
-    ):
-        return tuple(Message(str(turn["role"]), str(turn["content"])) for turn in value)
-    raise UserError(
-        f"{row.where}: '{column}' is {type(value).__name__}; expected text or messages with role "
-        "and content."
-    )
+def _messages(row: Source, column: str, media_columns: Sequence[str]) -> tuple[Message, ...]:
+    """The prompt, with its images and sounds where they stand."""
+    value, folder = row.values[column], row.path.parent
+    media, name = list[MediaPart](), ""
+    try:
+        for name in media_columns:
+            media += read_media(row.values[name], folder, CheckedBlobs())
+        name = column
+        if isinstance(value, str):
+            return placed(message(value), media)
+        if not isinstance(value, list):
+            raise UserError(f"{type(value).__name__}; expected text or a list of messages")
+        return placed(read_messages(value, column, folder, has_places=bool(media)), media)
+    except RowError as error:
+        raise UserError(f"{row.where}: {error}.") from None
+    except UserError as error:
+        raise UserError(f"{row.where}: '{name}': {error}.") from None
