@@ -248,7 +248,7 @@ def _tell(
     say(f"sound     {shown_path(done.path)}: {duration(done.seconds)}, {_size(done.mix.scene)}, {overlap:.0%} of the speech overlaps")  # fmt: skip
     if done.voices:
         say("voices    " + ", ".join(f"{who}: {voice}" for who, voice in done.voices.items()))
-    say(f"plan      by {planned_by}; {duration(seconds)} to render, {done.seconds / max(seconds, 1e-9):.0f} times as fast as it plays")  # fmt: skip
+    say(f"plan      by {planned_by}; {duration(seconds)} to render, {done.seconds / max(seconds, 1e-9):.1f} times as fast as it plays")  # fmt: skip
     for name, value in (measured or {}).items():
         if value is not None and not isinstance(value, list | dict):
             say(f"  {name:22} {value:.3f}")
