@@ -224,3 +224,8 @@ def test_the_name_tiny_is_written_once_and_reproducibly(tmp_path, monkeypatch):
 def _empty(folder):
     folder.mkdir()
     return folder
+
+
+def test_a_server_is_no_folder() -> None:
+    with pytest.raises(UserError, match=r"is a server, and its weights are needed here"):
+        load_model("http://localhost:1/v1#m")

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import typer
 
 from burnish.cli.console import emit_json, say
-from burnish.cli.shared_options import AsJson, ModelName
+from burnish.cli.shared_options import AsJson, LocalModelName
 
 
 def convert(
-    model: ModelName,
+    model: LocalModelName,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new folder.", show_default=False)
     ],

@@ -8,14 +8,14 @@ import typer
 from rich.table import Table
 
 from burnish.cli.console import emit_json, err, interval, number, out, say
-from burnish.cli.shared_options import AsJson, ModelName
+from burnish.cli.shared_options import AsJson, LocalModelName
 
 if TYPE_CHECKING:
     from burnish.api.layers import LayerDrop, LayerEffect
 
 
 def layers(
-    model: ModelName,
+    model: LocalModelName,
     text: Annotated[
         list[str],
         typer.Argument(

@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 
 from burnish.cli.console import emit_json, err, number, out, say
-from burnish.cli.shared_options import AsJson, ModelName
+from burnish.cli.shared_options import AsJson, LocalModelName
 
 if TYPE_CHECKING:
     from burnish.models.norm_gap import Lengths, NormGap
 
 
 def norms(
-    model: ModelName,
+    model: LocalModelName,
     text: Annotated[
         str, typer.Argument(metavar="[TEXT]", help="What the model reads.", show_default=False)
     ] = "",

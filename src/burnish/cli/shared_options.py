@@ -52,6 +52,15 @@ ModelName = Annotated[
         autocompletion=complete_models,
     ),
 ]
+LocalModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="smollm2, tiny, or a model's or a run's folder; a server does not give its weights.",
+        show_default=False,
+        autocompletion=complete_models,
+    ),
+]
 ApiKeyEnv = Annotated[
     str,
     typer.Option(

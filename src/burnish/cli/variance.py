@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from burnish.cli.console import emit_json, err, number, out, say, share
-from burnish.cli.shared_options import AsJson, ModelName, Seed
+from burnish.cli.shared_options import AsJson, LocalModelName, Seed
 
 if TYPE_CHECKING:
     from burnish.models.masked_diffusion.report import Interval, VarianceReport
@@ -24,7 +24,7 @@ MASKS = {
 
 
 def variance(
-    model: ModelName,
+    model: LocalModelName,
     data: Annotated[
         str,
         typer.Argument(

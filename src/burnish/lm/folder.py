@@ -219,6 +219,11 @@ def find_folder(path: str | Path) -> Path:
         return cached_conversion(find_folder(name))
     if str(path).startswith(VISUAL):
         return _visual(str(path).removeprefix(VISUAL))
+    if str(path).startswith(("http://", "https://")):
+        raise UserError(
+            f"model '{path}' is a server, and its weights are needed here; expected "
+            f"{' or '.join(SHIPPED)} or a local folder."
+        )
     folder = Path(path).expanduser()
     if not folder.is_dir():
         siblings = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
