@@ -249,7 +249,7 @@ def test_a_column_is_shown_only_by_name(tmp_path: Path) -> None:
         ({"prompt": "p", "text": "x"}, "no response; expected response, responses, a and b"),
         ({"prompt": "p", "a": "x", "b": 3}, "'b' is int; expected text"),
         ({"prompt": "p", "a": "x", "b": "y", "winner": "left"}, "winner is 'left'; expected a, b"),
-        ({"messages": [{"text": "p"}], "response": "x"}, "expected text or messages with role"),
+        ({"messages": [{"text": "p"}], "response": "x"}, "expected [{role, content}, ...]"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, row: dict, said_of_it: str) -> None:
