@@ -143,7 +143,7 @@ def test_the_command_prints_the_table_and_json(
     bad = {"prompt": [{"role": 3}], "chosen": "a", "rejected": "b"}
     Path("pairs.jsonl").write_text(json.dumps(bad) + "\n")
     assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]) != 0
-    assert "pairs.jsonl:1: 'prompt' is list; expected text or messages" in capsys.readouterr().err
+    assert "pairs.jsonl:1: 'prompt' is not a list of chat messages" in capsys.readouterr().err
 
 
 def test_the_verdict_names_what_moves_a_reward_and_says_when_pairs_are_too_few() -> None:

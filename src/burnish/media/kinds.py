@@ -122,7 +122,7 @@ def open_source(source: str | Path | bytes, what: str) -> tuple[BinaryIO, str, i
         # A pipe or a device would be waited on for ever.
         if not path.is_file():
             problem = "is not a plain file" if path.exists() else "does not exist"
-            raise UserError(f"{path} {problem}; expected {what}")
+            raise UserError(f"{path} {problem}; expected {what} as source")
         return path.open("rb"), str(path), path.stat().st_size
     except OSError as error:
         raise UserError(f"{str(path)[:200]}: {error.strerror or error}; expected {what}") from error
