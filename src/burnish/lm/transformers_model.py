@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments, media_names
 from burnish.lm.processor_folder import first_words
+from burnish.lm.scalar_head import is_classifier
 from burnish.records import MediaPart
 
 Media = Sequence[Sequence[MediaPart]]
@@ -505,7 +506,9 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
         if "ignore_mismatched_sizes" in reason:
             reason = "its weights have other sizes than its config.json says"
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
-    _check_names(folder, found, is_own=model.config.model_type == OWN)
+    is_scored = is_classifier({"architectures": model.config.architectures})
+    unused = _output_names(model) if is_scored else ()
+    _check_names(folder, found, unused, is_own=model.config.model_type == OWN)
     # `generate` would add what the folder's own file asks for, such as a repetition penalty.
     model.generation_config = transformers.GenerationConfig()
     return model
@@ -563,10 +566,20 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _check_names(folder: Path, found: dict[str, Any], *, is_own: bool) -> None:
+def _output_names(model: Any) -> set[str]:
+    """Names of the weights that make logits; a classifier is saved without them."""
+    head = model.get_output_embeddings()
+    own = {id(weight) for weight in head.parameters()} if head is not None else set()
+    return {name for name, weight in model.named_parameters() if id(weight) in own}
+
+
+def _check_names(
+    folder: Path, found: dict[str, Any], unused: Collection[str], *, is_own: bool
+) -> None:
     """Refuse weights that are missing, or in a model of ours have no place: transformers only warns.
 
-    Missing ones would be random. Other families' files may hold what their forward does not use.
+    Missing ones would be random; `unused` ones may be. Other families' files may hold what their
+    forward does not use.
     """
     complaints = {"missing_keys": "its config.json asks for weight {} and no file has it"}
     if is_own:
@@ -574,7 +587,11 @@ def _check_names(folder: Path, found: dict[str, Any], *, is_own: bool) -> None:
             "weight {} has no place in the model that config.json describes"
         )
     for kind, what in complaints.items():
-        names = [name for name in sorted(found.get(kind) or ()) if not name.startswith("score.")]
+        names = [
+            name
+            for name in sorted(found.get(kind) or ())
+            if not name.startswith("score.") and name not in unused
+        ]
         if names:
             raise UserError(
                 f"{folder}: {what.format(names[0])}; expected the settings that the weights were "
