@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,15 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert row["key"] == "rollout.samples"
     assert row["default"] == "8"
+
+
+def test_bounds_of_numbers_with_a_point_have_one():
+    """Python keeps one `Annotated` for equal bounds, and 0 equals 0.0: the first that is imported."""
+    bare = re.compile(r"Annotated\[float, Meta\([^)]*\b(gt|ge|lt|le)=-?[0-9_]+[,)]")
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "src" / "burnish").rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if bare.search(line)
+    ]
+    assert found == []

@@ -617,13 +617,13 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """Latents of a span; vectors of an auxiliary picture are averaged to so many."""
     components: Count = 0
     """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
-    alpha: Annotated[float, Meta(ge=0)] = 1.0
+    alpha: Annotated[float, Meta(ge=0.0)] = 1.0
     """Weight of the latents' squared error beside the text's loss."""
     mean_error: bool = True
     """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
-    beta: Annotated[float, Meta(ge=0)] = 0.0
+    beta: Annotated[float, Meta(ge=0.0)] = 0.0
     """Weight of 1 - cosine."""
-    own: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    own: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     """Share of steps, at the end of training, that feed the model its own latents; rises from 0."""
     notes: bool = True
     """Learn the `<parser>` notes behind spans; false: they are left out of the answers."""
@@ -633,7 +633,7 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """Answers of the start model to each question."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
-    gate_temperature: Annotated[float, Meta(gt=0)] = 1.0
+    gate_temperature: Annotated[float, Meta(gt=0.0)] = 1.0
     """Of those answers."""
     assume_hard: bool = False
     """Whether questions of which no share is known get latents."""

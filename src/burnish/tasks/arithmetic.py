@@ -174,7 +174,7 @@ class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     """Kinds of questions, each with its weight; instead of `level`."""
     negative: bool = False
     """Ask questions whose answer is below zero, too."""
-    held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.2
     """Share of all questions that is never trained on."""
     held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
     """At most this many held-out questions, in the mixture's proportions."""

@@ -45,7 +45,7 @@ class HeldOutFile(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by
 class HeldOutShare(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="share"):
     """A share of the rows, chosen by a hash of the prompt; 0 holds nothing out."""
 
-    share: Annotated[float, Meta(ge=0, le=0.9)] = 0.1
+    share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
     """Share of the rows."""
 
 

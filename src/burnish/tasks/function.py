@@ -61,7 +61,7 @@ class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
     """A system message; replaces the function's own."""
     labels: tuple[str, ...] | None = None
     """Fields that a judge must not see; all of them where not given."""
-    held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.2
     """Share of all questions that is never trained on, by content."""
     held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
     """At most this many held-out questions."""

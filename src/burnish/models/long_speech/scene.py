@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-Share = Annotated[float, Meta(ge=0, le=1)]
-Seconds = Annotated[float, Meta(ge=0, le=86_400)]
-Decibel = Annotated[float, Meta(ge=-100, le=100)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Meta(ge=0.0, le=86_400.0)]
+Decibel = Annotated[float, Meta(ge=-100.0, le=100.0)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Source = Literal["user", "plan", "default"]
 MARKS = ("laugh", "sigh", "pause", "trail-off")
@@ -44,7 +44,7 @@ class Waypoint(Part, frozen=True, kw_only=True):
     at: Share
     caption: str = ""
     arousal: Share | None = None
-    valence: Annotated[float, Meta(ge=-1, le=1)] | None = None
+    valence: Annotated[float, Meta(ge=-1.0, le=1.0)] | None = None
 
 
 class Emotion(Part, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Environment(Part, frozen=True, kw_only=True):
     caption: str = ""
     snr_db: Decibel | None = None
     """How far the speech is above the background; None: no background."""
-    reverb_s: Annotated[float, Meta(ge=0, le=10)] | None = None
+    reverb_s: Annotated[float, Meta(ge=0.0, le=10.0)] | None = None
     """After how many seconds an echo is 60 dB down; None: no room."""
 
 
@@ -69,7 +69,7 @@ class Event(Part, frozen=True, kw_only=True):
 
     caption: Name
     at: Seconds
-    duration: Annotated[float, Meta(gt=0, le=86_400)]
+    duration: Annotated[float, Meta(gt=0.0, le=86_400.0)]
     gain_db: Decibel = 0.0
 
 
@@ -118,8 +118,8 @@ class Token(Part, frozen=True, kw_only=True):
     stress: str = ""
     pronounce: str = ""
     liaison: str = ""
-    duration_scale: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
-    pitch_shift_st: Annotated[float, Meta(ge=-24, le=24)] = 0.0
+    duration_scale: Annotated[float, Meta(ge=0.1, le=10.0)] = 1.0
+    pitch_shift_st: Annotated[float, Meta(ge=-24.0, le=24.0)] = 0.0
 
 
 class Sentence(Part, frozen=True, kw_only=True):

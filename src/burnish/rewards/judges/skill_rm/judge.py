@@ -312,9 +312,9 @@ class SkillOptions(Options, frozen=True):
     """3."""
     tokens: Count | None = None
     """What the judge may write for one case, all steps together; no limit by default."""
-    time_s: Annotated[float, Meta(gt=0)] | None = None
+    time_s: Annotated[float, Meta(gt=0.0)] | None = None
     """Wall clock of one case: 900."""
-    cost_usd: Annotated[float, Meta(ge=0)] | None = None
+    cost_usd: Annotated[float, Meta(ge=0.0)] | None = None
     """What a server may charge for one case; no limit by default."""
 
 
