@@ -113,24 +113,6 @@ class Charts(PictureSettings, frozen=True, kw_only=True, tag="charts"):
     """Print each value over its bar or point."""
     size: Annotated[int, Meta(ge=96, le=1024, multiple_of=32)] = 224
     """Pixels of a side."""
-    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
-    """Share of all charts that is never trained on."""
-    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
-    """Held-out questions, each about its own chart."""
-    instruction: str = "Answer briefly."
-    """Follows the question; empty for the bare question."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        return self.questions
-
-    @property
-    def side(self) -> tuple[float, int]:
-        return self.held_out_share, self.held_out_size
-
-    @property
-    def words(self) -> tuple[str, str]:
-        return self.name, self.instruction
 
     def build(self, seed: int, root: Path) -> PictureTasks:
         if self.least > self.most or not self.forms:

@@ -14,9 +14,10 @@ import random
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from burnish.errors import UserError
 from burnish.records import Message, Task, TextPart
@@ -167,20 +168,16 @@ def _bitmap_font() -> Any:
 class PictureSettings(TaskSettings, frozen=True, kw_only=True):
     """Settings that every kind of drawn picture has."""
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of questions that are asked."""
-        raise NotImplementedError
-
-    @property
-    def side(self) -> tuple[float, int]:
-        """Share of all pictures that is held out, and how many are asked about."""
-        raise NotImplementedError
-
-    @property
-    def words(self) -> tuple[str, str]:
-        """The set's name, and the instruction behind each question."""
-        raise NotImplementedError
+    name: Annotated[str, Meta(min_length=1)] = "pictures"
+    """What the task is called in runs."""
+    questions: tuple[str, ...] = ()
+    """Kinds of questions, asked in turn."""
+    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
+    """Share of all pictures that is never trained on."""
+    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """Held-out questions, each about its own picture."""
+    instruction: str = "Answer briefly."
+    """Follows the question; empty for the bare question."""
 
     def draw(self, rng: random.Random) -> Picture:
         """A picture by chance."""
@@ -197,9 +194,8 @@ class PictureTasks:
     def __init__(self, config: PictureSettings, seed: int) -> None:
         _pillow()
         self.config, self._seed = config, seed
-        self.name, self._instruction = config.words
-        self._share, self._held_out_size = config.side
-        if not config.kinds:
+        self.name = config.name
+        if not config.questions:
             raise UserError(f"tasks '{self.name}': questions is empty; expected at least one kind.")
         self.picture(0)
 
@@ -213,7 +209,7 @@ class PictureTasks:
         return self._task(f"{self.name}/{index}", *self._find(index, held_out=False))
 
     def held_out(self, limit: int | None = None) -> list[Task]:
-        size = self._held_out_size if self._share else 0
+        size = self.config.held_out_size if self.config.held_out_share else 0
         return [
             self._task(f"{self.name}/held-out/{index}", *self._find(index, held_out=True))
             for index in range(size if limit is None else min(limit, size))
@@ -230,10 +226,10 @@ class PictureTasks:
         """A picture of one side that allows a question of the kind whose turn it is."""
         purpose = ("pictures held-out",) if held_out else (self._seed, "pictures")
         rng = random.Random(derive(*purpose, index))
-        kind = self.config.kinds[index % len(self.config.kinds)]
+        kind = self.config.questions[index % len(self.config.questions)]
         for _ in range(TRIES):
             picture = self.config.draw(rng)
-            if is_held_out(picture.key, self._share) != held_out:
+            if is_held_out(picture.key, self.config.held_out_share) != held_out:
                 continue
             asked = picture.ask(kind, rng)
             if asked is not None:
@@ -241,14 +237,14 @@ class PictureTasks:
         raise UserError(
             f"tasks '{self.name}': none of {TRIES:,} pictures allows a question of kind '{kind}' on the "
             f"{'held-out' if held_out else 'training'} side. Change questions, or held_out_share (now "
-            f"{self._share})."
+            f"{self.config.held_out_share})."
         )
 
     def _task(self, task_id: str, picture: Picture, asked: Asked) -> Task:
         from burnish.store.blobs import shared_blobs
 
         part = shared_blobs().add(picture.png())
-        instruction = "" if asked.kind == DESCRIBE else self._instruction
+        instruction = "" if asked.kind == DESCRIBE else self.config.instruction
         text = " ".join(filter(None, (asked.question, instruction)))
         return Task(
             id=task_id,

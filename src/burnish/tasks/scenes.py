@@ -147,24 +147,6 @@ class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
     """Things in a picture, at most; not more than the cells of the grid, or 6 where they are scattered."""
     size: Annotated[int, Meta(ge=64, le=1024, multiple_of=32)] = 224
     """Pixels of a side."""
-    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
-    """Share of all pictures that is never trained on."""
-    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
-    """Held-out questions, each about its own picture."""
-    instruction: str = "Answer briefly."
-    """Follows the question; empty for the bare question."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        return self.questions
-
-    @property
-    def side(self) -> tuple[float, int]:
-        return self.held_out_share, self.held_out_size
-
-    @property
-    def words(self) -> tuple[str, str]:
-        return self.name, self.instruction
 
     def build(self, seed: int, root: Path) -> PictureTasks:
         room = self.grid**2 if self.layout == "grid" else 6

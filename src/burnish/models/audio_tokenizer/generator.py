@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import as_number, as_path, as_seed, as_whole, as_word
+from burnish.arguments import as_number, as_whole, as_word
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.modeling_audio_tokenizer import open_own
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import causal_blocks, init_transformer
 from burnish.models.blocks import ResidualStack, Topology, rotation
@@ -236,13 +236,7 @@ def new_generator(
     folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
 ) -> AudioGeneratorModel:
     """A generator with random weights; written to `folder` too, where there is one."""
-    config = AudioGeneratorConfig(**sizes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
-        model = AudioGeneratorModel(config)
-    if folder is not None:
-        model.save_pretrained(as_path("folder", folder, "a folder to write"))
-    return model
+    return new_own(AudioGeneratorModel, AudioGeneratorConfig(**sizes), folder, seed)
 
 
 def open_generator(folder: str | Path) -> AudioGeneratorModel:

@@ -376,16 +376,7 @@ def new_tokenizer(
     >>> new_tokenizer(hidden_size=16, latent_size=4, bottleneck="kl").config.frame_rate
     25.0
     """
-    config = AudioTokenizerConfig(**sizes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
-        model = AudioTokenizerModel(config)
-    if folder is not None:
-        target = as_path("folder", folder, "a folder to write")
-        target.mkdir(parents=True, exist_ok=True)
-        with _without_bars():
-            model.save_pretrained(target)
-    return model
+    return new_own(AudioTokenizerModel, AudioTokenizerConfig(**sizes), folder, seed)
 
 
 def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
@@ -401,6 +392,19 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
     return open_own(
         AudioTokenizerModel, folder, "an audio tokenizer, as burnish train codec writes it"
     )
+
+
+def new_own(kind: type[Opened], config: Any, folder: str | Path | None, seed: int) -> Opened:
+    """A model of this package with random weights; written to `folder` too, where there is one."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(as_seed("seed", seed))
+        model: Opened = kind(config)
+    if folder is not None:
+        target = as_path("folder", folder, "a folder to write")
+        target.mkdir(parents=True, exist_ok=True)
+        with _without_bars():
+            model.save_pretrained(target)
+    return model
 
 
 def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:

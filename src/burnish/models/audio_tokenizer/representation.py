@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import as_number, as_path, as_seed, as_whole
+from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.modeling_audio_tokenizer import open_own
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import new_own, open_own
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
 from burnish.models.blocks.topology import TOPOLOGIES
@@ -162,13 +162,7 @@ def new_representation(
     folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
 ) -> AudioRepresentationModel:
     """An encoder with random weights and quantiser; written to `folder` too, where there is one."""
-    config = AudioRepresentationConfig(**sizes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
-        model = AudioRepresentationModel(config)
-    if folder is not None:
-        model.save_pretrained(as_path("folder", folder, "a folder to write"))
-    return model
+    return new_own(AudioRepresentationModel, AudioRepresentationConfig(**sizes), folder, seed)
 
 
 def open_representation(folder: str | Path) -> AudioRepresentationModel:
