@@ -297,12 +297,13 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def table(job: dict[str, Any], found: dict[str, dict[str, Any]]) -> list[str]:
     """The rows as lines of a Markdown table."""
-    weights = found["burnish"].get("parameters", 0)
+    weights = found.get("burnish", {}).get("parameters", 0)
     attention = 6 * job["layers"] * job["width"] * job["sequence"]
     flops = 6 * weights + attention
-    top = found["peak"].get("flops", 0.0)
+    peak = found.get("peak", {})
+    top = peak.get("flops", 0.0)
     lines = [
-        f"{found['peak'].get('name')}, {weights / 1e6:.1f} M weights, {job['batch']} sequences of "
+        f"{peak.get('name')}, {weights / 1e6:.1f} M weights, {job['batch']} sequences of "
         f"{job['sequence']} tokens, {job['dtype']}, a matrix product reaches {top / 1e12:.3g} "
         "TFLOP/s",
         "",
@@ -317,12 +318,13 @@ def table(job: dict[str, Any], found: dict[str, dict[str, Any]]) -> list[str]:
             continue
         timed = sorted(row["seconds"][WARM:])
         rate = job["batch"] * job["sequence"] / timed[len(timed) // 2]
-        share = f"{rate * flops / top:.1%}" if top else ""
+        share = f"{rate * flops / top:.1%}" if top and weights else ""
         memory = f"{row['memory'] / 2**30:.1f} GiB" if row["memory"] else ""
         lines.append(f"| {name} | {rate:,.0f} | {share} | {memory} | {row['losses'][-1]:.4f} |")
-    both = [found[name].get("losses", []) for name in ("plain", "burnish")]
-    apart = max((abs(a - b) for a, b in zip(*both, strict=False)), default=float("nan"))
-    lines += ["", f"largest difference of a step's loss, plain and burnish: {apart:.2e}"]
+    both = [found.get(name, {}).get("losses", []) for name in ("plain", "burnish")]
+    if all(both):
+        apart = max(abs(a - b) for a, b in zip(*both, strict=False))
+        lines += ["", f"largest difference of a step's loss, plain and burnish: {apart:.2e}"]
     return lines
 
 
@@ -361,7 +363,7 @@ def main() -> int:
         found = {name: child(name, job) for name in ROWS if name in options.rows}
     if options.out:
         options.out.write_text(json.dumps({"job": job, "rows": found}, indent=1))
-    print("\n".join(table(job, {"peak": {}, "burnish": {}, "plain": {}, **found})))
+    print("\n".join(table(job, found)))
     return 0
 
 

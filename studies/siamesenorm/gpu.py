@@ -4,8 +4,8 @@
     python -m studies.siamesenorm.gpu --cpu                 # every part once, tiny, in a minute
 
 About 100 M weights in 24 and in 48 layers, bytes, 512 a row, bfloat16: half of the rows are text, half
-sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm at three rates with 0 and
-100 steps of warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
+sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm at three rates without
+warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
 transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step.
 
 A row of `gpu.csv` is written when its training is done, and a second start goes on with what is
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import math
 import multiprocessing
 import statistics
@@ -75,15 +76,16 @@ class Plan(NamedTuple):
 
     depths: tuple[int, ...] = (24, 48)
     rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)
-    warm_ups: tuple[int, ...] = (0, 100)
+    warm_ups: tuple[int, ...] = (0,)
     seeds: int = 3
-    steps: int = 200
+    steps: int = 500
     rows: int = 8
     length: int = 512
     shape_layers: int = 12
     shape_width: int = 256
     shape_rows: int = 128
     device: str = "cuda"
+    is_eager: bool = False
 
     def cells(self) -> list[Cell]:
         """All trainings, seed by seed, so that a study that is cut short has whole comparisons."""
@@ -120,6 +122,7 @@ class Text(NamedTuple):
     """Nats a held-out byte by the frequencies of bytes."""
 
 
+@functools.cache
 def make_text(path: Path | None) -> Text:
     """Bytes of a file, its last tenth held out, and all sums of two numbers of two digits."""
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
@@ -174,61 +177,111 @@ def model_of(arm: str, layers: int, plan: Plan, seed: int) -> nn.Module:
     return made.to(plan.device)
 
 
-class Training(NamedTuple):
-    """The largest gradient of a training; None where one was not finite."""
+class Step:
+    """A step of AdamW with the norm of gradients cut at 1. On a GPU it is recorded once and replayed:
+    48 narrow layers would otherwise wait for the launch of each kernel."""
 
-    largest: float | None
+    def __init__(
+        self, model: nn.Module, loss: Callable[..., Tensor], given: Sequence[Tensor], plan: Plan
+    ) -> None:
+        self.model, self.loss, self.device = model, loss, plan.device
+        self.given = [one.to(plan.device) for one in given]
+        self.rate = torch.zeros((), device=plan.device)
+        self.largest = torch.zeros((), device=plan.device)
+        """Norm of the gradient, over all steps."""
+        is_gpu = plan.device == "cuda"
+        self.optimiser = torch.optim.AdamW(
+            model.parameters(),
+            self.rate,
+            betas=(0.9, 0.95),
+            weight_decay=0.1,
+            fused=is_gpu,
+            capturable=is_gpu,
+        )
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if is_gpu and not plan.is_eager:
+            self._record()
+
+    def __call__(self, given: Sequence[Tensor], rate: float) -> None:
+        """Take a step on these rows."""
+        self.rate.fill_(rate)
+        for place, one in zip(self.given, given, strict=True):
+            place.copy_(one)
+        if self.graph is None:
+            self._work()
+        else:
+            self.graph.replay()
+
+    def _work(self) -> None:
+        self.optimiser.zero_grad()
+        is_gpu = self.device == "cuda"
+        with torch.autocast(self.device, torch.bfloat16, enabled=is_gpu, cache_enabled=False):
+            value = self.loss(*self.given)
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.largest.copy_(torch.maximum(self.largest, norm))
+        self.optimiser.step()
+
+    def _record(self) -> None:
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):  # at rate 0, so that no weight moves
+                self._work()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.optimiser.zero_grad()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._work()
+        self.largest.zero_()
+        for state in self.optimiser.state.values():
+            for one in state.values():
+                one.zero_()
 
 
 def train(
     model: nn.Module,
-    loss: Callable[[], Tensor],
+    draw: Callable[[], Sequence[Tensor]],
+    loss: Callable[..., Tensor],
     cell: Cell,
     plan: Plan,
     until: float,
-) -> Training:
-    """AdamW with a cosine to a tenth of the rate; the norm of gradients is cut at 1."""
-    optimiser = torch.optim.AdamW(
-        model.parameters(), cell.rate, betas=(0.9, 0.95), weight_decay=0.1
-    )
-    largest = torch.zeros((), device=plan.device)
-    for step in range(plan.steps):
-        scale = min(1.0, (step + 1) / max(cell.warm_up, 1))
-        scale *= 0.1 + 0.45 * (1 + math.cos(math.pi * step / plan.steps))
-        for group in optimiser.param_groups:
-            group["lr"] = cell.rate * scale
-        optimiser.zero_grad()
-        with torch.autocast(plan.device, torch.bfloat16, enabled=plan.device == "cuda"):
-            value = loss()
-        value.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        largest = torch.maximum(largest, norm)
-        optimiser.step()
+) -> float | None:
+    """A cosine to a tenth of the rate; the largest gradient, None where one was not finite."""
+    step = Step(model, loss, draw(), plan)
+    for done in range(plan.steps):
+        scale = min(1.0, (done + 1) / max(cell.warm_up, 1))
+        scale *= 0.1 + 0.45 * (1 + math.cos(math.pi * done / plan.steps))
+        step(draw(), cell.rate * scale)
         # Now and then: reading a number waits for the GPU.
-        if step % 20 == 19 or step == plan.steps - 1:
-            if not bool(largest.isfinite()):
-                return Training(None)
+        if done % 20 == 19 or done == plan.steps - 1:
+            if not bool(step.largest.isfinite()):
+                return None
             if time.time() > until:
                 raise TooLate
-    return Training(float(largest))
+    return float(step.largest)
+
+
+def lm_loss(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Cross entropy of the next byte."""
+
+    def loss(ids: Tensor) -> Tensor:
+        found: Tensor = model(ids, labels=ids, use_cache=False).loss
+        return found
+
+    return loss
 
 
 def run_text(cell: Cell, plan: Plan, text: Text, until: float) -> Found:
     """Train a language model and measure it on held-out bytes and sums."""
     model = model_of(cell.arm, cell.layers, plan, cell.seed)
     draw = torch.Generator().manual_seed(Seeds(cell.seed).for_("gpu rows"))
-
-    def loss() -> Tensor:
-        ids = batch(text, plan, draw).to(plan.device)
-        found: Tensor = model(ids, labels=ids, use_cache=False).loss
-        return found
-
-    trained = train(model, loss, cell, plan, until)
-    if trained.largest is None:
+    largest = train(model, lambda: [batch(text, plan, draw)], lm_loss(model), cell, plan, until)
+    if largest is None:
         return Found(DIVERGED)
     model.eval()
     with torch.autocast(plan.device, torch.bfloat16, enabled=plan.device == "cuda"):
-        return measure(model, cell, plan, text)._replace(largest_gradient=trained.largest)
+        return measure(model, cell, plan, text)._replace(largest_gradient=largest)
 
 
 @torch.no_grad()
@@ -278,40 +331,39 @@ def run_shapes(cell: Cell, plan: Plan, until: float) -> Found:
         ).to(plan.device)
     draw = torch.Generator().manual_seed(Seeds(cell.seed).for_("gpu shapes"))
 
-    def loss(count: int = plan.shape_rows, draw: torch.Generator = draw) -> Tensor:
+    def rows(count: int, draw: torch.Generator) -> list[Tensor]:
         images, labels = draw_shapes(count, 32, draw)
         noise = torch.randn(images.shape, generator=draw)
-        tau = torch.rand(count, generator=draw)
-        given = [one.to(plan.device) for one in (images, labels, noise, tau)]
+        return [images, labels, noise, torch.rand(count, generator=draw)]
+
+    def loss(*given: Tensor) -> Tensor:
         return flow_loss(model, *given).loss
 
-    trained = train(model, loss, cell, plan, until)
-    if trained.largest is None:
+    largest = train(model, lambda: rows(plan.shape_rows, draw), loss, cell, plan, until)
+    if largest is None:
         return Found(DIVERGED)
+    held = rows(4 * plan.shape_rows, torch.Generator().manual_seed(99))
     with torch.no_grad():
-        value = float(loss(4 * plan.shape_rows, torch.Generator().manual_seed(99)))
+        value = float(loss(*(one.to(plan.device) for one in held)))
     if not math.isfinite(value):
         return Found(DIVERGED)
-    return Found(OK, value, largest_gradient=trained.largest)
+    return Found(OK, value, largest_gradient=largest)
 
 
 def run_cost(cell: Cell, plan: Plan, text: Text) -> Found:
     """Time and memory of a training step; nothing else may run on the GPU."""
-    model = model_of(cell.arm, cell.layers, plan, cell.seed)
-    draw = torch.Generator().manual_seed(1)
-    optimiser = torch.optim.AdamW(model.parameters(), 1e-4)
-    times = []
     is_gpu = plan.device == "cuda"
     if is_gpu:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+    model = model_of(cell.arm, cell.layers, plan, cell.seed)
+    draw = torch.Generator().manual_seed(1)
+    step = Step(model, lm_loss(model), [batch(text, plan, draw)], plan)
+    times = []
     for _ in range(13):
-        ids = batch(text, plan, draw).to(plan.device)
+        ids = batch(text, plan, draw)
         begin = time.perf_counter()
-        with torch.autocast(plan.device, torch.bfloat16, enabled=is_gpu):
-            value = model(ids, labels=ids, use_cache=False).loss
-        value.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        step([ids], 1e-4)
         if is_gpu:
             torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - begin))
@@ -432,11 +484,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("studies/siamesenorm/results"))
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=0, help="200 where not given")
+    parser.add_argument("--steps", type=int, default=0, help="500 where not given")
     parser.add_argument("--seeds", type=int, default=0, help="3 where not given")
+    parser.add_argument("--warm-ups", type=int, nargs="+", help="steps; 0 where not given")
+    parser.add_argument("--eager", action="store_true", help="launch each kernel, replay nothing")
     parser.add_argument("--cpu", action="store_true", help="tiny models, to see that all parts run")
     given = parser.parse_args(arguments)
-    plan = TINY if given.cpu else Plan()
+    plan = TINY if given.cpu else Plan(is_eager=given.eager)
+    plan = plan._replace(warm_ups=tuple(given.warm_ups or plan.warm_ups))
     plan = plan._replace(steps=given.steps or plan.steps, seeds=given.seeds or plan.seeds)
     if plan.device == "cuda" and not torch.cuda.is_available():
         parser.error("no GPU here; --cpu runs every part with tiny models")

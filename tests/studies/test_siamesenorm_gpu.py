@@ -25,7 +25,7 @@ def test_every_comparison_is_whole_and_counted_once() -> None:
     cells = gpu.Plan().cells()
     assert len(set(cells)) == len(cells)
     text = [cell for cell in cells if cell.part == "text"]
-    for arm, count in (("pre", 36), ("siamese", 36), ("post", 12)):
+    for arm, count in (("pre", 18), ("siamese", 18), ("post", 6)):
         assert sum(cell.arm == arm for cell in text) == count
 
 

@@ -30,9 +30,9 @@ def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype)
 
     Made anew in each pass: a table would be one more buffer that loading leaves empty.
     """
-    # In Python floats: float32 powers would move positions of thousands by a rounding error.
-    pairs = [theta ** (-2 * i / head_dim) for i in range(head_dim // 2)]
-    frequencies = torch.tensor(pairs, dtype=torch.float32, device=positions.device)
+    # In float64: float32 powers would move positions of thousands by a rounding error.
+    pairs = torch.arange(head_dim // 2, dtype=torch.float64, device=positions.device)
+    frequencies = torch.pow(theta, -2 * pairs / head_dim).float()
     positions = positions if positions.dim() == 2 else positions.unsqueeze(0)
     angles = (positions.unsqueeze(-1).float() * frequencies).unsqueeze(1)
     angles = torch.cat((angles, angles), dim=-1)

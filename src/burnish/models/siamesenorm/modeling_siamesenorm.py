@@ -104,10 +104,11 @@ class SiameseNormModel(SiameseNormPreTrainedModel):
         if use_cache and past_key_values is None and not is_checkpointed:
             past_key_values = DynamicCache(config=self.config)
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        mask_of = create_causal_mask if self.config.is_causal else create_bidirectional_mask
+        # Given positions are searched for packed rows; those of a plain pass need no search and no mask.
+        causal = {"position_ids": position_ids} if self.config.is_causal else {}
         if position_ids is None:
             position_ids = (torch.arange(h.shape[1], device=h.device) + seen).unsqueeze(0)
-        mask_of = create_causal_mask if self.config.is_causal else create_bidirectional_mask
-        causal = {"position_ids": position_ids} if self.config.is_causal else {}
         mask = mask_of(
             config=self.config,
             inputs_embeds=h,
