@@ -2,6 +2,7 @@
 
     python -m studies.march.detect --data DATA --model smollm2 --limit 8 --out studies/march/results
     python -m studies.march.detect --data DATA --model http://localhost:8000/v1#my-model --limit 200
+    python -m studies.march.detect --data DATA --model FOLDER --limit 200 --at-once 128      # one GPU
 
 DATA holds faithbench/, wice/, halueval_general/ and rgb_fact/. As many faithful as unfaithful answers
 are drawn by a fixed seed. `march`: any claim that fails flags the answer. `point`: a rating below half
@@ -98,14 +99,9 @@ class Nli:
         return 1 - max(min(self.contradicts(part, one) for part in windows) for one in said)
 
 
-async def asked(
-    name: str, model: str, items: Sequence[Item], max_tokens: int, temperature: float
-) -> list[float | None]:
-    settings = JudgeSettings(
-        with_=name, model=model, max_tokens=max_tokens, temperature=temperature
-    )
+async def asked(settings: JudgeSettings, items: Sequence[Item], at_once: int) -> list[float | None]:
     judge = open_judge(settings)
-    judged = await judge_items(judge.scorer, items, judge=judge.name, limit=4)
+    judged = await judge_items(judge.scorer, items, judge=judge.name, limit=at_once)
     return [one.values[0] for one in judged]
 
 
@@ -129,6 +125,8 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=4000, help="characters of documents")
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--temperature", type=float, default=0.0, help="above 0: three checkers")
+    parser.add_argument("--at-once", type=int, default=4, help="answers judged side by side")
+    parser.add_argument("--record", type=Path, help="folder for what the model was asked and said")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
     lines = [
@@ -149,10 +147,15 @@ def main() -> None:
                 model = Nli()
                 scores: list[float | None] = [model.score(item) for item in items]
             else:
-                ask = partial(
-                    asked, detector, given.model, items, given.max_tokens, given.temperature
+                settings = JudgeSettings(
+                    with_=detector,
+                    model=given.model,
+                    max_tokens=given.max_tokens,
+                    temperature=given.temperature,
+                    concurrency=4 * given.at_once,
+                    record=given.record and given.record / f"{name}-{detector}.jsonl",
                 )
-                scores = anyio.run(ask)
+                scores = anyio.run(partial(asked, settings, items, given.at_once))
             found = detection(scores, labels, threshold=THRESHOLDS[detector])
             lines.append(row(name, detector, found))
             print(lines[-1], flush=True)

@@ -35,6 +35,7 @@ from burnish.models.siamesenorm.dit import draw_shapes, flow_loss
 from burnish.seeds import Seeds, digest
 from studies.siamesenorm.cpu import read
 
+PARTS = ("cost", "text", "shapes")
 ARMS = {"pre": "pre", "siamese": "siamese_post_pre", "post": "post"}
 WIDTHS = {24: 576, 48: 448, 4: 32, 8: 32}
 """Of models with so many layers: about 100 M weights, or tiny ones."""
@@ -46,7 +47,7 @@ class Cell(NamedTuple):
     """What one row of the table is about."""
 
     part: str
-    """cost, text or shapes."""
+    """One of `PARTS`."""
     arm: str
     layers: int
     rate: float
@@ -486,6 +487,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--steps", type=int, default=0, help="500 where not given")
     parser.add_argument("--seeds", type=int, default=0, help="3 where not given")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--warm-ups", type=int, nargs="+", help="steps; 0 where not given")
     parser.add_argument("--eager", action="store_true", help="launch each kernel, replay nothing")
     parser.add_argument("--cpu", action="store_true", help="tiny models, to see that all parts run")
@@ -499,7 +501,7 @@ def main(arguments: list[str]) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     file = given.out / ("gpu-tiny.csv" if given.cpu else "gpu.csv")
     rows = read_rows(file)
-    wanted = plan.cells()
+    wanted = [cell for cell in plan.cells() if cell.part in given.parts]
     jobs = [Job(cell, plan, given.text, until) for cell in wanted if cell not in rows]
 
     def keep(cell: Cell, found: Found | None) -> None:

@@ -57,6 +57,11 @@ def by_oracle(subject: Subject) -> dict[str, float]:
     greedy = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
     items = answer(subject.model, subject.device, tasks, REWARDS, greedy, rollout=game.evaluation())
     found = {"accuracy": statistics.fmean(part(items, "game")), **forms(items)}
+    deeper = held_out({**TASK, "options": {"question_hops": 3}}, subject.prompts)
+    items = answer(
+        subject.model, subject.device, deeper, REWARDS, greedy, rollout=game.evaluation()
+    )
+    found["three_hops"] = statistics.fmean(part(items, "game"))
     lm, slots = model_of(subject.model, subject.device), list(enumerate(tasks))
     sampled = settings.sampling
     played = anyio.run(lambda: roll_out(slots, lm, sampled, game, 0))
@@ -82,6 +87,7 @@ SIZES: dict[str, Any] = {
 }
 COLUMNS = (
     Column("accuracy", "held-out accuracy, two hops"),
+    Column("three_hops", "three hops, which no example has"),
     Column("answered", "attempts that answer"),
     Column("searched", "attempts that search"),
     Column("follows_rules", "questions by the rules"),

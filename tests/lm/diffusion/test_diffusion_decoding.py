@@ -239,3 +239,15 @@ def test_rows_take_the_room_of_their_canvas(loaded, monkeypatch):
         write(sampler, *(request((5, 6, one), max_tokens=4) for one in (7, 8)))
         passes[canvas] = sampler.passes
     assert passes == {0: 4, 16: 8}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
+@pytest.mark.parametrize("prompt_sees", ["all", "prompt"])
+def test_recorded_passes_write_what_plain_ones_do(tmp_path, monkeypatch, prompt_sees):
+    convert(tiny_model(tmp_path / "a", seed=4), tmp_path / "b", prompt_sees=prompt_sees)
+    loaded = load_model(tmp_path / "b", dtype="float32", device="cuda")
+    asked = [request(prompt, max_tokens=24) for prompt in PROMPTS]
+    recorded = write(sampler_of(loaded, block=8), *asked)
+    monkeypatch.setattr("burnish.lm.diffusion.sampler.RECORDED", 1 << 30)
+    plain = write(sampler_of(loaded, block=8), *asked)
+    assert [one.token_ids for one in recorded] == [one.token_ids for one in plain]

@@ -37,6 +37,10 @@ OTHER_STREAM = 0x5DEECE66D
 """Turns the seed of a step's candidates into that of its random order."""
 
 
+RECORDED = 4
+"""From so many steps of a block on, its pass is recorded on a GPU: recording costs about two passes."""
+
+
 class DiffusionSampler:
     """Samples with the module's own weights; one call at a time."""
 
@@ -249,8 +253,12 @@ class _Block(NamedTuple):
         line_B1 = torch.arange(len(rows), device=device)[:, None]
         zeros_BW = torch.zeros(is_open_BW.shape, device=device)
         whole_BW = zeros_BW.long()
+
+        def hidden() -> Tensor:
+            return run(inputs)[line_B1, column_BW]
+
         return cls(
-            hidden=lambda: run(inputs)[line_B1, column_BW],
+            hidden=_Recorded(hidden) if device.type == "cuda" and steps >= RECORDED else hidden,
             ids_BS=inputs.ids_RS,
             column_BW=column_BW,
             is_open_BW=is_open_BW,
@@ -260,6 +268,43 @@ class _Block(NamedTuple):
             settings=row_settings([r.sampling for r in rows], module.head_weight.shape[0], device),
             written=_Written(whole_BW, zeros_BW, zeros_BW.clone(), whole_BW.clone()),
         )
+
+
+class _Recorded:
+    """A pass over the same tensors time after time: the second call records it, later ones replay it.
+
+    A pass of a small model would otherwise wait for the launch of each of its kernels.
+    """
+
+    def __init__(self, work: Callable[[], Tensor]) -> None:
+        self._work = work
+        self._is_warm = False
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._found: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        if not self._is_warm:  # kernels are compiled and libraries opened
+            self._is_warm = True
+            return self._work()
+        if self._graph is None:
+            self._graph = self._record()
+        self._graph.replay()
+        assert self._found is not None
+        return self._found
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(current)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side):
+            # Other threads may use the device meanwhile.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self._found = self._work()
+            finally:
+                graph.capture_end()
+        current.wait_stream(side)
+        return graph
 
 
 def _behind_prompts(
