@@ -254,7 +254,7 @@ TOYS = {
     "algorithm": Toy(
         "training/algorithms/one_word.py",
         ALGORITHM,
-        "config/schema.py",
+        "config/train_kinds.py",
         (
             (
                 "\nTrain = ",

@@ -6,775 +6,91 @@ A file such as `recipes/grpo.toml` fills it, `key=value` words on the command li
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import msgspec
-from msgspec import Meta, Struct
-
+from burnish.config.tables import (
+    Checkpoint,
+    Count,
+    Curriculum,
+    Evaluation,
+    Experts,
+    Guards,
+    InProcess,
+    Lora,
+    Model,
+    Optimiser,
+    Positive,
+    Remote,
+    Run,
+    Sampler,
+    Section,
+    Update,
+    short,
+)
+from burnish.config.train_kinds import (
+    PLAIN_NAME,
+    Adversarial,
+    CodecSizes,
+    CodecTrain,
+    DiffusionPolicyTrain,
+    DiffusionTrain,
+    DistilTrain,
+    DpoTrain,
+    FunctionTrain,
+    LatentsTrain,
+    PolicyTrain,
+    PretrainTrain,
+    ProcessRewardModelTrain,
+    RewardModelTrain,
+    SftTrain,
+    Train,
+    TrainSection,
+)
 from burnish.errors import ArgumentError
-from burnish.lm.base import COLDEST
-from burnish.lm.new_model import NewModel
 from burnish.multiples import Multiple, in_steps
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
-from burnish.rewards.models.term import TermConfig
-from burnish.rewards.models.terms import PairTerm
 from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.base import NoTasks
 from burnish.tasks.config import TaskConfig
 
-Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Amount = Annotated[float, Meta(ge=0.0, le=1e9)]
-Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
-
-_STAGE_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
-_NOT_IN_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:40]!r}... ({len(text)} characters)"
-
-
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of every table of the config."""
-
-
-class Run(Section, frozen=True):
-    """Run folder, name and seed."""
-
-    name: str = ""
-    """Folder name; empty takes the recipe's name and the config's hash."""
-    folder: str = "runs"
-    """Folder that holds runs."""
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Seed from which all others of the run are derived."""
-
-    def __post_init__(self) -> None:
-        is_folder_name = not _NOT_IN_A_NAME.search(self.name) and self.name not in (".", "..")
-        if not is_folder_name or self.name != self.name.strip() or len(self.name.encode()) > 200:
-            raise ArgumentError(
-                f"name: got {_short(self.name)}, expected the name of one folder: at most 200 "
-                "bytes, without slashes and control characters. run.folder says where it lies"
-            )
-        if "\0" in self.folder or len(self.folder.encode()) > 3000:
-            raise ArgumentError(f"folder: got {_short(self.folder)}, expected the path of a folder")
-
-
-class Lora(Section, frozen=True):
-    """Low-rank adapters (needs the `lora` extra)."""
-
-    rank: Positive = 16
-    """Rank of the adapters."""
-    alpha: Amount = 32.0
-    """The adapters' output is multiplied by `alpha / rank`."""
-    targets: tuple[str, ...] = (
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "gate_proj",
-        "up_proj",
-        "down_proj",
-    )
-    """Names of the linear layers that get an adapter."""
-
-
-class Model(Section, frozen=True):
-    """What is trained."""
-
-    WORD: ClassVar[str] = "path"
-    """The key that `model=tiny` sets."""
-
-    path: Annotated[str, Meta(min_length=1)] = "smollm2"
-    """`smollm2` (embedded), `tiny` (random, for trials), `new` (random, of the sizes of `model.new`)
-    or a local Hugging Face folder."""
-    dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
-    """auto: bfloat16 over float32 master weights where the hardware is fast at it (GPUs, CPUs with
-    AMX) and the model is not tiny; else float32."""
-    device: str = "auto"
-    """`auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:1`."""
-    threads: Count = 0
-    """CPU threads; 0 chooses for the model and the cores."""
-    lora: Lora | None = None
-    """Train low-rank adapters instead of all weights; none: all weights."""
-    new: NewModel = NewModel()
-    """Sizes of the model where `path` is `new`."""
-
-
-class SamplerSection(Section, frozen=True, tag_field="kind"):
-    """Base of the settings of a sampler."""
-
-
-class InProcess(SamplerSection, frozen=True, tag="in_process"):
-    """The model under training samples itself; nothing is sent or copied."""
-
-
-class Remote(SamplerSection, frozen=True, tag="remote"):
-    """A vLLM or SGLang server samples with the trainer's weights, sent to it after each step."""
-
-    url: Annotated[str, Meta(min_length=1)]
-    """Such as `http://127.0.0.1:8000/v1`."""
-    folder: Annotated[str, Meta(min_length=1)]
-    """Model folder that the server was started on; weights travel through it. Made where there is
-    none, so that the server can be started."""
-    model: str = ""
-    """The name under which the server serves it; empty: the only one that it has."""
-    dialect: Literal["sglang", "vllm"] = "sglang"
-    """How the server is told to load weights again."""
-    version_path: str = ""
-    """Route, such as `/weights`, whose JSON says `weight_version` and, where the server knows it,
-    `weights_checksum`; asked after each update. Empty: not asked."""
-    update_every: Positive = 1
-    """Steps between two updates of the server; above 1 needs `rollout.max_staleness`."""
-    api_key_env: str = ""
-    """Environment variable with the server's key."""
-    concurrency: Positive = 64
-    """Requests at a time."""
-    attempt_s: Seconds = 600.0
-    """Deadline of one request."""
-    deadline_s: Seconds = 1800.0
-    """Deadline of one request with its retries."""
-    retries: Count = 4
-    """How often a request that failed is sent again."""
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ArgumentError(f"url: got {_short(self.url)}, expected http://host:port/v1")
-        if self.version_path and not self.version_path.startswith("/"):
-            raise ArgumentError(
-                f"version_path: got {_short(self.version_path)}, expected a route such as /weights"
-            )
-
-
-Sampler = InProcess | Remote
-
-
-class Update(Section, frozen=True):
-    """How a step's rollouts become gradients."""
-
-    epochs: Positive = 1
-    """How often a step's rollouts are gone through."""
-    minibatches: Positive = 1
-    """Optimiser updates of each epoch; whole groups are dealt to them."""
-    micro_batch_tokens: Count = 0
-    """Token budget of one forward and backward pass; 0 chooses. Gradients do not depend on it."""
-    share_prompts: bool = True
-    """Compute a group's prompt once for all its responses; gradients do not depend on it."""
-
-
-class Optimiser(Section, frozen=True):
-    """AdamW with float32 master weights."""
-
-    learning_rate: Annotated[float, Meta(ge=0.0, le=10.0)] = 1e-5
-    """Peak learning rate."""
-    warmup_steps: Count = 0
-    """Steps over which the learning rate rises from 0."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes on after the warm-up."""
-    final_ratio: Share = 0.0
-    """Learning rate at the last step, as a share of the peak (linear and cosine)."""
-    weight_decay: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
-    """Decoupled weight decay of AdamW."""
-    decay: Literal["all", "matrices", "no_embeddings"] = "all"
-    """What decays: all weights; matrices without embeddings, norms and biases; or everything but the
-    embeddings (OLMo's way). A head that is tied to the embedding does not decay with it."""
-    beta1: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.9
-    """Decay of the mean of the gradients."""
-    beta2: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.99
-    """Decay of the mean of their squares."""
-    eps: Annotated[float, Meta(gt=0.0, le=1.0)] = 1e-8
-    """Added to the root of that mean."""
-    clip_norm: Amount = 1.0
-    """0: no clipping."""
-
-
-class Evaluation(Section, frozen=True):
-    """Held-out greedy evaluation: always before the first and after the last step."""
-
-    every: Count = 0
-    """Also every so many steps; 0: no."""
-    prompts: Count = 100
-    """0: no evaluation."""
-    max_tokens: Count = 0
-    """0: the rollout's budget."""
-    part: str = ""
-    """Which reward is the score; empty: the total."""
-
-
-class Checkpoint(Section, frozen=True):
-    """Hugging Face folders that load as they lie, with the trainer's state inside."""
-
-    every: Count = 10
-    """Steps between checkpoints; 0: only at the end."""
-    keep: Positive = 2
-    """Newest checkpoints that are kept."""
-
-
-class Guards(Section, frozen=True):
-    """When a run that means nothing stops."""
-
-    useless_steps: Positive = 10
-    """Stop after so many steps in a row without one useful group."""
-    failed_share: Share = 0.5
-    """Stop when more than this share of a step's rewards has no value."""
-    sampler_mismatch_warn: Amount = 0.1
-    """Warn where the sampler's and the trainer's log-probs of the sampled tokens are further apart
-    than this on average, in nats; 0: never."""
-    sampler_mismatch_stop: Amount = 2.0
-    """Stop there, before the update; 0: never. Neither looks at rollouts of kind `recorded`."""
-    memory_times: Amount = 10.0
-    """Refuse to start where a step would need more than so many times the free memory; 0: never."""
-    quiet_s: Amount = 30.0
-    """Say what the run waits for after so many seconds in which nothing moved; 0: never."""
-
-
-class Experts(Section, frozen=True):
-    """Where demonstrations come from: for `train.kind = "sft"`, and `sft` in `policy.auxiliary`."""
-
-    task: TaskConfig | None = None
-    """Tasks that carry a demonstration; without it, the run's own."""
-    field: str = "demonstration"
-    """Task field that holds the expert's answer."""
-
-
-class Curriculum(Section, frozen=True):
-    """Easy tasks first: stages by how often the start model fails at a task."""
-
-    thresholds: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 0.8, 1.0)
-    """Stage s trains on tasks of at most this difficulty, 1 - pass rate."""
-    pool: Positive = 256
-    """How many training tasks are measured; the stages draw from these."""
-    samples: Positive = 4
-    """Answers of the start model to each."""
-    passing: float = 1.0
-    """An answer passes where its reward is at least this."""
-    replay: Share = 0.2
-    """Share of easier tasks in later stages."""
-    patience: Positive = 2
-    """Evaluations without a gain of `gain` after which the next stage begins."""
-    gain: Amount = 0.005
-    """Rise of the held-out score that counts as a gain."""
-    always: str = ""
-    """`field=value` of tasks that belong to every stage, such as those of rare rules."""
-
-    def __post_init__(self) -> None:
-        is_rising = all(a < b for a, b in itertools.pairwise(self.thresholds))
-        if not is_rising or not all(0 <= t <= 1 for t in self.thresholds):
-            raise ArgumentError(
-                f"thresholds: got {list(self.thresholds)}, expected rising numbers from 0 to 1"
-            )
-
-
-def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
-    """Refuse terms with one name, with that of another part of the loss, or with an odd one."""
-    names = [term.title for term in terms]
-    for name in names:
-        # A name stands before those of its tensors and curves, parted by '/' and '.'.
-        if not _STAGE_NAME.fullmatch(name):
-            raise ArgumentError(
-                f"terms: got the name {_short(name)}, expected up to 60 letters, digits, '_' and '-'"
-            )
-    if len(set(names)) < len(names) or set(taken) & set(names):
-        raise ArgumentError(
-            f"terms: got the names {', '.join(names)}, expected different ones, none of them "
-            f"{' or '.join(repr(name) for name in taken)}; set their `name`"
-        )
-
-
-class TrainSection(Section, frozen=True, tag_field="kind"):
-    """Base of the settings of an algorithm; its tag is the module in `training/algorithms/`."""
-
-    @property
-    def needs_tasks(self) -> bool:
-        """Whether it reads `[task]`; text of files needs none."""
-        return True
-
-
-class PolicyTrain(TrainSection, frozen=True, tag="policy"):
-    """Policy optimisation: sample, score, and follow the recipe of `[policy]`."""
-
-
-class SftTrain(TrainSection, frozen=True, tag="sft"):
-    """Supervised fine-tuning on the demonstrations of `[experts]`."""
-
-    batch: Positive = 32
-    """Demonstrations of each step."""
-    by: str = ""
-    """Task field whose values appear equally often, so that rare ones are not forgotten."""
-
-
-class DpoTrain(TrainSection, frozen=True, tag="dpo"):
-    """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
-
-    batch: Positive = 16
-    """Pairs of a step."""
-    task: TaskConfig | None = None
-    """Tasks that carry pairs; without it, the run's own."""
-    chosen: str = "chosen"
-    """Task field that holds the preferred answer."""
-    rejected: str = "rejected"
-    """Task field that holds the other answer."""
-    loss: Literal["sigmoid", "ipo"] = "sigmoid"
-    """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
-    beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
-    """How strongly the policy is held to the reference; IPO's tau."""
-    label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
-    """Share of labels that are assumed to be the wrong way round (`sigmoid` only)."""
-    length_normalised: bool = False
-    """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
-    ld_alpha: Share = 1.0
-    """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
-    reference_free: bool = False
-    """Compare log-probs themselves instead of their ratios to the start model's."""
-    bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with equal or empty answers, answers that are no text, or too many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and answer together; 0: what the model reads."""
-    terms: tuple[PairTerm, ...] = ()
-    """Further terms of the loss, on the hidden states of the pair."""
-
-    def __post_init__(self) -> None:
-        _check_names(self.terms, "preference")
-
-
-class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
-    """Learn a score from pairs of answers of which one is preferred (Bradley-Terry)."""
-
-    batch: Positive = 32
-    """Pairs of a step; pairs with one prompt are drawn together."""
-    task: TaskConfig | None = None
-    """Tasks that carry pairs; without it, the run's own."""
-    chosen: str = "chosen"
-    """Task field that holds the preferred answer: text, or chat messages."""
-    rejected: str = "rejected"
-    """Task field that holds the other answer."""
-    margin: str = ""
-    """Task field with the number by which the preferred answer should at least lead; ties have none."""
-    tie: str = ""
-    """Task field that is true, `yes`, 1 or `tie` where neither answer is better."""
-    target: str = ""
-    """Task field with the probability that `chosen` is the better one."""
-    ties: Literal["drop", "half"] = "drop"
-    """Leave ties out, or learn equal scores from them (target 0.5)."""
-    bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
-    many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and answer together; 0: what the model reads."""
-    centring: Amount = 0.0
-    """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
-    terms: tuple[PairTerm, ...] = ()
-    """Further terms of the loss, on the hidden states of the pair."""
-
-    def __post_init__(self) -> None:
-        _check_names(self.terms, "preference", "centring")
-
-
-class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):
-    """Learn from labelled steps of solutions which steps are right (a process reward model)."""
-
-    batch: Positive = 32
-    """Solutions of a step; those of one prompt are drawn together."""
-    task: TaskConfig | None = None
-    """Tasks that carry solutions; without it, the run's own."""
-    steps: str = "steps"
-    """Task field that holds the steps: a list of texts."""
-    labels: str = "labels"
-    """Task field with a label for each step: 1 right, 0 wrong, null not known."""
-    first_wrong: str = "first_wrong"
-    """Task field with the place of the first wrong step, from 0 on, null where all are right; read
-    where there are no labels. What follows that step is not learned from."""
-    separator: Annotated[str, Meta(min_length=1)] = "\n\n"
-    """Text behind each step; its score is read at the last token of it."""
-    bad_solutions: Literal["refuse", "drop"] = "refuse"
-    """Solutions without steps, with empty ones, with labels that do not fit, or too many tokens."""
-    max_tokens: Count = 0
-    """Longest prompt and solution together; 0: what the model reads."""
-
-
-class DistilTrain(TrainSection, frozen=True, tag="distil"):
-    """Bring the model's next-token distributions to those of a teacher."""
-
-    batch: Positive = 8
-    """Prompts of a step."""
-    samples: Positive = 1
-    """Answers that the student samples to each prompt."""
-    task: TaskConfig | None = None
-    """Tasks to answer; without it, the run's own."""
-    teacher: Annotated[str, Meta(min_length=1)] = "start"
-    """`start` or `frozen` (this model as the training begins), `ema` (an average of it over the
-    steps), `student` (as it is now), or a model: a folder, `smollm2`, `tiny`. It must have the
-    student's vocabulary."""
-    decay: Share = 0.99
-    """Of the `ema` teacher: its weights after each step are decay * its own + (1 - decay) * the
-    student's."""
-    policies: tuple[str, ...] = ()
-    """Policy files that only the teacher reads, in its system message, and their examples as earlier
-    turns; of several, one is drawn for each prompt of a step."""
-    allow_truncate: bool = False
-    """Leave out the last items of a policy that is longer than the context; else it is refused."""
-    reuse_prefix: bool = True
-    """Compute the teacher's policy once and reuse its keys and values for all rows."""
-    system: str = ""
-    """A system message that only the teacher sees."""
-    template: str = ""
-    """Rewrites the last user message for the teacher: `{prompt}` is its text, other names are
-    fields of the task, such as a hint."""
-    answers: Literal["student", "teacher", "given"] = "student"
-    """Whose tokens are compared: sampled by the student, sampled by the teacher in its context, or
-    the task's `field`."""
-    field: str = "demonstration"
-    """Task field that holds the given answers."""
-    divergence: Literal["reverse", "forward", "sampled", "hard"] = "reverse"
-    """KL(student, teacher), KL(teacher, student), the first estimated from the sampled tokens, or
-    `hard`: the answers' tokens as labels, which is SFT on what the teacher wrote."""
-    top_k: Count = 0
-    """Compare the likeliest tokens and one bucket for the rest; 0: the whole vocabulary."""
-    support: Literal["tail", "student-topk", "union-topk"] = "tail"
-    """With `top_k`: `tail` has a bucket for the rest; `student-topk`, as PolicyAlign's code, sums
-    over the student's tokens alone and may be negative; `union-topk` over both models'."""
-    renormalise: bool = False
-    """Without a bucket: probabilities among the tokens compared instead of the whole vocabulary's."""
-    kl_clip: Amount = 0.0
-    """The most that one token's divergence counts; 0: not clipped."""
-    temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
-    """Divides both models' logits."""
-
-    @property
-    def is_self(self) -> bool:
-        """The teacher is the model under training itself, in another context."""
-        return self.is_frozen or self.teacher in ("ema", "student")
-
-    @property
-    def is_frozen(self) -> bool:
-        """The teacher has the weights with which the training begins."""
-        return self.teacher in ("start", "frozen")
-
-
-class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
-    """Train a masked diffusion model on demonstrations, or on text: predict masked tokens."""
-
-    batch: Positive = 32
-    """Rows of a step."""
-    by: str = ""
-    """Task field whose values appear equally often, so that rare ones are not forgotten."""
-    on: Literal["answers", "text"] = "answers"
-    """`answers`: the demonstrations of `[experts]` behind their prompts, which are never masked;
-    `text`: plain text without a prompt, for pre-training: that of `data`, or the field of the tasks."""
-    data: str | tuple[str, ...] = ""
-    """Of `text`: files, folders, JSONL, CSV or Parquet files, or a function `mine.py:documents` that
-    yields texts; one or a list. Empty: the texts of the tasks."""
-    column: str = ""
-    """Of `data`: column of the texts in tables; empty: text, contents, content, body or document."""
-    separator: str = ""
-    """Of `data`: between the documents of one text; empty: a file or a row is one document."""
-    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
-    """Of `data`: share of the documents that is never trained on, chosen by a hash of their text."""
-    separate: bool = True
-    """Of `data`: documents in one row do not see each other; false: only the end token tells."""
-    sequence: Positive = 256
-    """Tokens of a row of text. Those of `data` are laid end to end and cut without padding; of a task's
-    longer text a window is drawn."""
-    canvas: Count = 64
-    """Answers are filled with end tokens to the next multiple of this, and decoded on a canvas of that
-    size: so the model learns where to end. 0: not filled. Text is never filled."""
-    rates: Literal["uniform", "clipped", "p_pots"] = "uniform"
-    """How the share of masked tokens is drawn: all shares alike, between `low` and `high` (biased), or
-    where the loss is large or noisy, weighted back (P-POTS)."""
-    low: Share = 0.1
-    """Of `clipped` rates."""
-    high: Share = 0.9
-    """Of `clipped` rates."""
-    strata: bool = True
-    """Spread the rates of a step over strata (StraTS); the expected loss is the same."""
-    masks: Literal["independent", "mirror", "mirror_deduplicated"] = "independent"
-    """Masks of a row: `passes` independent ones, or two that complement each other (MIRROR), which
-    cost two forward passes; deduplicated, a token that both cover counts once."""
-    passes: Positive = 1
-    """Independent masks of each row, each a forward pass."""
-    stacked: bool = True
-    """The masks of a row share a pass; false: one after the other. Gradients do not depend on it."""
-    delimiters: tuple[str, ...] = ()
-    """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
-    delta: Share = 0.2
-    """How much more often."""
-    delimiter_weight: Literal["token", "row"] = "token"
-    """How delimiters are weighted back: `token` by how often each is masked (ISAD); `row` also for what
-    the other tokens no longer see, which is unbiased and noisier."""
-    control: Literal["none", "rescale", "gradient"] = "none"
-    """`rescale` divides a row's loss by the running loss at its rate, so that all rates pull alike: another
-    objective (biased). `gradient` takes the running gradient at a rate off, and adds its mean over all
-    rates, for the last layer's output matrices: a control variate (unbiased); it keeps them ten times
-    and runs backward through the head once more for each tenth of the rates."""
-    syntax: Literal["", "html", "markdown", "json", "python"] = ""
-    """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
-    little."""
-    syntax_rest: Share = 0.0
-    """Of `syntax`: chance of every other prompt token to be one that may be masked too."""
-    mix_uniform: Share = 0.1
-    """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
-    probe_at: Count = 0
-    """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
-    refit_every: Count = 0
-    """Of `p_pots`: steps between fits; 0 fits once."""
-    probe_rows: Positive = 10
-    """Of `p_pots`: rows of a probe."""
-    probe_rates: Annotated[int, Meta(ge=6, le=1000)] = 30
-    """Of `p_pots`: a probe measures one rate less than this, evenly spaced."""
-    probe_masks: Positive = 10
-    """Of `p_pots`: masks of a probe for each row and rate."""
-    fit_starts: Positive = 20
-    """Of `p_pots`: points from which the curve is fitted; the best fit is taken."""
-    moment: Literal["second", "within"] = "second"
-    """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
-    reference has it."""
-    loss_max: Annotated[float, Meta(gt=0.0, le=1e6)] = 10.0
-    """Of `p_pots`: losses of a probe are cut here."""
-    max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
-    """Largest weight of a row; a cut weight biases the loss, and how many were cut is reported."""
-    eps: Annotated[float, Meta(gt=0.0, lt=1.0)] = 1e-3
-    """Least chance of a token to be masked."""
-    held_out: Literal["loss", "rewards"] = "loss"
-    """What is evaluated: the loss of held-out rows, with the same masks for every run, or the rewards
-    of held-out answers."""
-    held_out_masks: Positive = 8
-    """Rates, with a mask each, of every held-out row."""
-    decoding: str = ""
-    """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list; empty where texts are those of the tasks."""
-        return ((self.data,) if self.data else ()) if isinstance(self.data, str) else self.data
-
-    @property
-    def needs_tasks(self) -> bool:
-        return not self.sources
-
-
-class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
-    """Policy optimisation of a masked diffusion model (experimental): ratios of likelihood bounds."""
-
-    masks: Positive = 4
-    """Masks of each answer that estimate its bound, the same ones before and after an update."""
-    canvas: Count = 0
-    """As in training on demonstrations; 0: as the model's folder says."""
-    decoding: str = ""
-    """How answers are written, such as `block=16,steps=8`; empty: as the model's folder says."""
-
-
-class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
-    """Learn to write text: the next token of packed documents."""
-
-    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Text files, folders, JSONL, CSV or Parquet files, or a function `mine.py:documents` that yields
-    texts; one or a list."""
-    column: str = ""
-    """Column of the texts in tables; empty: text, contents, content, body or document."""
-    separator: str = ""
-    """Between the documents of one text; empty: a file or a row is one document."""
-    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
-    """Share of the documents that is never trained on, chosen by a hash of their text."""
-    batch: Positive = 32
-    """Sequences of a step."""
-    sequence: Annotated[int, Meta(ge=2, le=1 << 24)] = 512
-    """Tokens of a sequence; documents are laid end to end and cut without padding."""
-    separate: bool = True
-    """Documents in one sequence do not see each other; false: only the boundary token tells."""
-    compile: bool = False
-    """Compile the model's layers with torch.compile; a first step of minutes, then often faster."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list."""
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
-    def held_out_share(self) -> float:
-        """As `diffusion` calls it, whose `held_out` is what is measured."""
-        return self.held_out
-
-    @property
-    def needs_tasks(self) -> bool:
-        return False
-
-
-class LatentsTrain(TrainSection, frozen=True, tag="latents"):
-    """Learn to imagine pictures between words: latents, predicted and fed back as inputs (GAP)."""
-
-    batch: Positive = 16
-    """Records of a step."""
-    task: TaskConfig | None = None
-    """Tasks that carry records; without it, the run's own."""
-    head: Literal["none", "raw", "normed", "ema_norm", "linear", "pca"] = "pca"
-    """What makes an input of a hidden state; `none`: text-only answers, for comparison."""
-    slots: Annotated[int, Meta(ge=1, le=4096)] = 4
-    """Latents of a span; vectors of an auxiliary picture are averaged to so many."""
-    components: Count = 0
-    """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
-    alpha: Annotated[float, Meta(ge=0.0)] = 1.0
-    """Weight of the latents' squared error beside the text's loss."""
-    mean_error: bool = True
-    """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
-    beta: Annotated[float, Meta(ge=0.0)] = 0.0
-    """Weight of 1 - cosine."""
-    own: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
-    """Share of steps, at the end of training, that feed the model its own latents; rises from 0."""
-    notes: bool = True
-    """Learn the `<parser>` notes behind spans; false: they are left out of the answers."""
-    gate: Literal["off", "field", "measure"] = "off"
-    """Latents only where the start model fails: by the field `base_accuracy`, or by sampled answers."""
-    gate_samples: Positive = 8
-    """Answers of the start model to each question."""
-    gate_threshold: float = 0.5
-    """Share of right answers up to which a question gets latents."""
-    gate_temperature: Annotated[float, Meta(gt=0.0)] = 1.0
-    """Of those answers."""
-    assume_hard: bool = False
-    """Whether questions of which no share is known get latents."""
-    encoder: str = "patches"
-    """What makes vectors of pictures: `patches`, a frozen random map, or your own function
-    `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D)."""
-    patch: Positive = 8
-    """Pixels along the side of a patch."""
-    tags: Annotated[tuple[str, ...], Meta(max_length=2)] = ()
-    """Tokens that open and close a span; empty: `<latent>` and `</latent>`, or two that no text has."""
-    image: str = "image"
-    """Task field with the picture of the question: a file, `data:` text, pixels, or vectors; may be absent."""
-    aux_images: str = "aux_images"
-    """Task field with the list of auxiliary pictures, one for each `<latent/>` of the response."""
-    response: str = "response"
-    """Task field with the answer to learn: text, `<latent/>`, `<parser>` notes, `<answer>`."""
-    bad_records: Literal["refuse", "drop"] = "refuse"
-    """Records with unbalanced tags, a missing note or answer, or another number of pictures."""
-    max_tokens: Count = 0
-    """Longest row, pictures included; 0: what the model reads."""
-    interventions: tuple[Literal["zero", "mean", "noise", "shuffle", "skip", "oracle"], ...] = ()
-    """What replaces latents at the last evaluation, to see whether they matter."""
-
-
-class CodecSizes(Section, frozen=True):
-    """Sizes and bottleneck of an audio tokenizer that starts from random weights."""
-
-    sampling_rate: Annotated[int, Meta(ge=1000, le=768_000)] = 16_000
-    """Samples a second; sounds are resampled to it."""
-    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 640
-    """Samples of a window of the spectrum."""
-    frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 320
-    """Samples from one window to the next; even, at most half of `n_fft`."""
-    strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (2,)
-    """By how much each stage lowers the rate of windows; 25 latents a second by default."""
-    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
-    """Channels of the convolutions."""
-    latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
-    """Channels of a latent."""
-    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 5
-    """Of the convolutions over time."""
-    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1,)
-    """One residual unit each, in every stage."""
-    bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
-    """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
-    channels); `norm+noise` (both, F3)."""
-    noise_gamma: Amount = 1.0
-    """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
-    sigma_std: Amount = 0.625
-    """Of `sigma`: standard deviation of the strength."""
-    decoder: Literal["istft", "transposed"] = "istft"
-    """From latents to samples by an inverse spectrum, or by transposed convolutions."""
-    causal: bool = True
-    """Convolutions look at the past alone: sounds can be encoded and decoded as they come."""
-
-
-class Adversarial(Section, frozen=True):
-    """A second phase in which a discriminator judges spectra of the reconstruction (hinge loss)."""
-
-    after: Count = 0
-    """Steps before it begins."""
-    weight: Amount = 1.0
-    """Of the discriminator's verdict in the tokenizer's loss."""
-    features: Amount = 2.0
-    """Of the distance between its hidden layers on the sound and on the reconstruction."""
-    channels: Annotated[int, Meta(ge=1, le=4096)] = 32
-    """Of its convolutions."""
-
-
-class CodecTrain(TrainSection, frozen=True, tag="codec"):
-    """Learn an audio tokenizer: sounds to latents and back."""
-
-    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Sound files, folders of them, Parquet files with the bytes of sounds, or a function
-    `mine.py:sounds` that yields pairs of samples and rate; one or a list."""
-    column: str = ""
-    """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
-    held_out_data: str | tuple[str, ...] = ()
-    """Sounds to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
-    """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
-    their samples."""
-    batch: Positive = 16
-    """Crops of a step."""
-    seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 1.0
-    """Length of a crop; shorter sounds are padded, and padding counts for nothing."""
-    sizes: CodecSizes = CodecSizes()
-    """Of the tokenizer where `model.path` is `new`."""
-    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
-    """Samples of the windows whose spectra are compared; empty: about 16 and 64 ms."""
-    mel_weight: Amount = 15.0
-    """Of mel bands in the loss."""
-    wave_weight: Amount = 10.0
-    """Of the waveform in the loss."""
-    kl_weight: Amount = 1e-2
-    """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
-    adversarial: Adversarial | None = None
-    """A discriminator beside the spectral loss; none: without."""
-    perturbations: tuple[Annotated[float, Meta(ge=0.0, le=100.0)], ...] = (0.3, 0.6)
-    """Noise that is added to held-out latents, in standard deviations of each channel: how the decoder
-    stands it is reported beside the score."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list."""
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
-    def held_out_sources(self) -> tuple[str, ...]:
-        """`held_out_data` as a list."""
-        given = self.held_out_data
-        return ((given,) if given else ()) if isinstance(given, str) else given
-
-    @property
-    def needs_tasks(self) -> bool:
-        return False
-
-
-class FunctionTrain(TrainSection, frozen=True, tag="function"):
-    """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
-
-    path: str
-    """Your class: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Its settings."""
-
-
-Train = (
-    PolicyTrain
-    | SftTrain
-    | DpoTrain
-    | RewardModelTrain
-    | ProcessRewardModelTrain
-    | DistilTrain
-    | DiffusionTrain
-    | DiffusionPolicyTrain
-    | PretrainTrain
-    | LatentsTrain
-    | CodecTrain
-    | FunctionTrain
-)
+__all__ = [
+    "FREE",
+    "Adversarial",
+    "Checkpoint",
+    "CodecSizes",
+    "CodecTrain",
+    "Config",
+    "Curriculum",
+    "DiffusionPolicyTrain",
+    "DiffusionTrain",
+    "DistilTrain",
+    "DpoTrain",
+    "Evaluation",
+    "Experts",
+    "FunctionTrain",
+    "Guards",
+    "InProcess",
+    "LatentsTrain",
+    "Lora",
+    "Model",
+    "Optimiser",
+    "PolicyTrain",
+    "PretrainTrain",
+    "ProcessRewardModelTrain",
+    "Remote",
+    "RewardModelTrain",
+    "RolloutConfig",
+    "Run",
+    "Sampler",
+    "SftTrain",
+    "SingleTurn",
+    "Stage",
+    "Train",
+    "TrainSection",
+    "Update",
+    "free_keys",
+]
 
 
 class Stage(Section, frozen=True):
@@ -796,9 +112,9 @@ class Stage(Section, frozen=True):
     """Steps between checkpoints; 0: only its result is kept."""
 
     def __post_init__(self) -> None:
-        if not _STAGE_NAME.fullmatch(self.name):
+        if not PLAIN_NAME.fullmatch(self.name):
             raise ArgumentError(
-                f"name: got {_short(self.name)}, expected up to 60 letters, digits, '_' and '-'"
+                f"name: got {short(self.name)}, expected up to 60 letters, digits, '_' and '-'"
             )
 
 

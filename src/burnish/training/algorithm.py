@@ -4,9 +4,9 @@ An algorithm says what a batch is, how it is cut into micro-batches, what the lo
 what to report. The trainer (`training/trainer.py`) owns the optimiser, accumulation, guards, the
 learning rate, evaluation times, checkpoints, exact resume, the store, events and the forecast.
 
-To add one, write `training/algorithms/NAME.py` and its settings in `config/schema.py`:
+To add one, write `training/algorithms/NAME.py` and its settings in `config/train_kinds.py`:
 
-    class Mine(TrainSection, frozen=True, tag="mine"):       # config/schema.py, and in `Train`
+    class Mine(TrainSection, frozen=True, tag="mine"):       # config/train_kinds.py, and in `Train`
         batch: Positive = 32
 
     class MineAlgorithm(Algorithm[list[Trajectory], PackedBatch]):     # training/algorithms/mine.py
