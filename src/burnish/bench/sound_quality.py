@@ -56,8 +56,6 @@ class Figure(NamedTuple):
 
 FIGURES = ("lsd", "si_sdr", "mcd", "pesq", "stoi", "wer", "voice")
 """Of one pair of sounds."""
-FAST = ("lsd", "si_sdr", "mcd")
-"""Those that need no package."""
 
 
 def measure_sound(

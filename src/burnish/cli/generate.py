@@ -81,11 +81,7 @@ def generate(
         raise UserError(f"{out} exists already; expected the name of a new file for --out")
     if out is not None:
         _make_folder(out)
-    asked = [*(prompts or []), *(_read(file) if file else [])]
-    if not asked:
-        raise UserError("no prompts; expected texts behind the model, or --file FILE")
-    if attached := read_attached(attach):
-        asked = [_with_media(prompt, attached) for prompt in asked]
+    asked = _asked(prompts or [], file, attach)
     is_raw = continues_text(model) and not system if raw is None else raw
     lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
@@ -108,6 +104,15 @@ def generate(
     write_rows(out, rows)
     say(f"{counted(len(rows), 'answer')} of {found.model}: {out}")
     return 0
+
+
+def _asked(texts: list[str], file: Path | None, attach: Attached) -> list[Any]:
+    """All prompts, each with what is attached."""
+    asked = [*texts, *(_read(file) if file else [])]
+    if not asked:
+        raise UserError("no prompts; expected texts behind the model, or --file FILE")
+    attached = read_attached(attach)
+    return [_with_media(prompt, attached) for prompt in asked] if attached else asked
 
 
 def _with_media(prompt: Any, parts: tuple[MediaPart, ...]) -> Any:

@@ -38,8 +38,6 @@ from burnish.rewards.judges.skill_rm.package import skill_place as place_of
 
 BODY_LINES = 500
 REFERENCE_LINES = 300
-MOST_REFERENCES = 5
-"""More are a warning."""
 KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 REFERENCE = re.compile(r"references/[\w.\-]+\.md")
 """A mention of a reference file, as a link or in words."""
