@@ -25,7 +25,7 @@ from burnish.lm.jobs import Limits
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
 from burnish.lm.replay import ReplayLM
-from burnish.lm.wire import MediaLimits
+from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Message
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel, Media

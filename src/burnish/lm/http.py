@@ -42,6 +42,7 @@ from burnish.lm.failures import (
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.model_input import media_names
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Finish, Message
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class OpenAILM:
         accept_models: Sequence[str] = (),
         capabilities: Capabilities | None = None,
         blobs: Blobs | None = None,
-        media: wire.MediaLimits | None = None,
+        media: MediaLimits | None = None,
         structured: Structured = "auto",
     ) -> None:
         """`blobs` holds the bytes of images and sounds in messages; by default this machine's.
@@ -118,7 +119,7 @@ class OpenAILM:
         """
         self._base = _checked_url(base_url)
         self._blobs = blobs
-        self.media = media or wire.MediaLimits()
+        self.media = media or MediaLimits()
         self.model = model
         self.pool = _pool_for(limits, pool)
         self._endpoint = endpoint

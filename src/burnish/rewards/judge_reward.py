@@ -204,7 +204,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
             return {"late": True} if is_local else {}
         from burnish.lm.http import Prices
         from burnish.lm.jobs import Limits
-        from burnish.lm.wire import MediaLimits
+        from burnish.lm.wire_messages import MediaLimits
 
         return {
             "api_key_env": self.api_key_env or None,

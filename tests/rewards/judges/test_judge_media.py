@@ -10,7 +10,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Sampling, TooMuchMedia
 from burnish.lm.http import OpenAILM
 from burnish.lm.scripted import ScriptedLM
-from burnish.lm.wire import MediaLimits
+from burnish.lm.wire_messages import MediaLimits
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import build_judge
