@@ -34,7 +34,7 @@ from burnish.rewards.judges.prompting import Reply, Unreadable
 from burnish.rewards.judges.skill_rm import Limits, Mode, SkillJudge, SkillPackage
 from burnish.rewards.judges.skill_rm.loop import read_plain
 from burnish.rewards.judges.skill_rm.readout import Call, PairAnswer, read_call
-from burnish.rewards.judges.skill_rm.resources import Case
+from burnish.rewards.judges.skill_rm.verifiers import Case
 
 USE = call("use_skill", name="demo")
 PICK_A = call("final_answer", verdict="A", rationale="better")

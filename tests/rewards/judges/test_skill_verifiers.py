@@ -20,16 +20,11 @@ from burnish.rewards.judges.skill_rm import (
     load_skill,
     register_verifier,
     run_verifier,
+    verifiers,
 )
-from burnish.rewards.judges.skill_rm import resources as verifiers
-from burnish.rewards.judges.skill_rm.resources import (
-    VERIFIERS,
-    Case,
-    Resource,
-    options_problem,
-    read_entry,
-)
+from burnish.rewards.judges.skill_rm.resources import Resource, read_entry
 from burnish.rewards.judges.skill_rm.rl import verified
+from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, Case, options_problem
 from burnish.rewards.scorer import checked
 
 

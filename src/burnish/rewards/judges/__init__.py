@@ -18,6 +18,11 @@ from burnish.rewards.judges.benchmarks import (
 )
 from burnish.rewards.judges.build import JUDGES, build_judge
 from burnish.rewards.judges.direct import DirectPair
+from burnish.rewards.judges.free_forms import (
+    parse_pairwise_verdict,
+    parse_pairwise_verdict_truncated,
+    parse_rating,
+)
 from burnish.rewards.judges.instruction import (
     Accuracy,
     Disagreement,
@@ -32,11 +37,6 @@ from burnish.rewards.judges.judge_model import JudgeModel, replay
 from burnish.rewards.judges.lists import ListRanking
 from burnish.rewards.judges.point import PointRating, PointRubric
 from burnish.rewards.judges.prompting import Question, Reply, Unreadable
-from burnish.rewards.judges.reading import (
-    parse_pairwise_verdict,
-    parse_pairwise_verdict_truncated,
-    parse_rating,
-)
 from burnish.rewards.judges.sanitise import sanitize_metadata
 
 __all__ = [

@@ -23,16 +23,10 @@ from burnish.rewards.judges.skill_rm.readout import (
     decide_pair,
     decide_point,
 )
-from burnish.rewards.judges.skill_rm.resources import (
-    CAPS,
-    Finding,
-    Mode,
-    Resource,
-    register_verifier,
-    run_verifier,
-)
+from burnish.rewards.judges.skill_rm.resources import CAPS, Mode, Resource
 from burnish.rewards.judges.skill_rm.rl import SkillChecks, score_function
 from burnish.rewards.judges.skill_rm.tools import Limits, Ran, SandboxRunner, Toolbox
+from burnish.rewards.judges.skill_rm.verifiers import Finding, register_verifier, run_verifier
 
 __all__ = [
     "CAPS",

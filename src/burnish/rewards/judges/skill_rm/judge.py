@@ -50,7 +50,7 @@ from burnish.rewards.judges.skill_rm.readout import (
     pair_items,
     read_call,
 )
-from burnish.rewards.judges.skill_rm.resources import Case, Mode, run_verifier
+from burnish.rewards.judges.skill_rm.resources import Mode
 from burnish.rewards.judges.skill_rm.tools import (
     CodeRunner,
     Limits,
@@ -59,6 +59,7 @@ from burnish.rewards.judges.skill_rm.tools import (
     ToolUse,
     cut,
 )
+from burnish.rewards.judges.skill_rm.verifiers import Case, run_verifier
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 

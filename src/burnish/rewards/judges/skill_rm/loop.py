@@ -19,9 +19,9 @@ from burnish import rollouts
 from burnish.records import Finish, Message, Status, Task
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.agent import play
+from burnish.rewards.judges.free_forms import parse_pairwise_verdict
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Reply, Unreadable, as_user
-from burnish.rewards.judges.reading import parse_pairwise_verdict
 from burnish.rewards.judges.skill_rm.package import SkillPackage
 from burnish.rewards.judges.skill_rm.readout import (
     Answer,
@@ -33,8 +33,9 @@ from burnish.rewards.judges.skill_rm.readout import (
     read_pair_answer,
     read_point_answer,
 )
-from burnish.rewards.judges.skill_rm.resources import CAPS, Case
+from burnish.rewards.judges.skill_rm.resources import CAPS
 from burnish.rewards.judges.skill_rm.tools import Limits, Toolbox, ToolUse, cut
+from burnish.rewards.judges.skill_rm.verifiers import Case
 from burnish.rollouts import Observation, Tool
 
 _SHARE = re.compile(r"final:\s*(\d{1,4})\s*/\s*(\d{1,4})\.?", re.IGNORECASE)

@@ -21,13 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
-from burnish.rewards.judges.skill_rm.resources import (
-    VERIFIERS,
-    Mode,
-    Resource,
-    options_problem,
-    read_entry,
-)
+from burnish.rewards.judges.skill_rm.resources import Mode, Resource, read_entry
+from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
 
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"

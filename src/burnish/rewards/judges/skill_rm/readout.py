@@ -30,14 +30,8 @@ from burnish.rewards.judges.reading import (
     rows,
     truth,
 )
-from burnish.rewards.judges.skill_rm.resources import (
-    CAPS,
-    Finding,
-    Hardness,
-    Impact,
-    Resource,
-    ResourceType,
-)
+from burnish.rewards.judges.skill_rm.resources import CAPS, Hardness, Impact, Resource, ResourceType
+from burnish.rewards.judges.skill_rm.verifiers import Finding
 
 CRITERIA = frozenset({ResourceType.RUBRIC, ResourceType.PRINCIPLE, ResourceType.CHECKLIST})
 PIPELINE = "pipeline"

@@ -24,13 +24,8 @@ from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.judges.skill_rm.package import SkillPackage, load_skill
 from burnish.rewards.judges.skill_rm.readout import decide_pair, decide_point, mirrored, pair_items
-from burnish.rewards.judges.skill_rm.resources import (
-    Case,
-    Finding,
-    Mode,
-    make_verifier,
-    run_verifier,
-)
+from burnish.rewards.judges.skill_rm.resources import Mode
+from burnish.rewards.judges.skill_rm.verifiers import Case, Finding, make_verifier, run_verifier
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 

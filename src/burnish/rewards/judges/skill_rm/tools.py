@@ -26,7 +26,8 @@ from burnish.records import Evidence, Visibility
 from burnish.rewards.checks import texts
 from burnish.rewards.judges.skill_rm.package import SkillPackage
 from burnish.rewards.judges.skill_rm.readout import Call
-from burnish.rewards.judges.skill_rm.resources import Case, Finding, Mode, Resource, run_verifier
+from burnish.rewards.judges.skill_rm.resources import Mode, Resource
+from burnish.rewards.judges.skill_rm.verifiers import Case, Finding, run_verifier
 
 
 class Limits(Struct, frozen=True, kw_only=True):
