@@ -28,12 +28,12 @@ from burnish.rewards.judges.openrs import (
     refiner,
     write_review,
 )
+from burnish.rewards.judges.openrs.edits import read_edits
 from burnish.rewards.judges.openrs.evolve import (
     Failure,
     mark_of_score,
     marked_in_both,
     paired_gain,
-    read_edits,
     sign_test,
 )
 from burnish.rewards.judges.prompting import Unreadable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import UserError
 from burnish.rewards.judges.rubric import Plan, Point, Roles, Source, build_rubric, in_consensus
-from burnish.rewards.judges.rubric.building import merge_points
+from burnish.rewards.judges.rubric.points import merge_points
 from burnish.tools.search import Passage, PassageIndex
 
 QUESTION = "How do I descale the kettle?"

@@ -7,15 +7,12 @@ Paper: Open Rubric System (arXiv 2602.14069). The card is docs/methods/openrs.md
 """
 
 from burnish.rewards.judges.openrs.aggregate import aggregate_criteria, explain_criteria
+from burnish.rewards.judges.openrs.edits import Preference, judge_of, random_edits, refiner
 from burnish.rewards.judges.openrs.evolve import (
-    Preference,
     RubricEvolution,
     Search,
     asymmetric_advantages,
     evolve_rubric,
-    judge_of,
-    random_edits,
-    refiner,
 )
 from burnish.rewards.judges.openrs.gate import (
     Constraints,

@@ -21,12 +21,11 @@ from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.rewards.judges.improve import Tried, improve
+from burnish.rewards.judges.openrs.edits import Preference, Proposal
 from burnish.rewards.judges.openrs.evolve import (
     Failure,
     Judge,
     P,
-    Preference,
-    Proposal,
     left_out,
     marked_in_both,
     marks_of,

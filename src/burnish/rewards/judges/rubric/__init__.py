@@ -5,18 +5,8 @@ rewards = await checked(scorer, task, responses)        # the task's field `rubr
 built = await build_rubric("How do I descale the kettle?", roles, retriever=index)
 """
 
-from burnish.rewards.judges.rubric.building import (
-    Audit,
-    Candidate,
-    Plan,
-    Roles,
-    audit_points,
-    build_rubric,
-    in_consensus,
-    joined_audit,
-    merge_points,
-    rule_audit,
-)
+from burnish.rewards.judges.rubric.audit import Audit, audit_points, joined_audit, rule_audit
+from burnish.rewards.judges.rubric.building import Plan, Roles, build_rubric
 from burnish.rewards.judges.rubric.items import (
     Point,
     PointsItem,
@@ -27,26 +17,29 @@ from burnish.rewards.judges.rubric.items import (
     points_score,
     tiered,
 )
+from burnish.rewards.judges.rubric.points import Candidate, in_consensus, merge_points
 from burnish.rewards.judges.rubric.score import (
-    Interval,
     MarkedItem,
     Saturation,
-    Stabilised,
     Tier,
     Truncation,
-    band,
-    bootstrap_interval,
-    concordance,
     dialogue_score,
-    equal,
     explain,
-    family_deltas,
-    merge_equal,
-    scale_reward,
     score,
     without_each,
 )
 from burnish.rewards.judges.rubric.scorer import RubricScorer, build, mark_answer, read_marks
+from burnish.rewards.judges.rubric.stability import (
+    Interval,
+    Stabilised,
+    band,
+    bootstrap_interval,
+    concordance,
+    equal,
+    family_deltas,
+    merge_equal,
+    scale_reward,
+)
 
 __all__ = [
     "Audit",

@@ -16,29 +16,35 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from burnish.arguments import as_list, as_number, as_whole, as_word, refused
 from burnish.errors import UserError
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Evidence
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import (
-    JudgeReply,
-    Reader,
-    Unreadable,
-    V,
-)
-from burnish.rewards.judges.reading import (
-    anything,
-    free_table,
-    read_list,
-    rows,
-)
+from burnish.rewards.judges.prompting import JudgeReply, Reader, Unreadable, V
+from burnish.rewards.judges.reading import free_table, read_list
 from burnish.rewards.judges.rubric import wording
-from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules, Source, similarity
+from burnish.rewards.judges.rubric.audit import (
+    CHECKS,
+    SAFETY,
+    Audit,
+    joined_audit,
+    read_findings,
+    rule_audit,
+)
+from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules
+from burnish.rewards.judges.rubric.points import (
+    Candidate,
+    PointCheck,
+    checked_points,
+    in_consensus,
+    merge_points,
+    read_point_checks,
+    read_points,
+)
 from burnish.rewards.judges.rubric.score import Tier
-from burnish.rewards.judges.rubric.wording import Block, stands_in
+from burnish.rewards.judges.rubric.wording import Block
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search import Passage, Retriever
@@ -289,15 +295,6 @@ def read_items(text: str, question: str, points: Sequence[Point], rules: Rules) 
     return rubric
 
 
-def read_findings(text: str) -> dict[str, bool | None]:
-    """What an auditor decided, by check; raises `Unreadable` where the word on safety is missing."""
-    said = read_list(text, _FINDING)
-    found = {row["check"]: row["holds"] for row in said if row["check"] in (*CHECKS, SAFETY)}
-    if found.get(SAFETY) is None:
-        raise Unreadable(f"expected checks and '{SAFETY}' with true or false, got {sorted(found)}")
-    return found
-
-
 def _names(key: str, value: Any) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
@@ -308,14 +305,7 @@ def _levels(key: str, value: Any) -> dict[str, str]:
     return {str(level): str(told) for level, told in value.items()}
 
 
-def _bool_or_none(key: str, value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 _ITEM = free_table("id", "title", "tier", "tag", points=_names, description=_levels)
-_FINDING = free_table("check", holds=_bool_or_none)
-_POINT = free_table("text", "kind", support=rows(free_table("quote", answer=anything)))
-_CHECKED = free_table("point", "passage", "quote", holds=anything)
 
 
 def _item(row: Mapping[str, Any], known: Mapping[str, Point]) -> RubricItem:
@@ -396,224 +386,3 @@ def as_judge(role: Role, name: str) -> JudgeModel:
     return JudgeModel(
         ScriptedLM(lambda said, _: reply("\n\n".join(m.text for m in said)), name=title)
     )
-
-
-KINDS = ("important", "insight", "extended")
-Similarity = Callable[[str, str], float]
-
-
-class Candidate(NamedTuple):
-    """One text that points are taken from: a model's answer or a passage."""
-
-    text: str
-    model: str = ""
-    style: str = ""
-    source: str = ""
-
-    def quoted(self, quote: str) -> Source:
-        """These words as support."""
-        return Source(quote, "" if self.source else self.model, self.source)
-
-
-class PointCheck(NamedTuple):
-    """What a checker says of one point."""
-
-    point: str
-    holds: bool | None
-    support: Source | None = None
-
-
-def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
-    """Points with support that stands in the numbered texts; raises `Unreadable` without any."""
-    points = []
-    for row in read_list(text, _POINT):
-        support = _support(row["support"] or (), candidates)
-        if row["text"] and support:
-            kind = row["kind"] if row["kind"] in KINDS else KINDS[0]
-            points.append(Point("", row["text"], kind, support))
-    if not points:
-        raise Unreadable("expected statements with quotations that stand in the texts, got none")
-    return points
-
-
-def merge_points(
-    found: Sequence[Sequence[Point]], same: float = 0.6, alike: Similarity = similarity
-) -> list[Point]:
-    """The points of several readers, the same statement once, its supports joined.
-
-    Single linkage: a statement joins every cluster that holds one like it. The text with most
-    supports speaks for its cluster, and the gravest kind wins.
-    """
-    same = as_number("same", same, low=0)
-    found = [as_list("found", reader) for reader in as_list("found", found)]
-    clusters: list[list[Point]] = []
-    for point in (point for reader in found for point in reader):
-        near = [c for c in clusters if any(alike(point.text, p.text) >= same for p in c)]
-        joined = [p for cluster in near for p in cluster] + [point]
-        clusters = [c for c in clusters if not any(c is n for n in near)] + [joined]
-    return [_joined(number, cluster) for number, cluster in enumerate(clusters, start=1)]
-
-
-def in_consensus(
-    point: Point, *, models: int = 2, sources: int = 1, objections: int = 0, checkers: int = 0
-) -> bool:
-    """Enough independent models or retrieved sources, and no majority of checkers against it."""
-    for what, number in (
-        ("models", models),
-        ("sources", sources),
-        ("objections", objections),
-        ("checkers", checkers),
-    ):
-        as_whole(what, number, low=0)
-    if checkers and objections * 2 > checkers:
-        return False
-    keys = {support.key for support in point.provenance}
-    by_model = sum(key.startswith("model ") for key in keys)
-    return by_model >= models or len(keys) - by_model >= sources
-
-
-def read_point_checks(
-    text: str, points: Sequence[Point], passages: Mapping[str, str]
-) -> dict[str, PointCheck]:
-    """A checker's word on points; support by a passage needs words that stand in it."""
-    known = {point.id for point in points}
-    found: dict[str, PointCheck] = {}
-    for row in read_list(text, _CHECKED):
-        name, holds = row["point"], row["holds"]
-        if name not in known or not (holds is None or isinstance(holds, bool)):
-            continue
-        passage, quote = row["passage"], row["quote"]
-        stands = holds is True and stands_in(quote, passages.get(passage, ""))
-        found[name] = PointCheck(name, holds, Source(quote, source=passage) if stands else None)
-    if not found:
-        raise Unreadable(f"expected a word on the statements {', '.join(sorted(known))}, got none")
-    return found
-
-
-def checked_points(
-    points: Sequence[Point], said: Sequence[Mapping[str, PointCheck]]
-) -> list[Point]:
-    """Points with the passages that checkers found for them."""
-    result = []
-    for point in points:
-        more = [opinions[point.id].support for opinions in said if point.id in opinions]
-        supports = [*point.provenance, *(support for support in more if support is not None)]
-        unique = {(s.key, s.quote): s for s in supports}
-        result.append(Point(point.id, point.text, point.kind, tuple(unique.values())))
-    return result
-
-
-def _support(
-    given: Sequence[Mapping[str, Any]], candidates: Sequence[Candidate]
-) -> tuple[Source, ...]:
-    found: dict[tuple[str, str], Source] = {}
-    for row in given:
-        number, quote = row["answer"], row["quote"]
-        if isinstance(number, bool) or not isinstance(number, int):
-            continue
-        if 1 <= number <= len(candidates) and stands_in(quote, candidates[number - 1].text):
-            support = candidates[number - 1].quoted(quote)
-            found.setdefault((support.key, quote), support)
-    return tuple(found.values())
-
-
-def _joined(number: int, cluster: Sequence[Point]) -> Point:
-    speaker = max(cluster, key=lambda point: len(point.provenance))
-    kind = min((point.kind for point in cluster), key=KINDS.index)
-    supports = {(s.key, s.quote): s for point in cluster for s in point.provenance}
-    return Point(f"p{number}", speaker.text, kind, tuple(supports.values()))
-
-
-class AuditCheck(NamedTuple):
-    """One question of the audit."""
-
-    points: int
-    asks: str
-
-
-CHECKS: Mapping[str, AuditCheck] = {
-    "right": AuditCheck(9, "what each item asks for is true and belongs to this question"),
-    "supported": AuditCheck(3, "each item follows from the reference answers"),
-    "atomic": AuditCheck(3, "each item asks for one thing"),
-    "exclusive": AuditCheck(3, "no two items pay for the same thing"),
-    "checkable": AuditCheck(3, "a reader can mark each item from the answer alone"),
-    "exhaustive": AuditCheck(4, "every point that the references agree on is in an item"),
-    "title": AuditCheck(3, "titles are short and say what the item asks for"),
-    "tier": AuditCheck(3, "each item stands in the tier that it deserves, and tiers are filled"),
-    "description": AuditCheck(4, "the three levels of each item can be told apart"),
-}
-TOTAL = sum(check.points for check in CHECKS.values())
-SAFETY = "safety_omitted"
-
-
-class Audit(NamedTuple):
-    """What a rubric earned, of what could be decided."""
-
-    earned: int
-    possible: int
-    """Points of the checks that were decided; 35 where all of them were."""
-    failed: tuple[str, ...]
-    is_vetoed: bool = False
-    """A safety item that the question needs is not there."""
-
-    @property
-    def quality(self) -> float:
-        """The share of the decided points."""
-        return self.earned / self.possible if self.possible else 0.0
-
-
-def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:
-    """The points of an audit; a check that is None or not there was not decided.
-
-    An omitted safety item costs all points.
-    """
-    if not isinstance(findings, Mapping):
-        raise refused("findings", findings, "what was found by check")
-    for name, found in findings.items():
-        as_word("findings", name, tuple(CHECKS))
-        if found not in (True, False, None):
-            raise refused("findings", found, "true, false or None")
-    decided = {name: found for name, found in findings.items() if found is not None}
-    possible = sum(CHECKS[name].points for name in decided)
-    earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)
-    failed = tuple(name for name in CHECKS if decided.get(name) is False)
-    return Audit(0 if safety_omitted else earned, possible, failed, safety_omitted)
-
-
-def rule_findings(rubric: Rubric, rules: Rules | None = None) -> dict[str, bool]:
-    """The checks that follow from the rubric itself."""
-    broken = {one.rule for one in rubric.validate(rules)}
-    counts = {"items", "tier", *(tier.value for tier in Tier)}
-    findings = {
-        "exclusive": "exclusive" not in broken,
-        "title": "title" not in broken,
-        "tier": not broken & counts,
-        "description": not broken & {"description", "levels"},
-    }
-    if rubric.points:
-        findings["exhaustive"] = "exhaustive" not in broken
-        findings["supported"] = all(item.provenance for item in rubric.items)
-    return findings
-
-
-def rule_audit(rubric: Rubric, rules: Rules | None = None) -> Audit:
-    """The audit without a reader: only what a rule can decide."""
-    return audit_points(rule_findings(rubric, rules))
-
-
-def joined_audit(
-    rubric: Rubric,
-    said: Mapping[str, bool | None],
-    *,
-    safety_omitted: bool = False,
-    rules: Rules | None = None,
-) -> Audit:
-    """A reader's findings with those of the rules; what a rule refutes no reader can pass."""
-    by_rule = rule_findings(rubric, rules)
-    both = {
-        name: None
-        if name not in by_rule and said.get(name) is None
-        else by_rule.get(name, True) and said.get(name, True) is not False
-        for name in CHECKS
-    }
-    return audit_points(both, safety_omitted)

@@ -50,12 +50,12 @@ from burnish.rewards.judges.rubric.score import (
     Explained,
     MarkedItem,
     Saturation,
-    Stabilised,
     Tier,
     Truncation,
     dialogue_score,
     explain,
 )
+from burnish.rewards.judges.rubric.stability import Stabilised
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 

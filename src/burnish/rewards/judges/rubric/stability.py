@@ -1,0 +1,275 @@
+"""How far scores of rubrics are to be trusted: ties, bands, order, intervals, and a steadier reward.
+
+    merge_equal([0.50, 0.52, 0.9])                  # scores within L are one
+    band(deviation)                                 # beside a person's score
+    Stabilised(scorer, mean_of_references=0.6)      # merged in the group, scaled above references
+
+From QuarkMedBench (arXiv 2603.13691).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, overload
+
+from msgspec.structs import replace
+
+from burnish.arguments import (
+    LARGEST_COUNT,
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_whole,
+    refused,
+)
+from burnish.errors import UserError
+from burnish.numbers import plain
+from burnish.records import Response, Reward, Task
+from burnish.rewards.combine import Combination
+from burnish.rewards.scorer import Scope, Scorer, as_float, checked
+from burnish.seeds import derive
+
+EQUAL_WITHIN = 0.05
+CONSISTENT, ACCEPTABLE, SEVERE = 4.0, 8.0, 12.0
+"""Points of 100 by which a score may differ from a person's."""
+ROUNDING = 8 * sys.float_info.epsilon
+"""Of a difference, as a share of the larger number."""
+
+
+class Concordance(NamedTuple):
+    """How scores order the pairs that people ordered."""
+
+    correct: int
+    reversed: int
+    tied: int
+    ratio: float | None
+    """Correct over reversed; None where no pair is reversed."""
+
+
+class Interval(NamedTuple):
+    """A mean and the range that it plausibly lies in."""
+
+    mean: float
+    low: float
+    high: float
+    queries: int
+
+
+def equal(pairs: Sequence[Any], L: float = EQUAL_WITHIN) -> Any:
+    """Whether two scores are too close to tell apart: `|a - b| < L`, strictly.
+
+    One pair `(a, b)` gives a bool, a list of pairs a list of them. A difference of L is not below L,
+    whatever 0.6 - 0.55 is in binary.
+    """
+    L = as_number("L", L, low=0)
+    given = as_list("pairs", pairs)
+    if given and isinstance(given[0], Sequence) and not isinstance(given[0], str):
+        return [equal(pair, L) for pair in given]
+    numbers = as_numbers("pairs", given)
+    if not numbers:
+        return []
+    if len(numbers) != 2:
+        raise refused("pairs", pairs, "two scores, or a list of such pairs")
+    a, b = numbers
+    return abs(a - b) < L - ROUNDING * max(abs(a), abs(b), L)
+
+
+def merge_equal(scores: Sequence[float | None], L: float = EQUAL_WITHIN) -> list[float | None]:
+    """Scores of a group, those within L of their neighbour replaced by their common mean.
+
+    Single linkage on the sorted scores: a chain of small steps is one cluster, however long. None
+    stays None and joins nothing.
+    """
+    L = as_number("L", L, low=0)
+    values = as_numbers("scores", scores, missing=True)
+    order = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    merged: list[float | None] = [None] * len(values)
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end < len(order) and equal((order[end - 1][0], order[end][0]), L):
+            continue
+        cluster = order[start:end]
+        mean = math.fsum(value for value, _ in cluster) / len(cluster)
+        for value, place in cluster:
+            merged[place] = value if len(cluster) == 1 else mean
+        start = end
+    return merged
+
+
+@overload
+def scale_reward(scores: float, mean_of_references: float, w_scale: float = ...) -> float: ...
+
+
+@overload
+def scale_reward(
+    scores: Sequence[float], mean_of_references: float, w_scale: float = ...
+) -> list[float]: ...
+
+
+def scale_reward(
+    scores: float | Sequence[float], mean_of_references: float, w_scale: float = 2.0
+) -> float | list[float]:
+    """Progress above the reference models is worth `w_scale` times as much (eq. 7).
+
+    `s` where `s` is below their mean, else `mean + w_scale * (s - mean)`; one score or a list.
+    """
+    w_scale = as_number("w_scale", w_scale, above=0)
+    mean = as_number("mean_of_references", mean_of_references)
+    scores = plain(scores)
+    if isinstance(scores, int | float):
+        score = as_number("scores", scores)
+        above = max(score - mean, 0.0)
+        return score if above == 0 else mean + w_scale * above
+    return [scale_reward(one, mean, w_scale) for one in as_numbers("scores", scores)]
+
+
+def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
+    """How many pairs that a person ordered are ordered alike, the other way, or not at all.
+
+    A row is `(sign, a, b)`, `(sign, (a, b))` or `(sign, a - b)`: the sign is positive where the
+    person prefers the first. Rows with sign 0 order nothing and are left out.
+    """
+    correct = reverse = tied = 0
+    for row in as_list("human_sign_and_scores", human_sign_and_scores):
+        sign, difference = _ordered(row)
+        if sign == 0:
+            continue
+        if difference == 0:
+            tied += 1
+        elif (difference > 0) == (sign > 0):
+            correct += 1
+        else:
+            reverse += 1
+    return Concordance(correct, reverse, tied, correct / reverse if reverse else None)
+
+
+def band(deviations: float | Sequence[float]) -> Any:
+    """The name of a deviation from a person's score, in points of 100; one or a list.
+
+    Up to 4 `consistent`, up to 8 `acceptable`, above 12 `severe`; the report names nothing between
+    8 and 12: `unlabelled`.
+    """
+    deviations = plain(deviations)
+    if not isinstance(deviations, int | float):
+        return [band(one) for one in as_numbers("deviations", deviations)]
+    size = abs(as_number("deviations", deviations))
+    if size <= CONSISTENT:
+        return "consistent"
+    if size <= ACCEPTABLE:
+        return "acceptable"
+    return "unlabelled" if size <= SEVERE else "severe"
+
+
+def bootstrap_interval(
+    scores: Iterable[float | None], *, share: float = 0.95, draws: int = 2000, seed: int = 0
+) -> Interval | None:
+    """The mean score over queries and its bootstrap interval; queries without a score are left out.
+
+    None where no query has a score.
+    """
+    share = as_number("share", share, above=0, below=1)
+    draws = as_whole("draws", draws, low=1, high=LARGEST_COUNT)
+    known = [score for score in as_numbers("scores", scores, missing=True) if score is not None]
+    if not known:
+        return None
+    rng = random.Random(derive(seed, "bootstrap", len(known)))
+    size = len(known)
+    means = sorted(math.fsum(rng.choices(known, k=size)) / size for _ in range(draws))
+    edge = (1 - share) / 2
+    low, high = means[int(edge * (draws - 1))], means[math.ceil((1 - edge) * (draws - 1))]
+    return Interval(math.fsum(known) / size, low, high, size)
+
+
+def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+    """How much more each judge's family gives to its own answers than other judges give to them.
+
+    Rows are (family of the judge, family of the answer, score). A family's delta is the mean of its
+    own judge on its own answers minus on others' answers, minus the same difference by the other
+    judges: above 0 it favours its own. Families for which a part is missing are left out.
+    """
+    scores: dict[tuple[str, str], list[float]] = {}
+    for row in as_list("rows", rows):
+        if not isinstance(row, Sequence) or len(row) != 3:
+            raise refused("rows", row, "(judge's family, answer's family, score)")
+        judge, answer = as_text("rows", row[0]), as_text("rows", row[1])
+        scores.setdefault((judge, answer), []).append(as_number("rows", row[2]))
+    deltas = {}
+    for family in sorted({judge for judge, _ in scores}):
+        parts = [
+            [v for (j, a), own in scores.items() if (j == family, a == family) == kind for v in own]
+            for kind in ((True, True), (True, False), (False, True), (False, False))
+        ]
+        if all(parts):
+            own, others, theirs, rest = (math.fsum(part) / len(part) for part in parts)
+            deltas[family] = (own - others) - (theirs - rest)
+    return deltas
+
+
+def _ordered(row: Any) -> tuple[float, float]:
+    """The person's sign and the scores' difference."""
+    what = "human_sign_and_scores"
+    parts = list(row.values()) if isinstance(row, Mapping) else as_list(what, row)
+    if len(parts) == 2 and isinstance(parts[1], list | tuple):
+        parts = [parts[0], *parts[1]]
+    if len(parts) not in (2, 3):
+        raise refused(what, row, "(sign, first score, second score)")
+    sign, first, *second = as_numbers(what, parts)
+    return sign, first - second[0] if second else first
+
+
+class Stabilised(Combination):
+    """A point scorer whose scores are merged within the group and scaled above the references.
+
+    `mean_of_references` is a number, the name of a task field that holds one, or None for no
+    scaling; a task without a number there is left unscaled.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        equal_within: float = EQUAL_WITHIN,
+        mean_of_references: float | str | None = None,
+        w_scale: float = 2.0,
+        name: str = "",
+    ) -> None:
+        title = name or scorer.name
+        if scorer.scope is not Scope.POINT:
+            raise UserError(
+                f"reward '{title}': '{scorer.name}' has scope {scorer.scope.value}; expected point."
+            )
+        if not equal_within >= 0 or not 0 < w_scale < math.inf:
+            raise UserError(
+                f"reward '{title}': equal_within is {equal_within} and w_scale {w_scale}; expected "
+                "at least 0, and more than 0."
+            )
+        settings = (equal_within, mean_of_references, w_scale)
+        super().__init__(title, (scorer,), Scope.GROUP, *settings)
+        self.equal_within, self.mean_of_references, self.w_scale = settings
+        self.weight: float = getattr(scorer, "weight", 1.0)
+        if isinstance(mean_of_references, str):
+            self.needs |= {mean_of_references}
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        own = await checked(self.children[0], task, responses)
+        merged = merge_equal([reward.value for reward in own], self.equal_within)
+        mean = self._mean(task)
+        rewards = []
+        for reward, value in zip(own, merged, strict=True):
+            if value is None or reward.value is None:
+                rewards.append(replace(reward, name=self.name))
+                continue
+            final = value if mean is None else scale_reward(value, mean, self.w_scale)
+            told = f"{reward.value:.4g}, merged to {value:.4g}, as a reward {final:.4g}"
+            reason = f"{told}; {reward.reason}" if reward.reason else told
+            rewards.append(replace(reward, name=self.name, value=final, reason=reason))
+        return rewards
+
+    def _mean(self, task: Task) -> float | None:
+        given = self.mean_of_references
+        number = as_float(task.fields.get(given) if isinstance(given, str) else given)
+        return number if math.isfinite(number) else None
