@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from burnish.media.sounds import read_sound, write_sound
+from burnish.media import read_sound, write_sound
 
 pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
 PLAY = """Ann: Are you there? I have been waiting here since seven.

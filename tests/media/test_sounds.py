@@ -14,6 +14,7 @@ from burnish.media import (
     read_sound,
     resample,
     sound_info,
+    sound_writer,
     stream_sound,
     write_sound,
 )
@@ -218,3 +219,35 @@ def test_complex_samples_are_refused():
 def test_a_name_that_no_file_can_have():
     with pytest.raises(UserError, match="expected a sound"):
         read_sound("a" * 5000)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
+def test_a_file_written_in_blocks_is_the_file_written_whole(tmp_path, kind):
+    wave = np.sin(np.arange(5000) / 7).astype(np.float32)
+    write_sound(tmp_path / f"whole.{kind}", wave, 8000)
+    with sound_writer(tmp_path / f"blocks.{kind}", 8000) as write:
+        for part in np.split(wave, [1, 700, 4999]):
+            write(part)
+    whole, blocks = (read_sound(tmp_path / f"{name}.{kind}") for name in ("whole", "blocks"))
+    np.testing.assert_allclose(blocks.samples, whole.samples, atol=0.05 if kind == "ogg" else 0)
+    if kind == "wav":
+        assert (tmp_path / "blocks.wav").read_bytes() == (tmp_path / "whole.wav").read_bytes()
+
+
+def test_a_file_that_fails_half_way_is_not_there(tmp_path):
+    with pytest.raises(ArgumentError, match="NaN"), sound_writer(tmp_path / "a.wav", 8000) as write:
+        write([0.5, 7.0])  # cut at full scale
+        write([np.nan])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["whole", "blocks"])
+def test_a_place_that_cannot_be_written_gets_one_line(tmp_path, how):
+    (tmp_path / "file").write_text("")
+    target = tmp_path / "file/a.wav"
+    with pytest.raises(UserError, match=r"a\.wav cannot be written: (File exists|Not a directory)"):
+        if how == "whole":
+            write_sound(target, [0.5], 8000)
+        else:
+            with sound_writer(target, 8000) as write:
+                write([0.5])

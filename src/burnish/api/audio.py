@@ -10,19 +10,18 @@ piece.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from burnish.api.latent_files import KINDS, Latents, read_latents, write_latents
 from burnish.api.needs import require_torch
 from burnish.errors import UserError
-from burnish.media import read_sound, sound_info, stream_sound, write_sound
+from burnish.media import read_sound, sound_info, sound_writer, stream_sound
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.texts import shown_path
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from burnish.bench.statistics import Estimate
@@ -32,7 +31,6 @@ BLOCK_S = 10.0
 """Seconds that are encoded at one time."""
 FRAMES = 250
 """Latents that are decoded at one time."""
-KINDS = (".npz", ".safetensors")
 Progress = Callable[[str, int, int], None]
 """Is told what is done, how much of it, and of how much."""
 
@@ -59,22 +57,6 @@ def open_audio_model(path: str) -> AudioTokenizerModel:
             "burnish train codec"
         )
     return open_tokenizer(newest_weights(folder) if is_ours(folder) else folder)
-
-
-class Latents(NamedTuple):
-    """Latents of one sound as a file keeps them."""
-
-    z: NDArray[np.float16]
-    """(T, D)."""
-    sr: int
-    frame_rate: float
-    bottleneck: str
-    samples: int
-    """Of the sound at `sr`; the last latent may reach beyond it."""
-
-    @property
-    def seconds(self) -> float:
-        return self.samples / self.sr
 
 
 def encode_file(
@@ -105,8 +87,11 @@ def encode_file(
         samples,
     )
     if not np.isfinite(found.z).all():
-        raise UserError(f"{source}: a latent does not fit float16; expected numbers below 65504")
-    _write_latents(target, found)
+        raise UserError(
+            f"{source}: its latents hold NaN, or a number that float16 has not; expected numbers below "
+            "65504. Is the tokenizer trained, and the sound within full scale?"
+        )
+    write_latents(target, found)
     return found
 
 
@@ -140,99 +125,56 @@ def decode_file(
 ) -> int:
     """Write the sound of a file of latents; how many samples were beyond full scale and cut."""
     import numpy as np
-    import torch
-
-    from burnish.models.audio_tokenizer import StreamingDecoder
 
     target = _target(out, (".wav", ".flac", ".ogg"))
     opened = open_audio_model(model) if isinstance(model, str) else model
     found = read_latents(source)
     config = opened.config
-    if found.z.shape[1] != config.latent_size or found.sr != config.sampling_rate:
+    own = (config.latent_size, config.sampling_rate, config.frame_rate, config.bottleneck)
+    if (found.z.shape[1], found.sr, found.frame_rate, found.bottleneck) != own:
         raise UserError(
-            f"{source}: has {found.z.shape[1]} channels at {found.sr} Hz, and the tokenizer "
-            f"{config.latent_size} at {config.sampling_rate} Hz; expected latents of this tokenizer"
+            f"{source}: has {found.z.shape[1]} channels at {found.sr} Hz, {found.frame_rate:g} a "
+            f"second, {found.bottleneck}, and the tokenizer {config.latent_size} at "
+            f"{config.sampling_rate} Hz, {config.frame_rate:g} a second, {config.bottleneck}; expected "
+            "latents of this tokenizer"
         )
-    latents = torch.from_numpy(found.z.astype(np.float32))
-    if config.causal:
-        decoder, parts = StreamingDecoder(opened, renormalise=renormalise), []
-        for start in range(0, len(latents), FRAMES):
-            parts.append(decoder.push(latents[start : start + FRAMES])[0])
-            tell("decoding", start, len(latents))
-        wave = torch.cat((*parts, decoder.finish()[0]))
-    else:
-        with torch.no_grad():
-            wave = opened.decode(latents, renormalise=renormalise)[0]
-    samples = wave[: found.samples].float().numpy()
-    cut = int((np.abs(samples) > 1).sum())
-    write_sound(target, np.clip(samples, -1, 1), found.sr)
+    cut, left = 0, found.samples
+    with sound_writer(target, found.sr) as write:
+        for block in _decoded(opened, found.z, renormalise):
+            samples = block[:left]
+            left -= len(samples)
+            if not len(samples):
+                continue
+            if not np.isfinite(samples).all():
+                raise UserError(
+                    f"{source}: these latents give NaN or infinity. Encode the sound again, or use "
+                    "--renormalise for what a generator made"
+                )
+            cut += int((np.abs(samples) > 1).sum())
+            write(samples)
+            tell("decoding", found.samples - left, found.samples)
     return cut
 
 
-def read_latents(source: str | Path) -> Latents:
-    """Read and check a file that `encode_file` wrote."""
+def _decoded(
+    model: AudioTokenizerModel, z: NDArray[Any], renormalise: bool
+) -> Iterator[NDArray[Any]]:
+    """Samples (n,) of latents (T, D), in blocks where the tokenizer is causal."""
     import numpy as np
+    import torch
 
-    file = Path(source).expanduser()
-    if file.suffix.lower() not in KINDS:
-        raise UserError(f"{file}: expected a file of latents that ends in {' or '.join(KINDS)}")
-    if not file.is_file():
-        raise UserError(f"{file}: no such file")
-    try:
-        found = _npz(file) if file.suffix.lower() == ".npz" else _safetensors(file)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"{file}: is no file of latents ({first_line}); expected what burnish audio encode writes"
-        ) from None
-    if found.z.ndim != 2 or not found.z.size or not np.isfinite(found.z.astype(np.float32)).all():
-        raise UserError(
-            f"{file}: z has shape {found.z.shape}; expected finite latents (T, D), at least one"
-        )
-    if not found.samples > 0 or found.sr <= 0:
-        raise UserError(f"{file}: says {found.samples} samples at {found.sr} Hz; expected above 0")
-    return found
+    from burnish.models.audio_tokenizer import StreamingDecoder
 
-
-def _npz(file: Path) -> Latents:
-    import numpy as np
-
-    with np.load(file, allow_pickle=False) as content:
-        z = np.asarray(content["z"])
-        numbers = (int(content["sr"]), float(content["frame_rate"]))
-        return Latents(z, *numbers, str(content["bottleneck"]), int(content["samples"]))
-
-
-def _safetensors(file: Path) -> Latents:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(file), framework="np") as content:
-            about, z = content.metadata() or {}, content.get_tensor("z")
-    except SafetensorError as error:
-        raise ValueError(str(error)) from None
-    numbers = (int(about["sr"]), float(about["frame_rate"]))
-    return Latents(z, *numbers, about["bottleneck"], int(about["samples"]))
-
-
-def _write_latents(target: Path, found: Latents) -> None:
-    import numpy as np
-
-    about = {key: value for key, value in found._asdict().items() if key != "z"}
-    part = target.with_name(f".{target.name}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix.lower() == ".npz":
-            with part.open("wb") as file:
-                np.savez(file, z=found.z, **about)
-        else:
-            from safetensors.numpy import save_file
-
-            save_file({"z": found.z}, part, {key: str(value) for key, value in about.items()})
-        part.replace(target)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
+    if not model.config.causal:
+        with torch.no_grad():
+            latents = torch.from_numpy(z.astype(np.float32))
+            yield model.decode(latents, renormalise=renormalise)[0].float().numpy()
+        return
+    decoder = StreamingDecoder(model, renormalise=renormalise)
+    for start in range(0, len(z), FRAMES):
+        latents = torch.from_numpy(z[start : start + FRAMES].astype(np.float32))
+        yield decoder.push(latents)[0].float().numpy()
+    yield decoder.finish()[0].float().numpy()
 
 
 def _target(out: str | Path, kinds: tuple[str, ...]) -> Path:
@@ -284,6 +226,13 @@ def probe_labels(
 
     opened = open_audio_model(model) if isinstance(model, str) else model
     tables = [_labelled(file, column, label, opened.config.sampling_rate) for file in (train, test)]
+    known = set(tables[0][1])
+    if len(known) < 2 or not known & set(tables[1][1]):
+        raise UserError(
+            f"--label {label}: {shown_path(Path(train))} has {len(known)} of its values, and "
+            f"{len(known & set(tables[1][1]))} of them are in {shown_path(Path(test))}; expected at "
+            "least two to tell apart, and some of them in both files"
+        )
     networks = _networks(opened, encoder, seed)
     rows: list[ProbeRow] = []
     majority = 0.0
@@ -357,5 +306,13 @@ def _labelled(
     names = pq.read_schema(file).names
     if label not in names:
         raise UserError(f"{shown_path(file)}: no column '{label}'; it has {', '.join(names)}")
-    labels = [str(value) for value in pq.read_table(file, columns=[label]).column(0).to_pylist()]
-    return [clip.samples for clip in corpus.clips()], labels
+    values = pq.read_table(file, columns=[label]).column(0).to_pylist()
+    if not values:
+        raise UserError(f"{shown_path(file)}: has no row; expected sounds with a label each")
+    for place, value in enumerate(values):
+        if not isinstance(value, str | int) and not (isinstance(value, float) and value == value):
+            raise UserError(
+                f"{shown_path(file)}: row {place + 1} has the label {value!r:.40}; expected a word or "
+                "a number. Leave rows without a label out"
+            )
+    return [clip.samples for clip in corpus.clips()], [str(value) for value in values]

@@ -2,16 +2,9 @@
 
 from burnish.media.images import ImageInfo, image_info, open_image
 from burnish.media.kinds import media_type_of
-from burnish.media.sounds import (
-    Sound,
-    SoundInfo,
-    encode_sound,
-    read_sound,
-    resample,
-    sound_info,
-    stream_sound,
-    write_sound,
-)
+from burnish.media.samples import resample
+from burnish.media.sound_writing import encode_sound, sound_writer, write_sound
+from burnish.media.sounds import Sound, SoundInfo, read_sound, sound_info, stream_sound
 from burnish.media.waveform import SoundPicture, sound_picture
 
 __all__ = [
@@ -27,6 +20,7 @@ __all__ = [
     "resample",
     "sound_info",
     "sound_picture",
+    "sound_writer",
     "stream_sound",
     "write_sound",
 ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_list, as_seed, as_text, as_word, refused, shown
 from burnish.errors import UserError, did_you_mean
-from burnish.media.sounds import resample
+from burnish.media import resample
 from burnish.models.long_speech.engine import (
     Capabilities,
     Line,

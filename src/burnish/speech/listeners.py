@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import as_text, as_whole
 from burnish.errors import ArgumentError, UserError
-from burnish.media.sounds import resample
+from burnish.media import resample
 from burnish.tensors import as_finite, torch
 
 if TYPE_CHECKING:

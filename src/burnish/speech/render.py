@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import as_number, as_path, as_seed, refused
 from burnish.errors import ArgumentError, UserError
+from burnish.media import read_sound
+from burnish.media.sound_writing import KINDS, sound_writer
 from burnish.models.long_speech.engine import (
     Capabilities,
     Line,
@@ -125,7 +126,8 @@ def render_scene(
     if not isinstance(scene, Scene):
         raise refused("scene", scene, "what read_scene returns")
     path = as_path("out", out, "a file that ends in .wav, .flac or .ogg")
-    _sound_kind(path)
+    if path.suffix.lower().lstrip(".") not in KINDS:
+        raise refused("out", str(path), "a file that ends in .wav, .flac or .ogg")
     seed = as_seed("seed", seed)
     chunk_s = as_number("chunk_s", chunk_s, above=0, high=3600)
     cast = cast_scene(scene, engine, seed) if isinstance(engine, str) else engine
@@ -138,7 +140,7 @@ def render_scene(
     spoken = iter(range(1, 10**9))
     kept = KeptLines(cast, folder, lambda: tell("speaking", next(spoken), len(scene.sentences)))
     mix, warnings = mix_scene(scene, kept, seed=seed, sounds=sounds, background=background)
-    with _writer(path, mix.sample_rate) as write:
+    with sound_writer(path, mix.sample_rate, ogg="opus") as write:
         for number, samples in enumerate(mix.chunks(chunk_s)):
             write(samples)
             tell("writing", min((number + 1) * round(chunk_s * mix.sample_rate), mix.length), mix.length)  # fmt: skip
@@ -260,44 +262,8 @@ def repeated(samples: Numbers) -> Callable[[int, int, int], Tensor]:
     return noise
 
 
-def _sound_kind(path: Path) -> str:
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in ("wav", "flac", "ogg"):
-        raise refused("out", str(path), "a file that ends in .wav, .flac or .ogg")
-    return kind
-
-
-@contextmanager
-def _writer(path: Path, sample_rate: int) -> Iterator[Callable[[Tensor], None]]:
-    """Writes samples to a file in 16 bits (Opus for .ogg); it has its name only when it is whole."""
-    kind = _sound_kind(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        import soundfile
-    except (ImportError, OSError):
-        raise UserError("writing sounds needs soundfile: pip install 'burnish[audio]'") from None
-    subtype = "OPUS" if kind == "ogg" else "PCM_16"
-    try:
-        with soundfile.SoundFile(part, "w", sample_rate, 1, subtype, format=kind.upper()) as file:
-
-            def write(samples: Tensor) -> None:
-                whole = torch.round(samples.double() * 32768).clamp(-32768, 32767)
-                file.write(samples.numpy() if kind == "ogg" else whole.to(torch.int16).numpy())
-
-            yield write
-        part.replace(path)
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, soundfile.LibsndfileError | OSError):
-            raise UserError(f"{path} cannot be written: {error}") from None
-        raise
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def load_sounds(named: Mapping[str, str | Path], sample_rate: int) -> dict[str, Any]:
     """Samples of sound files by caption, mono at one rate."""
-    from burnish.media.sounds import read_sound
-
     loaded: dict[str, Any] = {}
     for caption, file in named.items():
         if not isinstance(file, str | Path):

@@ -217,5 +217,5 @@ def _column(path: Path, asked: str) -> str:
     expected = f"'{asked}'" if asked else f"one of {', '.join(COLUMNS)}"
     raise UserError(
         f"{path}: no column of sounds; expected {expected}, got {', '.join(names) or 'none'}. "
-        "Set train.column."
+        "Say which (train.column, --column)."
     )

@@ -23,7 +23,7 @@ from transformers import initialization as init
 
 from burnish.arguments import as_number, as_whole, as_word
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.modeling_audio_tokenizer import new_own, open_own
+from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import causal_blocks, init_transformer
 from burnish.models.blocks import ResidualStack, Topology, rotation

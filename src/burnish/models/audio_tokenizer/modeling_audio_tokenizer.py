@@ -3,126 +3,42 @@
     samples (B, n) -> windows -> compressed spectrum (B, 2 F, K) -> encoder -> latents (B, T, D)
     -> bottleneck -> decoder -> spectrum -> samples, or -> samples by transposed convolutions
 
-Convolutions are causal: what they saw of the past is all that a stream has to keep
-(`burnish.models.audio_tokenizer.streaming`). First weights are normal with standard deviation
+First weights are normal with standard deviation
 1 / sqrt(inputs), a fifth of that in the last convolution; biases are 0.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForAudioTokenization, PreTrainedModel
 from transformers import initialization as init
-from transformers.utils import ModelOutput, logging
+from transformers.utils import ModelOutput
 
-from burnish.arguments import as_path, as_seed, as_whole, refused
-from burnish.errors import ArgumentError, UserError
+from burnish.arguments import as_whole, refused
+from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
+from burnish.models.audio_tokenizer.convolutions import (
+    Activation,
+    Chain,
+    Conv,
+    Output,
+    Residual,
+    State,
+    Upsample,
+)
+from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
 from burnish.tensors import as_mask, check_finite
 
-Opened = TypeVar("Opened", bound=PreTrainedModel)
-State = dict[nn.Module, Tensor]
-"""What each convolution keeps of the chunks before; empty at the start of a stream."""
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
-
-
-class Conv(nn.Conv1d):
-    """A convolution over time whose output has 1/stride of the frames; causal unless told."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        *,
-        causal: bool,
-        stride: int = 1,
-        dilation: int = 1,
-    ) -> None:
-        super().__init__(inputs, outputs, kernel, stride=stride, dilation=dilation)
-        self.reach = (kernel - 1) * dilation + 1 - stride
-        self.causal = causal
-
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """(B, C, T) -> (B, C', T / stride)."""
-        if state is None:
-            right = 0 if self.causal else self.reach // 2
-            x = F.pad(x, (self.reach - right, right))
-        elif self.reach:
-            past = state[self] if self in state else x.new_zeros(*x.shape[:2], self.reach)
-            x = torch.cat((past, x), dim=-1)
-            state[self] = x[..., -self.reach :]
-        return super().forward(x)
-
-
-class Output(Conv):
-    """The last convolution of the decoder; begins small, for a quiet first reconstruction."""
-
-
-class Upsample(nn.ConvTranspose1d):
-    """A transposed convolution to `stride` times as many frames; causal unless told."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, *, causal: bool) -> None:
-        super().__init__(inputs, outputs, 2 * stride, stride=stride)
-        self.factor, self.causal = stride, causal
-
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:  # type: ignore[override]
-        """(B, C, T) -> (B, C', T stride)."""
-        y = F.conv_transpose1d(x, self.weight, stride=self.factor)
-        frames = x.shape[-1] * self.factor
-        first = 0 if self.causal else self.factor // 2
-        if state is not None:
-            if self in state:
-                head = y[..., : self.factor] + state[self]
-                y = torch.cat((head, y[..., self.factor :]), dim=-1)
-            state[self] = y[..., frames:]
-        assert self.bias is not None
-        return y[..., first : first + frames] + self.bias[:, None]
-
-
-class Residual(nn.Module):
-    """x + f(x), f being two convolutions behind ELUs."""
-
-    def __init__(self, size: int, dilation: int, *, causal: bool) -> None:
-        super().__init__()
-        self.first = Conv(size, size, 3, dilation=dilation, causal=causal)
-        self.second = Conv(size, size, 1, causal=causal)
-
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """(B, C, T) -> (B, C, T)."""
-        found: Tensor = x + self.second(F.elu(self.first(F.elu(x), state)), state)
-        return found
-
-
-class Activation(nn.Module):
-    """ELU, as a link of a `Chain`."""
-
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """The same shape."""
-        return F.elu(x)
-
-
-class Chain(nn.ModuleList):
-    """Modules one after the other, each with the state of the stream."""
-
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """(B, C, T) -> (B, C', T')."""
-        for link in self:
-            x = link(x, state)
-        return x
 
 
 @dataclass
@@ -394,42 +310,6 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
     )
 
 
-def new_own(kind: type[Opened], config: Any, folder: str | Path | None, seed: int) -> Opened:
-    """A model of this package with random weights; written to `folder` too, where there is one."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(as_seed("seed", seed))
-        model: Opened = kind(config)
-    if folder is not None:
-        target = as_path("folder", folder, "a folder to write")
-        target.mkdir(parents=True, exist_ok=True)
-        with _without_bars():
-            model.save_pretrained(target)
-    return model
-
-
-def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
-    """A model of this package from its folder; whatever is wrong with that gets one line."""
-    place = as_path("folder", folder, f"the folder of {what}")
-    try:
-        found = json.loads((place / "config.json").read_bytes()).get("model_type")
-    except (OSError, ValueError, AttributeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "no table"
-        raise UserError(
-            f"{place}: config.json cannot be read ({said}); expected the folder of {what}"
-        ) from None
-    wanted = kind.config_class.model_type
-    if found != wanted:
-        raise UserError(f"{place}: holds a model of type {found!r}; expected {wanted!r}")
-    try:
-        with _without_bars():
-            model: Opened = kind.from_pretrained(place)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{place}: cannot be loaded ({first_line}). Write it again") from error
-    model.eval()
-    return model
-
-
 def as_rows(samples: Tensor) -> Tensor:
     """Samples as float32 (B, n); channels of (B, C, n) are averaged."""
     if not isinstance(samples, Tensor) or not samples.is_floating_point():
@@ -454,18 +334,6 @@ def as_latents(latents: Tensor, size: int) -> Tensor:
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
     check_finite(latents, "latents")
     return latents if latents.ndim == 3 else latents[None]
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Inside, transformers draws no progress bar: these models are small."""
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()
 
 
 def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:

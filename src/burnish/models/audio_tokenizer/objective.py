@@ -47,10 +47,14 @@ def channel_normalise(z: Numbers, eps: float = EPS) -> Tensor:
 def normalise_frames(z_XD: Tensor, eps: float = EPS) -> Tensor:
     """As `channel_normalise`; values are not looked at."""
     is_flat_X1 = z_XD.amax(-1, keepdim=True) == z_XD.amin(-1, keepdim=True)
-    # Set to 0 before the root, whose gradient at 0 is infinite.
     centred_XD = torch.where(is_flat_X1, 0.0, z_XD - z_XD.mean(-1, keepdim=True))
-    variance_X1 = centred_XD.square().mean(-1, keepdim=True)
-    std_X1 = torch.where(variance_X1 > 0, variance_X1, 1.0).sqrt()
+    # By the largest part first: squares of small numbers would vanish, those of large ones overflow.
+    largest_X1 = centred_XD.detach().abs().amax(-1, keepdim=True)
+    is_still_X1 = largest_X1 == 0
+    size_X1 = torch.where(is_still_X1, 1.0, largest_X1)
+    square_X1 = (centred_XD / size_X1).square().mean(-1, keepdim=True)
+    # Not of 0, where the root has no gradient.
+    std_X1 = size_X1 * torch.where(is_still_X1, 1.0, square_X1).sqrt()
     return centred_XD / (std_X1 + eps)
 
 

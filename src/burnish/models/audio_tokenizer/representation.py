@@ -24,7 +24,7 @@ from transformers import initialization as init
 
 from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.modeling_audio_tokenizer import new_own, open_own
+from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
 from burnish.models.blocks.topology import TOPOLOGIES

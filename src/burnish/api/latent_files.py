@@ -1,0 +1,125 @@
+"""Files of latents: z (T, D) in float16 with the rates and the bottleneck they belong to.
+
+    write_latents(Path("talk.npz"), latents)        # or .safetensors
+    read_latents("talk.npz").z
+
+What is no such file, or says of itself what its latents are not, is refused in one line.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+KINDS = (".npz", ".safetensors")
+EXPECTED = "expected what burnish audio encode writes"
+
+
+class Latents(NamedTuple):
+    """Latents of one sound as a file keeps them."""
+
+    z: NDArray[np.float16]
+    """(T, D)."""
+    sr: int
+    frame_rate: float
+    bottleneck: str
+    samples: int
+    """Of the sound at `sr`; the last latent may reach beyond it."""
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.sr
+
+
+def read_latents(source: str | Path) -> Latents:
+    """Read and check a file that `burnish audio encode` wrote."""
+    import numpy as np
+
+    file = Path(source).expanduser()
+    if file.suffix.lower() not in KINDS:
+        raise UserError(f"{file}: expected a file of latents that ends in {' or '.join(KINDS)}")
+    if not file.is_file():
+        raise UserError(f"{file}: no such file")
+    try:
+        found = _npz(file) if file.suffix.lower() == ".npz" else _safetensors(file)
+    # The boundary to numpy, zip and safetensors, which meet whatever the file holds.
+    except (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, zipfile.BadZipFile, NotImplementedError) as error:  # fmt: skip
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        missing = "it has no " if isinstance(error, KeyError) else ""
+        raise UserError(
+            f"{file}: is no file of latents ({missing}{first_line}); {EXPECTED}"
+        ) from None
+    z = found.z
+    if not np.issubdtype(z.dtype, np.floating) or z.ndim != 2 or not z.size:
+        raise UserError(
+            f"{file}: z is {z.dtype} of shape {z.shape}; expected floats (T, D), at least one frame"
+        )
+    if not np.isfinite(z.astype(np.float32)).all():
+        raise UserError(f"{file}: z holds NaN or infinity; expected finite latents")
+    if found.samples <= 0 or found.sr <= 0 or not 0 < found.frame_rate < math.inf:
+        raise UserError(
+            f"{file}: says {found.samples} samples at {found.sr} Hz and {found.frame_rate} frames a "
+            "second; expected numbers above 0"
+        )
+    frames = math.ceil(round(found.samples * found.frame_rate / found.sr, 6))
+    if frames != len(z):
+        raise UserError(
+            f"{file}: has {len(z):,} latents, and says {found.samples:,} samples, which are "
+            f"{frames:,}; {EXPECTED}"
+        )
+    return found
+
+
+def write_latents(target: Path, found: Latents) -> None:
+    """Write a file whole or not at all."""
+    import numpy as np
+
+    about = {key: value for key, value in found._asdict().items() if key != "z"}
+    part = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.suffix.lower() == ".npz":
+            with part.open("wb") as file:
+                np.savez(file, z=found.z, **about)
+        else:
+            from safetensors.numpy import save_file
+
+            save_file({"z": found.z}, part, {key: str(value) for key, value in about.items()})
+        part.replace(target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _npz(file: Path) -> Latents:
+    import numpy as np
+
+    with zipfile.ZipFile(file), np.load(file, allow_pickle=False) as content:
+        return _latents(np.asarray(content["z"]), content)
+
+
+def _safetensors(file: Path) -> Latents:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(file), framework="np") as content:
+            about, z = content.metadata() or {}, content.get_tensor("z")
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    return _latents(z, about)
+
+
+def _latents(z: Any, about: Any) -> Latents:
+    rate, frame_rate = int(about["sr"]), float(about["frame_rate"])
+    return Latents(z, rate, frame_rate, str(about["bottleneck"]), int(about["samples"]))

@@ -1,0 +1,184 @@
+"""Sounds to files and bytes: WAV, FLAC and Ogg, whole or block by block.
+
+    write_sound("out.wav", samples, 16000)
+    with sound_writer("hour.wav", 16000) as write:      # any number of blocks; mono
+        write(block)
+
+WAV is written without a time of day: the same samples give the same bytes. A file has its name only when
+it is whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish.arguments import as_path, as_word, refused
+from burnish.errors import ArgumentError, UserError
+from burnish.media.samples import as_rate, as_samples, soundfile_library
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from burnish.media.samples import Samples
+
+KINDS = ("wav", "flac", "ogg")
+MOST_WAV_BYTES = 2**32 - 100
+
+
+def encode_sound(samples: ArrayLike, rate: int, kind: str = "wav", *, bits: int = 16) -> bytes:
+    """The bytes of a sound file: wav, flac or ogg. `bits` 16, 24, or 32 (float, wav only).
+
+    Samples beyond full scale are refused unless they are written as 32-bit floats. The same samples
+    give the same bytes but for ogg, whose streams have random names.
+
+    >>> encode_sound([0.0, 0.5], 8000)[:4]
+    b'RIFF'
+    """
+    import numpy as np
+
+    found = as_samples("samples", samples)
+    speed = as_rate("rate", rate)
+    as_word("kind", kind, KINDS)
+    if bits not in ((16, 24, 32) if kind == "wav" else (16, 24)):
+        raise refused("bits", bits, "16, 24 or, in a wav, 32")
+    if bits == 32:
+        return _wav_bytes(found.astype("<f4").tobytes(), found, speed, bits)
+    if (peak := float(np.abs(found).max())) > 1:
+        raise ArgumentError(
+            f"samples: the largest is {peak:.3g}, expected at most 1. Scale them down, or write a "
+            "wav with bits=32"
+        )
+    whole = _whole_numbers(found, bits)
+    if kind == "wav":
+        if bits == 16:
+            return _wav_bytes(whole.astype("<i2").tobytes(), found, speed, bits)
+        three = whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3]
+        return _wav_bytes(three.tobytes(), found, speed, bits)
+    into = BytesIO()
+    shifted = whole.astype(np.int16) if bits == 16 else (whole.astype(np.int64) * 256).astype("i4")
+    subtype = "VORBIS" if kind == "ogg" else f"PCM_{bits}"
+    data = found if kind == "ogg" else shifted
+    try:
+        soundfile_library().write(into, data, speed, format=kind.upper(), subtype=subtype)
+    # The boundary to libsndfile: flac takes at most 8 channels and 655,350 Hz, vorbis less.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ArgumentError(
+            f"samples: {kind} cannot hold {_shape(found)} at {speed} Hz: {error}"
+        ) from error
+    return into.getvalue()
+
+
+def write_sound(path: str | Path, samples: ArrayLike, rate: int, *, bits: int = 16) -> Path:
+    """Write a sound; the name's ending says which kind: .wav, .flac or .ogg."""
+    target, kind = _target(path)
+    data = encode_sound(samples, rate, kind, bits=bits)
+    with _whole(target) as part:
+        part.write_bytes(data)
+    return target
+
+
+@contextmanager
+def sound_writer(
+    path: str | Path, rate: int, *, ogg: str = "vorbis"
+) -> Iterator[Callable[[ArrayLike], None]]:
+    """A function that writes the next samples (n,) of a file; .wav and .flac have 16 bits.
+
+    What is beyond full scale is cut. Where the block ends with an error, no file is left.
+
+    >>> import pathlib, tempfile
+    >>> from burnish.media import sound_info, sound_writer
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.wav"
+    >>> with sound_writer(file, 8000) as write:
+    ...     for _ in range(3):
+    ...         write([0.0, 0.5])
+    >>> sound_info(file).frames
+    6
+    """
+    import numpy as np
+
+    target, kind = _target(path)
+    subtype = as_word("ogg", ogg, ("vorbis", "opus")).upper() if kind == "ogg" else "PCM_16"
+    speed, written = as_rate("rate", rate), 0
+    library = soundfile_library()
+    with _whole(target) as part:
+        file = library.SoundFile(part, "w", speed, 1, subtype, format=kind.upper())
+
+        def write(samples: ArrayLike) -> None:
+            nonlocal written
+            block = np.clip(as_samples("samples", samples), -1, 1)
+            if block.ndim != 1:
+                raise refused("samples", samples, "samples (n,) of one channel")
+            written += len(block)
+            if kind == "wav" and 2 * written > MOST_WAV_BYTES:
+                raise ArgumentError(
+                    f"samples: {written:,} are over 4 GiB, which a WAV cannot hold. Write a flac"
+                )
+            file.write(block if kind == "ogg" else _whole_numbers(block, 16).astype(np.int16))
+
+        with file:
+            yield write
+
+
+def _target(path: str | Path) -> tuple[Path, str]:
+    """A file to write and its kind, by its ending."""
+    expected = "a file that ends in .wav, .flac or .ogg"
+    target = as_path("path", path, expected)
+    kind = target.suffix.lower().lstrip(".")
+    if kind not in KINDS:
+        raise refused("path", str(path), expected)
+    return target, kind
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A draft to fill, which gets its name at the end; removed if anything fails."""
+    part = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        part.replace(target)
+    # libsndfile's errors are RuntimeErrors of its package.
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and type(error).__module__ != "soundfile":
+            raise
+        said = getattr(error, "strerror", None) or error
+        raise UserError(f"{target} cannot be written: {said}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _whole_numbers(samples: Samples, bits: int) -> NDArray[np.float64]:
+    """Samples in steps of `bits` bits."""
+    import numpy as np
+
+    # Not libsndfile's own rounding: it multiplies by 32767 and divides by 32768 on the way back.
+    scale = 2.0 ** (bits - 1)
+    return np.clip(np.rint(samples.astype(np.float64) * scale), -scale, scale - 1)
+
+
+def _shape(samples: Samples) -> str:
+    wide = 1 if samples.ndim == 1 else samples.shape[1]
+    return f"{len(samples):,} samples of {wide} channel(s)"
+
+
+def _wav_bytes(data: bytes, samples: Samples, rate: int, bits: int) -> bytes:
+    """A WAV by hand: libsndfile puts the time of day into those of floats."""
+    wide = 1 if samples.ndim == 1 else samples.shape[1]
+    if len(data) > MOST_WAV_BYTES:
+        raise ArgumentError(f"samples: {_shape(samples)} are over 4 GiB, which a WAV cannot hold")
+    frame = wide * bits // 8
+    form = struct.pack("<HHIIHH", 3 if bits == 32 else 1, wide, rate, rate * frame, frame, bits)
+    if bits == 32:
+        form += b"\x00\x00"
+    facts = struct.pack("<4sII", b"fact", 4, len(samples)) if bits == 32 else b""
+    chunks = struct.pack("<4sI", b"fmt ", len(form)) + form + facts
+    pad = b"\x00" * (len(data) % 2)
+    chunks += struct.pack("<4sI", b"data", len(data)) + data + pad
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(chunks), b"WAVE") + chunks

@@ -1,0 +1,103 @@
+"""Convolutions over time that can run in chunks: what they saw of the past is all that a stream keeps.
+
+    state: State = {}
+    for chunk in chunks:                    # (B, C, t)
+        chain(chunk, state)                 # joined, the same as chain(whole)
+
+Without a state a whole signal is padded with zeros. All are causal unless told.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+State = dict[nn.Module, Tensor]
+"""What each convolution keeps of the chunks before; empty at the start of a stream."""
+
+
+class Conv(nn.Conv1d):
+    """A convolution over time whose output has 1/stride of the frames; causal unless told."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        causal: bool,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride=stride, dilation=dilation)
+        self.reach = (kernel - 1) * dilation + 1 - stride
+        self.causal = causal
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C', T / stride)."""
+        if state is None:
+            right = 0 if self.causal else self.reach // 2
+            x = F.pad(x, (self.reach - right, right))
+        elif self.reach:
+            past = state[self] if self in state else x.new_zeros(*x.shape[:2], self.reach)
+            x = torch.cat((past, x), dim=-1)
+            state[self] = x[..., -self.reach :]
+        return super().forward(x)
+
+
+class Output(Conv):
+    """The last convolution of the decoder; begins small, for a quiet first reconstruction."""
+
+
+class Upsample(nn.ConvTranspose1d):
+    """A transposed convolution to `stride` times as many frames; causal unless told."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, *, causal: bool) -> None:
+        super().__init__(inputs, outputs, 2 * stride, stride=stride)
+        self.factor, self.causal = stride, causal
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:  # type: ignore[override]
+        """(B, C, T) -> (B, C', T stride)."""
+        y = F.conv_transpose1d(x, self.weight, stride=self.factor)
+        frames = x.shape[-1] * self.factor
+        first = 0 if self.causal else self.factor // 2
+        if state is not None:
+            if self in state:
+                head = y[..., : self.factor] + state[self]
+                y = torch.cat((head, y[..., self.factor :]), dim=-1)
+            state[self] = y[..., frames:]
+        assert self.bias is not None
+        return y[..., first : first + frames] + self.bias[:, None]
+
+
+class Residual(nn.Module):
+    """x + f(x), f being two convolutions behind ELUs."""
+
+    def __init__(self, size: int, dilation: int, *, causal: bool) -> None:
+        super().__init__()
+        self.first = Conv(size, size, 3, dilation=dilation, causal=causal)
+        self.second = Conv(size, size, 1, causal=causal)
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C, T)."""
+        found: Tensor = x + self.second(F.elu(self.first(F.elu(x), state)), state)
+        return found
+
+
+class Activation(nn.Module):
+    """ELU, as a link of a `Chain`."""
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """The same shape."""
+        return F.elu(x)
+
+
+class Chain(nn.ModuleList):
+    """Modules one after the other, each with the state of the stream."""
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, C, T) -> (B, C', T')."""
+        for link in self:
+            x = link(x, state)
+        return x
