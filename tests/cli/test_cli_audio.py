@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from cli_words import Type
+from safetensors.torch import load_file
+from safetensors.torch import save_file as torch_file
 
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import new_representation, new_tokenizer, open_tokenizer
@@ -91,15 +93,44 @@ def test_hostile_sounds_get_one_line(
 
 
 def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "other.npz", z=np.zeros((3, 9), np.float16), sr=2000, frame_rate=62.5, bottleneck="norm", samples=90)  # fmt: skip
-    np.savez(tmp_path / "nan.npz", z=np.full((3, 6), np.nan, np.float16), sr=2000, frame_rate=62.5, bottleneck="norm", samples=90)  # fmt: skip
+    about = {
+        "z": np.zeros((3, 6), np.float16),
+        "sr": 2000,
+        "frame_rate": 62.5,
+        "bottleneck": "norm+noise",
+        "samples": 90,
+    }
+    for name, changed in {
+        "other": {"z": np.zeros((3, 9), np.float16)},
+        "nan": {"z": np.full((3, 6), np.nan, np.float16)},
+        "words": {"z": np.full((3, 6), "a")},
+        "complex": {"z": np.zeros((3, 6), np.complex64)},
+        "long": {"samples": 10**9},
+        "short": {"samples": 5},
+        "rates": {"sr": [2000, 1]},
+        "foreign": {"bottleneck": "kl"},
+        "large": {"z": np.full((3, 6), 1e30)},
+    }.items():
+        np.savez(tmp_path / f"{name}.npz", **{**about, **changed})
     np.savez(tmp_path / "less.npz", z=np.zeros((3, 6)))
+    np.save(tmp_path / "array.npy", np.zeros((3, 6)))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    torch_file({"z": torch.zeros(3, 6, dtype=torch.bfloat16)}, tmp_path / "half.safetensors")
     (tmp_path / "junk.npz").write_bytes(b"junk")
     (tmp_path / "junk.safetensors").write_bytes(b"junk")
     for name, said in (
         ("other.npz", "has 9 channels at 2000 Hz"),
         ("nan.npz", "expected finite latents"),
-        ("less.npz", "is no file of latents"),
+        ("words.npz", "z is <U1 of shape (3, 6); expected floats"),
+        ("complex.npz", "z is complex64"),
+        ("long.npz", "has 3 latents, and says 1,000,000,000 samples, which are 31,250,000"),
+        ("short.npz", "has 3 latents, and says 5 samples, which are 1"),
+        ("rates.npz", "is no file of latents"),
+        ("foreign.npz", "kl, and the tokenizer 6 at 2000 Hz, 62.5 a second, norm+noise"),
+        ("large.npz", "these latents give NaN or infinity"),
+        ("array.npz", "is no file of latents"),
+        ("half.safetensors", "is no file of latents"),
+        ("less.npz", "is no file of latents (it has no"),
         ("junk.npz", "is no file of latents"),
         ("junk.safetensors", "is no file of latents"),
         ("none.npz", "no such file"),
@@ -107,6 +138,7 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
     ):
         done = typed("audio", "decode", model, tmp_path / name, "-o", tmp_path / "b.wav")
         assert (done.code, said in " ".join(done.err.split())) == (2, True), (name, done.err)
+        assert not (tmp_path / "b.wav").exists()
     done = typed("audio", "encode", tmp_path, tmp_path / "a.wav", "-o", tmp_path / "z.npz")
     assert done.code == 2
     assert "config.json cannot be read" in done.err
@@ -155,3 +187,63 @@ def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
     refused = typed(*words, "--only", "mos")
     assert refused.code == 2
     assert "--only mos: expected some of lsd" in refused.err
+
+
+def change(weights: dict[str, torch.Tensor], how: str) -> None:
+    if how == "missing":
+        del weights["encoder.0.weight"]
+    elif how == "shape":
+        weights["encoder.0.weight"] = weights["encoder.0.weight"][:, :3]
+    elif how == "more":
+        weights["more"] = torch.zeros(2)
+    else:
+        weights["encoder.0.weight"][0, 0, 0] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("missing", "encoder.0.weight is missing"),
+        ("shape", "encoder.0.weight has another shape"),
+        ("more", "more has no place"),
+        ("nan", "its weight encoder.0.weight holds NaN"),
+    ],
+)
+def test_weights_that_do_not_fit_are_never_drawn_at_random(
+    typed: Type, model: Path, tmp_path: Path, how: str, said: str
+) -> None:
+    weights = load_file(model / "model.safetensors")
+    change(weights, how)
+    torch_file(
+        {name: value.contiguous() for name, value in weights.items()},
+        model / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    write_sound(tmp_path / "a.wav", tone(200), 2000)
+    done = typed("audio", "encode", model, tmp_path / "a.wav", "-o", tmp_path / "z.npz")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert len(done.err.strip().splitlines()) <= 2  # one line, perhaps folded
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["a", None, "b", "a"], "row 2 has the label None"),
+        ([1.0, float("nan"), 2.0, 1.0], "row 2 has the label nan"),
+        (["a"] * 4, "has 1 of its values"),
+        (["x", "y", "x", "y"], "0 of them are in"),
+        ([], "has no row"),
+    ],
+)
+def test_labels_that_teach_nothing_are_refused(
+    typed: Type, model: Path, tmp_path: Path, labels: list[Any], said: str
+) -> None:
+    clips = [encode_sound(tone(100 + 50 * place, 400), 2000) for place in range(4)]
+    for name, found in (("train", labels), ("test", ["a", "b", "a", "b"])):
+        table = {"audio": pa.array(clips[: len(found)], pa.binary()), "who": found}
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    sides = tmp_path / "train.parquet", tmp_path / "test.parquet"
+    done = typed("audio", "probe", model, *sides, "--label", "who")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())

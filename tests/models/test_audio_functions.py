@@ -40,6 +40,20 @@ def test_frames_are_normalised_over_channels() -> None:
     np.testing.assert_allclose(moved, channel_normalise(Z, eps=0.0), atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e20])
+def test_frames_of_any_size_are_normalised(scale: float) -> None:
+    z = torch.tensor(scale * Z, dtype=torch.float32, requires_grad=True)
+    found = channel_normalise(z, eps=0.0)
+    torch.testing.assert_close(found, channel_normalise(Z, eps=0.0).float(), rtol=1e-4, atol=1e-4)
+    (found * torch.arange(8)).sum().backward()  # type: ignore[no-untyped-call]
+    assert z.grad is not None
+    # The gradient of what does not depend on the scale falls with it.
+    base = torch.tensor(Z, requires_grad=True)
+    (channel_normalise(base, eps=0.0) * torch.arange(8)).sum().backward()  # type: ignore[no-untyped-call]
+    assert base.grad is not None
+    torch.testing.assert_close(z.grad.double() * scale, base.grad, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("eps", [1e-5, 0.0])
 def test_a_constant_frame_is_zero_and_has_a_finite_gradient(eps: float) -> None:
     z = torch.tensor([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0]], requires_grad=True)

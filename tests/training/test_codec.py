@@ -10,12 +10,13 @@ from training_cases import assert_same, finish, outcome, stop_after
 
 from burnish.config import Config, load
 from burnish.errors import UserError
-from burnish.media import encode_sound, write_sound
+from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import AudioTokenizerModel, new_tokenizer
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, Prepared, StepDone
+from burnish.training.held_out_sounds import shown_places
 from burnish.training.optimiser import MasterAdamW
 
 SIZES = {
@@ -263,3 +264,37 @@ def test_a_function_that_yields_nonsense_is_named(sounds):
     (sounds / "bad.py").write_text("def sounds():\n    yield [1.0, float('nan')], 2000\n")
     with pytest.raises(UserError, match=r"bad\.py:sounds: sound 1 is no pair of samples and rate"):
         finish(make(sounds, {"data": "bad.py:sounds"}))
+
+
+def test_held_out_sounds_can_be_heard_beside_their_reconstructions(sounds):
+    finish(make(sounds, run="run", evaluation={"prompts": 4, "every": 3}))
+    with RunStore.open(sounds / "run", read_only=True) as store:
+        evaluations = store.evaluations("held_out")
+        samples = {(s.step, s.index): s for s in store.samples()}
+        count = len(evaluations[0].summary["marks"])
+        assert sorted(samples) == [(step, i) for step in (0, 3, 6) for i in range(count)]
+        for evaluation in evaluations:
+            for index, mark in enumerate(evaluation.summary["marks"]):
+                sample = samples[evaluation.step, index]
+                assert sample.reward.value == mark
+                (original,) = sample.task.media
+                made = [part for turn in sample.trajectory.messages for part in turn.media]
+                assert len(made) == 3
+                heard = [read_sound(store.blobs.read(part)) for part in (original, *made)]
+                assert len({(len(one.samples), one.rate) for one in heard}) == 1
+        # The sound is the held-out file itself, and what is made of it changes by training.
+        first, last = samples[0, 0], samples[6, 0]
+        assert first.task == last.task
+        assert first.trajectory.messages[0].media != last.trajectory.messages[0].media
+        name = last.task.prompt.partition("\n")[0]
+        whole = read_sound(sounds / "sounds" / name).samples
+        np.testing.assert_array_equal(
+            read_sound(store.blobs.read(last.task.media[0])).samples, whole
+        )
+
+
+def test_a_few_sounds_are_kept_of_many():
+    for count in (1, 7, 8, 9, 100):
+        places = shown_places(count)
+        assert len(set(places)) == len(places) == min(count, 8)
+        assert max(places) < count

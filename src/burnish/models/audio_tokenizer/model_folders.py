@@ -64,6 +64,9 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
             f"{place}: its weights do not fit config.json: {name} {problem}, {len(wrong)} in all. Write "
             "it again"
         )
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"{place}: its weight {name} holds NaN or infinity. Write it again")
     model.eval()
     return model
 

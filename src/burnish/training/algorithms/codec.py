@@ -9,7 +9,8 @@ whole batch before it is cut. The loss is that of spectra of several sizes, mel 
 with `adversarial` a discriminator is trained beside the tokenizer, in the same updates: its own loss
 moves it alone, its verdict the tokenizer alone.
 
-Held-out clips are scored by their log-spectral distance in dB, also with noise on their latents.
+Held-out clips are scored by their log-spectral distance in dB, also with noise on their latents; some of
+the reconstructions are kept, to be heard in the viewer.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from burnish.models.audio_tokenizer.discriminator import (
     adversarial_terms,
     hinge_loss,
 )
-from burnish.models.audio_tokenizer.metrics import wave_distance
 from burnish.models.audio_tokenizer.spectral import reconstruction_terms, weighted
 from burnish.seeds import derive
 from burnish.tasks.sounds import SoundCorpus
@@ -52,18 +52,17 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
+from burnish.training.held_out_sounds import reconstructed, stored_sounds
 from burnish.training.other_model import OtherModel, tokenizer_config
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Clips, Sounds, open_sounds
+from burnish.training.sound_cache import Sounds, open_sounds
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecTrain, Config
     from burnish.models.audio_tokenizer import AudioTokenizerModel
     from burnish.training.data import Data
 
-LONGEST_S = 10.0
-"""Seconds of a held-out clip that are scored."""
 WINDOWS_S = (0.016, 0.064)
 """Of the spectra in the loss, rounded to powers of 2 in samples."""
 MEASURE = "log_spectral_distance"
@@ -335,7 +334,9 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         # Spread evenly, so that a smaller number is a fair sample of sorted clips.
         chosen = [place * len(clips.places) // count for place in range(count)]
         strengths = (0.0, *self.settings.perturbations)
-        distance_CS = self._distances(clips, chosen, strengths)
+        distance_CS, heard = reconstructed(
+            self.model, clips, chosen, strengths, self.setup.world, self.setup.trainable.device
+        )
         names = [clips.places[clip].name for clip in chosen]
         check_rows("logprob", "held-out reconstructions", distance_CS, names, step)
         means = distance_CS.mean(0).tolist()
@@ -344,36 +345,12 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
             f"{mean:.2f} with noise of {s:g} sd"
             for s, mean in zip(strengths[1:], means[1:], strict=True)
         )
-        return HeldOutScores(distance_CS[:, 0].tolist(), MEASURE, beside=beside, figures=figures)
-
-    @torch.no_grad()
-    def _distances(self, clips: Clips, chosen: Sequence[int], strengths: Sequence[float]) -> Tensor:
-        """Distance of each clip with noise of each strength on its latents, (C, S), float64."""
-        world, device = self.setup.world, self.setup.trainable.device
-        mine = world.share(range(len(chosen)))
-        longest = int(LONGEST_S * clips.rate)
-        waves = {i: torch.from_numpy(clips.crop(chosen[i], 0, longest)).to(device) for i in mine}
-        own = {i: self._latents(wave) for i, wave in waves.items()}
-        every = world.merge(own)
-        spread_D = torch.cat([every[i] for i in range(len(chosen))]).std(0, correction=0)
-        found: dict[int, Tensor] = {}
-        for i, wave_n in waves.items():
-            generator = torch.Generator().manual_seed(derive("perturbation", i))
-            noise_TD = torch.randn(own[i].shape, generator=generator).to(own[i])
-            row = []
-            for strength in strengths:
-                latents_TD = own[i] + strength * spread_D * noise_TD
-                made_n = self.model.decode(latents_TD, num_samples=len(wave_n))[0]
-                row.append(wave_distance(made_n, wave_n, clips.rate))
-            found[i] = torch.stack(row).double().cpu()
-        merged = world.merge(found)
-        return torch.stack([merged[i].cpu() for i in range(len(chosen))])
-
-    def _latents(self, wave_n: Tensor) -> Tensor:
-        """(n,) -> (T, D)."""
-        found = self.model.encode(wave_n).latents
-        assert found is not None
-        return found[0]
+        setup, samples = self.setup, []
+        if setup.world.is_main:
+            blobs = setup.store.blobs
+            samples = stored_sounds(step, setup.weight_version, heard, MEASURE, blobs)
+        marks = distance_CS[:, 0].tolist()
+        return HeldOutScores(marks, MEASURE, samples, beside=beside, figures=figures)
 
 
 ALGORITHM = CodecAlgorithm

@@ -24,6 +24,7 @@ from burnish.view.pages.plans import PlanView, plan_view
 from burnish.view.pages.premises import PremisesView, premises_view
 from burnish.view.pages.rubrics import RubricView, rubric_view
 from burnish.view.pages.runs import NotFound, open_run
+from burnish.view.pages.sounds import SoundView, sounds_view
 from burnish.view.pages.tokens import TokenPage, token_page, tokenizer_of
 
 PEERS = 256
@@ -97,6 +98,8 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """The calls of an answer: valid, right, and what is missing."""
     latents: LatentsView | None
     """What an answer imagined between its words."""
+    sounds: list[SoundView] | None
+    """A held-out sound and what an audio tokenizer made of it."""
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
@@ -117,6 +120,8 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         numbers = run.token_values(sample.id)
         (name,) = run.names([sample])
     trajectory = sample.trajectory
+    sounds = sounds_view(sample)
+    shown = ("latents",) if sounds is None else ("latents", "messages")
     return SamplePage(
         id=sample.id,
         name=name,
@@ -135,13 +140,14 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         advantage=sample.advantage,
         why=why(sample, group),
         keep=sample.keep,
-        info={k: v for k, v in trajectory.info.items() if k != "latents"},
+        info={k: v for k, v in trajectory.info.items() if k not in shown},
         pair=pair_view(sample),
         rubric=rubric_view(sample),
         claims=claims_view(sample),
         premises=premises_view(sample),
         plan=plan_view(sample),
         latents=latents_view(sample),
+        sounds=sounds,
         tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ from burnish.view.server.parameters import MOST, Parameters
 POINTS = 400
 MOST_POINTS = 2000
 AUDIT_S = 30.0
+PICTURES = 128
+"""Waveforms and spectrograms that are kept, about 50 kB each."""
 SORTS = ("step", "reward", "length", "advantage", "part")
 RANGES = ("part", "step", "reward", "length", "advantage")
 FILTERS = (
@@ -322,7 +325,13 @@ def _sound(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> SoundPict
         raise UserError(str(error)) from None
     if not is_here:
         raise NotFound(f"this run has no sound {sha256[:12]}.")
-    return sound_picture(blobs.bytes_of(sha256))
+    return _picture_of(blobs.path(sha256), sha256)
+
+
+@lru_cache(PICTURES)
+def _picture_of(place: Path, sha256: str) -> SoundPicture:
+    """Drawn once: the bytes behind a hash do not change."""
+    return sound_picture(Blobs(place.parents[1]).bytes_of(sha256))
 
 
 ENDPOINTS = (

@@ -39,7 +39,9 @@ export async function overviewPage(context) {
   return [top, smoothingControl(), charts, layers, finder.element, events];
 }
 
-const HELD_OUT = { loss: "held-out loss", bits_per_byte: "held-out bits per byte" };
+const HELD_OUT = { loss: "held-out loss", bits_per_byte: "held-out bits per byte", log_spectral_distance: "held-out log-spectral distance in dB" };
+
+const UNITS = { bits_per_byte: "sequence", log_spectral_distance: "sound" };
 
 function head(about, key) {
   const line = about.line;
@@ -52,9 +54,10 @@ function head(about, key) {
         [line.recipe, line.model, `started ${when(line.created)} UTC`].filter(Boolean).map((fact) => ` · ${fact}`)),
       line.reason && h("p", { class: "problem" }, `${line.status}: ${line.reason}`)),
     last && h("p", { class: "score" }, h("span", { class: "quiet" }, `${HELD_OUT[last.measure] || "held out"} `), scores.length > 1 && [h("b", {}, number(first.score.value, 3)), " → "], interval(last.score),
-      h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, last.measure === "bits_per_byte" ? "sequence" : "prompt")}`)),
+      h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, UNITS[last.measure] || "prompt")}`)),
     h("p", { class: "actions" },
       about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step + 1) }, "Last step"),
+      last && last.measure === "log_spectral_distance" && h("a", { class: "button", href: to.step(key, last.step || "start", "eval:held_out") }, "Reconstructions"),
       about.has_questions && h("a", { class: "button", href: to.questions(key) }, "Questions"),
       about.has_pairs && h("a", { class: "button", href: to.pairs(key) }, "Held-out pairs"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward", order: "asc" }) }, "Lowest rewards"),
@@ -100,7 +103,7 @@ function mainCurves(metrics, parts, onpick) {
     shown.push(lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick }));
   }
   if (metrics.held_out.length) {
-    const measure = { loss: "loss", bits_per_byte: "bits per byte" }[metrics.held_out_measure] || "score";
+    const measure = { loss: "loss", bits_per_byte: "bits per byte", log_spectral_distance: "log-spectral distance in dB" }[metrics.held_out_measure] || "score";
     shown.push(lineChart(`Held-out ${measure}, 95 % interval`, [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
       { bars: metrics.held_out.filter((s) => s.low < s.high), dots: true }));
   }
