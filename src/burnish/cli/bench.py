@@ -235,7 +235,7 @@ def _live_judge(
     import anyio
 
     from burnish.bench.judge_results import live_result
-    from burnish.bench.open_judge import check_needs, default_path
+    from burnish.bench.open_judge import check_items, default_path
     from burnish.bench.point_scores import PointsJudge
     from burnish.cli import judge_session as session
     from burnish.cli.bench_report import print_details, print_judges
@@ -255,7 +255,7 @@ def _live_judge(
         flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
     )
     labels = {item.id: item.hidden.get("faithful") for item in items}
-    check_needs(judge.scorer, items, oracle=oracle)
+    check_items(judge, items, oracle=oracle)
     path = out or default_path(bench.name, judge, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")

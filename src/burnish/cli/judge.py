@@ -74,7 +74,7 @@ def judge(
     import anyio
 
     from burnish.bench.judge_rows import read_items
-    from burnish.bench.open_judge import check_needs
+    from burnish.bench.open_judge import check_items
     from burnish.cli import judge_session as session
 
     # The judge sees the anchor as the other response, so its column is no secret.
@@ -85,7 +85,7 @@ def judge(
     # Columns that a judge of this kind is made to read, such as the documents of march.
     inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
     items = [item.showing(inputs) for item in items]
-    check_needs(judge.scorer, items, oracle=oracle)
+    check_items(judge, items, oracle=oracle)
     if not as_json:
         say(session.title(judge), style="bold")
     start = perf_counter()

@@ -72,6 +72,16 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
     return MediaIds(ids, media) if media else ids
 
 
+def unread_media(lm: object, media: Iterable[MediaPart]) -> None:
+    """Refuse images and sounds that a model in this process cannot read, before it is asked.
+
+    A model that does not say what it reads, such as a server, is taken to read them.
+    """
+    check = getattr(lm, "check_media", None)
+    for part in dict.fromkeys(media) if check is not None else ():
+        check([Message("user", (part,))])
+
+
 SHIPPED = ("smollm2", "tiny")
 """Models by name; a folder of that name needs a path such as `./tiny`."""
 

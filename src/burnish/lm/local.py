@@ -122,6 +122,10 @@ class LocalLM:
         """Renders conversations as the tokens that this model reads."""
         return self.loaded.tokenizer
 
+    def check_media(self, messages: Sequence[Message]) -> None:
+        """Refuse images and sounds that this model cannot read."""
+        self.tokenizer.check_media(messages)
+
     def request(self, prompt: Prompt, sampling: Sampling) -> Request:
         """A checked request: the prompt as ids, the token budget within the model's context."""
         check_sampling(sampling)

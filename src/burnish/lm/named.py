@@ -19,9 +19,19 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores, shipped_model
+from burnish.lm.base import (
+    LM,
+    SHIPPED,
+    VISUAL,
+    Completion,
+    Prompt,
+    Sampling,
+    Scores,
+    shipped_model,
+)
 from burnish.lm.jobs import Limits
 from burnish.lm.weights import files_identity
+from burnish.records import Message
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
 
@@ -131,17 +141,41 @@ def _local(
         return LocalLM(loaded, max_rows=max_rows, decoding=decoding)
 
     folder = Path(name).expanduser()
-    return LazyLM(name, load, lambda: files_identity(name, folder)) if late else load()
+
+    def check_media(messages: Sequence[Message]) -> None:
+        from burnish.lm.tokenizer import refuse_media
+
+        if not name.startswith(VISUAL) and (shipped_model(name) or not _has_processor(folder)):
+            refuse_media(messages)
+
+    def identity() -> str:
+        return files_identity(name, folder)
+
+    return LazyLM(name, load, identity, check_media) if late else load()
+
+
+def _has_processor(folder: Path) -> bool:
+    """Whether a folder's model reads more than text; True where that cannot be told without torch."""
+    try:
+        from burnish.lm.media_model import has_processor
+    except ModuleNotFoundError:  # loading it will say what to install
+        return True
+    return has_processor(folder)
 
 
 class LazyLM:
     """A model in this process that is loaded when it is first asked."""
 
     def __init__(
-        self, name: str, load: Callable[[], LM], identity: Callable[[], str] = str
+        self,
+        name: str,
+        load: Callable[[], LM],
+        identity: Callable[[], str] = str,
+        check_media: Callable[[Sequence[Message]], None] | None = None,
     ) -> None:
-        """`identity` says which files would be loaded now."""
+        """`identity` says which files would be loaded now, `check_media` what they can read."""
         self._name, self._load, self._identity = name, load, identity
+        self._check_media = check_media
         self._lm: LM | None = None
         self._lock = threading.Lock()  # invariant: the model is loaded once
 
@@ -153,6 +187,12 @@ class LazyLM:
     def identity(self) -> str:
         """That of the loaded model; before, that of its files as they are now."""
         return self._identity() if self._lm is None else getattr(self._lm, "identity", "")
+
+    def check_media(self, messages: Sequence[Message]) -> None:
+        """Refuse images and sounds that the model cannot read, without loading it."""
+        check = getattr(self._lm, "check_media", self._check_media)
+        if check is not None:
+            check(messages)
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         return await (await self._loaded()).sample(prompt, sampling)

@@ -188,7 +188,7 @@ class Tokenizer:
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> str:
         """A conversation as the text that the model is shown."""
-        self._check_media(messages)
+        self.check_media(messages)
         if self.template is None:
             return "\n\n".join(map(self._plain, messages))
         return self.template.render(messages, add_generation_prompt=add_generation_prompt)
@@ -234,7 +234,7 @@ class Tokenizer:
     def behind(self, messages: Sequence[Message], text: str) -> Continuation:
         """A text from data as the answer to a conversation, ready to be encoded behind it."""
         conversation = tuple(messages)
-        self._check_media(conversation)
+        self.check_media(conversation)
         if not self.control.stand_in((), text):
             return Continuation(self.render_text(conversation), text, self.encode)
         before, _ = self._disguised(conversation, add_generation_prompt=True)
@@ -285,7 +285,7 @@ class Tokenizer:
 
     def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
         _check_roles(messages)
-        self._check_media(messages)
+        self.check_media(messages)
         if self.control.stand_in(messages):
             return self._guarded(messages, add_generation_prompt)
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
@@ -347,9 +347,10 @@ class Tokenizer:
             for part in message.content
         )
 
-    def _check_media(self, messages: Sequence[Message]) -> None:
+    def check_media(self, messages: Sequence[Message]) -> None:
+        """Refuse a conversation with images or sounds that the model cannot read."""
         if self.media is None:
-            _refuse_media(messages)
+            refuse_media(messages)
             return
         count = 0
         for message in messages:
@@ -447,7 +448,8 @@ def _marked_content(message: Message, numbers: Iterator[int]) -> Content:
     )
 
 
-def _refuse_media(messages: Sequence[Message]) -> None:
+def refuse_media(messages: Sequence[Message]) -> None:
+    """Refuse images and sounds for a model that reads text only."""
     for number, message in enumerate(messages):
         for part in message.media:
             kind = "an image" if isinstance(part, ImagePart) else "a sound"

@@ -12,6 +12,7 @@ The same table, without an anchor, is a judge of `kind = "versus"`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
 from typing import Self
 
-from burnish.lm.base import LM, Completion, Sampling, check_sampling, model_key
+from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, check_sampling, model_key
 from burnish.lm.call_log import Paid, asked_sample, note_judge
 from burnish.lm.failures import EXPECTED, Reach, classify
-from burnish.records import Evidence, Finish, Message, Status, Visibility
+from burnish.records import Evidence, Finish, MediaPart, Message, Status, Visibility
 from burnish.rewards.combine import can_vote, next_vote
 from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.judges.prompting import check_template, fill, wording
+from burnish.rewards.judges.judge_media import Media, naming_judge, shown
+from burnish.rewards.judges.prompting import as_user, check_template, fill, wording
 from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.pairs import parse_pair_scores
@@ -249,8 +251,12 @@ class LMPairJudge(ExplainingJudge):
         max_tokens: int = 2048,
         seed: int = 0,
         concurrency: int = 32,
+        media: Media = "send",
     ) -> None:
+        """`media`: send the images and sounds of the task, or only marks that stand for them."""
         self.lm, self.name, self.seed = lm, lm.name, seed
+        self.media: Media = media
+        self._parts: tuple[MediaPart, ...] = ()
         self.template = default_template() if template is None else template
         self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         check_sampling(self.sampling)
@@ -266,7 +272,17 @@ class LMPairJudge(ExplainingJudge):
 
     @property
     def fingerprint(self) -> str:
-        return digest(*model_key(self.lm), self.template, repr(self.sampling), str(self.seed))
+        settings = (repr(self.sampling), str(self.seed))
+        settings += () if self.media == "send" else (self.media,)
+        return digest(*model_key(self.lm), self.template, *settings)
+
+    def about(self, task: Task, responses: Sequence[Response]) -> Self:
+        """The same judge, with this task's images and sounds in view."""
+        if not task.media:
+            return self
+        seeing = copy(self)
+        seeing._parts = task.media
+        return seeing
 
     async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
         mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
@@ -276,13 +292,15 @@ class LMPairJudge(ExplainingJudge):
             max_tokens=self.sampling.max_tokens,
             seed=derive(self.seed, mark, vote),
         )
-        messages = (Message("user", whole_characters(text)),)
+        (message,) = as_user(whole_characters(text), self._parts, mark)
+        messages = (shown(message, self.media),)
         asked = asked_sample(self.name, messages, sampling, getattr(self.lm, "identity", ""))
         if (paid := self.paid.read(asked)) is not None:
             return _read(paid.completions[0])
         try:
-            completions = await self.lm.sample(messages, sampling)
-        except EXPECTED as error:
+            with naming_judge(self.name):
+                completions = await self.lm.sample(messages, sampling)
+        except (*EXPECTED, TooMuchMedia) as error:
             self.reach.note(error)
             return PairVerdict.none(classify(error).status, " ".join(str(error).split())[:500])
         self.reach.note(None)
@@ -361,11 +379,19 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
     """Further requests after one that failed outside, a hedge included."""
     hedge_after_s: float | None = None
     """Send a second copy of a request that takes longer than this; the first answer counts."""
+    media: Literal["send", "mark"] = "send"
+    """Images and sounds of the task: sent to the judge, or "mark": only marks in the text, for a model
+    that reads text alone and is told so."""
+    media_count: int = 16
+    """Most images and sounds in one request to the server."""
+    media_mb: float = 20.0
+    """Most megabytes that they have together."""
 
     def build(self) -> LMPairJudge:
         """The judge; no request is sent before the first question."""
         from burnish.lm.http import OpenAILM
         from burnish.lm.jobs import Limits
+        from burnish.lm.wire import MediaLimits
 
         limits = Limits(
             concurrency=self.concurrency,
@@ -374,12 +400,20 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
             retries=self.retries,
             hedge_after_s=self.hedge_after_s,
         )
+        server = OpenAILM(
+            self.url,
+            self.model,
+            api_key_env=self.api_key_env or None,
+            limits=limits,
+            media=MediaLimits(count=self.media_count, megabytes=self.media_mb),
+        )
         return LMPairJudge(
-            OpenAILM(self.url, self.model, api_key_env=self.api_key_env or None, limits=limits),
+            server,
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             seed=self.seed,
             concurrency=self.concurrency,
+            media=self.media,
         )
 
 

@@ -43,6 +43,7 @@ from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
+from burnish.rewards.judges.judge_media import check_sight
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
 from burnish.rollouts.session import naming_task
 from burnish.rollouts.tool_form import tool_form
@@ -92,6 +93,8 @@ logger = logging.getLogger(__name__)
 
 SMALL_BYTES = 40_000_000
 """Weight files below this size: half precision saves nothing."""
+LOOKED = 4
+"""Tasks whose images and sounds are looked at before a judge is asked about any."""
 NO_JUDGE = (
     "Start the server and run the same command again, or correct the judge's address in [[rewards]]"
 )
@@ -122,6 +125,8 @@ def build(
         scorer = build_all(config.rewards, base=root) if config.rewards else None
         data.rewards = tuple(part.name for part in scorer.children) if scorer else ()
         check_names(config, scorer, tasks)
+        if judges:
+            check_sight(judges, (part for task in tasks.sample(LOOKED) for part in task.media))
         config = rooted(config, root)
         trainings = [_choose(stage, config, data) for stage in (*config.stages, None)]
     for judge in judges:

@@ -207,9 +207,9 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
     samples: list[Session] = []
     by_heart: list[bool | None] = [None] * len(questions)
     if questions:
-        told = checker_messages(texts, questions, rules.words)
+        told = checker_messages(texts, questions, rules.words, task.media)
         if rules.sighted:
-            told = sighted_messages(texts, questions, answer, rules.words)
+            told = sighted_messages(texts, questions, answer, rules.words, task.media)
         samples = await _checked(players, told, rules.checkers)
         if random.Random(derive(seed, "ablation")).random() < rules.ablation:
             by_heart = await _ablated(players, found.claims, rules)

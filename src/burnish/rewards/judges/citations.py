@@ -111,6 +111,8 @@ def citation_scorer(
             f"judge '{chosen.name}': by = 'judge' asks a model; give one, or by = 'words'."
         )
     asked = judge if chosen.by == "judge" else None
+    if asked is not None:
+        asked.shows_media = False  # it sees a sentence and a document
     return ThreeRoles(
         chosen.name,
         parse=partial(_parse, options=chosen),

@@ -16,13 +16,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.lowlevel import current_token
 from msgspec.structs import replace
 
-from burnish.errors import MediaError, UserError
+from burnish.errors import UserError
 from burnish.lm.base import (
     LM,
     Completion,
@@ -48,12 +48,11 @@ from burnish.lm.failures import (
 from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
 from burnish.lm.replay import NotRecorded, ReplayLM
 from burnish.records import Finish, Message, Status, TextPart
+from burnish.rewards.judges.judge_media import Media, naming_judge, shown
 from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Reply, Unreadable, V
 from burnish.seeds import derive, digest
 from burnish.texts import whole_characters
 
-Media = Literal["send", "mark"]
-"""What becomes of a question's images and sounds."""
 MEDIA_TOKENS = 1000
 """What one of them costs, roughly."""
 GREEDY = Sampling(temperature=0.0, max_tokens=1024)
@@ -117,6 +116,8 @@ class JudgeModel:
         self.budget = _payable(lm, budget)
         self.deadline_s = deadline_s
         self.media: Media = media
+        self.shows_media = True
+        """False where what asks it never shows it an image or a sound."""
         self.record = None if record is None else CallLog(record)
         if isinstance(cache, str | Path):
             log = CallLog(cache, is_needed=False)
@@ -150,7 +151,7 @@ class JudgeModel:
 
     async def ask(self, question: Question, read: Reader[V]) -> JudgeReply[V]:
         """The verdict that `read` makes of the reply; an unreadable one is asked for once more."""
-        messages = [self._sent(_writable(message)) for message in question.messages]
+        messages = [shown(_writable(message), self.media) for message in question.messages]
         replies: list[Reply] = []
         reason = ""
         for number in range(1 + self.repairs):
@@ -180,12 +181,6 @@ class JudgeModel:
             repair = Message("user", _again(reason))
             messages += [_writable(Message("assistant", reply.text)), _writable(repair)]
         return JudgeReply(None, Status.PARSE_ERROR, reason, tuple(replies))
-
-    def _sent(self, message: Message) -> Message:
-        """The message as this judge is sent it."""
-        if self.media == "send" or not message.media:
-            return message
-        return replace(message, content=f"{message.text}\n{UNSEEN}")
 
     def _round(self, question: Question, number: int, messages: Sequence[Message]) -> _Round:
         words = digest(*(part for m in messages for part in (m.role, m.text)))
@@ -320,18 +315,11 @@ class JudgeModel:
         limit = anyio.move_on_after(math.inf if self.deadline_s is None else self.deadline_s)
         lm, messages, schema = self._voter(this), this.asked.messages, this.question.schema
         force = getattr(lm, "sample_json", None)
-        try:
-            with limit:
-                if schema is None or force is None:
-                    completions = await lm.sample(messages, this.sampling)
-                else:
-                    completions = await force(messages, this.sampling, schema)
-        except MediaError as error:
-            raise MediaError(
-                f"judge '{self.name}': {error}. Or set media = 'mark' (--media mark): the judge is "
-                "then told that it does not see them",
-                sha256=error.sha256,
-            ) from error
+        with naming_judge(self.name), limit:
+            if schema is None or force is None:
+                completions = await lm.sample(messages, this.sampling)
+            else:
+                completions = await force(messages, this.sampling, schema)
         if limit.cancelled_caught:
             raise TimedOut(f"{self.name}: no answer within {self.deadline_s:g} s (deadline_s)")
         seconds = perf_counter() - start
@@ -362,11 +350,6 @@ def _lost(error: BaseException, most: Cost) -> Cost:
     return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
 
 
-UNSEEN = (
-    "Marks such as [image 3f2a91c0d1e2] stand for images and sounds that are not shown to you. Do not "
-    "guess what is in them."
-)
-"""What a judge is told that gets marks instead of media."""
 SHORTEST = ("pair", "rating", "rubric items")
 """Questions of `direct` and `point`, the judges that give a model the least to read."""
 

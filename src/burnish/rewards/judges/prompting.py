@@ -103,10 +103,15 @@ def as_user(text: str, media: Sequence[MediaPart] = (), mark: str = "") -> tuple
     mark = mark or mark_for(text)
     parts: list[TextPart | MediaPart] = [TextPart(f"{text}\n\n{MEDIA_BEFORE}")]
     for part in dict.fromkeys(media):
-        name = Message("user", (part,)).text.strip("[]")
+        name = name_of(part)
         parts += [TextPart(f"\n\n=== {name} {mark} ===\n"), part]
         parts.append(TextPart(f"\n=== end of {name} {mark} ==="))
     return (Message("user", (*parts, TextPart(f"\n\n{MEDIA_BEHIND}"))),)
+
+
+def name_of(part: MediaPart) -> str:
+    """What a text calls an image or a sound: `image 3f2a91c0d1e2`."""
+    return Message("user", (part,)).text.strip("[]")
 
 
 def question_about(

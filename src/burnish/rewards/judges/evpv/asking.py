@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from burnish.records import MediaPart
 from burnish.rewards.judges.evpv.extracting import PROMPTS
 from burnish.rewards.judges.evpv.matching import FactIndex, Matched, Outcome
 from burnish.rewards.judges.evpv.scores import (
@@ -88,8 +89,12 @@ async def ask_verdict(
     *,
     history: int = 12,
     is_strict: bool = True,
+    media: Sequence[MediaPart] = (),
 ) -> JudgeReply[float]:
-    """+1 or -1 of one step, by a verifier that sees the question and the steps before it."""
+    """+1 or -1 of one step, by a verifier that sees the question and the steps before it.
+
+    `media` are the question's images and sounds.
+    """
     shown = [_line(one, SHOWN_STEP) for one in before[max(0, len(before) - history) :]]
     first = len(before) - len(shown) + 1
     listed = "\n".join(f"{n}. {one}" for n, one in enumerate(shown, start=first)) or "(none)"
@@ -102,7 +107,7 @@ async def ask_verdict(
         "step": fence("step", mine, mark),
     }
     text = fill(wording("verify", PROMPTS), blanks)
-    asked = Question("step", as_user(text), (*about, f"step {len(before) + 1}"))
+    asked = Question("step", as_user(text, media, mark), (*about, f"step {len(before) + 1}"))
     return await judge.ask(asked, partial(_read_verdict, is_strict=is_strict))
 
 

@@ -141,6 +141,9 @@ class EvpvJudge:
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
         self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
         check_options(self.name, chosen, judge, steps)
+        if judge is not None:
+            is_verifier = steps is None and chosen.verifier != "none"
+            judge.shows_media = is_verifier or chosen.pictures == "vision"
         has_other = chosen.tool_results or chosen.pictures != "ignore"
         self.needs = frozenset() if has_other else frozenset({chosen.evidence})
         self._encoder = encoder
@@ -317,6 +320,7 @@ class EvpvJudge:
             about=about,
             history=self.options.history,
             is_strict=self.options.verdicts == "strict",
+            media=task.media,
         )
         calls = [partial(ask, texts[:place], text) for place, text in enumerate(texts)]
         replies = await gather(calls, limit=CONCURRENT)

@@ -9,7 +9,7 @@
     reward.value, reward.verdicts           # share of the claims that hold; one verdict a claim
 
 A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
-the documents alone and never see the answer. A claim that most of them do not confirm has failed and
+the documents alone (images and sounds of the task are documents) and never see the answer. A claim that most of them do not confirm has failed and
 stands in the evidence (arXiv 2603.24579). Where we differ: a Checker reply without any item is no
 vote, an answer has no value where such a vote could turn a claim, and one without a claim has none
 unless `no_claims` says otherwise.
@@ -163,7 +163,10 @@ class MarchJudge:
         return await gather(calls, limit=CONCURRENT)
 
     async def _one(self, task: Task, response: Response) -> Reward:
-        documents, query = documents_of(task, self.options.documents), self._query(task)
+        documents_of(
+            task, self.options.documents
+        )  # a task without is refused before anything is asked
+        query = self._query(task)
         answer = split_thinking(response.text).answer
         about = (task.id, response.id)
         proposed = await self._propose(query, answer, about) if answer.strip() else None
@@ -178,7 +181,7 @@ class MarchJudge:
         evidence = proposed.evidence if proposed else ()
         if not found.claims:
             return self._without_claims(found, evidence, proposed.reason if proposed else "")
-        checked = await self._check(documents, found.claims, about)
+        checked = await self._check(task, found.claims, about)
         evidence += tuple(one for reply in checked.replies for one in reply.evidence)
         silent = [one for one in checked.replies if one.verdict is None]
         if not checked.answers:
@@ -206,10 +209,10 @@ class MarchJudge:
         messages = proposer_messages(query, answer, self.words, least=min(3, most), most=most)
         return await self.judge.ask(Question("claims", messages, about), _read_claims)
 
-    async def _check(
-        self, documents: Sequence[str], claims: Sequence[Claim], about: tuple[str, ...]
-    ) -> Checked:
-        messages = checker_messages(documents, [claim.question for claim in claims], self.words)
+    async def _check(self, task: Task, claims: Sequence[Claim], about: tuple[str, ...]) -> Checked:
+        documents = documents_of(task, self.options.documents)
+        questions = [claim.question for claim in claims]
+        messages = checker_messages(documents, questions, self.words, task.media)
         read = partial(_read_checks, count=len(claims))
         replies = await gather(
             [

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from burnish.arguments import as_list, as_text, as_whole
 from burnish.errors import ArgumentError, UserError
-from burnish.records import Message, Task
+from burnish.records import MediaPart, Message, Task, TextPart
 from burnish.rewards.judges.march.claims import Leaks, is_refusal, states_its_answer
 from burnish.rewards.judges.march.parsing import Claim
-from burnish.rewards.judges.prompting import check_template, fill, wording
+from burnish.rewards.judges.prompting import as_user, check_template, fill, name_of, wording
 
 PROMPTS = Path(__file__).parent / "prompts"
 LEAST, MOST = 3, 10
@@ -35,6 +35,8 @@ _LIKE_DOCUMENTS = (
     "source",
 )
 """Fields that probably hold documents, where none has the expected name."""
+PICTURED = "({name}: see below)"
+"""The line of a passage that is an image or a sound."""
 LONGEST = 400
 """Characters of a question; a longer one is the answer told again."""
 
@@ -119,25 +121,38 @@ def proposer_messages(
 
 
 def checker_messages(
-    documents: Sequence[str], questions: Sequence[str], words: Wording = FACTS
+    documents: Sequence[str],
+    questions: Sequence[str],
+    words: Wording = FACTS,
+    media: Sequence[MediaPart] = (),
 ) -> tuple[Message, ...]:
     """What a Checker sees: the passages and the questions, never the answer or a claim's answer.
+
+    The images and sounds of the task are passages too: `media`, fenced behind the text.
 
     >>> print(checker_messages(["Three towers."], ["How many towers?"])[0].text.splitlines()[3])
     [1] Three towers.
     """
     asked = [_line(as_text("questions", one)) for one in as_list("questions", questions, least=1)]
     listed = "\n".join(f"{number}. {one}" for number, one in enumerate(asked, start=1))
-    blanks = {"documents": passages(documents), "questions": listed}
-    return (Message("user", fill(words.checker, blanks).strip()),)
+    names = [PICTURED.format(name=name_of(part)) for part in dict.fromkeys(media)]
+    blanks = {"documents": passages([*documents, *names]), "questions": listed}
+    return as_user(fill(words.checker, blanks).strip(), media)
 
 
 def sighted_messages(
-    documents: Sequence[str], questions: Sequence[str], answer: str, words: Wording = FACTS
+    documents: Sequence[str],
+    questions: Sequence[str],
+    answer: str,
+    words: Wording = FACTS,
+    media: Sequence[MediaPart] = (),
 ) -> tuple[Message, ...]:
     """The control: a Checker that also reads the answer, as an ordinary judge does."""
-    (blind,) = checker_messages(documents, questions, words)
-    return (Message("user", f"{blind.text}\n\nAnswer under test: {_line(answer)}"),)
+    (blind,) = checker_messages(documents, questions, words, media)
+    told = f"\n\nAnswer under test: {_line(answer)}"
+    if isinstance(blind.content, str):
+        return (Message("user", blind.content + told),)
+    return (Message("user", (*blind.content, TextPart(told))),)
 
 
 def passages(documents: Sequence[str]) -> str:
@@ -151,8 +166,13 @@ def passages(documents: Sequence[str]) -> str:
 
 
 def documents_of(task: Task, field: str = "documents") -> list[str]:
-    """The documents of a task, from a list or one text; refused where there are none."""
+    """The documents of a task, from a list or one text; refused where there are none.
+
+    The images and sounds of a task are documents: beside them the list may be empty.
+    """
     given = task.fields.get(field)
+    if given == [] and task.media:
+        return []
     texts = [given] if isinstance(given, str) else given
     if (
         not isinstance(texts, list | tuple)

@@ -84,7 +84,8 @@ def refiner(judge: JudgeModel, *, most: int = 6, cases: int = 8) -> Proposer[Pre
             most=str(most),
         )
         about = (rubric.hash, *(one.pair.id for one in chosen))
-        question = Question("openrs refine", as_user(text), about)
+        media = [part for one in chosen for part in one.pair.task.media]
+        question = Question("openrs refine", as_user(text, media, mark), about)
         judge_reply = await judge.ask(question, partial(read_edits, rubric=rubric, mark=mark))
         return (judge_reply.verdict or [])[:most]
 
