@@ -24,6 +24,7 @@ SURROGATE = "loss/surrogate"
 MISMATCH = "mismatch/mean_abs"
 KL = "loss/kl"
 GROUPS, USEFUL = "groups/total", "groups/useful"
+GATE_OPEN, NO_FACTS = "premises/gate_open", "premises/no_facts"
 STEP_S, ROLLOUT_S, UPDATE_S = "time/step_s", "time/rollout_s", "time/update_s"
 
 
@@ -116,6 +117,9 @@ CATALOGUE = (
     Metric("ssp/cost_usd", "USD", "what a server charged for readings and judgements"),
     Metric("pairs/{figure}", "share", "how a pairwise judge decided in the groups"),
     Metric("pairs/{reward}/{figure}", "share", "the same where there are several pairwise judges"),
+    Metric(GATE_OPEN, "share", "answers whose premises nobody could check, because the evidence or a reply about it could not be read; their gate is open (EVPV)", shown=("run",)),
+    Metric(NO_FACTS, "share", "answers whose evidence was read and holds no fact", shown=("run",)),
+    Metric("premises/{outcome}", "share", "premises of solutions with this outcome: supported, contradicted, unknown, unchecked"),
     Metric(CLIPPED, "share", "tokens whose ratio was clipped", "Clipped share", ("compare", "step", "progress")),
     Metric("policy/clipped_share/{bucket}", "share", "the same for groups of one pass rate"),
     Metric(ENTROPY, "nats", "mean entropy of the next token", "Entropy in nats a token", ("run", "compare", "step", "progress", "report")),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from burnish.config.recipes import as_shipped
-from burnish.metrics import MISMATCH
+from burnish.metrics import GATE_OPEN, MISMATCH, NO_FACTS
 from burnish.records import Status
 from burnish.texts import counted, share
 
@@ -28,6 +28,8 @@ RAISED = "reward_errors"
 CUT_SHARE = 1 / 3
 """Share of answers cut at the token limit from which on it is told."""
 FAILED_SHARE = 0.1
+ONCE = ("cut", "gate", "no_facts")
+"""Troubles that are there from the start: one word about them is enough."""
 SPOKEN = (1, 5, 25, 125, 625)
 """How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
@@ -64,6 +66,7 @@ class Watch:
         failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
         cut = event.metrics.get("length/truncated_share", 0.0)
         apart = event.metrics.get(MISMATCH, 0.0)
+        unread, empty = event.metrics.get(GATE_OPEN, 0.0), event.metrics.get(NO_FACTS, 0.0)
         is_useless = event.groups > 0 and event.useful_groups == 0
         troubles = {
             "useless": is_useless
@@ -75,6 +78,8 @@ class Watch:
             "cut": self.warns_of_cuts
             and cut > CUT_SHARE
             and cut_text(cut, self.limit, self.longer),
+            "gate": unread > 0 and gate_text(unread),
+            "no_facts": empty > 0 and no_facts_text(empty),
             "mismatch": 0 < self.mismatch < apart
             and f"the sampler's and the trainer's log-probs are {apart:.2g} nats "
             f"a token apart, above guards.sampler_mismatch_warn={self.mismatch:g}",
@@ -85,8 +90,7 @@ class Watch:
                 continue
             self._seen[kind] += 1
             count = self._seen[kind]
-            # A limit that is too short is so from the start: one word about it is enough.
-            if count in (SPOKEN[:1] if kind == "cut" else SPOKEN):
+            if count in (SPOKEN[:1] if kind in ONCE else SPOKEN):
                 so_far = f" ({count} such steps so far)" if count > 1 else ""
                 warnings.append(f"{text}{so_far}.")
         return warnings
@@ -107,6 +111,23 @@ def cut_text(cut: float, limit: str, longer: str) -> str:
     return (
         f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
         f"seen nor rewarded; give them room with {longer}"
+    )
+
+
+def gate_text(open_share: float) -> str:
+    """What an open gate of EVPV means."""
+    return (
+        f"{share(open_share)} of the answers have premises that nobody could check: their evidence, or "
+        "a reply about it, could not be read, so that the gate of premises is open for them. The "
+        "reason stands in each reward; options.unchecked = 'zero' closes it"
+    )
+
+
+def no_facts_text(empty: float) -> str:
+    """What evidence without a fact means to EVPV."""
+    return (
+        f"the evidence of {share(empty)} of the answers holds no fact: every premise of theirs is "
+        "unknown, true or not"
     )
 
 

@@ -60,3 +60,34 @@ def test_pictures_of_a_column_are_evidence(typed: Type, tmp_path: Path) -> None:
     right, wrong = json.loads(done.out)["items"][0]["rewards"]
     assert right["value"] == 1.0
     assert wrong["value"] < right["value"]
+
+
+def test_evidence_that_cannot_be_read_is_counted_in_what_is_printed(
+    typed: Type, tmp_path: Path
+) -> None:
+    text = "They sold 42. [premise: Sales = 42]"
+    rows = [
+        {"question": "q", "evidence": {"image": "data:image/png;base64,AAAA"}, "response": text},
+        {"question": "q", "evidence": "", "response": text},
+        {"question": "q", "evidence": "Sales = 42", "response": text},
+    ]
+    file = tmp_path / "solutions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("judge", file, "--with", "evpv", "--option", "verifier=none", "--model", "tiny")
+    counts = json.loads(typed(*words, "--json").out)["premises"]
+    assert counts["reason"].startswith("the evidence could not be read: an image of 3 bytes")
+    del counts["reason"]
+    assert counts == {
+        "responses": 3,
+        "gate_open": 1,
+        "no_facts": 1,
+        "supported": 1,
+        "contradicted": 0,
+        "unknown": 1,
+        "unchecked": 1,
+    }
+    done = typed(*words)
+    said = " ".join(done.out.split())
+    assert "premises 1 supported, 0 contradicted, 1 unknown, 1 unchecked" in said
+    assert "the gate is open for 1 of 3 responses: the evidence could not be read" in said
+    assert "the evidence of 1 of 3 responses holds no fact" in said

@@ -12,8 +12,9 @@ from burnish.config.recipes import find_recipe
 from burnish.errors import UserError
 from burnish.records import Message, Response, Task
 from burnish.rewards.config import build as build_reward
+from burnish.step_warnings import watch_of
 from burnish.store import RunStore
-from burnish.training.events import Finished
+from burnish.training.events import Finished, StepDone
 from burnish.view.pages.premises import premises_view
 
 PRICES = ROOT / "recipes" / "evpv" / "prices.py"
@@ -82,3 +83,20 @@ def test_the_recipe_pays_for_prices_that_stand_in_the_list():
         rewards = anyio.run(scorer.score, task, [Response(t, t) for t in texts])
         steps = [[part.value for part in one.parts] for one in rewards]
         assert steps == [[1, 1, 1], [0, 0, 1], [0.5, 0.5, 0], [0]]
+
+
+def test_evidence_that_cannot_be_read_is_a_metric_and_a_warning(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "def make(rng):\n"
+        "    picture = {'image': 'data:image/png;base64,AAAA'}\n"
+        "    return {'prompt': f'Read {rng.random()}', 'evidence': picture}\n"
+    )
+    given = settings(evpv(), reward("letters", weight=0.5))
+    given["task"] = {"kind": "function", "path": f"{tmp_path / 'broken.py'}:make"}
+    events = finish(run := trainer(tmp_path, given))
+    (step,) = [event for event in events if isinstance(event, StepDone)]
+    assert step.metrics["premises/gate_open"] == 1.0
+    (line,) = [line for line in watch_of(run.config, {}).texts(step) if "premises" in line]
+    assert line.startswith("100% of the answers have premises that nobody could check")
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        assert [point.value for point in store.metrics()["premises/gate_open"]] == [1.0]

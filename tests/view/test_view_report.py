@@ -117,6 +117,14 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 
 
+def test_warnings_stand_in_both_forms(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", {}, {}, recipe="grpo") as store:
+        store.append_event("warning", "25 % of the answers have premises that nobody could check")
+        contents = contents_of(store)
+    for text in (markdown(contents), html_page(contents)):
+        assert "premises that nobody could check" in text
+
+
 def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path: Path) -> None:
     name = "x\n```\n<script>alert(1)</script>\n```"
     config, origins = {"run": {"name": name}}, {"run.name": "command line"}

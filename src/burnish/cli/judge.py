@@ -159,6 +159,7 @@ def _record(
         if has_labels
         else {},
         "oracle_share": oracle_share(judged),
+        **premises_record(judged),
         "items": judged,
     }
 
@@ -239,6 +240,7 @@ def print_summary(judged: Sequence[Judged]) -> None:
             say(f"values    {number(min(values))} to {number(max(values))}, mean {number(mean)}")
     if share := oracle_share(judged):
         say(f"oracle    {share:.0%} of the verdicts rest on the label", style="yellow")
+    print_premises(judged)
     failed = [one for one in judged if not one.is_valid]
     alike: dict[str, list[Judged]] = {}
     for one in failed:
@@ -250,6 +252,30 @@ def print_summary(judged: Sequence[Judged]) -> None:
         out.print(Text(one_line(line), style="red"), no_wrap=True, overflow="ellipsis")
     if more := sum(len(group) for group in list(alike.values())[LISTED:]):
         say(f"  and {more} more without a verdict", style="red")
+
+
+def premises_record(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Counts of premises under their name, where the judge checks them."""
+    from burnish.rewards.judges.evpv.metrics import premise_counts
+
+    found = premise_counts(reward for one in judged for reward in one.rewards)
+    return {"premises": found._asdict()} if found else {}
+
+
+def print_premises(judged: Sequence[Judged]) -> None:
+    """What became of premises, and for how many responses nobody could check them."""
+    counts = premises_record(judged).get("premises")
+    if not counts:
+        return
+    names = ("supported", "contradicted", "unknown", "unchecked")
+    say(f"premises  {', '.join(f'{counts[name]} {name}' for name in names)}")
+    of = f"of {counts['responses']} responses"
+    if counts["gate_open"]:
+        why = f"the gate is open for {counts['gate_open']} {of}: {counts['reason']}"
+        say(f"          {one_line(why)}", style="yellow")
+    if counts["no_facts"]:
+        why = f"the evidence of {counts['no_facts']} {of} holds no fact: all premises are unknown"
+        say(f"          {why}", style="yellow")
 
 
 def failed_alike(judged: Sequence[Judged]) -> bool:

@@ -16,7 +16,7 @@ from burnish.lm.base import Sampling
 from burnish.policy.batch import Advantages
 from burnish.policy.components import Select, Skew
 from burnish.records import Author, Finish, Reward, Span, Status, Trajectory
-from burnish.rewards.scorer import Scorer
+from burnish.rewards.scorer import Scope, Scorer, leaves
 from burnish.rewards.versus import VersusReference, versus_metrics
 from burnish.store import StoredSample
 from burnish.training.algorithm import HeldOutScores, Setup
@@ -126,6 +126,16 @@ def outcomes(collected: Collected, scorers: Sequence[Scorer], select: Select) ->
         metrics = versus_metrics(list(groups.values()), name=name, threshold=threshold)
         found |= {f"{start}/{key}": value for key, value in metrics.items()}
     return found
+
+
+def premises(collected: Collected, scorers: Sequence[Scorer]) -> dict[str, float]:
+    """What became of the premises of solutions, where a reward checks them (EVPV)."""
+    if not any(leaf.scope is Scope.STEP for scorer in scorers for leaf in leaves(scorer)):
+        return {}
+    from burnish.rewards.judges.evpv.metrics import premise_counts
+
+    found = premise_counts(scored.reward for scored in collected.kept)
+    return {f"premises/{name}": value for name, value in (found.shares if found else {}).items()}
 
 
 def lengths(collected: Collected) -> dict[str, float]:

@@ -327,6 +327,7 @@ class PolicyAlgorithm(PolicyUpdate):
                 **metrics.lengths(collected),
                 **(metrics.lags(collected, self.setup.weight_version) if self.setup.remote else {}),
                 **metrics.outcomes(collected, self.collector.scorer.children, config.policy.select),
+                **metrics.premises(collected, self.collector.scorer.children),
                 **metrics.greedy(collected),
                 **measured,
                 **(self.critic.finish(step) if self.critic else {}),

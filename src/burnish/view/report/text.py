@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from burnish.step_warnings import WARNING
 from burnish.view.curves import text_plot
 from burnish.view.report.contents import RunReport, Shown
 
@@ -22,6 +23,7 @@ def markdown(report: RunReport) -> str:
         *_held_out(report),
         *_plots(report),
         *_facts(report),
+        *_warnings(report),
         *_audit(report),
         *_answers("Best of the last steps", report.best),
         *_answers("Worst of the last steps", report.worst),
@@ -58,6 +60,11 @@ def _facts(report: RunReport) -> list[str]:
     if not report.facts:
         return []
     return ["## Forecast and fact", _table(("", "forecast", "came"), report.facts)]
+
+
+def _warnings(report: RunReport) -> list[str]:
+    told = [f"- {_plain(event.message)}" for event in report.events if event.kind == WARNING]
+    return ["## Warnings", "\n".join(told)] if told else []
 
 
 def _audit(report: RunReport) -> list[str]:

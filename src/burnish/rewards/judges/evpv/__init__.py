@@ -17,10 +17,12 @@ from burnish.rewards.judges.evpv.matching import (
 )
 from burnish.rewards.judges.evpv.metrics import (
     BestOfK,
+    PremiseCounts,
     best_of_k,
     corrupt_drop,
     corrupt_flip,
     macro_f1,
+    premise_counts,
 )
 from burnish.rewards.judges.evpv.options import EvpvOptions
 from burnish.rewards.judges.evpv.scores import (
@@ -51,6 +53,7 @@ __all__ = [
     "FactIndex",
     "Matched",
     "Outcome",
+    "PremiseCounts",
     "Statement",
     "aggregate_steps",
     "best_of_k",
@@ -66,6 +69,7 @@ __all__ = [
     "macro_f1",
     "parse_step_verdict",
     "parse_step_verdict_strict",
+    "premise_counts",
     "read_fact",
     "read_statement",
     "reliability_from_audit",

@@ -41,6 +41,7 @@ from burnish.rewards.judges.evpv.matching import (
     response_reliability,
     support_of,
 )
+from burnish.rewards.judges.evpv.metrics import FACTS_READ
 from burnish.rewards.judges.evpv.options import EvpvOptions, check_options
 from burnish.rewards.judges.evpv.pictures import pictures_in
 from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
@@ -54,6 +55,7 @@ CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
 NO_FACTS = "the evidence could not be read"
+NO_FACT = "the evidence holds no fact"
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
@@ -350,7 +352,8 @@ class EvpvJudge:
                 f"{len(premises.claims)} of at least {options.min_premises} premises declared"
             )
         told += [f"gate open: {premises.problem}"] * bool(premises.problem)
-        summary = f"{len(facts.facts)} facts in the evidence"
+        told += [NO_FACT] * (not facts.facts and not premises.problem)
+        summary = f"{len(facts.facts)}{FACTS_READ}"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
         seen = Evidence(self.name, summary, error=premises.problem or None)
         evidence = (seen, *replies, *premises.replies)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from burnish.arguments import (
@@ -29,6 +30,7 @@ from burnish.arguments import (
 )
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
+from burnish.records import Reward
 from burnish.rewards.judges.evpv.scores import weighted_correctness
 from burnish.seeds import derive
 
@@ -38,7 +40,75 @@ FACTORS, SHIFTS, FROM_ZERO = (0.5, 0.8, 1.2, 1.5, 2.0), (-2, -1, 1, 2), (1, 2, 3
 """How a number is misread: times one and plus one; 0 becomes one of the last."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,300}(?:\.\d{1,300})?(?!\w|\.\d)", re.ASCII)
 _RELATION = re.compile(r"<=|>=|!=|=|<|>")
+FACTS_READ = " facts in the evidence"
+"""Behind their number, the first evidence of every reward of EVPV."""
+_FACTS_READ = re.compile(rf"(\d+){FACTS_READ}")
 T = TypeVar("T")
+
+
+class PremiseCounts(NamedTuple):
+    """What became of the premises of some responses."""
+
+    responses: int
+    gate_open: int
+    """Responses whose gate is open: their evidence or a model's reply could not be read."""
+    no_facts: int
+    """Responses whose evidence was read and holds no fact: nothing of theirs can be confirmed."""
+    supported: int
+    contradicted: int
+    unknown: int
+    unchecked: int
+    """Premises by outcome."""
+    reason: str = ""
+    """Why the first open gate is open."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the responses, and of the premises by outcome; a share of nothing is left out."""
+        found = {
+            name: getattr(self, name) / self.responses
+            for name in ("gate_open", "no_facts")
+            if self.responses
+        }
+        counts = {name: getattr(self, name) for name in _OUTCOMES}
+        every = sum(counts.values())
+        return found | ({name: count / every for name, count in counts.items()} if every else {})
+
+
+_OUTCOMES = ("supported", "contradicted", "unknown", "unchecked")
+
+
+def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
+    """What became of premises in rewards of EVPV, at any depth of a tree; None where there is none.
+
+    >>> from burnish.records import Evidence, Verdict
+    >>> read = Evidence("evpv", "0 facts in the evidence")
+    >>> reward = Reward("evpv", 0.9, evidence=(read,), verdicts=(Verdict("AB = 3", 0.5, reason="unknown"),))
+    >>> premise_counts([reward]).shares["no_facts"]
+    1.0
+    """
+    found: Counter[str] = Counter()
+    reason = ""
+    for reward in _trees(rewards):
+        first = reward.evidence[0] if reward.evidence else None
+        facts = first and _FACTS_READ.match(first.observation)
+        if first is None or facts is None:
+            continue
+        found["responses"] += 1
+        found["gate_open"] += bool(first.error)
+        found["no_facts"] += not first.error and facts[1] == "0"
+        reason = reason or first.error or ""
+        for verdict in reward.verdicts:
+            found[re.split(r"\W", verdict.reason, maxsplit=1)[0]] += 1
+    if not found:
+        return None
+    return PremiseCounts(*(found[name] for name in PremiseCounts._fields[:-1]), reason)
+
+
+def _trees(rewards: Iterable[Reward]) -> Iterator[Reward]:
+    for reward in rewards:
+        yield reward
+        yield from _trees(reward.parts)
 
 
 class BestOfK(NamedTuple):
