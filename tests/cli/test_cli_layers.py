@@ -90,3 +90,10 @@ def test_mistakes_get_one_line(texts, tmp_path):
     assert cut.documents == 2
     with pytest.raises(UserError, match="is not in this process"):
         measure_layers("http://localhost:1/v1#m", str(texts))
+
+
+def test_without_a_text_it_reads_those_that_ship(typed):
+    done = typed("layers", "tiny", "--documents", "4", "--tokens", "16")
+    assert done.code == 0, done.err
+    assert "4 documents" in done.out
+    assert "of the texts that ship" in " ".join(done.out.split())

@@ -1,6 +1,7 @@
 """Training with latents: the loss of the whole update, exact resume, the gate, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -176,17 +177,35 @@ def test_a_checkpoint_has_the_head_with_its_basis(tmp_path):
 
 def test_the_gate_measures_the_start_and_chooses_by_it(tmp_path):
     one, algorithm = made(tmp_path, gate="measure", gate_samples=2)
-    next(iter(algorithm.prepare())).work()
+    first, last = [one.work() for one in algorithm.prepare()]
+    assert re.match(
+        r"the start model is asked 24 of 24 questions at most.* about \d+ s", first.line
+    )
+    assert last.line.endswith("to 24 questions rightly; 24 of them get latents (at most 0.5 right)")
     file = algorithm.setup.folder / GATE_FILE
     rates = json.loads(file.read_text())
     assert set(rates.values()) == {0.0}  # a random model answers nothing
     record = algorithm.records.first(1)[0]
     assert algorithm.imagines(record)
-    algorithm.rates[record.task.id] = 1.0
+    algorithm.gate.rates[record.task.id] = 1.0
     assert not algorithm.imagines(record)
     assert "z" not in algorithm.makes.row(record, has_latents=algorithm.imagines(record)).kinds
-    del algorithm.rates[record.task.id]
+    del algorithm.gate.rates[record.task.id]
     assert not algorithm.imagines(record)  # nothing is known of it
+    one.store.close()
+
+
+def test_a_gate_with_a_limit_says_what_becomes_of_the_rest(tmp_path):
+    one, algorithm = made(
+        tmp_path, gate="measure", gate_samples=2, gate_questions=16, gate_tokens=3
+    )
+    lines = [part.work().line for part in algorithm.prepare()]
+    assert "16 of 24 questions at most; train.gate_questions limits them" in lines[0]
+    assert lines[1].endswith("; the other 8 questions get latents too")
+    assert len(json.loads((algorithm.setup.folder / GATE_FILE).read_text())) == 16
+    assert all(map(algorithm.imagines, algorithm.records.first(24)))
+    # A start that finds all measured does not forecast again.
+    assert len(list(algorithm.prepare())) == 1
     one.store.close()
 
 
@@ -194,7 +213,7 @@ def test_the_gate_measures_the_start_and_chooses_by_it(tmp_path):
 def test_thresholds_at_the_ends_choose_none_or_all(tmp_path, tau, share):
     one, algorithm = made(tmp_path, gate="measure", gate_threshold=tau)
     for record in algorithm.records.first(12):
-        algorithm.rates[record.task.id] = 0.0 if share == 0 else 1.0
+        algorithm.gate.rates[record.task.id] = 0.0 if share == 0 else 1.0
     assert algorithm.batch(0).shared == share
     one.store.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,17 +14,20 @@ from burnish.cli.shared_options import AsJson, LocalModelName
 if TYPE_CHECKING:
     from burnish.api.layers import LayerDrop, LayerEffect
 
+TEXTS = Path(__file__).parent / "starters" / "pretrain" / "my_texts.jsonl"
+"""What is read where no text is given: the texts of `burnish init pretrain`."""
+
 
 def layers(
     model: LocalModelName,
     text: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="TEXT",
-            help="Files or folders of text, JSONL, CSV or Parquet.",
+            metavar="[TEXT]",
+            help="Files or folders of text, JSONL, CSV or Parquet; without it, short texts that ship.",
             show_default=False,
         ),
-    ],
+    ] = None,
     documents: Annotated[int, typer.Option("--documents", min=2, help="How many are read.")] = 16,
     tokens: Annotated[int, typer.Option("--tokens", min=2, help="Of each document.")] = 256,
     separator: Annotated[
@@ -37,6 +41,7 @@ def layers(
     intervals. A layer without which nothing changes may be pruned.
 
     \b
+      burnish layers smollm2
       burnish layers smollm2 notes/
       burnish layers runs/NAME books.jsonl --documents 64 --json
     """
@@ -51,7 +56,12 @@ def layers(
             status.update(f"measuring: {done} of {of} groups of layers")
 
         found = measure_layers(
-            model, text, documents=documents, tokens=tokens, separator=separator, on_group=tell
+            model,
+            text or [str(TEXTS)],
+            documents=documents,
+            tokens=tokens,
+            separator=separator,
+            on_group=tell,
         )
     if as_json:
         emit_json(found.to_json())
@@ -59,7 +69,7 @@ def layers(
     bound = ", a bound" if found.is_bound else ""
     say(
         f"{found.model}: {number(found.loss)} nats a token{bound}, {found.documents} documents, "
-        f"{found.tokens:,} tokens",
+        f"{found.tokens:,} tokens{'' if text else ' of the texts that ship'}",
         style="bold",
     )
     _print(found)

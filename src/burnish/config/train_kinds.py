@@ -383,7 +383,13 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     gate: Literal["off", "field", "measure"] = "off"
     """Latents only where the start model fails: by the field `base_accuracy`, or by sampled answers."""
     gate_samples: Positive = 8
-    """Answers of the start model to each question."""
+    """Answers of the start model to each question, at most: a question is asked until its side of the
+    threshold is known."""
+    gate_questions: Count = 256
+    """Questions that are measured at most, fewer where nearly all of them are alike; the others are taken
+    to be what most measured ones are. 0: each question of the run."""
+    gate_tokens: Count = 0
+    """Longest of those answers; 0: `evaluation.max_tokens`, or `rollout.max_tokens`."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
     gate_temperature: Annotated[float, Meta(gt=0.0)] = 1.0

@@ -1,14 +1,12 @@
 """Answers that a model writes with latents: right or wrong, under interventions, and as samples.
 
-Used by `train = { kind = "latents" }` for its held-out evaluation and for the gate. A generation
-follows from weights, records and seed alone.
+Used by `train = { kind = "latents" }` for its held-out evaluation and for the gate (`latent_gate.py`). A
+generation follows from weights, records and seed alone.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,13 +23,10 @@ from burnish.models.visual_latent import (
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample
-from burnish.store.durable import write_file
 from burnish.training.latent_rows import Record, RowMaker, collated
 
 ROWS = 32
 """Records that are answered at once."""
-SAVED_EVERY = 16
-"""Questions between two writes of measured pass rates."""
 MEANING = "1 where the text in <answer> is the record's"
 SHOWN_SIDE = 96
 """Pixels of a decoded picture's longer side, about."""
@@ -96,48 +91,6 @@ class Asked(NamedTuple):
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def pass_rates(
-    asked: Asked,
-    records: Sequence[Record],
-    samples: int,
-    seed: Callable[[str], int],
-) -> list[float]:
-    """Share of right answers of a model that may not imagine; so many records share a generation."""
-    found: list[float] = []
-    together = max(1, ROWS // samples)
-    for begin in range(0, len(records), together):
-        some = [one for one in records[begin : begin + together] for _ in range(samples)]
-        draw = torch.Generator(asked.device).manual_seed(seed(some[0].task.id) % 2**63)
-        marks = [asked.mark(r, a) for r, a in zip(some, asked.answer(some, draw), strict=True)]
-        found += [
-            sum(marks[place : place + samples]) / samples for place in range(0, len(marks), samples)
-        ]
-    return found
-
-
-def kept_rates(
-    asked: Asked,
-    records: Sequence[Record],
-    samples: int,
-    seed: Callable[[str], int],
-    file: Path,
-    *,
-    writes: bool,
-) -> dict[str, float]:
-    """Pass rates by task; what the file holds is not measured again."""
-    rates: dict[str, float] = {}
-    if file.is_file():
-        rates = json.loads(file.read_text(encoding="utf-8"))
-    missing = [one for one in records if one.task.id not in rates]
-    for begin in range(0, len(missing), SAVED_EVERY):
-        some = missing[begin : begin + SAVED_EVERY]
-        found = pass_rates(asked, some, samples, seed)
-        rates |= {one.task.id: rate for one, rate in zip(some, found, strict=True)}
-        if writes:
-            write_file(file, json.dumps(rates, sort_keys=True).encode())
-    return rates
 
 
 def play(

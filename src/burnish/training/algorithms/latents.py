@@ -47,7 +47,8 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
-from burnish.training.latent_answers import Asked, kept_rates, play, stored, told_interventions
+from burnish.training.latent_answers import Asked, play, stored, told_interventions
+from burnish.training.latent_gate import LABEL, TOGETHER, CapacityGate
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
     LatentBatch,
@@ -107,8 +108,9 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             look=min(LOOK, max(BASIS_RECORDS, setup.steps * settings.batch)),
         )
         self.head = self._fitted().to(self.device)
-        self.rates: dict[str, float] = {}
-        """Measured pass rates of the start model, by task."""
+        self.gate = CapacityGate(
+            settings.gate_samples, settings.gate_threshold, settings.gate_questions
+        )
 
     @classmethod
     def check(cls, config: Config, settings: LatentsTrain, data: Data) -> None:
@@ -177,28 +179,63 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
     # --- the gate
 
     def prepare(self) -> Iterator[Preparation]:
-        if self.settings.gate == "measure" and self.settings.head != "none":
-            yield Preparation("measuring the start model", self._measure)
+        if self.settings.gate != "measure" or self.settings.head == "none":
+            return
+        self.gate.read(self.setup.folder / GATE_FILE)
+        if not self.gate.rates:
+            yield Preparation(LABEL, self._forecast_gate)
+        yield Preparation(LABEL, self._measure)
 
-    def _measure(self) -> Event:
-        """Sample the start model on every record of the run; what is known already is not repeated."""
+    @cached_property
+    def _gated(self) -> list[Record]:
+        """The questions of the run that may get latents, in its order."""
+        count = min(self.records.size, self.setup.steps * self.settings.batch)
+        return [one for one in self.records.first(count) if one.can_imagine]
+
+    def _ask_start(self, chunks: int | None = None) -> float:
+        """Sample the start model; what is known already is not asked again."""
         settings, seeds = self.settings, self.setup.seeds
-        count = min(self.records.size, self.setup.steps * settings.batch)
-        records = [one for one in self.records.first(count) if one.can_imagine]
-        self.rates = kept_rates(
-            self._asked()._replace(temperature=settings.gate_temperature, max_spans=0),
-            records,
-            settings.gate_samples,
-            lambda name: seeds.for_("gate", name),
+        asked = self._asked()._replace(temperature=settings.gate_temperature, max_spans=0)
+        if settings.gate_tokens:
+            asked = asked._replace(max_tokens=settings.gate_tokens)
+        return self.gate.measure(
+            asked,
+            self._gated,
+            lambda name, turn: seeds.for_("gate", name, turn),
             self.setup.folder / GATE_FILE,
             writes=self.setup.world.is_main,
+            chunks=chunks,
         )
-        hard = sum(self.imagines(one) for one in records)
-        mean = sum(self.rates[one.task.id] for one in records) / max(1, len(records))
+
+    def _forecast_gate(self) -> Event:
+        """Ask the first questions, and say how long the others may take."""
+        seconds = self._ask_start(chunks=1)
+        planned = len(self.gate.planned(self._gated))
+        left = seconds * max(0, planned - TOGETHER) / min(TOGETHER, max(1, planned))
+        limit = "; train.gate_questions limits them" if self.settings.gate_questions else ""
+        early = " and ends as soon as nearly all are alike" if self.gate.most else ""
         return Prepared(
             "gate",
-            f"the start model answers {mean:.0%} of {settings.gate_samples} answers to {len(records)} "
-            f"questions rightly; {hard} of them get latents (at most {settings.gate_threshold:g} right)",
+            f"the start model is asked {planned} of {len(self._gated)} questions at most{limit}. It "
+            f"takes about {_time(left)} more at most{early}",
+        )
+
+    def _measure(self) -> Event:
+        """Measure the rest and say what the gate does."""
+        self._ask_start()
+        records, settings = self._gated, self.settings
+        measured = [one for one in records if one.task.id in self.gate.rates]
+        mean = sum(self.gate.rates[one.task.id] for one in measured) / max(1, len(measured))
+        hard = sum(self.imagines(one) for one in measured)
+        rest = ""
+        if self.gate.rest_is_hard is not None:
+            get = "get latents too" if self.gate.rest_is_hard else "get none, as most of these"
+            rest = f"; the other {len(records) - len(measured):,} questions {get}"
+        return Prepared(
+            "gate",
+            f"the start model answers {mean:.0%} of at most {settings.gate_samples} answers to "
+            f"{len(measured)} questions rightly; {hard} of them get latents (at most "
+            f"{settings.gate_threshold:g} right){rest}",
         )
 
     def imagines(self, record: Record) -> bool:
@@ -208,11 +245,12 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             return False
         if settings.gate == "off":
             return record.use_latent is not False
-        rate = record.base_accuracy
         if settings.gate == "measure":
-            rate = self.rates.get(record.task.id)
-        elif record.use_latent is not None:
+            is_hard = self.gate.is_hard(record.task.id)
+            return settings.assume_hard if is_hard is None else is_hard
+        if record.use_latent is not None:
             return record.use_latent
+        rate = record.base_accuracy
         return bool(use_latent([rate], settings.gate_threshold, settings.assume_hard)[0])
 
     # --- a step
@@ -384,6 +422,10 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         if isinstance(encoder, PatchEncoder):
             about |= {"patch": encoder.patch, "scale": encoder.scale, "seed": encoder.seed}
         write_json(folder / ABOUT_FILE, about)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 ALGORITHM = LatentsAlgorithm
