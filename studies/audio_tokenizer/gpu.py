@@ -5,6 +5,7 @@
     python -m studies.audio_tokenizer.gpu .carry/codec.pack --out $OUT --minutes 9   # on the GPU
     python -m studies.audio_tokenizer.gpu --measure FOLDER                           # here: listeners
     python -m studies.audio_tokenizer.gpu tiny.pack --out tiny --cpu                 # every part, tiny
+    python -m studies.audio_tokenizer.gpu ... --speech                               # speech from text too
 
 Half of the time trains a tokenizer (norm+noise, 25 latents of 64 a second, the last 40 % of its steps with
 a discriminator) by `burnish train codec`; then four generators at once, two seeds each of a flow head and a
@@ -33,6 +34,7 @@ from burnish.models.audio_tokenizer import AudioTokenizerModel, open_tokenizer
 from studies.audio_tokenizer import packed
 from studies.audio_tokenizer.packed import HELD_DIGITS, PACKED, RATE, pack, unpack
 from studies.audio_tokenizer.parts import Item, latents_of, train_generator, train_tokenizer
+from studies.audio_tokenizer.speech import fit_speech
 
 TESTS = ("librispeech", "ljspeech", "esc")
 NOISE = (0.0, 0.3, 0.6)
@@ -65,6 +67,9 @@ class Plan(NamedTuple):
     held: int = 24
     """Digit strings that are spoken."""
     is_tiny: bool = False
+    speech_s: float = 0.0
+    """For speech from text, beside the generators; 0: none."""
+    espeak: str = ""
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -214,6 +219,8 @@ def fit_generator(job: tuple[str, str, str, int, Plan]) -> tuple[str, list[Item]
 def fit_generators(plan: Plan, folder: Path, file: Path) -> tuple[list[Item], dict[str, int]]:
     """All heads and seeds at once, each in a process of its own."""
     jobs = [(str(folder), str(file), h, seed, plan) for h in HEADS for seed in range(plan.seeds)]
+    if not jobs:
+        return [], {}
     found: list[Item] = []
     steps: dict[str, int] = {}
     with multiprocessing.get_context("spawn").Pool(2 if plan.is_tiny else len(jobs)) as pool:
@@ -244,6 +251,11 @@ def study(file: Path, out: Path, plan: Plan) -> None:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
     _keep(out, made, about)
+    speech = None
+    if plan.speech_s:
+        job = (str(folder / "model"), str(file), plan.espeak, str(out), plan.speech_s, plan.is_tiny)
+        speech = multiprocessing.get_context("spawn").Process(target=fit_speech, args=(job,))
+        speech.start()
     spoken, steps = fit_generators(plan, folder / "model", file)
     held = sets["digits"][: plan.held]
     with torch.no_grad():
@@ -251,6 +263,10 @@ def study(file: Path, out: Path, plan: Plan) -> None:
     again = [i._replace(name="latents 1 0", samples=_bounded(w)) for i, w in zip(held, heard, strict=True)]  # fmt: skip
     about["generator_steps"] = steps
     _keep(out, {**made, "digits": [*again, *spoken]}, about)
+    if speech is not None:
+        speech.join()
+        if speech.exitcode:
+            raise SystemExit(f"speech from text failed: exit code {speech.exitcode}")
 
 
 def _keep(out: Path, sets: dict[str, list[Item]], about: dict[str, Any]) -> None:
@@ -357,6 +373,9 @@ def main() -> None:
     parser.add_argument("pack", type=Path, nargs="?", default=Path(".carry/codec.pack"))
     parser.add_argument("--out", type=Path, default=Path("runs/codec-gpu"))
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--speech", action="store_true", help="speech from text too")
+    parser.add_argument("--espeak", default=".carry/espeak", help="what speech --carry wrote")
+    parser.add_argument("--seeds", type=int, default=2, help="generators of digits a head; 0: none")
     parser.add_argument("--cpu", action="store_true", help="tiny, to try every part")
     parser.add_argument("--measure", type=Path, help="folder with what came back")
     asked = parser.parse_args()
@@ -366,9 +385,13 @@ def main() -> None:
         print(table)
         return
     seconds = 60 * asked.minutes
-    plan = Plan(0.55 * seconds, 0.3 * seconds)
+    plan = Plan(0.55 * seconds, 0.3 * seconds, seeds=asked.seeds)
+    if asked.speech:  # the tokenizer gets less, so that both end in time
+        plan = Plan(0.4 * seconds, 0.3 * seconds, seeds=asked.seeds)
+        plan = plan._replace(speech_s=0.46 * seconds, espeak=asked.espeak)
     if asked.cpu:
-        plan = Plan(5.0, 5.0, batch=4, seeds=1, held=2, is_tiny=True)
+        plan = plan._replace(tokenizer_s=5.0, generator_s=5.0, speech_s=5.0 * asked.speech, batch=4)
+        plan = plan._replace(seeds=min(1, asked.seeds), held=2, is_tiny=True)
     asked.out.mkdir(parents=True, exist_ok=True)
     study(asked.pack, asked.out, plan)
 

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 RATE = 16_000
@@ -134,6 +132,8 @@ def plan(sentences: list[str], count: int, digits: int, seed: int = 0) -> Iterat
 
 def read_sentences(file: Path) -> list[str]:
     """Sentences of 4 to 14 words, plain words alone."""
+    import pyarrow.parquet as pq
+
     found: list[str] = []
     for text in pq.read_table(file, columns=["text"]).column(0).to_pylist():
         for raw in re.split(r"(?<=[.!?])\s+", " ".join(text.split())):
@@ -180,14 +180,16 @@ def _espeak() -> Espeak:
 
 
 class Espeak:
-    """The library of espeak-ng, without its command."""
+    """The library of espeak-ng, without its command; by default the one of espeakng-loader."""
 
-    def __init__(self) -> None:
-        import espeakng_loader
+    def __init__(self, library: Path | None = None, folder: Path | None = None) -> None:
+        if library is None or folder is None:
+            import espeakng_loader
 
-        self.library = ctypes.CDLL(espeakng_loader.get_library_path())
-        data = str(Path(espeakng_loader.get_data_path()).parent).encode()
-        self.rate = self.library.espeak_Initialize(2, 0, data, 0)
+            library = Path(espeakng_loader.get_library_path())
+            folder = Path(espeakng_loader.get_data_path()).parent
+        self.library = ctypes.CDLL(str(library.absolute()))
+        self.rate = self.library.espeak_Initialize(2, 0, str(folder.absolute()).encode(), 0)
         if self.rate <= 0:
             raise RuntimeError("espeak-ng finds no data")
         self.parts: list[Samples] = []
@@ -235,6 +237,9 @@ def row_of(number: int, line: Line) -> dict[str, Any] | None:
 
 
 def main() -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("books", type=Path)
     parser.add_argument("out", type=Path)

@@ -15,7 +15,9 @@ from burnish.models.audio_tokenizer import (
     new_generator,
     new_representation,
     new_tokenizer,
+    open_generator,
     rq_mtp_loss,
+    spelled,
 )
 from burnish.models.blocks.flow_head import FlowHead, RegressionHead
 
@@ -185,3 +187,48 @@ def test_states_see_text_and_the_past_alone() -> None:
     )
     padded = torch.tensor([[1, 2, 3, 0, 0]])
     torch.testing.assert_close(model.states(padded, patches), model.states(text, patches))
+
+
+NAMED = dict(
+    vocab_size=6, alphabet="abc .", voices=["low", "high"], characters_a_patch=1.5, **SMALL
+)
+
+
+def test_a_generator_of_voices_says_a_text_beside_its_patches(tmp_path: Path) -> None:
+    model = new_generator(head_size=8, head_layers=1, seed=4, **NAMED).eval()
+    text = torch.tensor([model.ids("ab c.")])
+    assert text.tolist() == [[1, 2, 4, 3, 5]]
+    patches = torch.randn(1, 3, 12, generator=torch.Generator().manual_seed(3))
+    low, high = (model.states(text, patches, torch.tensor([v])) for v in (0, 1))
+    assert not torch.allclose(low, high)
+    # Padding behind the text changes nothing: patches stand beside it.
+    longer = torch.cat((text, torch.zeros(1, 4, dtype=torch.long)), dim=1)
+    torch.testing.assert_close(model.states(longer, patches, torch.tensor([0])), low)
+    model.save_pretrained(tmp_path)
+    again = open_generator(tmp_path)
+    assert list(again.config.voices) == ["low", "high"]
+    for voice in ("low", "high"):
+        made = [m.generate(text, torch.Generator().manual_seed(1), voice=voice, most_patches=4) for m in (model, again)]  # fmt: skip
+        assert torch.equal(*made)
+
+
+def test_generators_refuse_what_they_cannot_say() -> None:
+    model = new_generator(head_size=8, head_layers=1, **NAMED).eval()
+    with pytest.raises(ArgumentError, match="text: 'abd' has 'd', expected characters of 'abc"):
+        model.ids("abd")
+    with pytest.raises(ArgumentError, match="voice: got 'hihg', expected low, high"):
+        model.voice_id("hihg")
+    with pytest.raises(ArgumentError, match="voices: got None, expected a voice a row"):
+        model.states(torch.tensor([[1]]), torch.zeros(1, 0, 12))
+    with pytest.raises(ArgumentError, match="vocab_size: got 5, expected 6"):
+        new_generator(**{**NAMED, "vocab_size": 5})
+    with pytest.raises(ArgumentError, match="every name once"):
+        new_generator(**{**NAMED, "voices": ["a", "a"]})
+
+
+def test_text_is_spelled_with_few_letters() -> None:
+    assert spelled("It’s 3.05 — or 1,000,019?") == "it's three point zero five, or one million nineteen?"  # fmt: skip
+    assert spelled("007, Zoë & Łódź…") == "zero zero seven, zoe and lodz."
+    assert spelled("  (Yes)  ") == "yes"
+    assert spelled("(Why?!)... Well,no") == "why. well, no"
+    assert spelled("日本") == "日本"

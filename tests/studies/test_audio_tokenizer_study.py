@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from studies.audio_tokenizer import cpu
+import pytest
+import torch
+from studies.audio_tokenizer import cpu, speech
 from studies.audio_tokenizer.gpu import as_words, ids_of
 from studies.audio_tokenizer.packed import pack, unpack
 from studies.audio_tokenizer.parts import Item
+
+from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer import new_tokenizer, open_generator
+from burnish.models.audio_tokenizer.spelling import ALPHABET
 
 
 def test_packed_sounds_come_back_within_twelve_bits(tmp_path: Path) -> None:
@@ -43,3 +49,52 @@ def test_rows_are_read_as_written_and_a_single_seed_has_no_interval(tmp_path: Pa
     assert cpu.read_rows(tmp_path / "cpu.csv") == rows
     assert "| plain | 7.00 | 7.00 | 7.00 | 1 |" in cpu.report(rows)
     assert "| kl | - | - | - | 0 |" in cpu.report(rows)
+
+
+def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path: Path) -> None:
+    time = np.arange(5000) / 16_000
+    wave = (0.4 * np.sin(2 * np.pi * 220 * time) * np.hanning(5000)).astype(np.float32)
+    items = [Item("x", wave, "a tone", {"voice": "hibari"}), Item("y", wave[:1])]
+    texts = [Item("0", np.zeros(0, np.float32), "Say this.")]
+    pack(tmp_path / "some.pack", {"spoken": items, "say": texts}, scales={"spoken": 16.0})
+    found = unpack(tmp_path / "some.pack")
+    assert found["spoken"][0].labels["voice"] == "hibari"
+    assert [len(item.samples) for item in found["spoken"]] == [5000, 1]
+    assert (found["say"][0].text, len(found["say"][0].samples)) == ("Say this.", 0)
+    error = found["spoken"][0].samples - wave
+    assert 10 * np.log10((wave**2).sum() / (error**2).sum()) > 20
+
+
+def test_speech_trains_on_whole_patches_and_its_weights_come_back(tmp_path: Path) -> None:
+    tokenizer = new_tokenizer(
+        sampling_rate=16_000, n_fft=640, frame_hop=320, strides=[2], hidden_size=8, latent_size=4
+    )
+    rng = np.random.default_rng(0)
+    items = [
+        Item("x", rng.normal(0, 0.1, size).astype(np.float32), text, {"voice": voice})
+        for size, text, voice in (
+            (9000, "No!", "hibari"),
+            (7000, "Oh 2.", "piper:joe"),
+            (99, "", ""),
+        )
+    ]
+    names = ["heart", "joe"]
+    corpus = speech.corpus_of(tokenizer, items, names)
+    # 640 samples a frame: 14.1 and 10.9 of them, in patches of two; 99 samples are too few.
+    assert corpus.frames.tolist() == [10, 14]
+    assert corpus.voices.tolist() == [1, 0]
+    text, latents, mask, _ = corpus.rows(torch.tensor([0, 1]))
+    assert [ALPHABET[i - 1] for i in text[1].tolist() if i] == ["n", "o", "!"]
+    assert mask.sum(1).tolist() == [10, 14]
+    assert not latents[0, 10:].any()
+    model, about = speech.train_speech(corpus, names, seconds=60, most=2, batch=2, **speech.TINY)
+    assert about["steps"] == 2
+    speech.keep_weights(tmp_path, tokenizer, model)
+    folder = speech.read_weights(tmp_path, tmp_path / "back")
+    again = open_generator(folder / "generator").float()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, atol=2e-3, rtol=2e-3)
+    made = again.generate(text[:1], torch.Generator(), voice="joe", most_patches=2, least_patches=2)
+    assert made.shape == (1, 4, 4)
+    with pytest.raises(ArgumentError, match="voice: got 'jo', expected heart, joe"):
+        again.generate(text[:1], torch.Generator(), voice="jo")

@@ -32,6 +32,7 @@ from burnish.models.audio_tokenizer.objective import (
     rq_mtp_loss,
 )
 from burnish.models.audio_tokenizer.spectral import codec_loss, multi_scale_spectral_loss
+from burnish.models.audio_tokenizer.spelling import spelled
 from burnish.models.blocks.flow import euler_sample, flow_pair, guided_velocity
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         AudioGeneratorModel,
         draw_flow,
         new_generator,
+        open_generator,
     )
     from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
         AudioTokenizerModel,
@@ -77,12 +79,14 @@ __all__ = [
     "new_generator",
     "new_representation",
     "new_tokenizer",
+    "open_generator",
     "open_tokenizer",
     "patchify_latents",
     "perturb_latents",
     "rq_codes",
     "rq_mtp_loss",
     "si_sdr",
+    "spelled",
 ]
 __getattr__, __dir__ = lazy_exports(__name__)
 

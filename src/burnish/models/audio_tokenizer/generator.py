@@ -4,9 +4,11 @@
     loss = model.loss(text, latents, mask, draws)               # draws: draw_flow(...), or your own
     latents = model.generate(text, generator=generator)         # (1, T, D), for the tokenizer's decoder
 
-Text stands first, then the patches so far; state j becomes patch j of `patch` frames. `head` is `flow`, or
-`regression`, which learns the mean of what may follow and is there to be compared with. Frames that were
-made are normalised over channels before they are decoded or fed back, where the tokenizer's latents are.
+Text stands first and sees all of itself, then the patches so far; state j becomes patch j of `patch`
+frames. With `characters_a_patch` a patch stands beside the characters that it should say, not behind the
+whole text, which is learned in a fraction of the steps. `voices` is a table of voices by name. `head` is
+`flow`, or `regression`, which learns the mean of what may follow and is there to be compared with. Frames
+that were made are normalised over channels before they are decoded or fed back, where the tokenizer's are.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import as_number, as_whole, as_word
+from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused, shown
 from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
@@ -40,6 +42,12 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
     vocab_size: int = 256
     """Of the text; 0 is padding."""
+    alphabet: str = ""
+    """Characters by id, the first is 1; empty: ids are the caller's own."""
+    voices: tuple[str, ...] | list[str] = ()
+    """Names of voices; empty: one voice."""
+    characters_a_patch: float = 0.0
+    """Where patches stand beside the text: ids that one of them says; 0: behind the text."""
     latent_size: int = 64
     patch: int = 2
     hidden_size: int = 256
@@ -57,7 +65,25 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         for name in ("vocab_size", "latent_size", "patch", "hidden_size", "num_hidden_layers"):
             as_whole(name, getattr(self, name), low=1, high=1 << 20)
         as_word("head", self.head, HEADS)
+        as_number("characters_a_patch", self.characters_a_patch, low=0, high=1000)
+        self._check_names()
         super().__post_init__(**kwargs)
+
+    def _check_names(self) -> None:
+        as_text("alphabet", self.alphabet)
+        if len(set(self.alphabet)) < len(self.alphabet):
+            raise refused("alphabet", self.alphabet, "every character once")
+        if self.alphabet and len(self.alphabet) + 1 != self.vocab_size:
+            raise ArgumentError(
+                f"vocab_size: got {self.vocab_size}, expected {len(self.alphabet) + 1}: the alphabet's "
+                "characters and padding"
+            )
+        names = [
+            as_text(f"voices[{i}]", one) for i, one in enumerate(as_list("voices", self.voices))
+        ]
+        if len(set(names)) < len(names):
+            raise refused("voices", self.voices, "every name once")
+        self.voices = names
 
 
 class FlowDraws(NamedTuple):
@@ -133,6 +159,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         super().__init__(config)
         size = config.hidden_size
         self.words = nn.Embedding(config.vocab_size, size)
+        self.voice = nn.Embedding(len(config.voices), size) if config.voices else None
         self.start = nn.Parameter(torch.zeros(size))
         width = config.patch * config.latent_size
         self.input = nn.Linear(width, size)
@@ -160,26 +187,67 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
             init.zeros_(last.weight)
             init.zeros_(last.bias)
 
-    def states(self, text: Tensor, patches: Tensor) -> Tensor:
-        """What the next patches are made from: text (B, L), patches so far (B, J, P D) -> (B, J + 1, H)."""
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text; one line for a character that the alphabet lacks."""
+        known = {character: place + 1 for place, character in enumerate(self.config.alphabet)}
+        strange = sorted(set(as_text("text", text)) - set(known))
+        if strange:
+            raise ArgumentError(
+                f"text: {shown(text)} has {shown(strange[0])}, expected characters of "
+                f"{shown(self.config.alphabet)}"
+            )
+        return [known[character] for character in text]
+
+    def voice_id(self, name: str) -> int:
+        """The place of a voice in the table; one line if there is none of that name."""
+        return list(self.config.voices).index(as_word("voice", name, self.config.voices))
+
+    def states(self, text: Tensor, patches: Tensor, voices: Tensor | None = None) -> Tensor:
+        """What the next patches are made from: text (B, L), patches so far (B, J, P D) -> (B, J + 1, H).
+
+        `voices` (B,) are places in the table of voices, where the model has one.
+        """
         if text.ndim != 2 or text.is_floating_point():
             raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected ids (B, L)")
-        rows = len(text)
-        start = self.start.expand(rows, 1, -1)
-        hidden = torch.cat((self.words(text), start, self.input(patches)), dim=1)
-        heard = torch.ones(rows, patches.shape[1] + 1, dtype=torch.bool, device=text.device)
+        if (voices is None) != (self.voice is None):
+            expected = "none: the model has one voice" if self.voice is None else "a voice a row"
+            raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
+        rows, letters = text.shape
+        words, start = self.words(text), self.start.expand(rows, 1, -1)
+        if voices is not None and self.voice is not None:
+            spoken_by = self.voice(voices)[:, None]
+            words, start = words + spoken_by, start + spoken_by
+        hidden = torch.cat((words, start, self.input(patches)), dim=1)
+        count = patches.shape[1] + 1
+        heard = torch.ones(rows, count, dtype=torch.bool, device=text.device)
         seen = torch.cat((text != 0, heard), dim=1)
         length = hidden.shape[1]
-        causal = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
+        order = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
+        order[:letters, :letters] = True
         own = torch.eye(length, dtype=torch.bool, device=text.device)
-        mask = (causal & seen[:, None, :]) | own
-        places = (seen.long().cumsum(1) - 1).clamp(min=0)
+        mask = (order & seen[:, None, :]) | own
         size = self.config.hidden_size // self.config.num_attention_heads
-        turn = rotation(places, size, self.config.rope_theta, hidden.dtype)
+        turn = rotation(self._places(seen, count), size, self.config.rope_theta, hidden.dtype)
         found: Tensor = self.layers(hidden, rotation=turn, mask=mask[:, None])
-        return found[:, text.shape[1] :]
+        return found[:, letters:]
 
-    def loss(self, text: Tensor, latents: Tensor, mask: Tensor, draws: FlowDraws) -> GeneratorLoss:
+    def _places(self, seen: Tensor, count: int) -> Tensor:
+        """Positions (B, L + count) of ids and of the `count` states behind them."""
+        behind = (seen.long().cumsum(1) - 1).clamp(min=0)
+        if not self.config.characters_a_patch:
+            return behind
+        beside = torch.arange(count, device=seen.device) * self.config.characters_a_patch
+        letters = seen.shape[1] - count
+        return torch.cat((behind[:, :letters].float(), beside.expand(len(seen), -1)), dim=1)
+
+    def loss(
+        self,
+        text: Tensor,
+        latents: Tensor,
+        mask: Tensor,
+        draws: FlowDraws,
+        voices: Tensor | None = None,
+    ) -> GeneratorLoss:
         """Of text (B, L) and its latents (B, T, D), whose frames count where `mask` (B, T) says so."""
         patches = patchify_latents(latents, self.config.patch)
         rows, count, width = patches.shape
@@ -187,13 +255,17 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         is_patch = is_frame[:, : count * self.config.patch].view(rows, count, -1).all(-1)
         check_shape(draws.fed, "draws.fed", (rows, count, width))
         fed = patches + draws.alpha[:, None, None] * draws.fed
-        states = self.states(text, fed[:, :-1])
-        errors = [
-            self.head.loss(patches, states, noise, tau, draws.is_dropped)
-            for noise, tau in zip(draws.noise, draws.tau, strict=True)
-        ]
+        states = self.states(text, fed[:, :-1], voices)
+        times = len(draws.noise)
+        errors = self.head.loss(
+            patches.expand(times, -1, -1, -1),
+            states.expand(times, -1, -1, -1),
+            draws.noise,
+            draws.tau,
+            draws.is_dropped.expand(times, -1, -1),
+        )
         total = is_patch.sum().clamp(min=1)
-        of_patches = torch.where(is_patch, torch.stack(errors).mean(0), 0.0).sum() / total
+        of_patches = torch.where(is_patch, errors.mean(0), 0.0).sum() / total
         is_last = is_patch & ~F.pad(is_patch[:, 1:], (0, 1))
         surprise = F.binary_cross_entropy_with_logits(
             self.end(states)[..., 0].float(), is_last.float(), reduction="none"
@@ -207,20 +279,28 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         text: Tensor,
         generator: torch.Generator,
         *,
+        voice: str = "",
         most_patches: int = 200,
         least_patches: int = 1,
         steps: int = 16,
         guidance: float = 1.0,
         renormalise: bool = True,
     ) -> Tensor:
-        """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended."""
+        """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended.
+
+        `voice` is a name of the table of voices; empty: its first.
+        """
         if text.ndim != 2 or len(text) != 1:
             raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected one text (1, L)")
         as_number("guidance", guidance, low=0)
+        voices = None
+        if self.voice is not None:
+            chosen = self.voice_id(voice) if voice else 0
+            voices = torch.tensor([chosen], device=text.device)
         size, frames = self.config.latent_size, self.config.patch
         patches = torch.zeros(1, 0, frames * size, device=text.device)
         for count in range(1, as_whole("most_patches", most_patches, low=1) + 1):
-            state = self.states(text, patches)[:, -1:]
+            state = self.states(text, patches, voices)[:, -1:]
             shape = (1, 1, frames * size)
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)

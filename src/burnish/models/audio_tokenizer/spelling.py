@@ -1,0 +1,89 @@
+"""Text as a generator of speech reads it: lower case, few signs, numbers in words.
+
+    spelled("It's 21 km, naïve?")       # "it's twenty one km, naive?"
+
+A small alphabet is learned from little speech. What cannot be written with it stays as it is, and
+`AudioGeneratorModel.ids` refuses it by name.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from burnish.arguments import as_text
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz' .,;!?"
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_POWERS = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
+_SIGNS = {
+    "’": "'", "‘": "'", "`": "'", "“": " ", "”": " ", '"': " ", "«": " ", "»": " ", "(": ", ", ")": ", ",
+    "[": ", ", "]": ", ", "—": ", ", "–": ", ", "-": " ", "…": ".", ":": ",", "&": " and ", "%": " percent ",
+    "+": " plus ", "=": " equals ", "$": " dollars ", "£": " pounds ", "€": " euros ", "/": " ", "_": " ",
+    "*": " ", "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th",
+}  # fmt: skip
+
+
+def spelled(text: str) -> str:
+    """The text in lower case, with numbers in words and without accents.
+
+    >>> from burnish.models.audio_tokenizer import spelled
+    >>> spelled("Room 21: 1,204 naïve “guests” — 50% of them?")
+    'room twenty one, one thousand two hundred four naive guests, fifty percent of them?'
+    """
+    lower = "".join(_SIGNS.get(one, one) for one in _numbered(as_text("text", text)).lower())
+    plain = (one for one in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(one))
+    joined = " ".join("".join(plain).split())
+    joined = re.sub(r"\s+([.,;!?])", r"\1", joined)
+    # Of several signs the last is heard: `),.` is a full stop.
+    joined = re.sub(r"[.,;!?]+([.,;!?])", r"\1", joined)
+    return re.sub(r"([.,;!?])(?=[^\s.,;!?])", r"\1 ", joined).strip(",; ")
+
+
+def _numbered(text: str) -> str:
+    """Digits as words: whole numbers by thousands, digits behind a point one by one."""
+
+    def words(match: re.Match[str]) -> str:
+        whole, point = match[1].replace(",", ""), match[2]
+        is_code = len(whole) > 12 or (whole.startswith("0") and len(whole) > 1)
+        said = " ".join(_ONES[int(c)] for c in whole) if is_code else _whole(int(whole))
+        if point:
+            said += " point " + " ".join(_ONES[int(c)] for c in point)
+        return f" {said} "
+
+    plain = unicodedata.normalize("NFKC", text)
+    found = re.sub(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?", words, plain)
+    return re.sub(r" +", " ", found)
+
+
+def _whole(number: int) -> str:
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        tens = _TENS[number // 10 - 2]
+        return f"{tens} {_ONES[number % 10]}" if number % 10 else tens
+    power, name = next(one for one in _POWERS if number >= one[0])
+    rest = f" {_whole(number % power)}" if number % power else ""
+    return f"{_whole(number // power)} {name}{rest}"

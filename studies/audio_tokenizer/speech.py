@@ -1,0 +1,378 @@
+"""Speech from text on the tokenizer's latents: one generator of several voices, for one GPU.
+
+    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet .carry/codec.pack \\
+        --hibari 60 --joe 15                                                         # here, once
+    python -m studies.audio_tokenizer.speech --carry .carry/espeak                   # here, once
+    python -m studies.audio_tokenizer.gpu .carry/codec.pack --out $OUT --speech      # on the GPU
+    python -m studies.audio_tokenizer.speech --measure FOLDER .carry/codec.pack      # here: Whisper
+
+The neural voices of the pack are few minutes. So that the generator learns to read, four voices of espeak-ng
+speak every sentence of the pack on the machine that trains (450 times as fast as real time; its library
+and English alone are 3 MB). Characters go in, patches of latents come out of the flow head; a table of
+voices is the condition. `speech.tar.00` and on hold the folder that `burnish speak --engine` opens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import multiprocessing
+import random
+import shutil
+import statistics
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from burnish.models.audio_tokenizer import (
+    AudioGeneratorModel,
+    AudioTokenizerModel,
+    draw_flow,
+    new_generator,
+    open_generator,
+    open_tokenizer,
+)
+from burnish.models.audio_tokenizer.spelling import ALPHABET, spelled
+from studies.audio_tokenizer.packed import (
+    ESPEAK,
+    HELD_DIGITS,
+    NEURAL,
+    RATE,
+    WORDS_A_MINUTE,
+    unpack,
+)
+from studies.audio_tokenizer.parts import Item
+
+SIZES: dict[str, Any] = {"hidden_size": 320, "num_hidden_layers": 7, "num_attention_heads": 5}
+SIZES |= {"head_size": 320, "head_layers": 3}
+TINY: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+TINY |= {"head_size": 16, "head_layers": 1}
+GUIDANCE = (1.0, 1.5, 2.5)
+PART = 14_000_000
+"""Bytes of a part of what comes back."""
+NAMES = {"hibari": "heart", "piper:joe": "joe", **{one: one.split("+")[1] for one in ESPEAK}}
+"""Voices as the generator's table calls them."""
+WORKERS = 8
+BATCH = 160
+LONGEST_S = 8.0
+
+
+# --- espeak's voices on the machine that trains
+
+
+def carry_espeak(folder: Path) -> None:
+    """Copy the library of espeak-ng and what English needs of its data."""
+    import espeakng_loader
+
+    data = Path(espeakng_loader.get_data_path())
+    target = folder / "espeak-ng-data"
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(espeakng_loader.get_library_path(), folder / "libespeak-ng.so")
+    for name in ("phondata", "phonindex", "phontab", "intonations", "en_dict"):
+        shutil.copy(data / name, target / name)
+    shutil.copytree(data / "voices/!v", target / "voices/!v", dirs_exist_ok=True)
+    shutil.copytree(data / "lang/gmw", target / "lang/gmw", dirs_exist_ok=True)
+
+
+def espeak_says(job: tuple[str, list[tuple[str, str]]]) -> list[Item]:
+    """Sentences by voices, in a process of its own; the folder is what `carry_espeak` wrote."""
+    from studies.audio_tokenizer import voices
+
+    folder, lines = Path(job[0]), job[1]
+    library = voices.Espeak(folder / "libespeak-ng.so", folder)
+    made = []
+    for voice, text in lines:
+        line = voices.Line("sentence", voice, text, words_a_minute=WORDS_A_MINUTE)
+        samples = _resampled(library.speak(line), library.rate)
+        samples = (0.7 / max(float(np.abs(samples).max()), 1e-6)) * samples
+        made.append(Item(voice, samples, text, {"voice": voice}))
+    return made
+
+
+def _resampled(samples: np.ndarray[Any, Any], rate: int) -> np.ndarray[Any, Any]:
+    """At 16 kHz, by the spectrum of the whole: this machine has no library for it."""
+    count = round(len(samples) * RATE / rate)
+    spectrum = np.fft.rfft(samples)[: count // 2 + 1]
+    return np.asarray(np.fft.irfft(spectrum, count) * (count / len(samples)), np.float32)
+
+
+def espeak_items(folder: Path, texts: Sequence[str], times: int, workers: int) -> list[Item]:
+    """Every text by `times` of espeak's voices."""
+    draw = random.Random(2)
+    lines = [(voice, text) for text in texts for voice in draw.sample(ESPEAK, times)]
+    jobs = [(str(folder), lines[first :: 4 * workers]) for first in range(4 * workers)]
+    if workers == 1:
+        return [item for job in jobs for item in espeak_says(job)]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        return [item for part in pool.imap(espeak_says, jobs) for item in part]
+
+
+# --- what is learned from
+
+
+class Corpus(NamedTuple):
+    """Utterances as ids and latents, shortest first; all but the latents on the host."""
+
+    latents: Tensor
+    """Frames of all of them, (N, D), half precision."""
+    starts: Tensor
+    frames: Tensor
+    ids: Tensor
+    """(U, L), 0 is padding."""
+    voices: Tensor
+
+    def rows(self, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Text, latents, mask and voices of some utterances, on the latents' device."""
+        frames, ids = self.frames[chosen], self.ids[chosen]
+        places = torch.arange(int(frames.max()))
+        mask = places < frames[:, None]
+        at = torch.where(mask, self.starts[chosen][:, None] + places, 0)
+        text = ids[:, : int((ids != 0).sum(1).max())]
+        device = self.latents.device
+        found = [x.to(device, non_blocking=True) for x in (text, at, mask, self.voices[chosen])]
+        latents = torch.where(found[2][..., None], self.latents[found[1]], 0.0).float()
+        return found[0], latents, found[2], found[3]
+
+    @property
+    def characters_a_patch(self) -> float:
+        return float((self.ids != 0).sum() / (self.frames // 2).sum())
+
+
+@torch.no_grad()
+def corpus_of(
+    tokenizer: AudioTokenizerModel, items: Sequence[Item], names: Sequence[str], patch: int = 2
+) -> Corpus:
+    """Encode in batches of about the same length; whole patches, short utterances first."""
+    hop = tokenizer.config.hop_length
+    kept = sorted((i for i in items if 4 * hop < len(i.samples) < LONGEST_S * RATE), key=lambda i: len(i.samples))  # fmt: skip
+    found, device = [], tokenizer.device
+    for begin in range(0, len(kept), 64):
+        group = kept[begin : begin + 64]
+        longest = max(len(i.samples) for i in group)
+        waves = torch.zeros(len(group), longest)
+        for row, item in enumerate(group):
+            waves[row, : len(item.samples)] = torch.from_numpy(item.samples)
+        latents = tokenizer.encode(waves.to(device)).latents
+        assert latents is not None
+        for row, item in enumerate(group):
+            frames = -(-len(item.samples) // hop) // patch * patch
+            found.append(latents[row, :frames].half())
+    ids = [[ALPHABET.index(c) + 1 for c in spelled(item.text)] for item in kept]
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(one) for one in ids], batch_first=True)
+    frames = torch.tensor([len(one) for one in found])
+    starts = frames.cumsum(0) - frames
+    voices = torch.tensor([names.index(NAMES[item.labels["voice"]]) for item in kept])
+    return Corpus(torch.cat(found), starts, frames, padded, voices)
+
+
+def utterances(sets: dict[str, list[Item]]) -> list[Item]:
+    """What the pack's two neural voices say: sentences and digit strings."""
+    digits = sets["digits"][min(HELD_DIGITS, len(sets["digits"]) // 2) :]
+    named = [*sets.get("spoken", []), *digits, *sets["train"]]
+    held = {item.text for item in sets["held"]}
+    return [i for i in named if i.labels.get("voice") in NEURAL and i.text not in held]
+
+
+# --- training
+
+
+def train_speech(
+    corpus: Corpus,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    most: int = 10**6,
+    batch: int = BATCH,
+    rate: float = 1e-3,
+    seed: int = 0,
+    **sizes: Any,
+) -> tuple[AudioGeneratorModel, dict[str, Any]]:
+    """A generator as good as the time allows: the rate falls with the time that is left."""
+    device = corpus.latents.device
+    model = new_generator(
+        seed=seed,
+        vocab_size=len(ALPHABET) + 1,
+        alphabet=ALPHABET,
+        voices=list(names),
+        characters_a_patch=round(corpus.characters_a_patch, 3),
+        latent_size=corpus.latents.shape[1],
+        **sizes,
+    )
+    model.to(device).train()
+    optimiser = torch.optim.AdamW(
+        model.parameters(),
+        lr=rate,
+        weight_decay=0.02,
+        betas=(0.9, 0.98),
+        fused=device.type == "cuda",
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    draw = random.Random(seed)
+    width = model.config.patch * model.config.latent_size
+    count, window = len(corpus.frames), min(len(corpus.frames), 8 * batch)
+    began, log, step = time.perf_counter(), [], 0
+    while step < most:
+        spent = (time.perf_counter() - began) / seconds
+        if spent >= 1:
+            break
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(1.0, (step + 1) / 300) * max(0.02, 1 - spent)
+        first = draw.randrange(count - window + 1)
+        chosen = torch.tensor(draw.sample(range(first, first + window), min(batch, window)))
+        text, z, mask, voices = corpus.rows(chosen)
+        draws = draw_flow(len(text), z.shape[1] // model.config.patch, width, generator)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = model.loss(text, z, mask, draws, voices)
+        optimiser.zero_grad()
+        loss.loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        if step % 200 == 0:
+            parts = [float(x.detach()) for x in (loss.patches, loss.end)]
+            log.append([step, round(time.perf_counter() - began, 1), *(round(p, 4) for p in parts)])
+            print("speech", *log[-1], flush=True)
+        step += 1
+    return model.eval(), {"steps": step, "log": log, "utterances": count}
+
+
+def fit_speech(job: tuple[str, str, str, str, float, bool]) -> dict[str, Any]:
+    """Render, encode, train, speak the held-out sentences, pack weights; in a process of its own."""
+    folder, file, espeak, out, seconds, is_tiny = job
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    tokenizer = open_tokenizer(folder).to(device)
+    sets = unpack(Path(file))
+    items = utterances(sets)
+    voices = list(NEURAL)
+    if espeak and Path(espeak).is_dir():
+        texts = [item.text for item in sets["say"]]
+        items += espeak_items(Path(espeak), texts[: 8 if is_tiny else None], 2, 1 if is_tiny else WORKERS)  # fmt: skip
+        voices += ESPEAK
+    names = [NAMES[voice] for voice in voices]
+    corpus = corpus_of(tokenizer, items[-40:] if is_tiny else items, names)
+    ready = time.perf_counter() - began
+    print(f"speech: {len(corpus.frames)} utterances, {len(corpus.latents) / 90000:.1f} hours after {ready:.0f} s", flush=True)  # fmt: skip
+    model, about = train_speech(
+        corpus,
+        names,
+        seconds=max(5.0, seconds - ready),
+        **({"most": 3, "batch": 4, **TINY} if is_tiny else SIZES),
+    )
+    about |= {"voices": names, "ready_s": ready, "hours": len(corpus.latents) / 90000}
+    about["parameters"] = sum(p.numel() for p in model.parameters())
+    keep_weights(Path(out), tokenizer, model)
+    (Path(out) / "speech.json").write_text(json.dumps(about), encoding="utf-8")
+    return about
+
+
+def keep_weights(out: Path, tokenizer: AudioTokenizerModel, model: AudioGeneratorModel) -> None:
+    """Both models in half precision as a tar in parts; Hugging Face folders `tokenizer`, `generator`."""
+    folder = out / "speech"
+    for name, one in (("tokenizer", tokenizer), ("generator", model)):
+        copy = type(one)(one.config).half()
+        copy.load_state_dict({key: value.cpu() for key, value in one.state_dict().items()})
+        copy.save_pretrained(folder / name)
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as file:
+        file.add(folder, "speech")
+    shutil.rmtree(folder)
+    content = whole.getvalue()
+    for number, begin in enumerate(range(0, len(content), PART)):
+        (out / f"speech.tar.{number:02d}").write_bytes(content[begin : begin + PART])
+
+
+def read_weights(out: Path, folder: Path) -> Path:
+    """Write the folder of what `keep_weights` kept."""
+    parts = sorted(out.glob("speech.tar.*"))
+    content = b"".join(part.read_bytes() for part in parts)
+    with tarfile.open(fileobj=io.BytesIO(content)) as file:
+        file.extractall(folder, filter="data")
+    return folder / "speech"
+
+
+# --- what comes back, and listeners
+
+
+@torch.no_grad()
+def speak_held(folder: Path, file: Path, guidances: Sequence[float] = GUIDANCE) -> list[Item]:
+    """Every held-out sentence through the latents alone, and said by the generator, as WAV items."""
+    tokenizer = open_tokenizer(folder / "tokenizer").float()
+    generator = open_generator(folder / "generator").float()
+    made = []
+    for item in unpack(file)["held"]:
+        voice = NAMES[item.labels["voice"]]
+        if voice not in generator.config.voices:
+            continue
+        made.append(item._replace(name=f"{voice} original"))
+        latents = tokenizer.encode(torch.from_numpy(item.samples)).latents
+        wave = tokenizer.decode(latents)[0]
+        made.append(item._replace(name=f"{voice} latents", samples=wave.clamp(-1, 1).numpy()))
+        text = torch.tensor([generator.ids(spelled(item.text))])
+        for guidance in guidances:
+            draw = torch.Generator().manual_seed(0)
+            most = 10 + 2 * text.shape[1]
+            z = generator.generate(text, draw, voice=voice, most_patches=most, guidance=guidance)
+            wave = tokenizer.decode(z, renormalise=True)[0].clamp(-1, 1)
+            name = f"{voice} generated {guidance:g}"
+            made.append(item._replace(name=name, samples=wave.numpy()))
+    return made
+
+
+def measure(out: Path, file: Path, work: Path) -> str:
+    """Word error rate by Whisper of the held-out sentences, voice by voice."""
+    from burnish.speech.listeners import transcribe, word_errors
+
+    folder = read_weights(out, work)
+    about = json.loads((out / "speech.json").read_text(encoding="utf-8"))
+    groups: dict[str, list[Item]] = {}
+    for item in speak_held(folder, file):
+        groups.setdefault(item.name, []).append(item)
+    lines = [
+        "# Speech from text on the tokenizer's latents",
+        "",
+        f"{about['parameters'] / 1e6:.1f} M weights, {about['steps']} steps on {about['hours']:.1f} hours of "
+        f"{len(about['voices'])} voices. Sentences that nothing was trained on, by Whisper tiny.en.",
+        "",
+        "| sound | word error rate | words | mean s |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, items in sorted(groups.items()):
+        errors = words = 0
+        for item in items:
+            wrong, count = word_errors(spelled(item.text), spelled(transcribe(item.samples, RATE)))
+            errors, words = errors + wrong, words + count
+        seconds = statistics.mean(len(i.samples) / RATE for i in items)
+        lines.append(f"| {name} | {errors / words:.3f} | {words} | {seconds:.2f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pack", type=Path, nargs="?", default=Path(".carry/codec.pack"))
+    parser.add_argument("--carry", type=Path, help="write espeak-ng for English there")
+    parser.add_argument("--measure", type=Path, help="folder with what came back")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/speech"), help="folder of the engine"
+    )
+    asked = parser.parse_args()
+    if asked.carry:
+        carry_espeak(asked.carry)
+    if asked.measure:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        table = measure(asked.measure, asked.pack, asked.out)
+        (asked.out / "speech.md").write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
