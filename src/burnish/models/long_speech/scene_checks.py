@@ -8,6 +8,7 @@ scene_schema()                                              # JSON schema, for a
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -90,7 +91,7 @@ def scene_problems(document: str | bytes | Mapping[str, Any]) -> list[str]:
     "sentences[0].speaker: got 'B', expected a speaker of the scene: A"
     """
     table = _table(document)
-    found = list(_misfits(table, msgspec.inspect.type_info(Scene), ""))
+    found = list(_misfits(table, _shape(), ""))
     if not found:
         found = [*_contradictions(msgspec.convert(table, Scene)), *_empty_arc(table)]
     return found
@@ -124,6 +125,12 @@ def _table(document: Any) -> dict[str, Any]:
     if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise refused("document", document, "a scene: a dict or JSON text")
     return dict(document)
+
+
+@functools.cache
+def _shape() -> msgspec.inspect.Type:
+    """The types of a scene; msgspec works them out anew at every call, which takes milliseconds."""
+    return msgspec.inspect.type_info(Scene)
 
 
 _WORDS = {
