@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 from test_dir_term import dir_term, steps_of
-from test_processes import launch
-from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
+from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
 
 from burnish.config import Config, load, render
 from burnish.errors import UserError
@@ -203,7 +202,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
     table = table_of(tmp_path, named, batch=6, terms=[dir_term(lam=3.0)])
     (tmp_path / "config.toml").write_text(render(load(Config, table)))
     done = launch(tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.is_well, done.said
     finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
     stores = [RunStore.open(tmp_path / name, read_only=True) for name in ("one", "two")]
     curves = [store.metrics() for store in stores]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_processes import launch
 from test_reward_model import run_of, write_pairs
-from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
+from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
 
 from burnish.config import Config, load, render
 from burnish.errors import ArgumentError, UserError
@@ -127,7 +126,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
     table = merged({key: value for key, value in SMALL.items() if key != "rewards"}, settings)
     (tmp_path / "config.toml").write_text(render(load(Config, table)))
     done = launch(tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.is_well, done.said
     finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
     stores = [RunStore.open(tmp_path / name, read_only=True) for name in ("one", "two")]
     curves = [store.metrics() for store in stores]

@@ -1,18 +1,17 @@
 """Every shipped recipe shows itself within a minute: the tiny model, three steps.
 
-Seconds are of the processor, of all processes: other programs may share the cores. All of them, with
-what each took: pytest tests/training/test_every_recipe.py -m "" -s
+Seconds are of the processor, of all processes, after the imports: other programs may share the cores.
+All of them, with what each took: pytest tests/training/test_every_recipe.py -m "" -s
 """
 
 import os
-import resource
-import subprocess
 import sys
 
 import pytest
 from hostile_server import HostileServer, ok
 from openrs_judge import openrs_reply
 
+import warm
 from burnish.config.recipes import all_recipes
 from burnish.store import RunStatus, RunStore
 
@@ -36,11 +35,6 @@ def judge_server():
         yield server
 
 
-def seconds_of_children():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 @pytest.mark.parametrize("name", [marked(name) for name in sorted(all_recipes())])
 def test_a_recipe_ends_within_a_minute_on_the_tiny_model(name, tmp_path, judge_server):
     tiny = "visual:tiny" if name == "visual" else "tiny"  # one that sees
@@ -52,20 +46,21 @@ def test_a_recipe_ends_within_a_minute_on_the_tiny_model(name, tmp_path, judge_s
         words += [f"rewards.0.model={judge_server.url}#judge", "guards.failed_share=1"]
     if name == "policyalign":  # the tiny model reads 1024 characters, fewer than the policy has
         words.append("train.allow_truncate=true")
-    began = seconds_of_children()
-    done = subprocess.run(
-        [sys.executable, "-m", "burnish.cli", "train", *words],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
+    log, seconds = tmp_path / "said.txt", tmp_path / "seconds.txt"
+    code = warm.run(
+        "burnish.cli",
+        ["train", *words],
+        folder=tmp_path,
+        log=log,
+        environment={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=900,
+        seconds=seconds,
     )
-    took = seconds_of_children() - began
+    said, took = log.read_text(), float(seconds.read_text())
     sys.stdout.write(f"{name} {took:.1f} s\n")
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert code == 0, said[-2000:]
     assert took < MOST_S
     with RunStore.open(tmp_path / "runs" / "trial", read_only=True) as store:
         summary = store.summary()
     assert (summary.status, summary.steps) == (RunStatus.FINISHED, 3)
-    assert "step 3/3" in done.stdout
+    assert "step 3/3" in said

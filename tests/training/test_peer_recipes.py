@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import finish, merged, outcome, resolved, reward, shipped, stop_after, trainer
+from training_cases import (
+    finish,
+    launch,
+    merged,
+    outcome,
+    resolved,
+    reward,
+    shipped,
+    stop_after,
+    trainer,
+)
 
 from burnish.config import render
 from burnish.policy.state import PolicyState
@@ -199,15 +205,6 @@ def test_the_coefficient_follows_the_entropy_of_the_step_before(tmp_path):
 
 # --- several processes
 
-TWO = """
-from pathlib import Path
-from burnish.cli.entry import run
-from burnish.training.devices import World
-code = run(["train", "config.toml", "--quiet"])
-world = World.join()
-Path(f"rank-{world.rank}-of-{world.size}").write_text(str(code))
-"""
-
 
 def test_two_processes_mark_the_same_tokens(tmp_path):
     pytest.importorskip("accelerate", reason="several processes need accelerate")
@@ -221,18 +218,8 @@ def test_two_processes_mark_the_same_tokens(tmp_path):
         },
     )
     (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
-    (tmp_path / "two.py").write_text(TWO)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "two.py"]
-    done = subprocess.run(
-        [sys.executable, *launch],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    assert {p.name for p in tmp_path.glob("rank-*")} == {"rank-0-of-2", "rank-1-of-2"}
+    done = launch(tmp_path)
+    assert done.is_well, done.said
     one = steps_of(finish(trainer(tmp_path, settings, run="one")))
     for name, tensor in last_weights(tmp_path / "one").items():
         other = last_weights(tmp_path / "two")[name]

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_processes import launch
-from training_cases import finish, merged, outcome, resolved, reward, shipped, stop_after, trainer
+from training_cases import (
+    finish,
+    launch,
+    merged,
+    outcome,
+    resolved,
+    reward,
+    shipped,
+    stop_after,
+    trainer,
+)
 
 from burnish.config import render
 from burnish.errors import GuardTripped, UserError
@@ -92,7 +101,7 @@ def test_two_processes_come_out_as_one(tmp_path):
     table = merged(PPO, {"steps": 2, "run": {"name": "two", "folder": "."}})
     (tmp_path / "config.toml").write_text(render(resolved(tmp_path, table)))
     done = launch(tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.is_well, done.said
     finish(trainer(tmp_path, table, run="one"))
     one, two = (last_files(tmp_path / name) for name in ("one", "two"))
     for mine, theirs in zip(one[:2], two[:2], strict=True):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
+from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
 
 from burnish.bench import calibrated_f1, first_flagged
 from burnish.cli.entry import run as typed
@@ -311,13 +308,6 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
     assert loose.found != report.first.found
 
 
-SCRIPT = """
-import sys
-from burnish.cli.entry import run
-sys.exit(run(["train", "config.toml", "--quiet"]))
-"""
-
-
 def test_two_processes_train_and_evaluate_as_one_does(tmp_path):
     pytest.importorskip("accelerate", reason="several processes need accelerate")
     small = {key: value for key, value in SMALL.items() if key != "rewards"}
@@ -325,18 +315,8 @@ def test_two_processes_train_and_evaluate_as_one_does(tmp_path):
     table = merged(small, {"task": write_solutions(tmp_path), "train": train, "steps": 2})
     named = merged(table, {"run": {"name": "two", "folder": "."}})
     (tmp_path / "config.toml").write_text(render(load(Config, named)))
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = launch(tmp_path)
+    assert done.is_well, done.said
     finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
     last = "checkpoints/step-000002"
     one, two = (

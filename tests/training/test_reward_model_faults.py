@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from test_reward_model import pair_rows, run_of, term, write_pairs
-from training_cases import SMALL, finish, merged, stop_after
+from training_cases import SMALL, finish, launch, merged, stop_after
 
 from burnish.config import Config, load, render
 from burnish.errors import UserError
@@ -301,13 +298,6 @@ def test_what_the_trainers_own_pass_raises_is_not_blamed_on_a_term(tmp_path, mon
     run.store.close()
 
 
-SCRIPT = """
-import sys
-from burnish.cli.entry import run
-sys.exit(run(["train", "config.toml", "--quiet"]))
-"""
-
-
 def test_two_processes_train_as_one_does(tmp_path):
     pytest.importorskip("accelerate", reason="several processes need accelerate")
     small = {key: value for key, value in SMALL.items() if key != "rewards"}
@@ -316,18 +306,8 @@ def test_two_processes_train_as_one_does(tmp_path):
     table = merged(small, {"task": write_pairs(tmp_path), "train": train, "steps": 2})
     named = merged(table, {"run": {"name": "two", "folder": "."}})
     (tmp_path / "config.toml").write_text(render(load(Config, named)))
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = launch(tmp_path)
+    assert done.is_well, done.said
     finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
     last = "checkpoints/step-000002/trainer/optimiser.safetensors"
     one, two = (load_file(tmp_path / name / last) for name in ("one", "two"))

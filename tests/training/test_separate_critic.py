@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_ppo_run import DIGITS, PPO, steps_of
-from test_processes import launch
 from test_reward_model import run_of
-from training_cases import finish, merged, outcome, resolved, shipped, stop_after, trainer
+from training_cases import finish, launch, merged, outcome, resolved, shipped, stop_after, trainer
 
 from burnish.config import render
 from burnish.errors import GuardTripped, UserError
@@ -232,7 +231,7 @@ def test_two_processes_come_out_as_one(tmp_path):
     table = merged(OWN, {"steps": 2, "run": {"name": "two", "folder": "."}})
     (tmp_path / "config.toml").write_text(render(resolved(tmp_path, table)))
     done = launch(tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.is_well, done.said
     finish(trainer(tmp_path, table, run="one"))
     curves = []
     for name in ("one", "two"):

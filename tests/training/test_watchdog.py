@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 from training_cases import finish, resolved, trainer
 
+import warm
 from burnish import activity
 from burnish.config import render
 from burnish.store import RunStore
@@ -169,27 +166,8 @@ def play(folder, way, rank, processes=1):
     }
     (folder / "config.toml").write_text(render(resolved(folder, settings)))
     (folder / "script.py").write_text(SCRIPT)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "script.py", way, rank],
-            cwd=folder,
-            env={
-                **os.environ,
-                **shared,
-                **dict.fromkeys(("RANK", "LOCAL_RANK"), str(own)),
-                "WORLD_SIZE": str(processes),
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for own in range(processes)
-    ]
-    said = [process.communicate(timeout=200)[1] for process in started]
-    return [process.returncode for process in started], said
+    ended = warm.together("script.py", [way, rank], [folder] * processes, timeout=200)
+    return ended.codes, ended.said
 
 
 def end_of(folder):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+import warm
 from burnish.config import Config, Resolved, load, rooted
 from burnish.config.recipes import find_recipe
 from burnish.config.resolve import to_plain
@@ -147,3 +148,9 @@ def rollout(
         ),
         text="",
     )
+
+
+def launch(*folders: Path) -> warm.Ended:
+    """Two processes in one folder, or each in its own."""
+    words = ["train", "config.toml", "--quiet"]
+    return warm.together("burnish.cli", words, folders if len(folders) > 1 else folders * 2)
