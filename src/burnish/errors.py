@@ -143,6 +143,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or _FULL.search(str(error)) is not None
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's code says, in one line; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest known word, or an empty string."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import refused, shown
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, first_line
 
 LARGEST = 1e100
 """Of the numbers that functions take: float64 holds their squares, and sums of these."""
@@ -70,8 +70,9 @@ def as_float64(values: Numbers, what: str) -> Tensor:
             return torch.from_numpy(read.astype(np.float64))
     # RuntimeError: a list of tensors that carry a gradient.
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
-        raise ArgumentError(f"{what}: expected numbers in a regular table; {said}") from None
+        raise ArgumentError(
+            f"{what}: expected numbers in a regular table; {first_line(error)}"
+        ) from None
     raise refused(what, values, "numbers")
 
 

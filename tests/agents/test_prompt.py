@@ -142,7 +142,7 @@ def test_what_is_not_confirmed_is_not_used():
 def test_identical_candidates_are_never_accepted():
     """Prompts that change nothing but the luck: the chance to accept any is at most alpha."""
     alpha, accepted = 0.2, 0
-    searches = 60
+    searches = 30
 
     for number in range(searches):
 

@@ -144,7 +144,7 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pair
     assert "forward" not in down.out
     # A server that fails for some: the first is explained, the others have a line.
     with JudgeServer(lambda prompt: fair(prompt) if "Rain" in prompt else None) as server:
-        some = typed("judge", pairs, "--model", server.model)
+        some = typed("judge", pairs, "--model", server.model, "--retries", "0")
     assert some.code == 0
     assert some.out.count("forward infra_error") == 1
     assert "response 2 wins (1.000)" in some.out

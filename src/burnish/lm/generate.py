@@ -30,7 +30,7 @@ from burnish.lm.hardware import available_bytes, is_device_full, prefill_tokens,
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
 from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.transformers_model import Together, TransformersDecoder, first_line
+from burnish.lm.transformers_model import Together, TransformersDecoder, named_line
 from burnish.records import Finish
 from burnish.texts import counted
 
@@ -183,7 +183,7 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
             raise
         raise ModelError(
             f"{type(module.model).__name__} fails at token {drawer.step + 1} of prompts of "
-            f"{longest} tokens ({first_line(error)}). Serve it over HTTP instead."
+            f"{longest} tokens ({named_line(error)}). Serve it over HTTP instead."
         ) from error
 
 

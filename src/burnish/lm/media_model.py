@@ -28,9 +28,10 @@ from burnish.errors import UserError
 from burnish.lm.base import MediaIds
 from burnish.lm.media_processor import MediaProcessor, kind_of
 from burnish.lm.model_input import ModelInput
+from burnish.lm.pretrained import load_pretrained
 from burnish.lm.processor_folder import first_words
 from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
-from burnish.lm.transformers_model import Media, Together, TransformersDecoder, load_pretrained
+from burnish.lm.transformers_model import Media, Together, TransformersDecoder
 from burnish.lm.weights import read_json
 from burnish.models import register
 from burnish.records import MediaPart, Message, TextPart

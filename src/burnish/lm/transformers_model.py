@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import ModelError, UserError, is_out_of_memory
-from burnish.lm.architecture import OWN
+from burnish.errors import ModelError, UserError
 from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments, media_names
-from burnish.lm.processor_folder import first_words
-from burnish.lm.scalar_head import is_classifier
+from burnish.lm.pretrained import load_pretrained
 from burnish.records import MediaPart
 
 Media = Sequence[Sequence[MediaPart]]
@@ -274,7 +272,7 @@ class TransformersDecoder(nn.Module):
             if is_device_full(error):
                 raise
             raise UserError(
-                f"{folder}: {kind} fails on rows of token ids ({first_line(error)}); burnish "
+                f"{folder}: {kind} fails on rows of token ids ({named_line(error)}); burnish "
                 "cannot sample or train it in this process. Serve it over HTTP instead."
             ) from error
 
@@ -486,34 +484,6 @@ class TransformersDecoder(nn.Module):
         )
 
 
-def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
-    """A folder's model by one of transformers' Auto classes, without settings for `generate`."""
-    import transformers
-
-    try:
-        model, found = auto.from_pretrained(
-            str(folder),
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    # Boundary: transformers raises what it likes for a folder that it cannot make sense of.
-    except Exception as error:
-        if isinstance(error, MemoryError) or is_out_of_memory(error):
-            raise
-        reason = first_words(error)
-        if "ignore_mismatched_sizes" in reason:
-            reason = "its weights have other sizes than its config.json says"
-        raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
-    is_scored = is_classifier({"architectures": model.config.architectures})
-    unused = _output_names(model) if is_scored else ()
-    _check_names(folder, found, unused, is_own=model.config.model_type == OWN)
-    # `generate` would add what the folder's own file asks for, such as a repetition penalty.
-    model.generation_config = transformers.GenerationConfig()
-    return model
-
-
 def _has_position_table(model: nn.Module) -> bool:
     """Whether positions are read from a table (GPT-2, OPT, GPT-J), which has an end."""
     tables = [name for name, module in model.named_modules() if isinstance(module, nn.Embedding)]
@@ -560,40 +530,7 @@ def _setting(config: Any, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def first_line(error: Exception) -> str:
+def named_line(error: Exception) -> str:
     """An error of somebody else's code in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _output_names(model: Any) -> set[str]:
-    """Names of the weights that make logits; a classifier is saved without them."""
-    head = model.get_output_embeddings()
-    own = {id(weight) for weight in head.parameters()} if head is not None else set()
-    return {name for name, weight in model.named_parameters() if id(weight) in own}
-
-
-def _check_names(
-    folder: Path, found: dict[str, Any], unused: Collection[str], *, is_own: bool
-) -> None:
-    """Refuse weights that are missing, or in a model of ours have no place: transformers only warns.
-
-    Missing ones would be random; `unused` ones may be. Other families' files may hold what their
-    forward does not use.
-    """
-    complaints = {"missing_keys": "its config.json asks for weight {} and no file has it"}
-    if is_own:
-        complaints["unexpected_keys"] = (
-            "weight {} has no place in the model that config.json describes"
-        )
-    for kind, what in complaints.items():
-        names = [
-            name
-            for name in sorted(found.get(kind) or ())
-            if not name.startswith("score.") and name not in unused
-        ]
-        if names:
-            raise UserError(
-                f"{folder}: {what.format(names[0])}; expected the settings that the weights were "
-                "saved with"
-            )

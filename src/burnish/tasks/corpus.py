@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
 from burnish.source import describe, find_function, source_text
 from burnish.tools.search.sources import (
@@ -256,8 +256,7 @@ def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
                 report(now - told)
                 told = now
     except pyarrow.ArrowException as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
+        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
 
 
 def _column(path: Path, given: str, names: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError, did_you_mean, first_line
 from burnish.memory import is_kept, recall
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
@@ -225,8 +225,7 @@ def _read_parquet(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), pre_buffer=False)
         table = file.read(use_threads=False)
     except (pyarrow.ArrowException, OSError) as error:
-        first_line = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
+        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
     return [Row(number, row) for number, row in enumerate(table.to_pylist(), start=1)], []
 
 

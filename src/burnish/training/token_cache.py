@@ -32,7 +32,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from burnish.activity import advance, waiting_for
-from burnish.errors import StoreError, UserError
+from burnish.errors import StoreError, UserError, first_line
 from burnish.lm.embedded import make_once
 from burnish.lm.tokenizer import Tokenizer
 from burnish.seeds import digest
@@ -209,8 +209,7 @@ def _damage(folder: Path, backend: tokenizers.Tokenizer, boundary: int) -> str:
         if found.min() < 0 or found.sum() != counts.train.tokens - 1:
             raise ValueError(f"its counts add up to {found.sum():,}")
     except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        return f"{folder / file}: the cached tokens are damaged ({first_line})"
+        return f"{folder / file}: the cached tokens are damaged ({first_line(error)})"
     return ""
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from burnish.arguments import as_new_folder, as_path, as_seed
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, UserError, first_line
 from burnish.models import register
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
 from burnish.models.visual.encoder import LITE0, lite0_weights
@@ -95,7 +95,7 @@ def _text_config(source: Path) -> Any:
     except (ValueError, KeyError, OSError) as error:
         raise UserError(
             f"{source} (model_type {kind!r}) cannot be opened by transformers; expected a causal "
-            f"language model: {str(error).strip().splitlines()[0]}"
+            f"language model: {first_line(error)}"
         ) from None
 
 

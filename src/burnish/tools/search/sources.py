@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.arguments import as_whole
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
 from burnish.tools.search.passages import Passage
 
@@ -364,5 +364,4 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
                 number += 1
                 yield SourceRow(number, values, number / total)
     except (pyarrow.ArrowException, OSError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
+        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
