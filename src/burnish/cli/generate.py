@@ -106,7 +106,7 @@ def generate(
     return 0
 
 
-def _asked(texts: list[str], file: Path | None, attach: Attached) -> list[Any]:
+def _asked(texts: list[str], file: Path | None, attach: list[Path] | None) -> list[Any]:
     """All prompts, each with what is attached."""
     asked = [*texts, *(_read(file) if file else [])]
     if not asked:
