@@ -55,9 +55,9 @@ def run(
     words: Sequence[str],
     *,
     folder: Path | None = None,
-    log: Path | str,
-    environment: Mapping[str, str],
-    timeout: float,
+    log: Path | str = os.devnull,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 600,
     seconds: Path | None = None,
 ) -> int:
     """Like `subprocess.run` of `python -m module words`: the exit code."""

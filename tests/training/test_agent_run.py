@@ -1,14 +1,12 @@
 """Agent programs in training: groups, counts, and a run that was killed in the middle of an episode."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 from training_cases import finish, outcome, trainer
 
+import warm
 from burnish.errors import RunChanged
 from burnish.records import Author
 from burnish.store import RunStore
@@ -48,14 +46,10 @@ def test_a_run_that_was_killed_in_an_episode_goes_on_bit_by_bit(tmp_path):
     events = finish(trainer(whole, program(whole)))
     assert isinstance(events[-1], Finished)
     tables = msgspec.json.encode(program(cut)).decode()
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(cut), tables],
-        cwd=Path(__file__).parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        timeout=600,
-    )
-    assert done.returncode == -9, done.stderr[-2000:]
+    (tmp_path / "script.py").write_text(SCRIPT)
+    said = tmp_path / "said.txt"
+    code = warm.run("script.py", [str(cut), tables], folder=tmp_path, log=said)
+    assert code == -9, said.read_text()
     assert not (cut / "kill").exists()
     with RunStore.open(cut / "run", read_only=True) as store:
         assert store.summary().steps < 3

@@ -9,11 +9,11 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 
 import pytest
 from training_cases import finish, outcome, stop_after, trainer
 
+import warm
 from burnish.errors import StoreError
 from burnish.store import RunStore
 from burnish.training import checkpoint
@@ -236,19 +236,29 @@ def test_rollouts_that_lost_a_sample_are_not_used_again(stopped, run):
         finish(resume(stopped, run))
 
 
+def in_a_process(folder, stopped, run, code):
+    """Exit code and words of a process that has built the run as `trained`."""
+    (folder / "program.py").write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from training_cases import Saved, build, resolved\n"
+        "stopped, run = map(Path, sys.argv[1:])\n"
+        f"trained = build(resolved(stopped, {SETTINGS!r}), run, root=stopped)\n{code}"
+    )
+    said = folder / "said.txt"
+    code = warm.run("program.py", [str(stopped), str(run)], folder=folder, log=said)
+    return code, said.read_text()
+
+
 def test_a_log_that_was_cut_is_noticed(stopped, tmp_path):
     """The write-ahead log of a killed run loses its end, as after a power cut."""
     code = (
-        "import sys, os; sys.path[:0] = [sys.argv[1]]; from training_cases import *\n"
-        "from pathlib import Path\n"
-        f"trained = build(resolved(Path(sys.argv[2]), {SETTINGS!r}), Path(sys.argv[3]), root=Path(sys.argv[2]))\n"
+        "import os\n"
         "for event in trained.run():\n"
         "    if isinstance(event, Saved) and trained.state.step == 4: os._exit(9)\n"
     )
     run = tmp_path / "run"
-    here = os.path.dirname(__file__)
-    done = subprocess.run([sys.executable, "-c", code, here, str(stopped), str(run)], check=False)
-    assert done.returncode == 9
+    assert in_a_process(tmp_path, stopped, run, code)[0] == 9
     log = run / "run.db-wal"
     os.truncate(log, log.stat().st_size * 7 // 10)
     with pytest.raises(
@@ -291,10 +301,8 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_leaves_no_draft(stopped, run,
 
 
 LIMITED = """
-import resource, sys
-sys.path[:0] = [sys.argv[1]]
-from training_cases import *
-trained = build(resolved(Path(sys.argv[2]), SETTINGS), Path(sys.argv[3]), root=Path(sys.argv[2]))
+import resource
+from burnish.errors import StoreError
 events = trained.run()
 next(events)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
@@ -307,18 +315,11 @@ except StoreError as error:
 
 def test_a_file_that_the_system_refuses_is_one_line(stopped, tmp_path):
     """What safetensors says of a refused write is told like any other."""
-    code = f"from pathlib import Path\nfrom burnish.errors import StoreError\nSETTINGS = {SETTINGS!r}\n{LIMITED}"
     run = tmp_path / "run"
-    here = os.path.dirname(__file__)
-    done = subprocess.run(
-        [sys.executable, "-c", code, here, str(stopped), str(run)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "cannot" in done.stdout
-    assert "File too large" in done.stdout or "disk I/O" in done.stdout
+    code, said = in_a_process(tmp_path, stopped, run, LIMITED)
+    assert code == 0, said
+    assert "cannot" in said
+    assert "File too large" in said or "disk I/O" in said
     assert os.listdir(run / "checkpoints") == []
 
 

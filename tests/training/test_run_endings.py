@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
 from training_cases import finish, trainer
 
 import burnish
+import warm
 from burnish.cli.entry import run as type_command
 from burnish.errors import StoreError
 from burnish.store import RunStore, list_runs
@@ -167,8 +164,6 @@ def test_whatever_ends_a_run_is_stored_with_its_step(
 
 
 PROGRAM = """
-import sys
-sys.path.insert(0, {tests!r})
 from pathlib import Path
 from training_cases import trainer
 running = trainer(Path({folder!r}), {settings!r}, {own!r})
@@ -179,16 +174,18 @@ for event in running.run():
 
 def test_a_killed_run_says_when_it_last_gave_a_sign_of_life(tmp_path, own):
     settings = {**SETTINGS, "steps": 10_000}
-    here = os.path.dirname(__file__)
-    program = PROGRAM.format(tests=here, folder=str(tmp_path), settings=settings, own=own)
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    program = PROGRAM.format(folder=str(tmp_path), settings=settings, own=own)
+    (tmp_path / "program.py").write_text(program)
+    said = tmp_path / "said.txt"
+    said.touch()
+    child = warm.start("program.py", [], folder=tmp_path, log=said)
     try:
-        while child.stdout.readline().strip() != "StepDone":
-            assert child.poll() is None
+        while "StepDone" not in said.read_text():
+            assert child.exitcode is None, said.read_text()
+            time.sleep(0.02)
     finally:
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        child.kill()
+        child.join()
     deadline = time.monotonic() + 5
     while end_of(tmp_path / "run").status == "running" and time.monotonic() < deadline:
         time.sleep(0.05)
