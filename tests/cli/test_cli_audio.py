@@ -184,6 +184,11 @@ def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
     found = json.loads(done.out)
     assert sorted(found) == ["lsd", "si_sdr"]
     assert found["lsd"]["value"] > 1
+    assert "of the first" not in typed(*words, "--only", "lsd").out
+    write_sound(tmp_path / "b.wav", 0.5 * tone(200, 1000), 2000)
+    said = " ".join(typed(*words, "--only", "lsd").out.split())
+    assert "of the first 0.50 s:" in said
+    assert "has 0.50 s and" in said
     refused = typed(*words, "--only", "mos")
     assert refused.code == 2
     assert "--only mos: expected some of lsd" in refused.err

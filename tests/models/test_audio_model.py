@@ -293,3 +293,16 @@ def test_a_stream_ends_once_and_keeps_its_rows() -> None:
             call()
     with pytest.raises(ArgumentError, match="no frame"):
         StreamingDecoder(model).finish()
+
+
+def test_given_noise_must_fit_the_latents() -> None:
+    model = new_tokenizer(**SIZES).eval()
+    wave = torch.zeros(2, 100)
+    latents = model.encode(wave).latents
+    for given, said in (
+        ({"noise": torch.zeros(2, 1, 1)}, "noise: got shape"),
+        ({"noise": torch.zeros_like(latents), "alpha": torch.ones(3)}, "alpha: got shape"),
+        ({"alpha": torch.ones(2)}, "alpha: given without noise"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            model(wave, **given)

@@ -1,5 +1,7 @@
 """Training an audio tokenizer: where sounds come from, what is learned, exact resume, hostile sounds."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -298,3 +300,30 @@ def test_a_few_sounds_are_kept_of_many():
         places = shown_places(count)
         assert len(set(places)) == len(places) == min(count, 8)
         assert max(places) < count
+
+
+def test_a_damaged_table_is_named_in_one_line(sounds):
+    wave = 0.3 * np.sin(np.arange(900) / 9)
+    rows = [encode_sound(wave * (1 + place) / 40, 2000) for place in range(40)]
+    pq.write_table(pa.table({"audio": rows}), sounds / "rows.parquet", row_group_size=20)
+    content = bytearray((sounds / "rows.parquet").read_bytes())
+    column = pq.read_metadata(sounds / "rows.parquet").row_group(1).column(0)
+    place = column.dictionary_page_offset or column.data_page_offset
+    content[place : place + 40] = b"\xff" * 40
+    (sounds / "rows.parquet").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"rows\.parquet: cannot be read behind row \d+ \("
+    ) as refusal:
+        finish(make(sounds, {"data": "rows.parquet"}))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_is_not_waited_on(sounds, kind):
+    place = sounds / "sounds/odd.wav"
+    if kind == "link":
+        place.symlink_to(sounds / "nowhere.wav")
+    else:
+        os.mkfifo(place)
+    with pytest.raises(UserError, match=r"odd\.wav: a broken link, or no plain file"):
+        make(sounds)

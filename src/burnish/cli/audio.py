@@ -167,6 +167,11 @@ def metrics(
     if as_json:
         emit_json({name: figure._asdict() for name, figure in found.items()})
         return 0
+    if len(ours) != len(theirs):
+        say(
+            f"of the first {count / rate:,.2f} s: {shown_path(made)} has {len(ours) / rate:,.2f} s and "
+            f"{shown_path(original)} {len(theirs) / rate:,.2f} s"
+        )
     for name, figure in found.items():
         value = figure.status if figure.value is None else number(figure.value)
         say(f"{name:7} {value}")

@@ -123,25 +123,19 @@ class SoundCorpus:
         return find_function(source, "function of sounds", self.root)
 
     def _rows(self, path: Path, name: str) -> Iterator[Clip]:
-        import pyarrow.parquet as pq
-
         column = _column(path, self.column)
-        place = 0
-        for batch in pq.ParquetFile(path).iter_batches(ROWS, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                where = f"{name}:{place + 1}"
-                content = value.get("bytes") if isinstance(value, dict) else value
-                if not isinstance(content, bytes):
-                    raise UserError(
-                        f"{path}: row {place + 1} of column '{column}' holds no bytes of a sound "
-                        f"(got {type(value).__name__}); expected those of a wav, flac, ogg or mp3 file"
-                    )
-                try:
-                    samples = read_sound(content, rate=self.rate).samples
-                except UserError as error:
-                    raise UserError(f"{path}: row {place + 1}: {error}") from None
-                yield Clip(where, samples)
-                place += 1
+        for place, value in enumerate(_values(path, column)):
+            content = value.get("bytes") if isinstance(value, dict) else value
+            if not isinstance(content, bytes):
+                raise UserError(
+                    f"{path}: row {place + 1} of column '{column}' holds no bytes of a sound "
+                    f"(got {type(value).__name__}); expected those of a wav, flac, ogg or mp3 file"
+                )
+            try:
+                samples = read_sound(content, rate=self.rate).samples
+            except UserError as error:
+                raise UserError(f"{path}: row {place + 1}: {error}") from None
+            yield Clip(f"{name}:{place + 1}", samples)
 
     def _generated(self, source: str) -> Iterator[Clip]:
         try:
@@ -193,11 +187,36 @@ def _files(root: Path) -> list[tuple[Path, str]]:
         inner[:] = [name for name in inner if not name.startswith(".")]
         paths = [Path(folder) / name for name in files if not name.startswith(".")]
         found += [(p, p.relative_to(root).as_posix()) for p in paths if p.suffix.lower() in known]
+    for path, _ in found:
+        # A pipe would be waited on for ever.
+        if not path.is_file():
+            raise UserError(
+                f"{path}: a broken link, or no plain file; expected a sound. Remove it."
+            )
     if not found:
         raise UserError(
             f"{root}: no sound in this folder; expected files that end in {', '.join(known)}."
         )
     return sorted(found, key=lambda pair: pair[1])
+
+
+def _values(path: Path, column: str) -> Iterator[Any]:
+    """What a column of a table holds, row by row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    done = 0
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(ROWS, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                yield value
+                done += 1
+    # The boundary to Arrow: a file with a good footer may hold broken pages.
+    except (OSError, pa.ArrowException) as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise UserError(
+            f"{path}: cannot be read behind row {done} ({first_line}). It is damaged: copy it again."
+        ) from None
 
 
 def _column(path: Path, asked: str) -> str:

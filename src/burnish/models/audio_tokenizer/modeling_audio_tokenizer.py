@@ -35,7 +35,7 @@ from burnish.models.audio_tokenizer.convolutions import (
 from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
-from burnish.tensors import as_mask, check_finite
+from burnish.tensors import as_mask, check_finite, check_shape
 
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
@@ -167,9 +167,15 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         code_BTX = self._code(samples_Bn, lengths_B)
         latents, logvar = self._split(code_BTX)
         mask_BT = self._mask(lengths_B, latents.shape[1])
+        if noise is not None:
+            check_shape(noise, "noise", tuple(latents.shape))
+        elif alpha is not None:
+            raise ArgumentError("alpha: given without noise, expected both or neither")
+        if alpha is not None:
+            check_shape(alpha, "alpha", (), (len(latents),))
         if noise is None and self.training:
             draws = draw_noise(self.config, len(latents), latents.shape[1], generator)
-            alpha, noise = draws if draws is not None else (alpha, None)
+            alpha, noise = draws if draws is not None else (None, None)
         noised = latents
         if noise is not None:
             if alpha is not None:
