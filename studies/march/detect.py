@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--limit", type=int, default=8)
     parser.add_argument("--longest", type=int, default=4000, help="characters of documents")
-    parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--max-tokens", type=int, default=320)
     parser.add_argument("--temperature", type=float, default=0.0, help="above 0: three checkers")
     parser.add_argument("--at-once", type=int, default=4, help="answers judged side by side")
     parser.add_argument("--record", type=Path, help="folder for what the model was asked and said")

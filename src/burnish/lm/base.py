@@ -77,8 +77,10 @@ def unread_media(lm: object, media: Iterable[MediaPart]) -> None:
 
     A model that does not say what it reads, such as a server, is taken to read them.
     """
-    check = getattr(lm, "check_media", None)
-    for part in dict.fromkeys(media) if check is not None else ():
+    check: Callable[[list[Message]], None] | None = getattr(lm, "check_media", None)
+    if check is None:
+        return
+    for part in dict.fromkeys(media):
         check([Message("user", (part,))])
 
 

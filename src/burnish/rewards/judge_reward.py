@@ -273,8 +273,8 @@ class LMPairJudge(ExplainingJudge):
     @property
     def fingerprint(self) -> str:
         settings = (repr(self.sampling), str(self.seed))
-        settings += () if self.media == "send" else (self.media,)
-        return digest(*model_key(self.lm), self.template, *settings)
+        media = () if self.media == "send" else (self.media,)
+        return digest(*model_key(self.lm), self.template, *settings, *media)
 
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
         """The same judge, with this task's images and sounds in view."""
@@ -391,7 +391,7 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
         """The judge; no request is sent before the first question."""
         from burnish.lm.http import OpenAILM
         from burnish.lm.jobs import Limits
-        from burnish.lm.wire import MediaLimits
+        from burnish.lm.wire_messages import MediaLimits
 
         limits = Limits(
             concurrency=self.concurrency,

@@ -91,7 +91,7 @@ def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
     reason = ""
     for reward in _trees(rewards):
         first = reward.evidence[0] if reward.evidence else None
-        facts = first and _FACTS_READ.match(first.observation)
+        facts = _FACTS_READ.match(first.observation) if first is not None else None
         if first is None or facts is None:
             continue
         found["responses"] += 1
@@ -102,7 +102,8 @@ def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
             found[re.split(r"\W", verdict.reason, maxsplit=1)[0]] += 1
     if not found:
         return None
-    return PremiseCounts(*(found[name] for name in PremiseCounts._fields[:-1]), reason)
+    counts = {name: found[name] for name in PremiseCounts._fields if name != "reason"}
+    return PremiseCounts(**counts, reason=reason)
 
 
 def _trees(rewards: Iterable[Reward]) -> Iterator[Reward]:
