@@ -16,6 +16,7 @@ from burnish.rewards.judges.march import (
     answers_match,
     checker_rewards,
     fact_reward,
+    is_own_claim,
     is_refusal,
     parse_checks,
     parse_claims,
@@ -218,7 +219,7 @@ def test_what_only_begins_like_a_refusal_is_a_claim(answer):
     kept = kept_claims(
         [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
     )
-    assert kept == ([Claim("How many?", "3")], 1, 1)
+    assert kept == ([Claim("How many?", "3")], 1, 1, 0)
 
 
 def test_documents_under_another_name_are_hinted_at():
@@ -230,10 +231,37 @@ def test_documents_under_another_name_are_hinted_at():
 
 def test_a_leak_in_another_spelling_is_one():
     leaks = [Claim("Which of the 1 200 towers?", "1,200"), Claim("Who is Jose\u0301?", "José")]
-    assert kept_claims(leaks) == ([], 0, 2)
+    assert kept_claims(leaks) == ([], 0, 2, 0)
     assert kept_claims(leaks, leaks="plain").claims == leaks
     with pytest.raises(ArgumentError, match="rule: got 'loose'"):
         kept_claims(leaks, leaks="loose")
+
+
+@pytest.mark.parametrize(
+    ("stated", "answer", "is_own"),
+    [
+        ("New England Patriots", "Tampa, Florida", False),
+        ("49-31", "Tampa, Florida", False),
+        ("Tampa", "Tampa, Florida", True),
+        ("in July 2007", "July 1, 2007", True),
+        ("2007", "It came out in 2008.", False),
+        ("1.2 million", "It has 1,200,000 people.", True),
+        ("12 %", "a share of 0.12", True),
+        ("José", "JOSE\u0301 built it", True),
+        ("No", "It has three towers.", True),
+        ("4", "It is 14.", False),
+    ],
+)
+def test_a_claim_is_the_answers_own_where_it_states_it(stated, answer, is_own):
+    assert is_own_claim(Claim("q", stated), answer) is is_own
+
+
+def test_claims_that_the_answer_does_not_make_are_left_out_and_counted():
+    claims = [Claim("Where?", "Tampa"), Claim("Who won?", "Patriots"), Claim("Why?", "unknown")]
+    kept = kept_claims(claims, own_to="Tampa, Florida")
+    assert kept == ([claims[0]], 1, 0, 1)
+    assert kept.left_out == 2
+    assert kept_claims(claims).claims == claims[:2]
 
 
 CLAIMS = [("q1", "3"), ("q2", "1901"), ("q3", "7")]

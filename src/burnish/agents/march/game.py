@@ -35,10 +35,12 @@ from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
 from burnish.records import Message, Task
 from burnish.rewards.judges.march.claims import (
+    INVENTED,
     LEAKS,
     MATCHERS,
     MODES,
     FactReward,
+    Invented,
     Leaks,
     Matcher,
     Mode,
@@ -97,6 +99,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     claims: list[Claimed]
     refusals: int
     leaks: int
+    invented: int = 0
     reward: float
     documents: str
     """The task field that holds them."""
@@ -132,6 +135,8 @@ class Rules:
     """numbers, or facts."""
     leaks: Leaks = "normalised"
     """When a question states its own answer and is left out: plain, or normalised."""
+    invented: Invented = "keep"
+    """Claims that the answer does not make: keep, as in the paper, or drop."""
     documents: str = "documents"
     query: str = "query"
     """Task fields; the prompt is the question where there is no such field."""
@@ -154,6 +159,7 @@ class Rules:
         if self.proposer is not None and not callable(self.proposer):
             raise refused("proposer", self.proposer, "a function of an answer and its task")
         as_word("leaks", self.leaks, LEAKS)
+        as_word("invented", self.invented, INVENTED)
         as_text("documents", self.documents)
         as_text("query", self.query)
         wording_of(self.claims)
@@ -243,8 +249,14 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
     if not answer.strip():
         return Kept([], 0, 0)
     most = rules.most_claims
+    kept = partial(
+        kept_claims,
+        most=most,
+        leaks=rules.leaks,
+        own_to=answer if rules.invented == "drop" else None,
+    )
     if rules.proposer is not None:
-        return kept_claims([Claim(*one) for one in rules.proposer(answer, task)], most, rules.leaks)
+        return kept([Claim(*one) for one in rules.proposer(answer, task)])
     least = max(1, min(rules.min_claims, most))
     messages = proposer_messages(query, answer, rules.words, least=least, most=most)
     session = players.session(messages, role=PROPOSER, lm=players.lm)
@@ -252,7 +264,7 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
         said = (await players.generate(session)).text
     except TooLong as error:
         raise RolloutError(f"the proposer's prompt is too long: {error.what}") from error
-    return kept_claims(parse_claims(split_thinking(said).answer), most, rules.leaks)
+    return kept(parse_claims(split_thinking(said).answer))
 
 
 async def _checked(players: Players, messages: Sequence[Message], count: int) -> list[Session]:
@@ -282,7 +294,7 @@ def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) 
         KEY: counted.reward,
         "claims": float(counted.claims),
         "no_claims": float(counted.claims == 0),
-        "left_out": float(found.refusals + found.leaks),
+        "left_out": float(found.left_out),
     }
     if counted.claims:
         figures["faulty"] = counted.faults / counted.claims
@@ -324,6 +336,7 @@ def _trace(
                 claims=listed,
                 refusals=found.refusals,
                 leaks=found.leaks,
+                invented=found.invented,
                 reward=counted.reward,
                 documents=documents,
             )

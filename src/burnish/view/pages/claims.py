@@ -58,6 +58,7 @@ class _Trace(Struct, frozen=True):
     answer: str = ""
     refusals: int = 0
     leaks: int = 0
+    invented: int = 0
     reward: float = 0.0
     documents: str = "documents"
 
@@ -77,6 +78,6 @@ def claims_view(sample: StoredSample) -> ClaimsView | None:
         answer=trace.answer[:TEXT],
         documents=[str(text)[:TEXT] for text in texts[:MOST]],
         claims=trace.claims[:MOST],
-        left_out=trace.refusals + trace.leaks,
+        left_out=trace.refusals + trace.leaks + trace.invented,
         reward=trace.reward,
     )

@@ -11,6 +11,7 @@ from burnish.rewards.judges.march.claims import (
     answers_match,
     checker_rewards,
     fact_reward,
+    is_own_claim,
     is_refusal,
 )
 from burnish.rewards.judges.march.judge import MarchJudge, MarchOptions, build
@@ -35,6 +36,7 @@ __all__ = [
     "build",
     "checker_rewards",
     "fact_reward",
+    "is_own_claim",
     "is_refusal",
     "parse_checks",
     "parse_claims",

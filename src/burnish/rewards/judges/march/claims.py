@@ -21,14 +21,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError
-from burnish.rewards.checks.match import contained_match, states, token_f1
+from burnish.rewards.checks.match import contained_match, normalize_answer, states, token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
 from burnish.rewards.judges.march.parsing import Claim, parse_checks
 
 Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
 Mode = Literal["ztr", "err", "count"]
 Leaks = Literal["plain", "normalised"]
-MATCHERS, MODES, LEAKS = get_args(Matcher), get_args(Mode), get_args(Leaks)
+Invented = Literal["drop", "keep"]
+MATCHERS, MODES, LEAKS, INVENTED = map(get_args, (Matcher, Mode, Leaks, Invented))
 COUNT_STEP, COUNT_MOST = 0.1, 13
 """Of the mode `count`: what a faulty claim costs, and how many of them at most."""
 
@@ -51,6 +52,10 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
+_YES_NO = frozenset({"yes", "no", "true", "false"})
+_NUMBERS = re.compile(r"[-+]?\d[\d.,]*(?: ?[^\W\d_]+|[%‰])?")
+OWN_SHARE = 0.5
+"""Words of a stated answer that an answer has, at least, where the claim is its own."""
 
 
 class FactReward(NamedTuple):
@@ -146,6 +151,31 @@ def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
     if contained_match(question, answer):
         return True
     return rule == "normalised" and states(question, answer)
+
+
+def is_own_claim(claim: Claim, answer: str) -> bool:
+    """Whether an answer makes this claim: what is stated stands there, half of its words, or its number.
+
+    A Proposer that is asked for several claims of a short answer invents some. What is stated as yes
+    or no cannot be looked up and counts as the answer's own.
+
+    >>> is_own_claim(Claim("Who won?", "The Patriots"), "Tampa, Florida")
+    False
+    >>> is_own_claim(Claim("How many live there?", "1.2 million"), "It has 1,200,000 people.")
+    True
+    """
+    stated = Claim(*_pair("claim", claim, 0)).answer
+    as_text("answer", answer)
+    words = normalize_answer(stated).split()
+    if not words or _YES_NO.intersection(words) or states(answer, stated):
+        return True
+    own = set(normalize_answer(answer).split())
+    if sum(word in own for word in words) >= OWN_SHARE * len(words):
+        return True
+    return read_quantity(stated) is not None and any(
+        answers_match(stated, found.group().rstrip(".,"), "strict")
+        for found in _NUMBERS.finditer(answer)
+    )
 
 
 def fact_reward(

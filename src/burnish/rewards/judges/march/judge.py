@@ -11,8 +11,8 @@
 A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
 the documents alone (images and sounds of the task are documents) and never see the answer. A claim that most of them do not confirm has failed and
 stands in the evidence (arXiv 2603.24579). Where we differ: a Checker reply without any item is no
-vote, an answer has no value where such a vote could turn a claim, and one without a claim has none
-unless `no_claims` says otherwise.
+vote, an answer has no value where such a vote could turn a claim, one without a claim has none unless
+`no_claims` says otherwise, and claims that a Proposer invents are left out (`invented`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
     FactReward,
+    Invented,
     Leaks,
     Matcher,
     answers_match,
@@ -98,6 +99,9 @@ class MarchOptions(Options, frozen=True):
     leaks: Leaks = "normalised"
     """When a question states its own answer, so that it cannot be asked blind. plain: in the same
     words. normalised: also in another spelling (accents, punctuation, thousands separators)."""
+    invented: Invented = "drop"
+    """A claim that the answer does not make (neither its words nor its number stand there): drop
+    leaves it out and counts it; keep holds it against the answer."""
     name: str = "march"
 
 
@@ -127,9 +131,9 @@ class MarchJudge:
     """A point scorer: the claims of an answer, asked again from the documents alone."""
 
     scope = Scope.POINT
-    usual_reply = "- Question: how many? [Answer: 0]\n1. Evidence: none. [Answer: 1]"
-    """One claim, and a check that differs from it: a forecast hears it, so that it counts the Checkers
-    and, with the matcher `judge`, the question whether the two say the same."""
+    usual_reply = "- Question: is it so? [Answer: yes]\n1. Evidence: none. [Answer: no]"
+    """One claim that any answer may make, and a check that differs from it: a forecast hears it, so
+    that it counts the Checkers and, with the matcher `judge`, the question whether the two agree."""
 
     def __init__(self, judge: JudgeModel, options: MarchOptions | None = None, **more: Any) -> None:
         """`more` are options by name."""
@@ -177,7 +181,8 @@ class MarchJudge:
         ):
             return proposed.failed(self.name)
         proposed_claims = proposed.verdict or [] if proposed else []
-        found = kept_claims(proposed_claims, self.options.most_claims, self.options.leaks)
+        own_to = answer if self.options.invented == "drop" else None
+        found = kept_claims(proposed_claims, self.options.most_claims, self.options.leaks, own_to)
         evidence = proposed.evidence if proposed else ()
         if not found.claims:
             return self._without_claims(found, evidence, proposed.reason if proposed else "")
@@ -275,10 +280,9 @@ class MarchJudge:
         return heard
 
     def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
-        left_out = found.refusals + found.leaks
-        told = (
-            f"{left_out} claims cannot be checked" if left_out else problem or "the answer is empty"
-        )
+        told = problem or "the answer is empty"
+        if found.left_out:
+            told = f"{found.left_out} proposed ones refuse, state their own answer or are not the answer's"
         reason = f"no claim to check: {told}"
         if self.options.no_claims == "abstain":
             return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
@@ -321,6 +325,9 @@ class MarchJudge:
         told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
         told += [f"{found.leaks} claims state their own answer and were left out"] * bool(
             found.leaks
+        )
+        told += [f"{found.invented} that the answer does not make were left out"] * bool(
+            found.invented
         )
         told += [f"{silent} checkers could not be read"] * bool(silent)
         return Reward(

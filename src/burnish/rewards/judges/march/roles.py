@@ -17,7 +17,12 @@ from typing import NamedTuple
 from burnish.arguments import as_list, as_text, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.records import MediaPart, Message, Task, TextPart
-from burnish.rewards.judges.march.claims import Leaks, is_refusal, states_its_answer
+from burnish.rewards.judges.march.claims import (
+    Leaks,
+    is_own_claim,
+    is_refusal,
+    states_its_answer,
+)
 from burnish.rewards.judges.march.parsing import Claim
 from burnish.rewards.judges.prompting import as_user, check_template, fill, name_of, wording
 
@@ -69,17 +74,33 @@ class Kept(NamedTuple):
     """Their stated answer is that there is none."""
     leaks: int
     """Their question states its own answer."""
+    invented: int = 0
+    """The answer does not make them."""
+
+    @property
+    def left_out(self) -> int:
+        """Claims that nobody is asked about."""
+        return self.refusals + self.leaks + self.invented
 
 
-def kept_claims(claims: Sequence[Claim], most: int = MOST, leaks: Leaks = "normalised") -> Kept:
+def kept_claims(
+    claims: Sequence[Claim],
+    most: int = MOST,
+    leaks: Leaks = "normalised",
+    own_to: str | None = None,
+) -> Kept:
     """The claims that a Checker can be asked about blind, `most` at the most.
 
-    `leaks` says when a question states its own answer: see `states_its_answer`.
+    `leaks` says when a question states its own answer: see `states_its_answer`. With an answer in
+    `own_to`, claims that it does not make are left out: see `is_own_claim`.
 
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
     [Claim(question='How many?', answer='3')]
     """
-    given = [Claim(*claim) for claim in as_list("claims", claims)]
+    proposed = [Claim(*claim) for claim in as_list("claims", claims)]
+    given = [
+        c for c in proposed if own_to is None or is_refusal(c.answer) or is_own_claim(c, own_to)
+    ]
     refusals = [c for c in given if is_refusal(c.answer)]
     leaking = [
         c
@@ -87,7 +108,8 @@ def kept_claims(claims: Sequence[Claim], most: int = MOST, leaks: Leaks = "norma
         if c not in refusals and (states_its_answer(c, leaks) or len(c.question) > LONGEST)
     ]
     good = [c for c in given if c not in refusals and c not in leaking]
-    return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaking))
+    invented = len(proposed) - len(given)
+    return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaking), invented)
 
 
 def solver_messages(
