@@ -281,10 +281,11 @@ ELSEWHERE = {
         "check_changes keep_sensitive make_report open_score "
         "prompt_report atp_scorer execute_call met_needs plan_of read_needs verdict_line probe_losses token_nll variance_report "
         "from_prenorm new_model generate_latents latent_step new_tokenizer new_visual has_lite0 draw_noise drop_sensitivity"
-        " open_tokenizer new_representation new_generator draw_flow"
+        " open_tokenizer new_representation new_generator open_generator draw_flow"
+        " open_speech_folder save_speech_folder premise_counts"
     ),
     "files and names of files": (
-        "read_calls replay read_review write_review check_skill load_skill problems_of "
+        "sound_writer read_calls replay read_review write_review check_skill load_skill problems_of "
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
@@ -1662,6 +1663,11 @@ CASES = [
     Case(march.split_docs_and_query, {"prompt": "Passages:\na\nQuestion: b"}),
     Case(march.is_refusal, {"answer": "Cannot answer"}, {"answer": "empty word"}),
     Case(
+        march.is_own_claim,
+        {"claim": ("Where?", "Tampa"), "answer": "Tampa, Florida"},
+        {"answer": "empty word"},
+    ),
+    Case(
         march.answers_match,
         {
             "a": "3",
@@ -2169,6 +2175,7 @@ CASES = [
         {"samples": "empty short", "text": "empty word"},
     ),
     Case(speech.syllables, {"text": "Yes."}, {"text": "empty word"}),
+    Case(audio_tokenizer.spelled, {"text": "Room 21"}, {"text": "empty word"}),
     Case(speech.read_caption, {"caption": "very slow"}, {"caption": "empty word"}),
     *(
         Case(function, {"scene": long_speech.read_scene(SCRIPT)})

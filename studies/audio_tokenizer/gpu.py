@@ -1,9 +1,9 @@
 """A 16 kHz audio tokenizer trained on generated speech of many voices, on one GPU in ten minutes.
 
     python -m studies.audio_tokenizer.voices books.parquet runs/voices.parquet       # here, once: speech
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet .carry/codec.pack
-    python -m studies.audio_tokenizer.gpu .carry/codec.pack --out $OUT --minutes 9   # on the GPU
-    python -m studies.audio_tokenizer.gpu --measure FOLDER                           # here: listeners
+    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack
+    python -m studies.audio_tokenizer.gpu runs/codec.pack --out OUT --minutes 9      # on the GPU
+    python -m studies.audio_tokenizer.gpu --measure OUT                              # here: listeners
     python -m studies.audio_tokenizer.gpu tiny.pack --out tiny --cpu                 # every part, tiny
     python -m studies.audio_tokenizer.gpu ... --speech                               # speech from text too
 
@@ -370,11 +370,13 @@ def _mean(values: Sequence[float | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pack", type=Path, nargs="?", default=Path(".carry/codec.pack"))
+    parser.add_argument("pack", type=Path, nargs="?", default=Path("runs/codec.pack"))
     parser.add_argument("--out", type=Path, default=Path("runs/codec-gpu"))
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--speech", action="store_true", help="speech from text too")
-    parser.add_argument("--espeak", default=".carry/espeak", help="what speech --carry wrote")
+    parser.add_argument(
+        "--espeak", default="runs/espeak", help="what speech --carry wrote; '': none"
+    )
     parser.add_argument("--seeds", type=int, default=2, help="generators of digits a head; 0: none")
     parser.add_argument("--cpu", action="store_true", help="tiny, to try every part")
     parser.add_argument("--measure", type=Path, help="folder with what came back")
@@ -384,6 +386,10 @@ def main() -> None:
         (asked.out if asked.out.is_dir() else Path()).joinpath("gpu.md").write_text(table)
         print(table)
         return
+    if asked.speech and asked.espeak and not Path(asked.espeak).is_dir():
+        parser.error(
+            f"--espeak: no folder {asked.espeak}; write it with speech --carry, or give ''"
+        )
     seconds = 60 * asked.minutes
     plan = Plan(0.55 * seconds, 0.3 * seconds, seeds=asked.seeds)
     if asked.speech:  # the tokenizer gets less, so that both end in time

@@ -1,6 +1,6 @@
 """Sounds in one small file that numpy alone reads, for a machine without sound libraries.
 
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet .carry/codec.pack
+    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack
 
 Tests have twelve bits a sample at 16 kHz (noise at -74 dB of full scale), second differences, LZMA: half of
 PCM. What is trained on is coded by its spectrum: MDCT of 20 ms, square roots in whole numbers, LZMA: 35 dB

@@ -1,15 +1,17 @@
 """Speech from text on the tokenizer's latents: one generator of several voices, for one GPU.
 
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet .carry/codec.pack \\
+    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack \\
         --hibari 60 --joe 15                                                         # here, once
-    python -m studies.audio_tokenizer.speech --carry .carry/espeak                   # here, once
-    python -m studies.audio_tokenizer.gpu .carry/codec.pack --out $OUT --speech      # on the GPU
-    python -m studies.audio_tokenizer.speech --measure FOLDER .carry/codec.pack      # here: Whisper
+    python -m studies.audio_tokenizer.speech --carry runs/espeak                     # here, once
+    python -m studies.audio_tokenizer.gpu runs/codec.pack --out OUT --speech         # on the GPU
+    python -m studies.audio_tokenizer.speech --measure OUT runs/codec.pack           # here: Whisper
+    burnish speak scene.toml -o scene.wav --engine runs/speech/speech
 
 The neural voices of the pack are few minutes. So that the generator learns to read, four voices of espeak-ng
 speak every sentence of the pack on the machine that trains (450 times as fast as real time; its library
 and English alone are 3 MB). Characters go in, patches of latents come out of the flow head; a table of
-voices is the condition. `speech.tar.00` and on hold the folder that `burnish speak --engine` opens.
+voices is the condition. `speech.tar.00` and on hold the folder that `burnish speak --engine` opens, and
+`--measure` writes it.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ from burnish.models.audio_tokenizer import (
     AudioTokenizerModel,
     draw_flow,
     new_generator,
-    open_generator,
+    open_speech_folder,
     open_tokenizer,
+    save_speech_folder,
 )
 from burnish.models.audio_tokenizer.spelling import ALPHABET, spelled
 from studies.audio_tokenizer.packed import (
@@ -276,12 +279,8 @@ def fit_speech(job: tuple[str, str, str, str, float, bool]) -> dict[str, Any]:
 
 
 def keep_weights(out: Path, tokenizer: AudioTokenizerModel, model: AudioGeneratorModel) -> None:
-    """Both models in half precision as a tar in parts; Hugging Face folders `tokenizer`, `generator`."""
-    folder = out / "speech"
-    for name, one in (("tokenizer", tokenizer), ("generator", model)):
-        copy = type(one)(one.config).half()
-        copy.load_state_dict({key: value.cpu() for key, value in one.state_dict().items()})
-        copy.save_pretrained(folder / name)
+    """The folder of `save_speech_folder` as a tar in parts."""
+    folder = save_speech_folder(out / "speech", tokenizer, model)
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w") as file:
         file.add(folder, "speech")
@@ -306,8 +305,7 @@ def read_weights(out: Path, folder: Path) -> Path:
 @torch.no_grad()
 def speak_held(folder: Path, file: Path, guidances: Sequence[float] = GUIDANCE) -> list[Item]:
     """Every held-out sentence through the latents alone, and said by the generator, as WAV items."""
-    tokenizer = open_tokenizer(folder / "tokenizer").float()
-    generator = open_generator(folder / "generator").float()
+    tokenizer, generator = open_speech_folder(folder)
     made = []
     for item in unpack(file)["held"]:
         voice = NAMES[item.labels["voice"]]
@@ -359,7 +357,7 @@ def measure(out: Path, file: Path, work: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pack", type=Path, nargs="?", default=Path(".carry/codec.pack"))
+    parser.add_argument("pack", type=Path, nargs="?", default=Path("runs/codec.pack"))
     parser.add_argument("--carry", type=Path, help="write espeak-ng for English there")
     parser.add_argument("--measure", type=Path, help="folder with what came back")
     parser.add_argument(

@@ -13,7 +13,7 @@ from studies.audio_tokenizer.packed import pack, unpack
 from studies.audio_tokenizer.parts import Item
 
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer import new_tokenizer, open_generator
+from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 
 
@@ -91,7 +91,7 @@ def test_speech_trains_on_whole_patches_and_its_weights_come_back(tmp_path: Path
     assert about["steps"] == 2
     speech.keep_weights(tmp_path, tokenizer, model)
     folder = speech.read_weights(tmp_path, tmp_path / "back")
-    again = open_generator(folder / "generator").float()
+    again = open_speech_folder(folder).generator
     for name, value in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value, atol=2e-3, rtol=2e-3)
     made = again.generate(text[:1], torch.Generator(), voice="joe", most_patches=2, least_patches=2)

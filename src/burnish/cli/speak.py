@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from burnish.texts import counted, shown_path
 if TYPE_CHECKING:
     from burnish.speech.render import Rendering
     from burnish.speech.script import Script
-
-EngineName = Literal["espeak", "hibari", "piper", "mixed", "tone"]
-
 
 ScriptFile = Annotated[
     Path,
@@ -35,8 +32,13 @@ OutFile = Annotated[
     typer.Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file."),
 ]
 Engine = Annotated[
-    EngineName,
-    typer.Option("--engine", help="mixed: neural voices where they fit, else espeak-ng."),
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME|FOLDER",
+        help="espeak, hibari, piper, tone (no voice), mixed (neural voices where they fit, else "
+        "espeak-ng), or a folder with a generator of speech and its audio tokenizer.",
+    ),
 ]
 Plan = Annotated[
     bool | None,
@@ -104,13 +106,17 @@ def speak(
     \b
       burnish speak play.txt -o play.wav --lively --timeline play.svg
       burnish speak scene.toml -o scene.wav --engine mixed
+      burnish speak scene.toml -o scene.wav --engine runs/speech   # voices of your own
       burnish speak play.txt --script-out play.json        # the plan alone, to edit
     """
     _check_options(out, script_out, timeline, alignment, report, planner, instruction)
     try:
         from burnish.models.long_speech import scene_text, write_scene
+        from burnish.speech.cast import engine_folder
         from burnish.speech.planner import plan_scene
         from burnish.speech.script import read_script
+
+        engine_folder(engine)  # refused before a model plans for minutes
     except ImportError as error:
         raise UserError(
             f"burnish speak needs {error.name}: pip install 'burnish[torch]'"

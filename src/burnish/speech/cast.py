@@ -10,12 +10,14 @@ brought to the same level, so that only the script makes it louder or softer.
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.arguments import as_list, as_seed, as_text, as_word, refused, shown
+from burnish.arguments import as_list, as_path, as_seed, as_text, as_word, refused, shown
 from burnish.errors import UserError, did_you_mean
 from burnish.media import resample
 from burnish.models.long_speech.engine import (
@@ -39,6 +41,7 @@ LEVEL_DB = -26.0
 NEAREST_ST = 1.0
 """Two speakers' voices lie at least so many semitones apart where the table has such voices."""
 ENGINES = ("espeak", "hibari", "piper", "tone", "mixed")
+"""Engines by name; any other is a folder that `save_speech_folder` wrote."""
 
 
 class Voice(NamedTuple):
@@ -49,6 +52,7 @@ class Voice(NamedTuple):
     gender: str
     age: str
     f0: float
+    """In Hz; 0: not known."""
     texture: str = ""
 
 
@@ -111,7 +115,7 @@ def design_voice(
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('aunty', 'm3')
     """
-    words = re.findall(r"[a-z0-9]+(?:-[a-z]+)*", as_text("description", description).lower())
+    as_text("description", description)
     known = {one.engine for one in VOICES}
     names = [
         as_word(f"engines[{i}]", one, sorted(known))
@@ -120,8 +124,14 @@ def design_voice(
     for place, one in enumerate(as_list("taken", taken)):
         if not isinstance(one, Voice):
             raise refused(f"taken[{place}]", one, "a Voice, as design_voice returns")
-    seed = as_seed("seed", seed)
     offered = [one for one in VOICES if one.engine in names]
+    return _nearest(description, offered, taken, as_seed("seed", seed))
+
+
+def _nearest(
+    description: str, offered: Sequence[Voice], taken: Sequence[Voice], seed: int
+) -> Voice:
+    words = _words_of(description)
     for one in offered:
         if description.strip() == one.name and one not in taken:
             return one
@@ -132,15 +142,25 @@ def design_voice(
         total = 4.0 * (bool(wished["gender"]) and voice.gender not in (wished["gender"], "child"))
         total += 2.0 * (voice.age != (wished["age"] or "adult"))
         total += 6.0 * (voice.texture != wished["texture"])
-        if target:
+        if target and voice.f0:
             total += abs(12 * math.log2(voice.f0 / target)) / 6
         # Where there is a choice of engines, a neural voice is worth an age that does not fit.
         total -= 1.0 * (voice.engine != "espeak")
-        near = [one for one in taken if abs(12 * math.log2(voice.f0 / one.f0)) < NEAREST_ST]
-        total += 3.0 * bool(near) + 1000.0 * (voice in taken)
+        pitches = [one.f0 for one in taken if one.f0 and voice.f0]
+        is_near = any(abs(12 * math.log2(voice.f0 / f0)) < NEAREST_ST for f0 in pitches)
+        total += 3.0 * is_near + 1000.0 * (voice in taken)
         return total, derive(seed, description, voice.name)
 
     return min(offered, key=cost)
+
+
+def _words_of(description: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+(?:-[a-z]+)*", description.lower())
+
+
+def _says_something(description: str) -> bool:
+    """Whether a description has a word that chooses among voices."""
+    return any(_first_named(_words_of(description), groups) for groups in _WORDS.values())
 
 
 def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
@@ -156,41 +176,83 @@ def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
     return ""
 
 
-def cast_scene(scene: Scene, engine: str = "espeak", seed: int = 0) -> Cast:
+def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Cast:
     """The engine of a scene: a voice for every speaker by his description.
 
     `engine` is espeak, hibari, piper, tone (no voice at all, for tests), or mixed: the two neural
-    voices for whom they fit best and espeak for everybody else.
+    voices for whom they fit best and espeak for everybody else. Any other is a folder that
+    `save_speech_folder` wrote: a neural engine of your own.
     """
-    as_word("engine", engine, ENGINES)
-    if engine == "tone":
+    name, seed = str(engine), as_seed("seed", seed)
+    if engine_folder(engine) is not None:
+        return _cast_folder(scene, name, seed)
+    if name == "tone":
         voices = {one.id: Voice("tone", "", "", "", 200.0) for one in scene.overall.speakers}
         return Cast({"tone": open_engine("tone")}, voices)
     _check_letters(scene)
-    names = ("espeak", "hibari", "piper") if engine == "mixed" else (engine,)
-    named = _named_voices(scene, engine, names)
-    choices: dict[str, Voice] = {}
-    for speaker in scene.overall.speakers:
-        described = " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
-        taken = {**named, **choices}
-        choices[speaker.id] = named.get(speaker.id) or design_voice(
-            described, taken=tuple(taken.values()), engines=names, seed=seed
-        )
+    names = ("espeak", "hibari", "piper") if name == "mixed" else (name,)
+    choices = _choices(scene, [one for one in VOICES if one.engine in names], name, seed)
     return Cast(
-        {name: open_engine(name) for name in {one.engine for one in choices.values()}}, choices
+        {one: open_engine(one) for one in {one.engine for one in choices.values()}}, choices
     )
 
 
-def _named_voices(scene: Scene, engine: str, names: Sequence[str]) -> dict[str, Voice]:
-    """Voices that the script asks for by their own names; these are given before any other."""
+def _cast_folder(scene: Scene, folder: str, seed: int) -> Cast:
+    """Voices of a folder: by name, or by what the table says of a voice of the same name."""
+    from burnish.speech.engines.latents import LatentEngine
+
+    engine = LatentEngine(folder)
+    for place, sentence in enumerate(scene.sentences):
+        engine.spelled(spoken_text(sentence.text), place)
     table = {one.name: one for one in VOICES}
+    nobody = Voice("", "", "", "", 0.0)
+    offered = [
+        table.get(name, nobody)._replace(engine=folder, name=name)
+        for name in engine.voices or ("",)
+    ]
+    choices = _choices(scene, offered, folder, seed)
+    unheard = [
+        one.id
+        for one in scene.overall.speakers
+        if _described(one).strip()
+        and one.voice.strip() != choices[one.id].name
+        and not (choices[one.id].gender and _says_something(_described(one)))
+    ]
+    notes = []
+    if unheard and engine.voices:
+        notes.append(
+            f"engine '{folder}': the description chose no voice for {', '.join(unheard)}; name one of "
+            f"{', '.join(engine.voices)} as their voice"
+        )
+    return Cast({folder: engine}, choices, notes=notes)
+
+
+def _choices(scene: Scene, offered: Sequence[Voice], engine: str, seed: int) -> dict[str, Voice]:
+    """A voice for every speaker; those asked for by name are given first."""
+    named = _named_voices(scene, offered, engine)
+    choices: dict[str, Voice] = {}
+    for speaker in scene.overall.speakers:
+        taken = tuple({**named, **choices}.values())
+        choices[speaker.id] = named.get(speaker.id) or _nearest(
+            _described(speaker), offered, taken, seed
+        )
+    return choices
+
+
+def _described(speaker: Speaker) -> str:
+    return " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
+
+
+def _named_voices(scene: Scene, offered: Sequence[Voice], engine: str) -> dict[str, Voice]:
+    """Voices that the script asks for by their own names."""
+    table = {one.name: one for one in (*VOICES, *offered) if one.name}
     found: dict[str, Voice] = {}
     owners: dict[Voice, str] = {}
     for speaker in scene.overall.speakers:
         voice = table.get(speaker.voice.strip())
         if voice is None:
             continue
-        if voice.engine not in names:
+        if voice not in offered:
             raise UserError(
                 f"speaker '{speaker.id}': voice '{voice.name}' is one of engine '{voice.engine}', and "
                 f"the scene is spoken by '{engine}'; choose --engine {voice.engine} or mixed"
@@ -217,8 +279,29 @@ def _check_letters(scene: Scene) -> None:
             )
 
 
-def open_engine(name: str) -> SpeechEngine:
-    """An engine by its name; one clear line if its package is not installed."""
+def engine_folder(engine: str | Path) -> Path | None:
+    """The folder that an engine is opened from, None for a name of `ENGINES`; one line for neither."""
+    if isinstance(engine, str) and engine in ENGINES:
+        return None
+    expected = f"{', '.join(ENGINES)}, or a folder that save_speech_folder wrote"
+    path = as_path("engine", engine, expected).expanduser()
+    # A bare word is a misspelt name unless a folder of that name lies here.
+    is_word = isinstance(engine, str) and not {"/", os.sep} & set(engine)
+    if is_word and not path.is_dir():
+        raise UserError(
+            f"engine: got '{engine}', expected {expected}.{did_you_mean(str(engine), ENGINES)}"
+        )
+    from burnish.speech.engines.latents import checked_folder
+
+    return checked_folder(path)
+
+
+def open_engine(name: str | Path) -> SpeechEngine:
+    """An engine by its name or folder; one clear line if it cannot be opened."""
+    if engine_folder(name) is not None:
+        from burnish.speech.engines.latents import LatentEngine
+
+        return LatentEngine(name)
     if name == "espeak":
         from burnish.speech.engines.espeak import EspeakEngine
 
@@ -233,9 +316,7 @@ def open_engine(name: str) -> SpeechEngine:
         return PiperEngine()
     if name == "tone":
         return ToneEngine(SAMPLE_RATE, second_a_letter=0.06)
-    raise UserError(
-        f"engine: got '{name}', expected {', '.join(ENGINES)}.{did_you_mean(name, ENGINES)}"
-    )
+    raise UserError(f"engine: got '{name}', which is several; expected one. Use cast_scene")
 
 
 class Cast:
@@ -246,6 +327,7 @@ class Cast:
         engines: Mapping[str, SpeechEngine],
         choices: Mapping[str, Voice],
         sample_rate: int = SAMPLE_RATE,
+        notes: Sequence[str] = (),
     ) -> None:
         self.engines, self.choices, self.sample_rate = dict(engines), dict(choices), sample_rate
         self.name = "+".join(sorted(self.engines))
@@ -253,8 +335,17 @@ class Cast:
         kinds = Capabilities._fields
         self.capabilities = Capabilities(*(all(getattr(c, kind) for c in can) for kind in kinds))
         # Engines of one voice are chosen for one speaker each, unless there is no other.
-        shared = len({(v.engine, v.name) for v in self.choices.values()}) < len(self.choices)
-        self.capabilities = self.capabilities._replace(voices=not shared or "tone" in self.engines)
+        voices, speakers = len(set(self.choices.values())), len(self.choices)
+        has_voices = voices > 1 or voices == speakers or "tone" in self.engines
+        self.capabilities = self.capabilities._replace(voices=has_voices)
+        self.notes = list(notes)
+        """What the scene asks for and the choice of voices leaves out."""
+        if 1 < voices < speakers:
+            self.notes.append(
+                f"engine '{self.name}' has {voices} voices: some of {speakers} speakers sound the same"
+            )
+        self.version = " ".join(getattr(one, "version", "") for one in self.engines.values())
+        """Changes where an engine would say a line otherwise than before."""
 
     def speak(self, line: Line) -> Spoken:
         """The line in its speaker's voice, at the scene's sample rate and level."""

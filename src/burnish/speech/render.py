@@ -71,13 +71,15 @@ class KeptLines:
         self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
         self.name = getattr(engine, "name", type(engine).__name__)
         self.capabilities = getattr(engine, "capabilities", Capabilities())
+        self.version = str(getattr(engine, "version", ""))
+        self.notes = engine.notes if isinstance(engine, Cast) else []
         self._spoke = spoke
 
     def speak(self, line: Line) -> Spoken:
         """The line from the folder, or from the engine."""
         voices = getattr(self.engine, "choices", {})
         voice = str(voices.get(line.speaker.id, ""))
-        key = digest(repr(line), self.name, voice, str(self.sample_rate))
+        key = digest(repr(line), self.name, self.version, voice, str(self.sample_rate))
         path = self.folder / f"{key}.npz"
         if path.exists():
             return _read_line(path)
@@ -111,7 +113,7 @@ def render_scene(
     scene: Scene,
     out: str | Path,
     *,
-    engine: str | SpeechEngine = "espeak",
+    engine: str | Path | SpeechEngine = "espeak",
     seed: int = 0,
     chunk_s: float = CHUNK_S,
     sounds: Mapping[str, Numbers] | None = None,
@@ -120,8 +122,9 @@ def render_scene(
 ) -> Rendering:
     """Speak, mix and write a scene as .wav, .flac or .ogg (Opus).
 
-    `engine` is a name of `cast_scene` or an engine of your own; `sounds` has samples for events by
-    their captions and `background` some seconds of background to repeat, both at the engine's rate.
+    `engine` is a name or a folder of `cast_scene`, or an engine of your own; `sounds` has samples for
+    events by their captions and `background` some seconds of background to repeat, both at the
+    engine's rate.
     """
     if not isinstance(scene, Scene):
         raise refused("scene", scene, "what read_scene returns")
@@ -130,7 +133,7 @@ def render_scene(
         raise refused("out", str(path), "a file that ends in .wav, .flac or .ogg")
     seed = as_seed("seed", seed)
     chunk_s = as_number("chunk_s", chunk_s, above=0, high=3600)
-    cast = cast_scene(scene, engine, seed) if isinstance(engine, str) else engine
+    cast = cast_scene(scene, engine, seed) if isinstance(engine, str | Path) else engine
     tell = progress or (lambda *_: None)
     folder = path.with_name(f".{path.name}.parts")
     try:
@@ -169,6 +172,7 @@ def mix_scene(
     noise = repeated(background) if background is not None else background_of(caption)
     mix = Mix(scene, engine, seed=seed, manners=found.manners, sounds=sounds, background=noise)
     return mix, [
+        *(engine.notes if isinstance(engine, Cast | KeptLines) else ()),
         *scene_warnings(scene),
         *_unspoken_marks(scene),
         *_unheard_captions(scene),

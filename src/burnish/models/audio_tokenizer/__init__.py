@@ -6,7 +6,8 @@ patches of frames (`patchify_latents`, `flow_pair`, `guided_velocity`, `euler_sa
 reconstruction (`codec_loss`) and distances between recordings (`si_sdr`, `log_spectral_distance`,
 `frechet_distance`). `new_tokenizer` makes an autoencoder, which `burnish train codec` trains;
 `StreamingEncoder` and `StreamingDecoder` run it in chunks. On its latents: `new_representation` (with
-`FrozenLMBridge`), an encoder of what is said, and `new_generator`, speech from text with a flow head.
+`FrozenLMBridge`), an encoder of what is said, and `new_generator`, speech from text with a flow head;
+`save_speech_folder` writes that with its tokenizer for `burnish speak --engine`.
 
 Importing this makes the model known to `AutoConfig`, `AutoModel` and `AutoModelForAudioTokenization`.
 The model needs transformers 5; the rest needs torch alone.
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         FrozenLMBridge,
         new_representation,
     )
+    from burnish.models.audio_tokenizer.speech_folder import open_speech_folder, save_speech_folder
     from burnish.models.audio_tokenizer.streaming import StreamingDecoder, StreamingEncoder
 
 __all__ = [
@@ -80,11 +82,13 @@ __all__ = [
     "new_representation",
     "new_tokenizer",
     "open_generator",
+    "open_speech_folder",
     "open_tokenizer",
     "patchify_latents",
     "perturb_latents",
     "rq_codes",
     "rq_mtp_loss",
+    "save_speech_folder",
     "si_sdr",
     "spelled",
 ]

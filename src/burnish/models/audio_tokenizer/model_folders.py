@@ -25,11 +25,19 @@ def new_own(kind: type[Opened], config: Any, folder: str | Path | None, seed: in
         torch.manual_seed(as_seed("seed", seed))
         model: Opened = kind(config)
     if folder is not None:
-        target = as_path("folder", folder, "a folder to write")
-        target.mkdir(parents=True, exist_ok=True)
-        with _quiet():
-            model.save_pretrained(target)
+        save_own(model, folder)
     return model
+
+
+def save_own(model: PreTrainedModel, folder: str | Path) -> None:
+    """Write a model of this package to a folder that `open_own` opens."""
+    target = as_path("folder", folder, "a folder to write")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
+    with _quiet():
+        model.save_pretrained(target)
 
 
 def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:

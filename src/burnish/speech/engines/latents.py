@@ -1,0 +1,169 @@
+"""A neural engine of our own: characters to latents by a generator, latents to samples by a tokenizer.
+
+    engine = LatentEngine("runs/speech")        # what save_speech_folder wrote
+    engine.speak(Line("Hello there.", Speaker(id="A"), 0, seed=7, voice="heart"))
+
+Text is spelled with the folder's few characters and cut into parts as long as those that a generator
+learns from; a flow head with guidance makes their latents, and one pass of the decoder makes the samples.
+The noise is drawn by the line's seed alone, so the same line gives the same samples in any order. Pitch,
+rate and times of words are not known to the generator, and so they are not offered.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from burnish.arguments import as_number, as_whole, shown
+from burnish.errors import ModelError, UserError, did_you_mean
+from burnish.models.long_speech.engine import Capabilities, Line, Spoken
+from burnish.seeds import derive, digest
+from burnish.tensors import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GUIDANCE = 1.5
+STEPS = 16
+PART = 100
+"""Characters of a part: about 8 s, the longest that `studies.audio_tokenizer.speech` trains on."""
+LONGEST = 2000
+"""Characters of a line; minutes of speech belong into several sentences."""
+SLOWEST_S = 0.25
+"""Seconds that a character may take, and one second more; speech takes about 0.07."""
+FASTEST = 4.0
+"""An end that comes so many times too early for the text is not believed."""
+TRIES = 3
+"""Draws for a part that does not end, before it is a failure."""
+
+
+class LatentEngine:
+    """The voices of a folder that `save_speech_folder` wrote; an empty `voice` is the first of them."""
+
+    def __init__(
+        self, folder: str | Path, *, guidance: float = GUIDANCE, steps: int = STEPS
+    ) -> None:
+        checked_folder(folder)
+        from burnish.models.audio_tokenizer import open_speech_folder
+
+        self.guidance = as_number("guidance", guidance, low=0, high=100)
+        self.steps = as_whole("steps", steps, low=1, high=1000)
+        self.name = str(folder)
+        self._tokenizer, self._generator = open_speech_folder(folder)
+        self.voices: tuple[str, ...] = tuple(self._generator.config.voices)
+        self.sample_rate: int = self._tokenizer.config.sampling_rate
+        self.capabilities = Capabilities(voices=len(self.voices) > 1)
+
+    @functools.cached_property
+    def version(self) -> str:
+        """Changes with what changes the samples of a line: lines of other weights are not taken up again."""
+        weights = (
+            value.numpy().tobytes()
+            for model in (self._tokenizer, self._generator)
+            for value in model.state_dict().values()
+        )
+        return digest(*weights, f"{self.guidance} {self.steps}")
+
+    def speak(self, line: Line) -> Spoken:
+        """The samples of a line."""
+        text, voice = self.spelled(line.text, line.place), self._voice(line.voice)
+        made = [
+            self._latents(part, voice, line, number)
+            for number, part in enumerate(parts_of(text, PART))
+        ]
+        if not made:
+            return Spoken(torch.zeros(0))
+        # Decoded as one: the decoder looks back, so that there is no seam between parts.
+        with torch.no_grad():
+            samples = self._tokenizer.decode(torch.cat(made, dim=1), renormalise=True)[0]
+        return Spoken(samples.clamp(-1, 1))
+
+    def spelled(self, text: str, place: int) -> str:
+        """The text in the folder's characters, empty without a letter; `place` is the sentence's."""
+        from burnish.models.audio_tokenizer import spelled
+
+        written = spelled(text)
+        known = self._generator.config.alphabet
+        strange = sorted(set(written) - set(known))
+        if strange:
+            raise UserError(
+                f"sentences[{place}]: {shown(text)} has {shown(strange[0])}, which the voices of "
+                f"{self.name} cannot spell; expected characters of {shown(known)}. Write it in words"
+            )
+        if len(written) > LONGEST:
+            raise UserError(
+                f"sentences[{place}]: has {len(written):,} characters; expected at most {LONGEST:,} for "
+                f"the voices of {self.name}. Cut it into several sentences"
+            )
+        return written if any(one.isalpha() for one in written) else ""
+
+    def _voice(self, name: str) -> str:
+        if name and name not in self.voices:
+            known = ", ".join(self.voices) or "none: it has one voice without a name"
+            raise UserError(
+                f"{self.name}: has no voice '{name}'; expected {known}.{did_you_mean(name, self.voices)}"
+            )
+        return name
+
+    def _latents(self, part: str, voice: str, line: Line, number: int) -> Tensor:
+        """Latents (1, T, D) of a part that the generator ended by itself."""
+        config = self._generator.config
+        patches_a_second = self._tokenizer.config.frame_rate / config.patch
+        most_s = 1 + SLOWEST_S * len(part)
+        most = 1 + math.ceil(most_s * patches_a_second)
+        least = 1
+        if config.characters_a_patch:
+            least = math.ceil(len(part) / config.characters_a_patch / FASTEST)
+        ids = torch.tensor([self._generator.ids(part)])
+        for attempt in range(TRIES):
+            draw = torch.Generator().manual_seed(derive(line.seed, "part", number, attempt))
+            made: Tensor = self._generator.generate(
+                ids,
+                draw,
+                voice=voice,
+                most_patches=most,
+                least_patches=min(least, most - 1),
+                steps=self.steps,
+                guidance=self.guidance,
+            )
+            if made.shape[1] < most * config.patch:
+                return made
+        raise ModelError(
+            f"sentences[{line.place}]: {self.name} did not end {shown(part)} within {most_s:.1f} s, "
+            f"{TRIES} times; expected an end. Train its generator longer, or choose another seed"
+        )
+
+
+def checked_folder(folder: str | Path) -> Path:
+    """The folder, if it can be opened; no weights are read."""
+    from burnish.models import has_transformers
+
+    if not has_transformers():
+        raise UserError(
+            f"engine '{folder}' needs transformers 5. Run: pip install --upgrade transformers"
+        )
+    from burnish.models.audio_tokenizer.speech_folder import check_speech_folder
+
+    return check_speech_folder(folder)
+
+
+def parts_of(text: str, most: int) -> list[str]:
+    """A text in parts of at most `most` characters: cut behind a sign, else between words.
+
+    >>> parts_of("one, two. three four five", 12)
+    ['one, two.', 'three four', 'five']
+    """
+    found, left = [], text.strip()
+    while len(left) > most:
+        # A sign near the start would leave a part of a word or two.
+        for signs in (".!?", ",;", ""):
+            ends = [at for at in range(most // 2, most + 1) if left[at] == " "]
+            ends = [at for at in ends if not signs or left[at - 1] in signs]
+            if ends:
+                break
+        cut = ends[-1] if ends else most
+        found.append(left[:cut].strip())
+        left = left[cut:].strip()
+    return [*found, left] if left else found
