@@ -211,7 +211,6 @@ def test_hostile_documents_stay_one_line_of_data(hostile):
     assert lines[lines.index("Passages:") + 1].startswith("[1] ")
     assert lines[lines.index("Passages:") + 2].startswith("[2] Arlen")
     assert [line for line in lines if line.startswith("1. ")] == [
-        "1. Evidence: The bridge at Korwick was opened in May 1932. [Answer: 1932]",
         "1. How many bridges has Arlen?",
         "1. Evidence: ... [Answer: ...]",
     ]

@@ -67,13 +67,13 @@ def answers(reply: str) -> Any:
 def scored(
     table: dict[str, Any], task: Task, reply: str, texts: tuple[str, ...] = TEXTS
 ) -> tuple[list[Any], list[Any]]:
-    """Rewards of the texts, and the contents of the messages that the server received."""
+    """Rewards of the texts, and the last message of each request that the server received."""
     with HostileServer(answers(reply)) as server:
         filled = json.loads(json.dumps(table).replace("SERVER", server.url))
         scorer = build(msgspec.convert(filled, RewardConfig))
         responses = [Response(f"r{n}", text) for n, text in enumerate(texts)]
         rewards = anyio.run(scorer.score, task, responses)
-    contents = [message["content"] for seen in server.requests for message in seen.body["messages"]]
+    contents = [seen.body["messages"][-1]["content"] for seen in server.requests]
     return rewards, contents
 
 

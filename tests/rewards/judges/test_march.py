@@ -25,6 +25,10 @@ from burnish.rewards.judges.march import (
 )
 from burnish.rewards.judges.march.claims import reward_of_votes
 from burnish.rewards.judges.march.roles import (
+    EXAMPLE_ANSWER,
+    EXAMPLE_CLAIMS,
+    FACTS,
+    NUMBERS,
     checker_messages,
     documents_of,
     kept_claims,
@@ -417,6 +421,20 @@ def test_the_checkers_prompt_is_a_function_of_documents_and_questions(
     proposed = proposer_messages(query, secret)
     assert secret in proposed[0].text
     assert not any(passages([d]) in proposed[0].text for d in documents if len(d) > 20)
+    shown = checker_messages(documents, questions, with_example=True)
+    assert shown[2:] == found
+    assert secret not in "".join(message.text for message in shown)
+
+
+@pytest.mark.parametrize("words", [FACTS, NUMBERS])
+def test_the_worked_example_keeps_to_the_forms_that_are_read(words):
+    _, listed, asked = proposer_messages("Who?", "Anna.", words, with_example=True)
+    claims = parse_claims(listed.text)
+    assert claims == list(EXAMPLE_CLAIMS[: 2 if words == NUMBERS else 3])
+    assert kept_claims(claims, own_to=EXAMPLE_ANSWER).claims == claims
+    assert asked == proposer_messages("Who?", "Anna.", words)[0]
+    _, checked, _ = checker_messages(["One."], ["Which?"], words, with_example=True)
+    assert list(parse_checks(checked.text).values()) == [one.answer for one in EXAMPLE_CLAIMS]
 
 
 @given(st.lists(WORDS, min_size=1, max_size=3))

@@ -163,3 +163,22 @@ def test_a_forecast_counts_the_checkers():
     fields = {"documents": ["14 bridges."]}
     items = [Item(f"i{n}", TASK.messages, (ANSWER,), shown=fields) for n in range(5)]
     assert anyio.run(forecast, judge, items).calls == 5 * (1 + 3)
+
+
+@pytest.mark.parametrize("bullet", ["", "2. ", "**"])
+def test_claims_without_a_bullet_are_read(bullet):
+    end = "**" if bullet == "**" else ""
+    claims = f"{bullet}Question:{end} How many bridges? [Answer: 14]"
+    reward = judged(Script(claims, "1. Evidence: a [Answer: 14]"))
+    assert (reward.value, len(reward.verdicts)) == (1.0, 1)
+
+
+def test_claims_that_the_answer_does_not_make_count_neither_way():
+    claims = CLAIMS + "\n- Question: Who is the mayor? [Answer: Mara Velin]"
+    reward = judged(Script(claims))
+    assert reward.value == pytest.approx(2 / 3)
+    assert "1 that the answer does not make were left out" in reward.reason
+    checks = CHECKS + "\n4. d [Answer: Otto Brand]"
+    assert judged(Script(claims, checks), invented="keep").value == pytest.approx(2 / 4)
+    alone = judged(Script("- Question: Who is the mayor? [Answer: Mara Velin]"))
+    assert (alone.value, alone.status) == (None, Status.ABSTAIN)

@@ -67,6 +67,8 @@ _SAME = re.compile(
     r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
 )
 
+_NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\**question\b)", re.I | re.MULTILINE)
+
 Value = Literal["share", "ztr", "err", "count"]
 JudgeMatcher = Literal["strict", "numeric", "exact", "f1", "march-ref", "judge"]
 
@@ -102,6 +104,9 @@ class MarchOptions(Options, frozen=True):
     invented: Invented = "drop"
     """A claim that the answer does not make (neither its words nor its number stand there): drop
     leaves it out and counts it; keep holds it against the answer."""
+    example: bool = True
+    """Show Proposer and Checkers a worked example as a turn before their own: small models then keep
+    to the form."""
     name: str = "march"
 
 
@@ -211,13 +216,22 @@ class MarchJudge:
         self, query: str, answer: str, about: tuple[str, ...]
     ) -> JudgeReply[list[Claim]]:
         most = self.options.most_claims
-        messages = proposer_messages(query, answer, self.words, least=min(3, most), most=most)
+        messages = proposer_messages(
+            query,
+            answer,
+            self.words,
+            least=min(3, most),
+            most=most,
+            with_example=self.options.example,
+        )
         return await self.judge.ask(Question("claims", messages, about), _read_claims)
 
     async def _check(self, task: Task, claims: Sequence[Claim], about: tuple[str, ...]) -> Checked:
         documents = documents_of(task, self.options.documents)
         questions = [claim.question for claim in claims]
-        messages = checker_messages(documents, questions, self.words, task.media)
+        messages = checker_messages(
+            documents, questions, self.words, task.media, with_example=self.options.example
+        )
         read = partial(_read_checks, count=len(claims))
         replies = await gather(
             [
@@ -364,7 +378,9 @@ def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> 
 
 
 def _read_claims(text: str) -> list[Claim]:
-    found = parse_claims(split_thinking(text).answer)
+    """The claims of a reply; lines without a bullet, or with a number in its place, count too."""
+    said = split_thinking(text).answer
+    found = parse_claims(said) or parse_claims(_NO_BULLET.sub("- ", said))
     if not found:
         raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
     return found

@@ -66,6 +66,25 @@ FACTS = Wording()
 """Claims are any short facts."""
 
 
+EXAMPLE_QUERY = "What is known of the bridge at Korwick?"
+EXAMPLE_ANSWER = "It opened in 1932, was designed by Mara Velin and is 640 m long."
+EXAMPLE_PASSAGES = (
+    "The bridge at Korwick, 640 m long, was opened in May 1932.",
+    "Mara Velin, an engineer, designed the bridge at Korwick.",
+)
+EXAMPLE_CLAIMS = (
+    Claim("In which year did the bridge at Korwick open?", "1932"),
+    Claim("How many metres long is the bridge at Korwick?", "640"),
+    Claim("Who designed the bridge at Korwick?", "Mara Velin"),
+)
+"""A worked example for each role that must keep to a form; its last claim is no number."""
+EXAMPLE_EVIDENCE = (
+    "The bridge was opened in May 1932.",
+    "The bridge is 640 m long.",
+    "Mara Velin designed the bridge.",
+)
+
+
 class Kept(NamedTuple):
     """The claims that are checked, and how many are not."""
 
@@ -131,8 +150,21 @@ def proposer_messages(
     *,
     least: int = LEAST,
     most: int = MOST,
+    with_example: bool = False,
 ) -> tuple[Message, ...]:
-    """What the Proposer sees: the question and the answer, no documents."""
+    """What the Proposer sees: the question and the answer, no documents.
+
+    `with_example` puts a worked example before it as a turn of its own: a model that is not trained
+    for the form keeps to it, and does not take the example for a part of the answer.
+    """
+    if with_example:
+        asked = proposer_messages(
+            EXAMPLE_QUERY, EXAMPLE_ANSWER, words, least=min(2, least, most), most=most
+        )
+        claims = EXAMPLE_CLAIMS[:2] if words == NUMBERS else EXAMPLE_CLAIMS
+        listed = "\n".join(f"- Question: {one.question} [Answer: {one.answer}]" for one in claims)
+        own = proposer_messages(query, answer, words, least=least, most=most)
+        return (*asked, Message("assistant", listed), *own)
     blanks = {
         "query": _line(as_text("query", query)),
         "answer": as_text("answer", answer),
@@ -147,14 +179,26 @@ def checker_messages(
     questions: Sequence[str],
     words: Wording = FACTS,
     media: Sequence[MediaPart] = (),
+    *,
+    with_example: bool = False,
 ) -> tuple[Message, ...]:
     """What a Checker sees: the passages and the questions, never the answer or a claim's answer.
 
     The images and sounds of the task are passages too: `media`, fenced behind the text.
+    `with_example` puts a worked example before it as a turn of its own.
 
     >>> print(checker_messages(["Three towers."], ["How many towers?"])[0].text.splitlines()[3])
     [1] Three towers.
     """
+    if with_example:
+        shown = checker_messages(EXAMPLE_PASSAGES, [one.question for one in EXAMPLE_CLAIMS], words)
+        items = zip(EXAMPLE_CLAIMS, EXAMPLE_EVIDENCE, strict=True)
+        listed = "\n".join(
+            f"{number}. Evidence: {evidence} [Answer: {claim.answer}]"
+            for number, (claim, evidence) in enumerate(items, start=1)
+        )
+        own = checker_messages(documents, questions, words, media)
+        return (*shown, Message("assistant", listed), *own)
     asked = [_line(as_text("questions", one)) for one in as_list("questions", questions, least=1)]
     listed = "\n".join(f"{number}. {one}" for number, one in enumerate(asked, start=1))
     names = [PICTURED.format(name=name_of(part)) for part in dict.fromkeys(media)]
