@@ -19,6 +19,7 @@ from burnish.models.audio_tokenizer import (
     rq_mtp_loss,
     spelled,
 )
+from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.blocks.flow_head import FlowHead, RegressionHead
 
 Z = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
@@ -232,3 +233,30 @@ def test_text_is_spelled_with_few_letters() -> None:
     assert spelled("  (Yes)  ") == "yes"
     assert spelled("(Why?!)... Well,no") == "why. well, no"
     assert spelled("日本") == "日本"
+
+
+@pytest.mark.parametrize("beside", [0.0, 1.7])
+@pytest.mark.parametrize("topology", ["pre", "siamese_post_pre"])
+def test_patches_made_with_a_cache_are_those_made_without(beside: float, topology: str) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "head_size": 8}
+    model = new_generator(
+        vocab_size=9,
+        latent_size=4,
+        voices=["a", "b"],
+        characters_a_patch=beside,
+        norm_topology=topology,
+        **sizes,
+    ).double()
+    with torch.no_grad():  # a head that does nothing at first would make noise of everything
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) / 9)
+    text, draw = torch.tensor([[3, 1, 0, 2]]), torch.Generator().manual_seed(1)
+    made = model.generate(text, draw, voice="b", most_patches=6, least_patches=6, guidance=1.5)
+    again = torch.Generator().manual_seed(1)
+    patches = torch.zeros(1, 0, 8, dtype=torch.float64)
+    for _ in range(6):
+        state = model.states(text, patches, torch.tensor([1]))[:, -1:]
+        noise = torch.randn((1, 1, 8), generator=again).double()
+        one = model.head.sample(state, noise, 16, 1.5).view(1, 2, 4)
+        patches = torch.cat((patches, normalise_frames(one).view(1, 1, 8)), dim=1)
+    torch.testing.assert_close(made, patches.view(1, -1, 4))

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 
 from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused, shown
@@ -212,24 +212,34 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         if (voices is None) != (self.voice is None):
             expected = "none: the model has one voice" if self.voice is None else "a voice a row"
             raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
-        rows, letters = text.shape
-        words, start = self.words(text), self.start.expand(rows, 1, -1)
-        if voices is not None and self.voice is not None:
-            spoken_by = self.voice(voices)[:, None]
-            words, start = words + spoken_by, start + spoken_by
+        words, start = self._read(text, voices)
         hidden = torch.cat((words, start, self.input(patches)), dim=1)
-        count = patches.shape[1] + 1
-        heard = torch.ones(rows, count, dtype=torch.bool, device=text.device)
+        return self._stacked(hidden, text, patches.shape[1] + 1)[:, text.shape[1] :]
+
+    def _read(self, text: Tensor, voices: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What stands before the patches: words (B, L, H) and the start (B, 1, H), in a voice."""
+        words, start = self.words(text), self.start.expand(len(text), 1, -1)
+        if voices is None or self.voice is None:
+            return words, start
+        spoken_by = self.voice(voices)[:, None]
+        return words + spoken_by, start + spoken_by
+
+    def _stacked(
+        self, hidden: Tensor, text: Tensor, count: int, cache: DynamicCache | None = None
+    ) -> Tensor:
+        """The layers over the last rows of text and `count` states; those before are in the cache."""
+        heard = torch.ones(len(text), count, dtype=torch.bool, device=text.device)
         seen = torch.cat((text != 0, heard), dim=1)
-        length = hidden.shape[1]
+        letters, length, last = text.shape[1], seen.shape[1], hidden.shape[1]
         order = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
         order[:letters, :letters] = True
         own = torch.eye(length, dtype=torch.bool, device=text.device)
-        mask = (order & seen[:, None, :]) | own
+        mask = ((order & seen[:, None, :]) | own)[:, None, -last:]
         size = self.config.hidden_size // self.config.num_attention_heads
-        turn = rotation(self._places(seen, count), size, self.config.rope_theta, hidden.dtype)
-        found: Tensor = self.layers(hidden, rotation=turn, mask=mask[:, None])
-        return found[:, letters:]
+        places = self._places(seen, count)[:, -last:]
+        turn = rotation(places, size, self.config.rope_theta, hidden.dtype)
+        found: Tensor = self.layers(hidden, rotation=turn, mask=mask, cache=cache)
+        return found
 
     def _places(self, seen: Tensor, count: int) -> Tensor:
         """Positions (B, L + count) of ids and of the `count` states behind them."""
@@ -290,26 +300,30 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
 
         `voice` is a name of the table of voices; empty: its first.
         """
-        if text.ndim != 2 or len(text) != 1:
-            raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected one text (1, L)")
+        if text.ndim != 2 or len(text) != 1 or text.is_floating_point():
+            got = f"shape {tuple(text.shape)} of {text.dtype}"
+            raise ArgumentError(f"text: got {got}, expected ids of one text (1, L)")
         as_number("guidance", guidance, low=0)
         voices = None
         if self.voice is not None:
             chosen = self.voice_id(voice) if voice else 0
             voices = torch.tensor([chosen], device=text.device)
         size, frames = self.config.latent_size, self.config.patch
-        patches = torch.zeros(1, 0, frames * size, device=text.device)
+        shape = (1, 1, frames * size)
+        patches: list[Tensor] = []
+        cache = DynamicCache()
+        hidden = torch.cat(self._read(text, voices), dim=1)
         for count in range(1, as_whole("most_patches", most_patches, low=1) + 1):
-            state = self.states(text, patches, voices)[:, -1:]
-            shape = (1, 1, frames * size)
+            state = self._stacked(hidden, text, count, cache)[:, -1:]
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)
             if renormalise and self.config.is_normalised:
                 made = normalise_frames(made.view(1, frames, size)).reshape(shape)
-            patches = torch.cat((patches, made), dim=1)
+            patches.append(made)
+            hidden = self.input(made)
             if count >= least_patches and float(self.end(state)) > 0:
                 break
-        return patches.view(1, -1, size)
+        return torch.cat(patches, dim=1).view(1, -1, size)
 
 
 def new_generator(
