@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,12 +55,20 @@ class Options:
         return max(1, (os.cpu_count() or 1) // self.jobs)
 
 
-def run_studies(studies: Sequence[Study], options: Options, say: Say) -> dict[str, list[Record]]:
-    """Records of all runs by study, in the order of arms and seeds; those not begun are left out."""
+def run_studies(
+    studies: Sequence[Study],
+    options: Options,
+    say: Say,
+    keep: Callable[[Record], None] | None = None,
+) -> dict[str, list[Record]]:
+    """Records of all runs by study, in the order of arms and seeds; those not begun are left out.
+
+    `keep` is given each record when its run is over, from one thread at a time.
+    """
     names = [study.name for study in studies]
     if len(set(names)) < len(names):
         raise UserError(f"two studies have one name ({', '.join(names)}); expected different ones.")
-    runner = _Runner(options, say)
+    runner = _Runner(options, say, keep)
     for study in studies:
         say(forecast(study, options))
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -92,11 +101,14 @@ class _Runner:
 
     options: Options
     say: Say
+    keep: Callable[[Record], None] | None = None
     began: float = 0.0
     seconds: list[float] = field(default_factory=list)
     """Of the runs that were done here."""
     left: list[int] = field(default_factory=lambda: [0])
     """Runs that are not done yet."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Records are kept one after another: they may go into one file."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "began", time.perf_counter())
@@ -186,6 +198,9 @@ class _Runner:
         return limit > 0 and time.perf_counter() - self.began > limit
 
     def _tell(self, record: Record) -> None:
+        if self.keep is not None:
+            with self.lock:
+                self.keep(record)
         outcome = record.reason or f"{record.row.get('train_s', 0.0):.1f} s of steps"
         self.say(
             f"{record.study}: {record.arm}, seed {record.seed}: {record.status}, {outcome}  "

@@ -44,11 +44,22 @@ def main(words: Sequence[str] | None = None) -> int:
     everything = [study for studies in by_method.values() for study in studies]
     if asked.jobs > 1:  # runs side by side must leave each other room on the GPU
         os.environ.setdefault(GPU_SHARE, f"{0.95 / asked.jobs:.3f}")
-    records = run_studies(everything, options, lambda line: print(line, flush=True))
+    # A trial says nothing about a method: its figures never land among the results.
+    places = {
+        method: home / method / "results" if asked.cpu else RESULTS / method / "results"
+        for method in methods
+    }
+    method_of = {study.name: method for method, own in by_method.items() for study in own}
+
+    def keep(record: Record) -> None:
+        """A run's row stands in the table as soon as it is over, whatever becomes of the others."""
+        method = method_of[record.study]
+        names = [study.name for study in by_method[method]]
+        Tables.of([record], jobs=options.jobs).write(places[method], names)
+
+    records = run_studies(everything, options, lambda line: print(line, flush=True), keep)
     for method, studies in by_method.items():
-        # A trial says nothing about a method: its figures never land among the results.
-        place = home / method / "results" if asked.cpu else RESULTS / method / "results"
-        _write(method, studies, records, options, place)
+        _write(method, studies, records, options, places[method])
     if not asked.cpu and methods is METHODS:
         print(f"\n{write_summary(RESULTS)}", flush=True)
     return 1 if _incomplete(everything, records, options) else 0

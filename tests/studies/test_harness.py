@@ -43,7 +43,11 @@ def done(tmp_path_factory) -> Done:
     quick = SimpleNamespace(**{**vars(subprocess), "run": quick_run})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slots, "subprocess", quick)
-        found = run_studies([STUDY], Options(home, SIZES, jobs=2), lambda line: None)
+        kept = []
+        found = run_studies([STUDY], Options(home, SIZES, jobs=2), lambda line: None, kept.append)
+        assert sorted((r.arm, r.seed) for r in kept) == sorted(
+            (r.arm, r.seed) for r in found["tiny"]
+        )
     return Done(home, {(r.arm, r.seed): r for r in found["tiny"]})
 
 
