@@ -11,8 +11,8 @@ The figure is Spearman's correlation with the truth.
 
 This is a simulation of the argument and no test of language models as judges. Its settings were fitted: of
 five worlds that were tried on seed 0 (3 to 8, 4 to 10 or 6 to 12 sections, with and without false
-reports of missing pictures) the one nearest to the plan's figures was kept, and the middle one of the three
-noises of the one pass was chosen to agree with the plan's. In those worlds three roles reached 0.70 to 0.76
+reports of missing pictures) the one nearest to another program's figures was kept, and the middle one of the three
+noises of the one pass was chosen to agree with it. In those worlds three roles reached 0.70 to 0.76
 at 20 % error and 0.55 to 0.59 at 30 %, precision alone 0.55 to 0.60. The second role never reports a
 picture as missing where none is needed; where it does, three roles lose about 0.03.
 """
@@ -37,9 +37,9 @@ ERRORS = (0.1, 0.2, 0.3)
 NOISES = (0.25, 0.5, 1.0)
 ABSENT, VERBOSE = 0.3, 0.1
 """Of the one pass: how much it sees of what is missing, and what a further call earns."""
-PLAN = {"one pass, noise 0.5": 0.575, "precision alone, error 0.2": 0.542, "three roles, error 0.2": 0.718,
+OTHERS = {"one pass, noise 0.5": 0.575, "precision alone, error 0.2": 0.542, "three roles, error 0.2": 0.718,
         "three roles, error 0.3": 0.609}  # fmt: skip
-"""The figures of the plan, from another program with other draws."""
+"""Figures of another program with other draws."""
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -142,14 +142,14 @@ def report(
         "# atp: simulated judges", "",
         f"{count:,} responses a seed, {len(by_seed)} seeds. Spearman's correlation with the true F1 of a "
         "plan, and by how many standard deviations a score falls when a right call is left out:", "",
-        "| judge | Spearman | the plan's figure | fall |", "| --- | --- | --- | --- |",
+        "| judge | Spearman | another program's | fall |", "| --- | --- | --- | --- |",
     ]  # fmt: skip
     for name in by_seed[0]:
-        told = f"{PLAN[name]:.3f}" if name in PLAN else ""
+        told = f"{OTHERS[name]:.3f}" if name in OTHERS else ""
         lines.append(f"| {name} | {_spread(by_seed, name)} | {told} | {_spread(falls, name)} |")
     lines += [
         "",
-        "A simulation of the argument, no test of language models as judges. Fitted to the plan's figures: "
+        "A simulation of the argument, no test of language models as judges. Fitted to another program's figures: "
         "the world (the nearest of five that were tried on seed 0) and the middle noise of the one pass; "
         "agreement with them is no confirmation. Repeat: `python -m studies.atp.simulation`.",
         "",

@@ -1,6 +1,6 @@
 """The three-role checker as a detector of unfaithful answers, beside an NLI model and a direct judge.
 
-    python -m studies.march.detect --data DATA --model smollm2 --limit 8 --out studies/march/results
+    python -m studies.march.detect --data DATA --model smollm2 --limit 8 --out runs/detect
     python -m studies.march.detect --data DATA --model http://localhost:8000/v1#my-model --limit 200
     python -m studies.march.detect --data DATA --model FOLDER --limit 200 --at-once 128      # one GPU
 
@@ -170,9 +170,9 @@ def main() -> None:
             kept.append({"set": name, "detector": detector, "scores": scores, "faithful": labels})
             if given.out is not None:
                 given.out.mkdir(parents=True, exist_ok=True)
-                tag = "" if given.detectors == list(THRESHOLDS) else "-" + given.detectors[0]
-                (given.out / f"detect{tag}.md").write_text("\n".join(lines) + "\n")
-                (given.out / f"detect{tag}.json").write_text(json.dumps(kept) + "\n")
+                tag = "-".join(one.replace(" ", "_") for one in given.detectors)
+                (given.out / f"detect-{tag}.md").write_text("\n".join(lines) + "\n")
+                (given.out / f"detect-{tag}.json").write_text(json.dumps(kept) + "\n")
 
 
 if __name__ == "__main__":

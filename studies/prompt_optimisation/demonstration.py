@@ -22,6 +22,8 @@ from burnish.lm import open_lm
 
 SIZES = {"shown": 24, "trial": 32, "confirm": 32}
 ARMS = {"worked examples": False, "control: shuffled answers": True}
+WORK = Path("runs/prompt_optimisation")
+"""Prompts, reports and the journals by which a second start goes on."""
 EXAMPLES = (2, 6)
 """Examples of the two candidates."""
 
@@ -34,7 +36,8 @@ def main() -> int:
     given.add_argument("--seeds", type=int, default=3)
     given.add_argument("--max-tokens", type=int, default=12)
     options = given.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    for folder in (options.out, WORK):
+        folder.mkdir(parents=True, exist_ok=True)
     # One kind of number everywhere, so that a CPU without bfloat16 gives the same answers.
     lm = open_lm(options.model, dtype="float32", device="cpu")
     rows = []
@@ -49,7 +52,7 @@ def main() -> int:
                 candidates=len(EXAMPLES),
                 seed=0,
                 max_tokens=options.max_tokens,
-                out=options.out / f"seed{seed}.txt",
+                out=WORK / f"seed{seed}.txt",
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
                 **SIZES,
             )

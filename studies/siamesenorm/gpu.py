@@ -8,8 +8,8 @@ sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm 
 warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
 transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step.
 
-A row of `gpu.csv` is written when its training is done, and a second start goes on with what is
-missing. `gpu.md` has means and spreads over seeds, never the best one.
+A row of `gpu-500.csv` (by the number of steps) is written when its training is done, and a second start
+goes on with what is missing. `gpu-500.md` has means and spreads over seeds, never the best one.
 """
 
 from __future__ import annotations
@@ -499,7 +499,8 @@ def main(arguments: list[str]) -> None:
         parser.error("no GPU here; --cpu runs every part with tiny models")
     until = time.time() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
-    file = given.out / ("gpu-tiny.csv" if given.cpu else "gpu.csv")
+    kind = "gpu-tiny" if given.cpu else f"gpu-{plan.steps}{'-eager' * given.eager}"
+    file = given.out / f"{kind}.csv"
     rows = read_rows(file)
     wanted = [cell for cell in plan.cells() if cell.part in given.parts]
     jobs = [Job(cell, plan, given.text, until) for cell in wanted if cell not in rows]

@@ -301,16 +301,24 @@ def card_folder() -> Path | None:
 
 
 def find_card(recipe: str) -> MethodCard | None:
-    """The card of a recipe, where it has one."""
+    """The card of a recipe: of its name, or one whose first commands train it."""
     folder = card_folder()
-    path = folder / f"{recipe}.md" if folder else None
-    if path is None or not path.is_file():
-        return None
+    own = folder / f"{recipe}.md" if folder else None
+    if own is not None and own.is_file():
+        return MethodCard(own, _effect(_read(own)))
+    for path in sorted(folder.glob("*.md")) if folder else ():
+        text = _read(path)
+        commands = text.partition("```")[2].partition("```")[0].splitlines()
+        if any(line.split()[:3] == ["burnish", "train", recipe] for line in commands):
+            return MethodCard(path, _effect(text))
+    return None
+
+
+def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot read the method's card: {error}") from error
-    return MethodCard(path, _effect(text))
 
 
 def _effect(text: str) -> str:
