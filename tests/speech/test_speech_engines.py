@@ -54,6 +54,16 @@ def test_the_same_line_gives_the_same_samples_in_any_order(name):
     assert np.array_equal(first, again)
 
 
+@ESPEAK
+def test_the_noise_of_a_whisper_follows_from_the_seed_of_the_line():
+    engine = open_engine("espeak")
+    first = np.asarray(say(engine, voice="whisper").samples)
+    say(engine, "Something else entirely.", voice="whisper")
+    assert np.array_equal(first, np.asarray(say(engine, voice="whisper").samples))
+    other = engine.speak(Line(TEXT, Speaker(id="A"), 0, 8, Manner(), "whisper")).samples
+    assert not np.array_equal(first, np.asarray(other))
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_faster_rate_is_shorter_where_the_engine_says_it_can(name):
     engine = open_engine(name)

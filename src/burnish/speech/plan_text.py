@@ -187,7 +187,10 @@ async def plan_with_lm(
     for name in ("model", "model again"):
         (reply,) = await lm.sample(tuple(messages), sampling)
         try:
-            return Planned(read_plan(scene, reply.text), name, tuple(problems))
+            planned = read_plan(scene, reply.text)
+            if planned.sources == scene.sources and open_slots(scene, dimensions):
+                raise ArgumentError("text: it fills in nothing, expected a line a caption")
+            return Planned(planned, name, tuple(problems))
         except ArgumentError as error:
             problems.append(str(error))
             again = f"That cannot be read: {error}. {RULE}"

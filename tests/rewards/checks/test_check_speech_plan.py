@@ -38,7 +38,11 @@ def value(text, part, fields=None):
         ("no plan", "all", 0.0),
         (GOOD, "follow", 1.0),
         (BAD, "follow", 0.0),
-        ("", "follow", 1 / 3),  # nothing changes: only the sentence that should stay is right
+        ('sentences[2].tone = "neutral"', "follow", 1 / 3),
+        ('sentences[0].pace = "slow"', "follow", 1 / 3),  # nothing is said of the plain sentence
+        ("", "follow", 0.0),  # silence is no plain voice
+        ("\n\n\n", "all", 0.0),
+        ("", "valid", 0.0),
         (GOOD, "complete", 3 / 9),
         (GOOD, "all", 0.2 + 0.2 * 3 / 9 + 0.6),
         ('sentences[0].tone = "sad"\nsentences[1].tone = "furious"', "arc", 1.0),
@@ -93,6 +97,6 @@ def test_the_same_goals_hold_in_speech():
 def test_speech_that_cannot_be_measured_has_no_value():
     silent = {**SCENE, "sentences": [{"speaker": "A", "text": "[pause 1]"}]}
     goals = [{"sentence": 0, "attribute": "pitch_st", "direction": 0}]
-    reward = value("", "render", {"scene": silent, "goals": goals})
+    reward = value('sentences[0].tone = "neutral"', "render", {"scene": silent, "goals": goals})
     assert reward.value is None
     assert reward.status is Status.ABSTAIN

@@ -3,7 +3,8 @@
     [[rewards]]
     kind = "speech_plan"        # the task's field `scene` is the script, `goals` what is asked
 
-A plan that cannot be read has the value 0. Goals are tables with a sentence's place, an attribute
+A plan that cannot be read, or fills in nothing, has the value 0, and a goal of a sentence of which a
+plan says nothing does not hold: silence is no plain voice. Goals are tables with a sentence's place, an attribute
 (`pitch_st`, `rate`, `gain_db`, `range`) and a direction (-1 or 1, or 0 for the voice's own); they are
 checked on the numbers that the captions become, so that a planner can be sampled and trained
 without a sound. `part = "render"` speaks the scene by espeak-ng and measures the same goals on it.
@@ -86,7 +87,7 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
 
     def judge(self, task: Task, response: Response) -> Reward:
         from burnish.models.long_speech import read_scene
-        from burnish.speech.plan_text import read_plan
+        from burnish.speech.plan_text import open_slots, read_plan
 
         try:
             scene = read_scene(task.fields["scene"])
@@ -97,6 +98,8 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
             planned = read_plan(scene, response.text)
         except ArgumentError as error:
             return self.decided(0.0, str(error))
+        if planned.sources == scene.sources and open_slots(scene, self.config.dimensions):
+            return self.decided(0.0, "the plan fills in nothing")
         return self._value(scene, planned, goals, task.fields)
 
     def _value(
@@ -117,7 +120,8 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
             return self.abstained("the task has no goals: nothing to follow")
         if part == "render":
             return self._rendered(scene, planned, goals)
-        held = [goal for goal in goals if goal.holds(_change(manners, goal))]
+        planned_for = [goal for goal in goals if self._is_planned(planned, goal)]
+        held = [goal for goal in planned_for if goal.holds(_change(manners, goal))]
         follow = len(held) / len(goals)
         saw = f"{len(held)} of {len(goals)} goals hold"
         if part == "follow":
@@ -125,6 +129,11 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         values = {"valid": 1.0, "complete": self._complete(scene, planned), "follow": follow}
         total = sum(weight * values[name] for name, weight in WEIGHTS.items())
         return self.decided(total, f"{saw}; complete {values['complete']:.0%}")
+
+    def _is_planned(self, planned: Scene, goal: Goal) -> bool:
+        """Whether somebody has said how the goal's sentence is spoken."""
+        sentence = planned.sentences[goal.sentence]
+        return any(getattr(sentence, name) for name in self.config.dimensions)
 
     def _complete(self, scene: Scene, planned: Scene) -> float:
         from burnish.speech.manner import read_caption
@@ -165,7 +174,7 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
                 return self.abstained(
                     f"{goal.attribute} of sentence {goal.sentence} cannot be measured in the speech"
                 )
-            held += goal.holds(change)
+            held += self._is_planned(planned, goal) and goal.holds(change)
         return self.decided(held / len(goals), f"{held} of {len(goals)} goals hold in the speech")
 
 

@@ -101,7 +101,13 @@ class _Library:
             place += 1
         return 0
 
-    def speak(self, text: str, voice: str, rate: int, pitch: int, range_: int) -> Spoken:
+    def speak(
+        self, text: str, voice: str, rate: int, pitch: int, range_: int, seed: int
+    ) -> Spoken:
+        # The noise of whispers and of breath is drawn from both, which are seeded by the clock.
+        for name in ("espeak_ng_SetRandSeed", "srand"):
+            if hasattr(self.lib, name):
+                getattr(self.lib, name)(seed % 2**31)
         if self.lib.espeak_SetVoiceByName(voice.encode()):
             raise UserError(f"espeak-ng has no voice '{voice}'; see EspeakEngine().voices")
         for name, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, range_)):
@@ -185,4 +191,5 @@ class EspeakEngine:
                 rate=max(80, min(450, round(RATE_WPM * manner.rate))),
                 pitch=max(0, min(99, pitch)),
                 range_=max(0, min(99, round(50 * manner.range))),
+                seed=line.seed,
             )
