@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _FULL = re.compile(r"\b(CUDA|HIP)\b.*out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+LONGEST_LINE = 300
+"""Characters of another library's error that are told."""
 
 
 class BurnishError(Exception):
@@ -144,8 +146,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of somebody else's code says, in one line; its type where it says nothing."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """What an error of somebody else's code says, in one line; its type where it says nothing.
+
+    >>> first_line(ValueError("wrong field:\\n    got 5\\nand more"))
+    'wrong field: got 5'
+    """
+    lines = [" ".join(line.split()) for line in str(error).strip().splitlines()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])[:LONGEST_LINE]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

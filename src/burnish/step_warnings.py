@@ -53,7 +53,9 @@ class Watch:
         self.limit = f"rollout.max_tokens={budget}"
         self.longer = f"rollout.max_tokens={2 * budget}"
         if turn:
+            # Which of the two cut them is not known: a rollout of several turns needs both.
             self.limit += f" or rollout.turn_tokens={turn}"
+            self.longer += f" and rollout.turn_tokens={2 * turn}"
         self._seen: Counter[str] = Counter()
 
     def see(self, event: StepDone) -> list[str]:

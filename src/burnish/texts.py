@@ -50,6 +50,18 @@ def share(value: float | None) -> str:
     return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as `0.42 s`, `12 s`, `3 min 05 s` or `2 h 10 min`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """What a TOML text holds; every mistake in it is a `TOMLDecodeError`."""
     try:

@@ -15,6 +15,8 @@ from cli_words import Type
 from safetensors.torch import load_file
 from safetensors.torch import save_file as torch_file
 
+from burnish.api.latent_files import Latents, write_latents
+from burnish.errors import StoreError
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import new_representation, new_tokenizer, open_tokenizer
 
@@ -58,6 +60,17 @@ def test_latents_come_back_as_the_sound_of_the_whole(
         z = network.encode(samples).latents.half().float()
         whole = network.decode(z, num_samples=len(wave))[0].clamp(-1, 1).numpy()
     np.testing.assert_allclose(read_sound(tmp_path / "b.wav").samples, whole, atol=2e-3)
+
+
+def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
+    found = Latents(np.zeros((2, 3), np.float16), 2000, 62.5, "none", 64)
+    (tmp_path / "a.npz").mkdir()
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "a.npz", tmp_path / "file" / "b.npz"):
+        with pytest.raises(StoreError, match=f"cannot write {target}: ") as refused:
+            write_latents(target, found)
+        assert "\n" not in str(refused.value)
+    assert {file.name for file in tmp_path.iterdir()} == {"a.npz", "file"}
 
 
 def test_channels_and_rates_are_brought_to_the_models(

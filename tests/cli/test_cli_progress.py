@@ -17,8 +17,9 @@ import burnish.cli.progress as progress
 from burnish.bench.statistics import Estimate
 from burnish.cli import choose_view
 from burnish.cli.choose_view import view_for
-from burnish.cli.console import duration, interval, number, one_line, share, size
+from burnish.cli.console import interval, number, one_line, share, size
 from burnish.cli.progress import LiveView, Watch, result_line, reward_text, step_line, step_table
+from burnish.texts import duration
 from burnish.training.events import Finished
 
 

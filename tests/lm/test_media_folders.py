@@ -5,9 +5,8 @@ import shutil
 
 import pytest
 
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 from burnish.lm.folder import load_model
-from burnish.lm.processor_folder import first_words
 from burnish.lm.tiny_media import tiny_media_model
 
 pytest.importorskip("PIL.Image", reason="images need pillow")
@@ -46,6 +45,6 @@ def test_settings_that_do_not_fit_are_named(smolvlm, tmp_path, file, part, setti
 
 
 def test_an_error_of_others_is_one_line():
-    assert first_words(ValueError()) == "ValueError"
-    assert first_words(ValueError("wrong\nand more")) == "wrong"
-    assert first_words(ValueError("wrong field:\n    got 5\nmore")) == "wrong field: got 5"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(ValueError("wrong\nand more")) == "wrong"
+    assert first_line(ValueError("wrong field:\n    got 5\nmore")) == "wrong field: got 5"

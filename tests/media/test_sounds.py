@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 
 import numpy as np
@@ -238,6 +239,12 @@ def in_blocks(path, *blocks):
     with sound_writer(path, 8000) as write:
         for block in blocks:
             write(block)
+
+
+def test_the_draft_of_a_file_is_this_process_s_own(tmp_path):
+    with sound_writer(tmp_path / "a.wav", 8000) as write:
+        write([0.5])
+        assert [file.name for file in tmp_path.iterdir()] == [f".a.wav-{os.getpid()}.part"]
 
 
 def test_a_file_that_fails_half_way_is_not_there(tmp_path):

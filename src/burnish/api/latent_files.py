@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
+from burnish.store.durable import store_errors, whole_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,10 +53,9 @@ def read_latents(source: str | Path) -> Latents:
         found = _npz(file) if file.suffix.lower() == ".npz" else _safetensors(file)
     # The boundary to numpy, zip and safetensors, which meet whatever the file holds.
     except (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, zipfile.BadZipFile, NotImplementedError) as error:  # fmt: skip
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
         missing = "it has no " if isinstance(error, KeyError) else ""
         raise UserError(
-            f"{file}: is no file of latents ({missing}{first_line}); {EXPECTED}"
+            f"{file}: is no file of latents ({missing}{first_line(error)}); {EXPECTED}"
         ) from None
     z = found.z
     if not np.issubdtype(z.dtype, np.floating) or z.ndim != 2 or not z.size:
@@ -84,22 +83,16 @@ def write_latents(target: Path, found: Latents) -> None:
     import numpy as np
 
     about = {key: value for key, value in found._asdict().items() if key != "z"}
-    part = target.with_name(f".{target.name}.part")
-    try:
+    with store_errors(f"write {target}", target):
         target.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(target) as draft:
         if target.suffix.lower() == ".npz":
-            with part.open("wb") as file:
+            with draft.open("wb") as file:
                 np.savez(file, z=found.z, **about)
         else:
             from safetensors.numpy import save_file
 
-            save_file({"z": found.z}, part, {key: str(value) for key, value in about.items()})
-        part.replace(target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+            save_file({"z": found.z}, draft, {key: str(value) for key, value in about.items()})
 
 
 def _npz(file: Path) -> Latents:

@@ -28,7 +28,7 @@ from burnish.lm.replay import ReplayLM
 from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Message
 from burnish.rewards.judges.build import build_judge
-from burnish.rewards.judges.judge_media import Media, check_sight
+from burnish.rewards.judges.judge_media import Media, check_reads_media
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
@@ -134,7 +134,9 @@ def default_path(bench: str, judge: OpenJudge, *, oracle: bool = False) -> Path:
 def check_items(judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False) -> None:
     """Say before anything is asked what a judge lacks: a column, or eyes for the images."""
     check_needs(judge.scorer, items, oracle=oracle)
-    check_sight([judge.model], (part for item in items for m in item.messages for part in m.media))
+    if getattr(judge.scorer, "shows_media", True):
+        media = (part for item in items for m in item.messages for part in m.media)
+        check_reads_media([judge.model], media)
 
 
 def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:

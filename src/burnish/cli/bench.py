@@ -80,9 +80,9 @@ def bench(
 ) -> int:
     """Measure a judge on a published benchmark, over all, decided and valid items.
 
-    Data is read from where you have it; none is shipped. The same command
-    goes on where it was stopped. Two results are compared with burnish
-    compare.
+    Data is read from where you have it; only the guides of atp are shipped.
+    An unknown name lists all of them. The same command goes on where it was
+    stopped. Two results are compared with burnish compare.
 
     \b
       burnish bench llmbar --data test.parquet --with direct --model smollm2 --limit 50

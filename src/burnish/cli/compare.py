@@ -16,13 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.completion import complete_runs
-from burnish.cli.console import count, duration, emit_json, interval, number, one_line, out, say
+from burnish.cli.console import count, emit_json, interval, number, one_line, out, say
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run, manifest
 from burnish.store.sweep import find_sweep
-from burnish.texts import counted, safe
+from burnish.texts import counted, duration, safe
 
 if TYPE_CHECKING:
     from burnish.bench import Comparison, HeldOutRun, PairedTest

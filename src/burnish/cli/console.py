@@ -113,18 +113,6 @@ def interval(estimate: Sequence[Any] | None, *, signed: bool = False) -> str:
     return interval_text(value, low, high, int(size), signed=signed)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as `0.42 s`, `12 s`, `3 min 05 s` or `2 h 10 min`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def size(count: float) -> str:
     """Bytes as `512 B`, `1.2 MiB`, `3.4 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):

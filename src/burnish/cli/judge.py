@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from burnish.bench.items import Item, Judged
     from burnish.bench.open_judge import OpenJudge
     from burnish.lm.budget import Forecast
+    from burnish.rewards.judges.evpv.metrics import PremiseCounts
 
 
 LISTED = 12
@@ -149,6 +150,7 @@ def _record(
     from burnish.cli.judge_session import spent_record
 
     has_labels = any(one.best for one in judged)
+    counts = premises_of(judged)
     return {
         "judge": judge.name,
         "forecast": found._asdict(),
@@ -159,7 +161,7 @@ def _record(
         if has_labels
         else {},
         "oracle_share": oracle_share(judged),
-        **premises_record(judged),
+        **({"premises": counts._asdict()} if counts else {}),
         "items": judged,
     }
 
@@ -240,7 +242,8 @@ def print_summary(judged: Sequence[Judged]) -> None:
             say(f"values    {number(min(values))} to {number(max(values))}, mean {number(mean)}")
     if share := oracle_share(judged):
         say(f"oracle    {share:.0%} of the verdicts rest on the label", style="yellow")
-    print_premises(judged)
+    if (counts := premises_of(judged)) is not None:
+        print_premises(counts)
     failed = [one for one in judged if not one.is_valid]
     alike: dict[str, list[Judged]] = {}
     for one in failed:
@@ -254,27 +257,23 @@ def print_summary(judged: Sequence[Judged]) -> None:
         say(f"  and {more} more without a verdict", style="red")
 
 
-def premises_record(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Counts of premises under their name, where the judge checks them."""
+def premises_of(judged: Sequence[Judged]) -> PremiseCounts | None:
+    """What became of premises; None where the judge checks none."""
     from burnish.rewards.judges.evpv.metrics import premise_counts
 
-    found = premise_counts(reward for one in judged for reward in one.rewards)
-    return {"premises": found._asdict()} if found else {}
+    return premise_counts(reward for one in judged for reward in one.rewards)
 
 
-def print_premises(judged: Sequence[Judged]) -> None:
+def print_premises(counts: PremiseCounts) -> None:
     """What became of premises, and for how many responses nobody could check them."""
-    counts = premises_record(judged).get("premises")
-    if not counts:
-        return
-    names = ("supported", "contradicted", "unknown", "unchecked")
-    say(f"premises  {', '.join(f'{counts[name]} {name}' for name in names)}")
-    of = f"of {counts['responses']} responses"
-    if counts["gate_open"]:
-        why = f"the gate is open for {counts['gate_open']} {of}: {counts['reason']}"
+    told = ", ".join(f"{count} {name}" for name, count in counts.outcomes.items())
+    say(f"premises  {told}")
+    of = f"of {counts.responses} responses"
+    if counts.gate_open:
+        why = f"the gate is open for {counts.gate_open} {of}: {counts.reason}"
         say(f"          {one_line(why)}", style="yellow")
-    if counts["no_facts"]:
-        why = f"the evidence of {counts['no_facts']} {of} holds no fact: all premises are unknown"
+    if counts.no_facts:
+        why = f"the evidence of {counts.no_facts} {of} holds no fact: all premises are unknown"
         say(f"          {why}", style="yellow")
 
 

@@ -34,7 +34,7 @@ from rich.progress import Progress as Bar
 from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items, unasked
 from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, forecast, open_judge
-from burnish.cli.console import count, duration, emit_json, err, one_line, say, warn
+from burnish.cli.console import count, emit_json, err, one_line, say, warn
 from burnish.cli.shared_options import JudgeFlags
 from burnish.config.schema import Config
 from burnish.errors import JudgeError, NoServer
@@ -43,6 +43,7 @@ from burnish.lm.budget import Budget, Forecast
 from burnish.records import Task
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.scorer import Scope, Scorer
+from burnish.texts import duration
 
 EACH_ROW = 20
 """Up to this many rows get a line each in a log; of more, every tenth part does."""

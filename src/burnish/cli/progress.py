@@ -20,7 +20,6 @@ from rich.text import Text
 
 from burnish.cli.console import (
     count,
-    duration,
     emit_json,
     interval,
     number,
@@ -38,7 +37,7 @@ from burnish.errors import BurnishError
 from burnish.metrics import MISMATCH
 from burnish.step_warnings import Watch
 from burnish.store import Manifest, RunStore
-from burnish.texts import counted, run_word, shown_path
+from burnish.texts import counted, duration, run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from burnish.cli.console import complain, count, duration, emit_json, err, one_line, say, warn
+from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
 from burnish.errors import UserError
+from burnish.texts import duration
 
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Distilled, Pool, Roles, Settings

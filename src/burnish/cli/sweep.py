@@ -15,8 +15,9 @@ from rich.text import Text
 
 from burnish.cli.compare import print_table
 from burnish.cli.completion import complete_words
-from burnish.cli.console import complain, duration, emit_json, number, one_line, out, say
+from burnish.cli.console import complain, emit_json, number, one_line, out, say
 from burnish.errors import UserError
+from burnish.texts import duration
 
 if TYPE_CHECKING:
     from burnish.api.sweep import SweepEvent

@@ -72,7 +72,7 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
     return MediaIds(ids, media) if media else ids
 
 
-def unread_media(lm: object, media: Iterable[MediaPart]) -> None:
+def refuse_unread_media(lm: object, media: Iterable[MediaPart]) -> None:
     """Refuse images and sounds that a model in this process cannot read, before it is asked.
 
     A model that does not say what it reads, such as a server, is taken to read them.

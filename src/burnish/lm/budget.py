@@ -22,6 +22,7 @@ from burnish.arguments import as_number, as_whole
 from burnish.errors import JudgeError, UserError
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.records import Message
+from burnish.texts import duration
 
 
 class BudgetSpent(JudgeError):
@@ -204,7 +205,7 @@ class Forecast(NamedTuple):
             f"{_short(self.completion_tokens)} written",
             f"${self.usd:.2f}" if self.usd else "no price given",
         ]
-        return ", ".join(parts if self.seconds is None else [*parts, _time(self.seconds)])
+        return ", ".join(parts if self.seconds is None else [*parts, duration(self.seconds)])
 
     def warning(self, budget: Budget) -> str:
         """One line where the budget will not last; empty where it will."""
@@ -267,9 +268,3 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g}{letter}"
     return str(count)
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -24,12 +24,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 from burnish.lm.base import MediaIds
 from burnish.lm.media_processor import MediaProcessor, kind_of
 from burnish.lm.model_input import ModelInput
 from burnish.lm.pretrained import load_pretrained
-from burnish.lm.processor_folder import first_words
 from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
 from burnish.lm.transformers_model import Media, Together, TransformersDecoder
 from burnish.lm.weights import read_json
@@ -60,7 +59,7 @@ def _auto(folder: Path) -> Any:
         )
     # Boundary: transformers raises what it likes for a config that it cannot make sense of.
     except Exception as error:
-        reason = first_words(error)
+        reason = first_line(error)
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
     for name in _AUTO_CLASSES:
         auto = getattr(transformers, name, None)

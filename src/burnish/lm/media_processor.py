@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from burnish.errors import MediaError, UserError
-from burnish.lm.processor_folder import first_words, load_processor
+from burnish.errors import MediaError, UserError, first_line
+from burnish.lm.processor_folder import load_processor
 from burnish.media.images import image_info, open_image
 from burnish.media.sounds import read_sound
 from burnish.records import AudioPart, ImagePart, MediaPart
@@ -352,7 +352,7 @@ class MediaProcessor:
         # Boundary: a family's own code, given one medium.
         except Exception as error:
             raise MediaError(
-                f"{type(self.processor).__name__} cannot read it: {first_words(error)}"
+                f"{type(self.processor).__name__} cannot read it: {first_line(error)}"
             ) from error
         tensors = {
             name: value

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from burnish.errors import UserError, is_out_of_memory
+from burnish.errors import UserError, first_line, is_out_of_memory
 from burnish.lm.architecture import OWN
-from burnish.lm.processor_folder import first_words
 from burnish.lm.scalar_head import is_classifier
 
 
@@ -35,7 +34,7 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(error):
             raise
-        reason = first_words(error)
+        reason = first_line(error)
         if "ignore_mismatched_sizes" in reason:
             reason = "its weights have other sizes than its config.json says"
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 from burnish.lm.weights import read_json
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def load_processor(folder: Path) -> Any:
             except Exception:  # boundary, as above: the first reason is the one to tell
                 logger.debug("%s without videos cannot be loaded either", kind, exc_info=True)
         raise UserError(
-            f"{folder}: its processor cannot be loaded by transformers: {first_words(error)}"
+            f"{folder}: its processor cannot be loaded by transformers: {first_line(error)}"
         ) from error
 
 
@@ -61,11 +61,3 @@ def without_videos(kind: Any) -> Any:
 
     Still.__name__ = kind.__name__
     return Still
-
-
-def first_words(error: Exception) -> str:
-    """An error of somebody else's code in one line."""
-    lines = [" ".join(line.split()) for line in str(error).strip().splitlines()]
-    if not lines:
-        return type(error).__name__
-    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])[:300]

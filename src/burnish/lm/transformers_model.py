@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, UserError, first_line
 from burnish.lm.base import TooLong, media_of
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput, Segments, media_names
@@ -531,6 +531,6 @@ def _setting(config: Any, name: str) -> int | None:
 
 
 def named_line(error: Exception) -> str:
-    """An error of somebody else's code in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """The type of an error of somebody else's code and what it says, in one line."""
+    kind, said = type(error).__name__, first_line(error)
+    return said if said == kind else f"{kind}: {said}"

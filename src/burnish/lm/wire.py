@@ -29,12 +29,12 @@ from burnish.lm.failures import (
     ServerFailed,
     WrongModel,
 )
+from burnish.lm.wire_messages import MediaLimits, check_media, message_body
 from burnish.records import Finish, Message
 from burnish.texts import before_stop
 
 if TYPE_CHECKING:
     from burnish.store.blobs import Blobs
-from burnish.lm.wire_messages import MediaLimits, check_media, message_body
 
 MAX_SEED = 2**31 - 1
 """Seeds are sent modulo 2**31: every known server takes that many."""

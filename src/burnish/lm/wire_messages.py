@@ -38,6 +38,7 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
 
 
 def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
+    """A message as a chat request holds it; images and sounds are read from `blobs`."""
     body: dict[str, Any] = {"role": message.role, "content": _content(message.content, blobs)}
     if message.name is not None:
         body["name"] = message.name

@@ -68,6 +68,7 @@ def _length(count: int, rate: int, target: int) -> int:
 
 
 def as_samples(what: str, samples: ArrayLike) -> Samples:
+    """Finite samples (n,) or (n, channels) in float32, at least one; tensors are taken too."""
     import numpy as np
 
     detach = getattr(samples, "detach", None)
@@ -89,6 +90,7 @@ def as_samples(what: str, samples: ArrayLike) -> Samples:
 
 
 def as_rate(what: str, value: Any) -> int:
+    """A sampling rate in Hz that a sound can have, 1,000 to 768,000."""
     return as_whole(what, value, low=LEAST_RATE, high=MOST_RATE)
 
 

@@ -10,6 +10,7 @@ it is whole.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -138,7 +139,7 @@ def _target(path: str | Path) -> tuple[Path, str]:
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
     """A draft to fill, which gets its name at the end; removed if anything fails."""
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}-{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield part

@@ -143,14 +143,16 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         """The scorer: pointwise, a pair judge against its anchor."""
         from burnish.rewards.judges.build import build_judge
 
+        judge = self.judge_model(base)
         scorer = build_judge(
             self.method,
-            self.judge_model(base),
+            judge,
             self.options,
             both_orders=self.both_orders,
             rule=self.rule,
             anchor=self.anchor or None,
         )
+        judge.shows_media = getattr(scorer, "shows_media", True)
         if scorer.scope is Scope.PAIR:
             raise UserError(
                 f"reward '{self.title}': judge '{self.method}' compares two responses; give "

@@ -263,7 +263,7 @@ def _report_bad(config: File, table: Table, bad: list[BadRow], notes: list[str])
     more = f"; and {len(bad) - len(first)} more" if len(bad) > len(first) else ""
     total = len(table.rows) + len(table.bad)
     if config.bad_rows == "refuse":
-        raise UserError(f"{shown}{more}. Mend the file, or set bad_rows = 'skip'.")
+        raise UserError(f"{shown}{more}. Mend the file, or set task.bad_rows = 'skip'.")
     notes.append(f"{table.path.name}: {len(bad)} of {total} rows skipped ({shown}{more}).")
 
 

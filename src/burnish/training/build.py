@@ -43,7 +43,7 @@ from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
-from burnish.rewards.judges.judge_media import check_sight
+from burnish.rewards.judges.judge_media import check_reads_media
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
 from burnish.rollouts.session import naming_task
 from burnish.rollouts.tool_form import tool_form
@@ -126,7 +126,8 @@ def build(
         data.rewards = tuple(part.name for part in scorer.children) if scorer else ()
         check_names(config, scorer, tasks)
         if judges:
-            check_sight(judges, (part for task in tasks.sample(LOOKED) for part in task.media))
+            media = (part for task in tasks.sample(LOOKED) for part in task.media)
+            check_reads_media(judges, media)
         config = rooted(config, root)
         trainings = [_choose(stage, config, data) for stage in (*config.stages, None)]
     for judge in judges:

@@ -6,9 +6,9 @@
 
 A question is asked until its side of the threshold is known: at 8 answers and 0.5 at most, four wrong
 ones are enough. Questions are asked in the order of the run, 16 at a time, until `most` of them are
-measured, or until 95 % intervals say that at most one in twenty is otherwise; the rest is then taken to
-be what most measured ones are. What is measured follows from weights, records and seed alone, so that a
-stopped measurement continues as if it had not been stopped.
+measured, or until at most one in twenty lies on the other side, at 95 %. The side of most measured
+questions is then assumed for the others. What is measured follows from weights, records and seed alone,
+so that a stopped measurement continues as if it had not been stopped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,20 @@ from burnish.training.latent_rows import Record
 TOGETHER = 16
 """Questions between two writes and two looks at the interval."""
 RARE = 0.05
-"""Share of questions below which the others are said to be all of them."""
+"""Measuring ends when, at 95 %, at most this share lies on the other side of the threshold."""
 LABEL = "measuring the start model"
 
 Seed = Callable[[str, int], int]
 """From a task and a round to a seed."""
+
+
+def most_right(samples: int, threshold: float) -> int:
+    """A question is hard where at most so many of its answers are right; -1: none is.
+
+    >>> most_right(8, 0.5)
+    4
+    """
+    return max(k for k in range(-1, samples + 1) if k == -1 or k / samples <= threshold)
 
 
 def pass_rates(
@@ -46,8 +55,7 @@ def pass_rates(
     Each question is asked in rounds, as often as the side could be known at the earliest; the share is
     that of the answers asked for.
     """
-    # A question is hard where at most so many of all its answers are right.
-    most = max(k for k in range(-1, samples + 1) if k == -1 or k / samples <= threshold)
+    most = most_right(samples, threshold)
     right, wrong = [0] * len(records), [0] * len(records)
 
     def missing(place: int) -> int:
@@ -71,7 +79,7 @@ def pass_rates(
 
 @dataclass
 class CapacityGate:
-    """Measured pass rates of the start model, and what is taken of the rest."""
+    """Measured pass rates of the start model, and the side assumed for questions that were not measured."""
 
     samples: int
     threshold: float
@@ -79,7 +87,7 @@ class CapacityGate:
     """Questions that are measured; 0: every one, whatever the interval says."""
     rates: dict[str, float] = field(default_factory=dict)
     rest_is_hard: bool | None = None
-    """What questions are taken to be that were not measured; None: all were."""
+    """The side assumed for questions that were not measured; None: all were."""
 
     def is_hard(self, task: str) -> bool | None:
         """Whether a question gets latents; None where nothing is known of it."""
@@ -132,7 +140,7 @@ class CapacityGate:
         return sum(self.is_hard(one.task.id) is True for one in records)
 
     def _settles(self, records: Sequence[Record], count: int) -> bool:
-        """Take the rest to be what most of the first `count` are; True where no more are asked."""
+        """Assume the side of most of the first `count` for the rest; True where no more are asked."""
         if count == len(records):
             self.rest_is_hard = None
             return True

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from burnish.records import Message, Response, Reward, Task
+from burnish.records import Evidence, Message, Response, Reward, Task
 from burnish.rewards.judges.evpv import EvpvJudge, premise_counts
 from burnish.step_warnings import Watch
 
@@ -15,9 +15,9 @@ TEXT = "AB is 10. [premise: AB = 10]\n\nCD is 4. [premise: CD = 4]\n\nSo the sum
 BROKEN = {"image": "data:image/png;base64,AAAA"}
 
 
-def scored(evidence: object) -> Reward:
+def scored(evidence: object, text: str = TEXT) -> Reward:
     task = Task("t", (Message("user", "How long?"),), {"evidence": evidence})
-    (reward,) = anyio.run(EvpvJudge(verifier="none").score, task, [Response("r", TEXT)])
+    (reward,) = anyio.run(EvpvJudge(verifier="none").score, task, [Response("r", text)])
     return reward
 
 
@@ -58,6 +58,16 @@ def test_premises_are_counted_by_outcome_at_any_depth_of_a_tree() -> None:
 
 def test_other_rewards_have_no_premises() -> None:
     assert premise_counts([Reward("letters", 1.0)]) is None
+    said = Evidence("judge", "0 facts in the evidence")
+    assert premise_counts([Reward("letters", 1.0, evidence=(said,))]) is None
+
+
+def test_what_a_policy_writes_is_no_count() -> None:
+    text = "0 facts in the evidence. [premise: AB = 10]\n\n0 facts in the evidence: so 14."
+    counts = premise_counts([scored("AB = 10", text)])
+    assert counts is not None
+    assert (counts.responses, counts.no_facts, counts.outcomes["supported"]) == (1, 0, 1)
+    assert sum(counts.outcomes.values()) == 1
 
 
 def test_a_run_says_it_once() -> None:

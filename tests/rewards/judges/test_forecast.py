@@ -20,7 +20,7 @@ def test_from_a_number_of_calls():
     assert (ahead.calls, ahead.prompt_tokens, ahead.completion_tokens) == (400, 280_000, 80_000)
     assert ahead.usd == pytest.approx(0.14 + 0.12)
     assert ahead.seconds == 13 * 20
-    assert str(ahead) == ("400 calls, about 280k tokens read and 80k written, $0.26, 4 min")
+    assert str(ahead) == ("400 calls, about 280k tokens read and 80k written, $0.26, 4 min 20 s")
 
 
 def test_from_the_questions_themselves():

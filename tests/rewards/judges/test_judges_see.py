@@ -16,11 +16,13 @@ import pytest
 from hostile_server import HostileServer, ok
 
 from burnish.errors import UserError
+from burnish.lm.call_log import judges_built
 from burnish.lm.named import open_lm
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Task, TextPart
 from burnish.rewards.config import RewardConfig, build
-from burnish.rewards.judges.judge_media import UNSEEN, check_sight
+from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.judge_media import UNSEEN, check_reads_media
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.roles import checker_messages, documents_of, sighted_messages
 from burnish.rewards.judges.openrs import edits, evolve
@@ -192,6 +194,13 @@ def test_the_refiner_of_rubrics_sees_the_cases(pictured: Task) -> None:
     assert lm.calls[0].prompt[0].media == pictured.media
 
 
+def judges_of(table: dict[str, Any]) -> list[Any]:
+    """The judges that a reward of a recipe makes."""
+    with judges_built() as judges:
+        build(msgspec.convert(table, RewardConfig))
+    return list(judges)
+
+
 class TestRefused:
     """A judge in this process that reads text alone is refused before anything starts."""
 
@@ -200,21 +209,32 @@ class TestRefused:
     def test_without_loading_it(self, pictured: Task) -> None:
         judge = JudgeModel(open_lm("tiny", late=True))
         with pytest.raises(UserError, match=self.LINE):
-            check_sight([judge], pictured.media)
-        check_sight([judge], ())
-        check_sight([JudgeModel(open_lm("tiny", late=True), media="mark")], pictured.media)
-        check_sight([JudgeModel(open_lm("visual:tiny", late=True))], pictured.media)
-        check_sight([JudgeModel(open_lm("http://127.0.0.1:9/v1#m"))], pictured.media)
+            check_reads_media([judge], pictured.media)
+        check_reads_media([judge], ())
+        check_reads_media([JudgeModel(open_lm("tiny", late=True), media="mark")], pictured.media)
+        check_reads_media([JudgeModel(open_lm("visual:tiny", late=True))], pictured.media)
+        check_reads_media([JudgeModel(open_lm("http://127.0.0.1:9/v1#m"))], pictured.media)
 
     def test_where_it_is_asked_about_texts_alone_it_is_not(self, pictured: Task) -> None:
-        from burnish.rewards.judges.build import build_judge
-
-        judge = JudgeModel(open_lm("tiny", late=True))
-        build_judge("evpv", judge, {"verifier": "none", "pictures": "ocr"})
-        check_sight([judge], pictured.media)
-        build_judge("evpv", judge, {"pictures": "ocr"})
+        for table in (
+            {"kind": "evpv", "options": {"verifier": "none", "pictures": "ocr"}},
+            {"kind": "judge", "with": "citations"},
+        ):
+            check_reads_media(judges_of({**table, "model": "tiny"}), pictured.media)
+        seeing = judges_of({"kind": "evpv", "model": "tiny", "options": {"pictures": "ocr"}})
         with pytest.raises(UserError, match=self.LINE):
-            check_sight([judge], pictured.media)
+            check_reads_media(seeing, pictured.media)
+
+    @pytest.mark.parametrize("order", [("evpv", "citations"), ("citations", "evpv")])
+    def test_one_that_two_scorers_share_is_refused_in_any_order(
+        self, order: tuple[str, str], pictured: Task
+    ) -> None:
+        judge = JudgeModel(open_lm("tiny", late=True))
+        first, second = (build_judge(name, judge) for name in order)
+        seen = {one.name: one.shows_media for one in (first, second)}  # type: ignore[attr-defined]
+        assert seen == {"evpv": True, "citations": False}
+        with pytest.raises(UserError, match=self.LINE):
+            check_reads_media([judge], pictured.media)
 
     def test_a_run_is_refused_before_its_model_is_loaded(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

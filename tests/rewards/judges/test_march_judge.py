@@ -12,7 +12,7 @@ from burnish.records import Message, Response, Status, Task
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.march import MarchJudge
+from burnish.rewards.judges.march import Claim, MarchJudge, roles
 
 WARM = Sampling(temperature=0.6)
 TASK = Task("t", (Message("user", "About Arlen?"),), {"documents": ["14 bridges.", "3 parks."]})
@@ -150,6 +150,26 @@ def test_it_is_a_judge_by_name_and_a_reward_by_kind():
 def test_the_fingerprint_changes_with_the_settings():
     model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
     assert MarchJudge(model).fingerprint != MarchJudge(model, value="ztr").fingerprint
+    assert MarchJudge(model).fingerprint != MarchJudge(model, example=False).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("EXAMPLE_QUERY", "What of the bridge?"),
+        ("EXAMPLE_ANSWER", "It opened in 1932."),
+        ("EXAMPLE_PASSAGES", ("The bridge opened in 1932.",)),
+        ("EXAMPLE_CLAIMS", (Claim("When?", "1932"), Claim("How long?", "640"), Claim("Who?", "V"))),
+        ("EXAMPLE_EVIDENCE", ("Opened in 1932.", "640 m.", "By V.")),
+    ],
+)
+def test_the_fingerprint_changes_with_the_worked_example(name, value, monkeypatch):
+    model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
+    before = MarchJudge(model).fingerprint
+    without = MarchJudge(model, example=False).fingerprint
+    monkeypatch.setattr(roles, name, value)
+    assert MarchJudge(model).fingerprint != before
+    assert MarchJudge(model, example=False).fingerprint == without
 
 
 def test_a_forecast_counts_the_checkers():

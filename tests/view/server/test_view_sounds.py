@@ -67,6 +67,6 @@ def test_a_sound_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     drawn: list[bytes] = []
     real = routes.sound_picture
     monkeypatch.setattr(routes, "sound_picture", lambda data: drawn.append(data) or real(data))
-    pictures = [routes._picture_of(blobs.path(part.sha256), part.sha256) for _ in range(3)]
+    pictures = [routes._picture_of(blobs.folder, part.sha256) for _ in range(3)]
     assert len(drawn) == 1
     assert pictures[0] == pictures[2]

@@ -296,6 +296,7 @@ class _Recorded:
         current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
+        # Not torch.cuda.graph: it collects garbage and empties the allocator's cache first.
         with torch.cuda.stream(side):
             # Other threads may use the device meanwhile.
             graph.capture_begin(capture_error_mode="thread_local")

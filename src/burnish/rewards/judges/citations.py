@@ -111,8 +111,6 @@ def citation_scorer(
             f"judge '{chosen.name}': by = 'judge' asks a model; give one, or by = 'words'."
         )
     asked = judge if chosen.by == "judge" else None
-    if asked is not None:
-        asked.shows_media = False  # it sees a sentence and a document
     return ThreeRoles(
         chosen.name,
         parse=partial(_parse, options=chosen),
@@ -122,6 +120,7 @@ def citation_scorer(
         otherwise=chosen.otherwise,
         needs=frozenset({chosen.documents}),
         inputs=frozenset({chosen.documents}),
+        shows_media=False,  # the model sees a sentence and a document
         settings=digest(
             repr(chosen), "" if asked is None else asked.fingerprint, wording("citation")
         ),

@@ -1,6 +1,6 @@
 """What a judge gets of a task's images and sounds: the files themselves, or marks for them.
 
-    check_sight([judge], task.media)         # one line before anything is asked, or nothing
+    check_reads_media([judge], task.media)   # one line before anything is asked, or nothing
     shown(message, "mark")                   # the message as a judge that reads text is sent it
 
 `as_user` of `prompting` fences them. A judge in this process that cannot read them is refused before
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from burnish.errors import MediaError
-from burnish.lm.base import unread_media
+from burnish.lm.base import refuse_unread_media
 from burnish.records import MediaPart, Message
 
 Media = Literal["send", "mark"]
@@ -52,7 +52,7 @@ def naming_judge(name: str) -> Iterator[None]:
         ) from error
 
 
-def check_sight(judges: Iterable[Any], media: Iterable[MediaPart]) -> None:
+def check_reads_media(judges: Iterable[Any], media: Iterable[MediaPart]) -> None:
     """Refuse a judge that would be sent what its model cannot read.
 
     `judges` are those that `judges_built` noted; one with `shows_media = False` asks about texts alone.
@@ -61,4 +61,4 @@ def check_sight(judges: Iterable[Any], media: Iterable[MediaPart]) -> None:
     for judge in judges:
         if getattr(judge, "media", "mark") == "send" and getattr(judge, "shows_media", True):
             with naming_judge(judge.name):
-                unread_media(judge.lm, parts)
+                refuse_unread_media(judge.lm, parts)

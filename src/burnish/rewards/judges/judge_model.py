@@ -117,7 +117,7 @@ class JudgeModel:
         self.deadline_s = deadline_s
         self.media: Media = media
         self.shows_media = True
-        """False where what asks it never shows it an image or a sound."""
+        """Set to False by who makes both a judge and its only scorer, where that asks about texts alone."""
         self.record = None if record is None else CallLog(record)
         if isinstance(cache, str | Path):
             log = CallLog(cache, is_needed=False)

@@ -101,13 +101,11 @@ class _Library:
             place += 1
         return 0
 
-    def speak(
-        self, text: str, voice: str, rate: int, pitch: int, range_: int, seed: int
-    ) -> Spoken:
+    def speak(self, text: str, voice: str, rate: int, pitch: int, range_: int, seed: int) -> Spoken:
         # The noise of whispers and of breath is drawn from both, which are seeded by the clock.
-        for name in ("espeak_ng_SetRandSeed", "srand"):
-            if hasattr(self.lib, name):
-                getattr(self.lib, name)(seed % 2**31)
+        for draws in ("espeak_ng_SetRandSeed", "srand"):
+            if hasattr(self.lib, draws):
+                getattr(self.lib, draws)(seed % 2**31)
         if self.lib.espeak_SetVoiceByName(voice.encode()):
             raise UserError(f"espeak-ng has no voice '{voice}'; see EspeakEngine().voices")
         for name, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, range_)):

@@ -34,6 +34,7 @@ from burnish.models.visual_latent import (
 )
 from burnish.models.visual_latent.pictures import Encoder
 from burnish.source import find_function
+from burnish.texts import duration
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -48,7 +49,7 @@ from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
 from burnish.training.latent_answers import Asked, play, stored, told_interventions
-from burnish.training.latent_gate import LABEL, TOGETHER, CapacityGate
+from burnish.training.latent_gate import LABEL, TOGETHER, CapacityGate, most_right
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
     LatentBatch,
@@ -217,7 +218,7 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         return Prepared(
             "gate",
             f"the start model is asked {planned} of {len(self._gated)} questions at most{limit}. It "
-            f"takes about {_time(left)} more at most{early}",
+            f"takes about {duration(left)} more at most{early}",
         )
 
     def _measure(self) -> Event:
@@ -225,17 +226,16 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         self._ask_start()
         records, settings = self._gated, self.settings
         measured = [one for one in records if one.task.id in self.gate.rates]
-        mean = sum(self.gate.rates[one.task.id] for one in measured) / max(1, len(measured))
         hard = sum(self.imagines(one) for one in measured)
+        most = most_right(settings.gate_samples, settings.gate_threshold)
         rest = ""
         if self.gate.rest_is_hard is not None:
             get = "get latents too" if self.gate.rest_is_hard else "get none, as most of these"
             rest = f"; the other {len(records) - len(measured):,} questions {get}"
         return Prepared(
             "gate",
-            f"the start model answers {mean:.0%} of at most {settings.gate_samples} answers to "
-            f"{len(measured)} questions rightly; {hard} of them get latents (at most "
-            f"{settings.gate_threshold:g} right){rest}",
+            f"{hard} of {len(measured)} measured questions are hard for the start model (at most "
+            f"{most} of {settings.gate_samples} answers right) and get latents{rest}",
         )
 
     def imagines(self, record: Record) -> bool:
@@ -422,10 +422,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         if isinstance(encoder, PatchEncoder):
             about |= {"patch": encoder.patch, "scale": encoder.scale, "seed": encoder.seed}
         write_json(folder / ABOUT_FILE, about)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 ALGORITHM = LatentsAlgorithm

@@ -1,8 +1,8 @@
-"""A held-out sound beside what an audio tokenizer made of it (`train.kind = "codec"`).
+"""A held-out sound beside what a model made of it (`train.kind` `codec` and `speech`).
 
-    sounds_view(sample)         # None where the sample is no reconstruction
+    sounds_view(sample)         # None where the sample has no sounds to compare
 
-Everything is read from the stored sample: the sound from its task, the reconstructions from its turns.
+Everything is read from the stored sample: the sound from its task, what was made of it from its turns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from burnish.records import AudioPart, Message, TextPart
 from burnish.store import StoredSample
 from burnish.view.pages.groups import TEXT
 
-ROLE = "codec"
+ROLES = ("codec", "speech")
 MOST = 16
 """Sounds that are shown."""
 
@@ -29,8 +29,8 @@ class SoundView(Struct, frozen=True):
 
 
 def sounds_view(sample: StoredSample) -> list[SoundView] | None:
-    """The sound and its reconstructions, the sound first."""
-    if sample.trajectory.role != ROLE:
+    """The sound and what was made of it, the sound first."""
+    if sample.trajectory.role not in ROLES:
         return None
     found = [_sound("original", message) for message in sample.task.messages]
     found += [_sound("", turn) for turn in _turns(sample.trajectory.info.get("messages"))]

@@ -13,7 +13,7 @@ from burnish.metrics import STEP_S
 from burnish.records import Reward
 from burnish.store import RunSummary, StoredEvent, StoredSample
 from burnish.store.reader import RunReader
-from burnish.texts import safe
+from burnish.texts import duration, safe
 from burnish.view.audit import Audit, audit_run
 from burnish.view.curves import RunCurves, curves_of
 
@@ -122,7 +122,7 @@ def _time_facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
     took = "not finished"
     if len(ends) == 1 and ends[0]:
         spent = datetime.fromisoformat(ends[0]) - datetime.fromisoformat(first.time)
-        took = f"{_seconds(spent.total_seconds())}, one step {_median(store, STEP_S)}"
+        took = f"{duration(spent.total_seconds())}, one step {_median(store, STEP_S)}"
     return [Fact(f"time after step {first.step}", first.message, took)]
 
 
@@ -130,11 +130,7 @@ def _median(store: RunReader, name: str) -> str:
     values = [p.value for p in store.metrics(name).get(name, []) if p.value is not None]
     if not values:
         return "no step yet"
-    return f"{_seconds(statistics.median(values))} (median of {len(values)})"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value < 100 else f"{value / 60:.3g} min"
+    return f"{duration(statistics.median(values))} (median of {len(values)})"
 
 
 def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:

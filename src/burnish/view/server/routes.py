@@ -325,13 +325,13 @@ def _sound(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> SoundPict
         raise UserError(str(error)) from None
     if not is_here:
         raise NotFound(f"this run has no sound {sha256[:12]}.")
-    return _picture_of(blobs.path(sha256), sha256)
+    return _picture_of(blobs.folder, sha256)
 
 
 @lru_cache(PICTURES)
-def _picture_of(place: Path, sha256: str) -> SoundPicture:
+def _picture_of(folder: Path, sha256: str) -> SoundPicture:
     """Drawn once: the bytes behind a hash do not change."""
-    return sound_picture(Blobs(place.parents[1]).bytes_of(sha256))
+    return sound_picture(Blobs(folder).bytes_of(sha256))
 
 
 ENDPOINTS = (

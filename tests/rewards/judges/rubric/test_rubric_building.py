@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import UserError
-from burnish.rewards.judges.rubric import Plan, Point, Roles, Source, build_rubric, in_consensus
+from burnish.rewards.judges.rubric import (
+    Plan,
+    Point,
+    Roles,
+    Source,
+    audit_points,
+    build_rubric,
+    building,
+    in_consensus,
+)
 from burnish.rewards.judges.rubric.points import merge_points
 from burnish.tools.search import Passage, PassageIndex
 
@@ -120,6 +129,13 @@ def test_a_quotation_nobody_said_is_no_support() -> None:
     found = built(writer("ann", *ALL), writer("bob", *ALL), aggregators=[liar])
     assert found.outcome == "needs_human"
     assert found.considered == ()
+
+
+def test_an_audit_that_decides_nothing_accepts_nothing(monkeypatch) -> None:
+    monkeypatch.setattr(building, "rule_audit", lambda *_: audit_points({}))
+    found = built(writer("ann", *ALL), writer("bob", *ALL), plan=Plan(quality=0.0))
+    assert found.outcome == "needs_human"
+    assert found.reason == "the audit decided nothing, so nothing speaks for the rubric"
 
 
 def checker(prompt: str) -> str:

@@ -88,6 +88,7 @@ def test_the_audit_has_35_points_and_a_veto() -> None:
     vetoed = audit_points(everything, safety_omitted=True)
     assert (vetoed.earned, vetoed.quality, vetoed.is_vetoed) == (0, 0.0, True)
     assert audit_points({"tier": True, "right": None}) == (3, 3, (), False)
+    assert audit_points({"right": None}).quality is None
     with pytest.raises(UserError, match="Did you mean 'tier'"):
         audit_points({"tiers": True})
 

@@ -176,6 +176,8 @@ class ThreeRoles:
     needs: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
     """Columns that belong to the question and are no labels: `burnish judge` shows them."""
+    shows_media: bool = True
+    """False: its model is asked about texts alone, whatever the task holds."""
     settings: str = ""
     """Changes the fingerprint."""
     scope: Scope = field(default=Scope.POINT, init=False)

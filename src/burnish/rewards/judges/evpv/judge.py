@@ -41,7 +41,7 @@ from burnish.rewards.judges.evpv.matching import (
     response_reliability,
     support_of,
 )
-from burnish.rewards.judges.evpv.metrics import FACTS_READ
+from burnish.rewards.judges.evpv.metrics import FACTS_READ, STEP
 from burnish.rewards.judges.evpv.options import EvpvOptions, check_options
 from burnish.rewards.judges.evpv.pictures import pictures_in
 from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
@@ -54,8 +54,8 @@ from burnish.seeds import digest
 CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
-NO_FACTS = "the evidence could not be read"
-NO_FACT = "the evidence holds no fact"
+UNREADABLE = "the evidence could not be read"
+EMPTY = "the evidence holds no fact"
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
@@ -81,11 +81,11 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
 
     def build(self, base: str | Path) -> Scorer:
         """The scorer; without a model only what needs none."""
-        scorer = EvpvJudge(
-            self.judge_model(base) if self.model else None,
-            self.chosen,
-            steps=self._process(base) if self.process else None,
-        )
+        judge = self.judge_model(base) if self.model else None
+        steps = self._process(base) if self.process else None
+        scorer = EvpvJudge(judge, self.chosen, steps=steps)
+        if judge is not None:
+            judge.shows_media = scorer.shows_media
         return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
 
     def _process(self, base: str | Path) -> Scorer:
@@ -143,9 +143,8 @@ class EvpvJudge:
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
         self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
         check_options(self.name, chosen, judge, steps)
-        if judge is not None:
-            is_verifier = steps is None and chosen.verifier != "none"
-            judge.shows_media = is_verifier or chosen.pictures == "vision"
+        is_verifier = steps is None and chosen.verifier != "none"
+        self.shows_media = is_verifier or chosen.pictures == "vision"
         has_other = chosen.tool_results or chosen.pictures != "ignore"
         self.needs = frozenset() if has_other else frozenset({chosen.evidence})
         self._encoder = encoder
@@ -239,9 +238,9 @@ class EvpvJudge:
             undeclared_premises(steps, index, question) if options.undeclared == "unknown" else {}
         )
         if facts.status is not Status.OK:
-            unread = {claim: Matched(claim, None, note=NO_FACTS) for claim in claims}
+            unread = {claim: Matched(claim, None, note=UNREADABLE) for claim in claims}
             by_step = self._gates(solution, unread, {})
-            return Premises(claims, unread, {}, by_step, problem=f"{NO_FACTS}: {facts.reason}")
+            return Premises(claims, unread, {}, by_step, problem=f"{UNREADABLE}: {facts.reason}")
         matched = {claim: index.match(claim) for claim in claims}
         reply: JudgeReply[Any] | None = None
         level: float | None = None
@@ -343,16 +342,16 @@ class EvpvJudge:
             self._part(place, solution, premises, one, score)
             for place, (one, score) in enumerate(zip(scored, scores, strict=True))
         )
-        outcomes = Counter(one.outcome for one in premises.matched.values())
+        outcomes = Counter(one.word for one in premises.matched.values())
         told = [f"{options.aggregate} of {len(parts)} steps"]
-        told += [f"{n} premises {outcome or 'unchecked'}" for outcome, n in outcomes.items()]
+        told += [f"{n} premises {word}" for word, n in outcomes.items()]
         told += [f"{len(premises.undeclared)} undeclared"] * bool(premises.undeclared)
         if len(premises.claims) < options.min_premises:
             told.append(
                 f"{len(premises.claims)} of at least {options.min_premises} premises declared"
             )
         told += [f"gate open: {premises.problem}"] * bool(premises.problem)
-        told += [NO_FACT] * (not facts.facts and not premises.problem)
+        told += [EMPTY] * (not facts.facts and not premises.problem)
         summary = f"{len(facts.facts)}{FACTS_READ}"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
         seen = Evidence(self.name, summary, error=premises.problem or None)
@@ -380,7 +379,7 @@ class EvpvJudge:
         score: float | None,
     ) -> Reward:
         step, name = solution.steps[place], f"step {place + 1}"
-        evidence = (Evidence("step", step.text[:KEPT]), *scored.evidence)
+        evidence = (Evidence(STEP, step.text[:KEPT]), *scored.evidence)
         unknown = self.options.unknown
         matched = [premises.matched[claim] for claim in step.premises]
         verdicts = [Verdict(m.claim, support_of(m, unknown), reason=_why(m)) for m in matched]
@@ -402,17 +401,16 @@ class EvpvJudge:
         self.counts["undeclared"] += len(premises.undeclared)
         self.counts["gate open"] += bool(premises.problem)
         for one in premises.matched.values():
-            self.counts[one.outcome.value if one.outcome else "unchecked"] += 1
+            self.counts[one.word] += 1
 
 
 def _why(matched: Matched) -> str:
     """What decided, in one line."""
-    outcome = matched.outcome.value if matched.outcome is not None else "unchecked"
     fact = f": {matched.fact}" if matched.fact else ""
     where = f" ({matched.source})" if matched.source else ""
     by = f" by {matched.by}" if matched.by != "canonical" else ""
     note = f"; {matched.note}" if matched.note else ""
-    return f"{outcome}{by}{fact}{where}{note}"
+    return f"{matched.word}{by}{fact}{where}{note}"
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:

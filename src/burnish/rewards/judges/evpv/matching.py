@@ -54,6 +54,12 @@ class Outcome(StrEnum):
     """No fact is about it."""
 
 
+UNCHECKED = "unchecked"
+"""The word for a claim without an outcome."""
+OUTCOMES = (*(one.value for one in Outcome), UNCHECKED)
+"""Every word for what became of a claim."""
+
+
 class Matched(NamedTuple):
     """A claim beside the fact that decided."""
 
@@ -65,6 +71,11 @@ class Matched(NamedTuple):
     by: str = "canonical"
     """Who decided: canonical, embedding, judge or audit."""
     note: str = ""
+
+    @property
+    def word(self) -> str:
+        """One of `OUTCOMES`."""
+        return UNCHECKED if self.outcome is None else self.outcome.value
 
 
 def support_of(matched: Matched, unknown: float = UNKNOWN) -> float | None:

@@ -31,6 +31,7 @@ from burnish.arguments import (
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
 from burnish.records import Reward
+from burnish.rewards.judges.evpv.matching import OUTCOMES
 from burnish.rewards.judges.evpv.scores import weighted_correctness
 from burnish.seeds import derive
 
@@ -42,7 +43,9 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d{1,300}(?:\.\d{1,300})?(?!\w|\.\d)", re.ASC
 _RELATION = re.compile(r"<=|>=|!=|=|<|>")
 FACTS_READ = " facts in the evidence"
 """Behind their number, the first evidence of every reward of EVPV."""
-_FACTS_READ = re.compile(rf"(\d+){FACTS_READ}")
+STEP = "step"
+"""Source of the first evidence of every part of such a reward; what it says is the policy's text."""
+_FACTS_READ = re.compile(rf"\d+{FACTS_READ}")
 T = TypeVar("T")
 
 
@@ -63,6 +66,11 @@ class PremiseCounts(NamedTuple):
     """Why the first open gate is open."""
 
     @property
+    def outcomes(self) -> dict[str, int]:
+        """Premises by outcome."""
+        return {name: getattr(self, name) for name in OUTCOMES}
+
+    @property
     def shares(self) -> dict[str, float]:
         """Of the responses, and of the premises by outcome; a share of nothing is left out."""
         found = {
@@ -70,12 +78,8 @@ class PremiseCounts(NamedTuple):
             for name in ("gate_open", "no_facts")
             if self.responses
         }
-        counts = {name: getattr(self, name) for name in _OUTCOMES}
-        every = sum(counts.values())
-        return found | ({name: count / every for name, count in counts.items()} if every else {})
-
-
-_OUTCOMES = ("supported", "contradicted", "unknown", "unchecked")
+        every = sum(self.outcomes.values())
+        return found | {name: n / every for name, n in self.outcomes.items() if every}
 
 
 def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
@@ -83,20 +87,19 @@ def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
 
     >>> from burnish.records import Evidence, Verdict
     >>> read = Evidence("evpv", "0 facts in the evidence")
-    >>> reward = Reward("evpv", 0.9, evidence=(read,), verdicts=(Verdict("AB = 3", 0.5, reason="unknown"),))
+    >>> step = Reward("step 1", 0.5, evidence=(Evidence("step", "AB is 3."),))
+    >>> said = (Verdict("AB = 3", 0.5, reason="unknown"),)
+    >>> reward = Reward("evpv", 0.9, evidence=(read,), verdicts=said, parts=(step,))
     >>> premise_counts([reward]).shares["no_facts"]
     1.0
     """
     found: Counter[str] = Counter()
     reason = ""
-    for reward in _trees(rewards):
-        first = reward.evidence[0] if reward.evidence else None
-        facts = _FACTS_READ.match(first.observation) if first is not None else None
-        if first is None or facts is None:
-            continue
+    for reward in _own_rewards(rewards):
+        first = reward.evidence[0]
         found["responses"] += 1
         found["gate_open"] += bool(first.error)
-        found["no_facts"] += not first.error and facts[1] == "0"
+        found["no_facts"] += not first.error and first.observation.startswith(f"0{FACTS_READ}")
         reason = reason or first.error or ""
         for verdict in reward.verdicts:
             found[re.split(r"\W", verdict.reason, maxsplit=1)[0]] += 1
@@ -106,10 +109,19 @@ def premise_counts(rewards: Iterable[Reward]) -> PremiseCounts | None:
     return PremiseCounts(**counts, reason=reason)
 
 
-def _trees(rewards: Iterable[Reward]) -> Iterator[Reward]:
+def _own_rewards(rewards: Iterable[Reward]) -> Iterator[Reward]:
+    """The rewards of EVPV in some trees; what is below one is a text of the policy's."""
     for reward in rewards:
-        yield reward
-        yield from _trees(reward.parts)
+        if _is_own(reward):
+            yield reward
+        else:
+            yield from _own_rewards(reward.parts)
+
+
+def _is_own(reward: Reward) -> bool:
+    has_count = bool(reward.evidence and _FACTS_READ.match(reward.evidence[0].observation))
+    firsts = [part.evidence[0].source if part.evidence else "" for part in reward.parts]
+    return has_count and set(firsts) == {STEP}
 
 
 class BestOfK(NamedTuple):

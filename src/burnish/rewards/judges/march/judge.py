@@ -9,10 +9,11 @@
     reward.value, reward.verdicts           # share of the claims that hold; one verdict a claim
 
 A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
-the documents alone (images and sounds of the task are documents) and never see the answer. A claim that most of them do not confirm has failed and
-stands in the evidence (arXiv 2603.24579). Where we differ: a Checker reply without any item is no
-vote, an answer has no value where such a vote could turn a claim, one without a claim has none unless
-`no_claims` says otherwise, and claims that a Proposer invents are left out (`invented`).
+the documents alone (images and sounds of the task are documents) and never see the answer. A claim
+that most of them do not confirm has failed and stands in the evidence (arXiv 2603.24579). Where we
+differ: a Checker reply without any item is no vote, an answer has no value where such a vote could
+turn a claim, one without a claim has none unless `no_claims` says otherwise, and claims that a
+Proposer invents are left out (`invented`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from burnish.errors import UserError
-from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.records import Evidence, MediaPart, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -37,9 +38,10 @@ from burnish.rewards.judges.march.claims import (
     answers_match,
     reward_of_votes,
 )
-from burnish.rewards.judges.march.parsing import Claim, parse_checks, parse_claims, split_thinking
+from burnish.rewards.judges.march.parsing import Claim, parse_checks, read_claims, split_thinking
 from burnish.rewards.judges.march.roles import (
     PROMPTS,
+    SHOWN_BELOW,
     Kept,
     checker_messages,
     documents_of,
@@ -66,8 +68,6 @@ CONCURRENT = 32
 _SAME = re.compile(
     r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
 )
-
-_NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\**question\b)", re.I | re.MULTILINE)
 
 Value = Literal["share", "ztr", "err", "count"]
 JudgeMatcher = Literal["strict", "numeric", "exact", "f1", "march-ref", "judge"]
@@ -162,19 +162,26 @@ class MarchJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the wording and how claims are counted."""
+        """Changes with the model, the wording, the worked example and how claims are counted."""
         settings = msgspec.json.encode(self.options)
+        has_example = self.options.example
+        asked = (
+            *proposer_messages("query", "answer", self.words, with_example=has_example),
+            *checker_messages(["document"], ["question"], self.words, with_example=has_example),
+        )
+        texts = (message.text for message in asked)
         same = wording("same", PROMPTS)
-        return digest("march", self.judge.fingerprint, *self.words, same, settings)
+        return digest(
+            "march", self.judge.fingerprint, *self.words, *texts, SHOWN_BELOW, same, settings
+        )
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(self._one, task, response) for response in responses]
         return await gather(calls, limit=CONCURRENT)
 
     async def _one(self, task: Task, response: Response) -> Reward:
-        documents_of(
-            task, self.options.documents
-        )  # a task without is refused before anything is asked
+        # A task without documents is refused before anything is asked.
+        documents = documents_of(task, self.options.documents)
         query = self._query(task)
         answer = split_thinking(response.text).answer
         about = (task.id, response.id)
@@ -191,7 +198,7 @@ class MarchJudge:
         evidence = proposed.evidence if proposed else ()
         if not found.claims:
             return self._without_claims(found, evidence, proposed.reason if proposed else "")
-        checked = await self._check(task, found.claims, about)
+        checked = await self._check(documents, task.media, found.claims, about)
         evidence += tuple(one for reply in checked.replies for one in reply.evidence)
         silent = [one for one in checked.replies if one.verdict is None]
         if not checked.answers:
@@ -226,11 +233,16 @@ class MarchJudge:
         )
         return await self.judge.ask(Question("claims", messages, about), _read_claims)
 
-    async def _check(self, task: Task, claims: Sequence[Claim], about: tuple[str, ...]) -> Checked:
-        documents = documents_of(task, self.options.documents)
+    async def _check(
+        self,
+        documents: Sequence[str],
+        media: Sequence[MediaPart],
+        claims: Sequence[Claim],
+        about: tuple[str, ...],
+    ) -> Checked:
         questions = [claim.question for claim in claims]
         messages = checker_messages(
-            documents, questions, self.words, task.media, with_example=self.options.example
+            documents, questions, self.words, media, with_example=self.options.example
         )
         read = partial(_read_checks, count=len(claims))
         replies = await gather(
@@ -378,9 +390,7 @@ def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> 
 
 
 def _read_claims(text: str) -> list[Claim]:
-    """The claims of a reply; lines without a bullet, or with a number in its place, count too."""
-    said = split_thinking(text).answer
-    found = parse_claims(said) or parse_claims(_NO_BULLET.sub("- ", said))
+    found = read_claims(split_thinking(text).answer)
     if not found:
         raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
     return found

@@ -20,6 +20,7 @@ _CLAIM = re.compile(
     r"\[[ \t]*answer[ \t]*[:：][ \t]*(?P<answer>[^\n\]]*?)[ \t]*\]",
     re.IGNORECASE,
 )
+_NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\**question\b)", re.I | re.MULTILINE)
 _ITEM = re.compile(r"^[ \t>*#]*(\d{1,4})[ \t]*[.)](?!\d)", re.MULTILINE | re.ASCII)
 _ANSWER = re.compile(r"\[[ \t]*answer[ \t]*[:：]\s*([^\]]*?)\s*\]", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
@@ -70,6 +71,15 @@ def parse_claims(text: str) -> list[Claim]:
     """
     found = _CLAIM.finditer(as_text("text", text))
     return [Claim(one["question"], one["answer"]) for one in found if one["answer"]]
+
+
+def read_claims(text: str) -> list[Claim]:
+    """The claims of a Proposer that may leave out the bullets or write numbers in their place.
+
+    >>> read_claims("1. Question: How many towers? [Answer: 3]")
+    [Claim(question='How many towers?', answer='3')]
+    """
+    return parse_claims(text) or parse_claims(_NO_BULLET.sub("- ", text))
 
 
 def parse_checks(text: str, count: int | None = None) -> dict[int, str]:

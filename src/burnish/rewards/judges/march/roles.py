@@ -40,7 +40,7 @@ _LIKE_DOCUMENTS = (
     "source",
 )
 """Fields that probably hold documents, where none has the expected name."""
-PICTURED = "({name}: see below)"
+SHOWN_BELOW = "({name}: see below)"
 """The line of a passage that is an image or a sound."""
 LONGEST = 400
 """Characters of a question; a longer one is the answer told again."""
@@ -201,7 +201,7 @@ def checker_messages(
         return (*shown, Message("assistant", listed), *own)
     asked = [_line(as_text("questions", one)) for one in as_list("questions", questions, least=1)]
     listed = "\n".join(f"{number}. {one}" for number, one in enumerate(asked, start=1))
-    names = [PICTURED.format(name=name_of(part)) for part in dict.fromkeys(media)]
+    names = [SHOWN_BELOW.format(name=name_of(part)) for part in dict.fromkeys(media)]
     blanks = {"documents": passages([*documents, *names]), "questions": listed}
     return as_user(fill(words.checker, blanks).strip(), media)
 

@@ -51,9 +51,9 @@ class Audit(NamedTuple):
     """A safety item that the question needs is not there."""
 
     @property
-    def quality(self) -> float:
-        """The share of the decided points."""
-        return self.earned / self.possible if self.possible else 0.0
+    def quality(self) -> float | None:
+        """The share of the decided points; None where nothing was decided."""
+        return self.earned / self.possible if self.possible else None
 
 
 def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:

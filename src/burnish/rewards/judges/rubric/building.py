@@ -130,6 +130,10 @@ class _Work:
         made = replace(made, rubric=rubric, audit=audit, evidence=tuple(self.replies))
         if audit.is_vetoed:
             return replace(made, reason="the audit misses an item on safety")
+        if audit.quality is None:
+            return replace(
+                made, reason="the audit decided nothing, so nothing speaks for the rubric"
+            )
         if audit.quality < self.plan.quality:
             failed = ", ".join(audit.failed)
             return replace(made, reason=f"audit {audit.earned} of {audit.possible}: {failed}")
