@@ -26,13 +26,14 @@ from burnish.cli.drawing import parts_text
 from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
 from burnish.config import Config
 from burnish.config.recipes import RecipeCard, all_recipes, read_card, resolve
-from burnish.config.schema import CodecTrain, PretrainTrain
+from burnish.config.schema import CodecTrain, PretrainTrain, SpeechTrain
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward, Task
 from burnish.rewards.config import build_all
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.corpus import Corpus
+from burnish.tasks.utterances import UtteranceCorpus
 
 PAGE = Path(__file__).resolve().parent / "gallery.md"
 WIDTH = 160
@@ -85,6 +86,11 @@ def example(card: RecipeCard, config: Config) -> str:
         return f"> {shown(text)}\n\nTrained on text; nothing is asked and nothing is scored."
     if isinstance(config.train, CodecTrain):
         return "Trained on sounds; nothing is asked and nothing is scored."
+    if isinstance(config.train, SpeechTrain):
+        train = config.train
+        corpus = UtteranceCorpus(train.sources, 16_000, train.column, root)
+        text = next(corpus.clips()).text
+        return f"> {shown(text)}\n\nTrained on recordings with their texts; nothing is asked and nothing is scored."
     tasks = build_tasks(config.task, config.run.seed, root)
     if not config.rewards:
         (task,) = tasks.sample(1)

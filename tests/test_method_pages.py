@@ -19,9 +19,11 @@ from burnish.config.schema import (
     DiffusionTrain,
     DistilTrain,
     DpoTrain,
+    GeneratorSizes,
     LatentsTrain,
     ProcessRewardModelTrain,
     RewardModelTrain,
+    SpeechTrain,
 )
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
@@ -88,7 +90,7 @@ SETTINGS = {
     "policyalign": (DistilTrain,),
     "diffusion": (DiffusionTrain,),
     "gap": (LatentsTrain,),
-    "audio_tokenizer": (CodecTrain, Adversarial),
+    "audio_tokenizer": (CodecTrain, Adversarial, SpeechTrain, GeneratorSizes),
     "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
         components.GeneralisedAdvantage,

@@ -13,6 +13,7 @@ from openrs_judge import openrs_reply
 
 import warm
 from burnish.config.recipes import all_recipes
+from burnish.models.audio_tokenizer import new_tokenizer
 from burnish.store import RunStatus, RunStore
 
 MOST_S = 60.0
@@ -39,8 +40,11 @@ def judge_server():
 def test_a_recipe_ends_within_a_minute_on_the_tiny_model(name, tmp_path, judge_server):
     tiny = "visual:tiny" if name == "visual" else "tiny"  # one that sees
     words = [name, "steps=3", "run.name=trial"]
-    if name != "codec":  # its model is no language model, and as small
+    if name not in ("codec", "speech"):  # their models are no language models, and as small
         words.append(f"model.path={tiny}")
+    if name == "speech":  # learns on the latents of a tokenizer that a run before it trained
+        tokenizer = {"sampling_rate": 8000, "n_fft": 320, "frame_hop": 160, "hidden_size": 16}
+        new_tokenizer(tmp_path / "runs/codec", latent_size=8, **tokenizer)
     if name == "openrs":
         # A random model writes no language that the recipe's check could tell: no value for most.
         words += [f"rewards.0.model={judge_server.url}#judge", "guards.failed_share=1"]

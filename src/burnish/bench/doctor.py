@@ -97,7 +97,9 @@ EXTRAS = {
         "words in pictures as evidence (evpv)",
         "pip install 'burnish[ocr]' && pip install --no-deps rapidocr-onnxruntime",
     ),
-    "audio": Extra(("soundfile", "soxr"), "sounds in tasks; burnish audio, train.kind codec"),
+    "audio": Extra(
+        ("soundfile", "soxr"), "sounds in tasks; burnish audio, train.kind codec and speech"
+    ),
     "speech": Extra(
         ("espeakng_loader", "hibari", "piper", "onnxruntime", "faster_whisper"),
         "burnish speak and its voices",

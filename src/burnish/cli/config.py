@@ -36,21 +36,24 @@ def config(
       burnish config policy.advantage           a slot and its kinds
       burnish config optimiser.learning_rate    one key
     """
-    from burnish.config.reference import find, find_section, refuse
+    from burnish.config.reference import find, find_sections, refuse
 
     name = key.partition("=")[0].strip()
     keys = [] if name.endswith(".") else find(name)
-    section = find_section(name)
-    if not keys and section is None:
+    tables = find_sections(name)
+    if not keys and not tables:
         raise refuse(name)
     if as_json:
-        found = [*keys, *(section.keys if section is not None else ())]
+        found = [*keys, *(one for section in tables for one in section.keys)]
         for one in found:
             emit_json(one._asdict())
         return 0
     for one in keys:
         _print_key(one)
-    if section is not None:
+    for section in tables:
+        if len(tables) > 1:
+            say()
+            say(section.meaning, style="bold")
         _print_section(section)
     if not name:
         say(

@@ -35,7 +35,7 @@ from burnish.texts import safe
 if TYPE_CHECKING:
     from burnish.bench.scripted_answers import ModelTokenizer, Played
     from burnish.config import Config
-    from burnish.config.schema import CodecTrain, ProcessRewardModelTrain
+    from burnish.config.schema import CodecTrain, ProcessRewardModelTrain, SpeechTrain
     from burnish.lm.tokenizer import Tokenizer
     from burnish.policy import Advantages, Recipe, RewardBatch
     from burnish.tasks.base import TaskSet
@@ -66,7 +66,7 @@ def try_(
     import anyio
 
     from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
-    from burnish.config.schema import CodecTrain, DiffusionTrain
+    from burnish.config.schema import CodecTrain, DiffusionTrain, SpeechTrain
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -76,6 +76,8 @@ def try_(
     config = asked.resolved.value
     if isinstance(config.train, CodecTrain):
         return _try_sounds(config.train, asked, prompts)
+    if isinstance(config.train, SpeechTrain):
+        return _try_speech(config.train, asked, prompts)
     if not config.train.needs_tasks:
         return _try_text(config, asked, prompts)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
@@ -135,6 +137,23 @@ def _try_sounds(train: CodecTrain, asked: Asked, count: int) -> int:
         f"{rate:g} latents of {sizes.latent_size} a second, {rate * sizes.latent_size:,.0f} floats, "
         f"{sizes.bottleneck}"
     )
+    return 0
+
+
+def _try_speech(train: SpeechTrain, asked: Asked, count: int) -> int:
+    """The first rows of a speech generator's training; the tokenizer need not be there yet."""
+    from burnish.training.speech_data import speech_corpus
+
+    corpus = speech_corpus(train, train.sources, asked.root)
+    corpus.check()
+    say(f"recipe {asked.recipe}: speech of {one_line(corpus.name)}", style="bold")
+    for place, clip in enumerate(itertools.islice(corpus.clips(), count), 1):
+        seconds = len(clip.samples) / corpus.rate
+        voice = f", voice {one_line(clip.voice)}" if clip.voice else ""
+        say(f"row {place}: {one_line(clip.name)}, {seconds:.2f} s{voice}: {one_line(clip.text)}")
+    if corpus.note:
+        say(one_line(corpus.note))
+    say(f"a step reads {train.batch} rows; latents by {one_line(train.tokenizer)}")
     return 0
 
 

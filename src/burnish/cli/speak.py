@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from burnish.cli.console import duration, emit_json, say, warn
+from burnish.cli.console import emit_json, say, warn
 from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
-from burnish.texts import counted, shown_path
+from burnish.texts import counted, duration, shown_path
 
 if TYPE_CHECKING:
     from burnish.speech.render import Rendering

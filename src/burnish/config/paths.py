@@ -158,12 +158,12 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return value | {"path": _folder(value["path"], root)}
     if key == "policies" and isinstance(value, list | tuple):
         return [str(root / one) if isinstance(one, str) else one for one in value]
-    # Of pre-training and of audio tokenizers.
+    # Of pre-training, audio tokenizers and speech.
     if key in ("data", "held_out_data") and isinstance(value, str | list | tuple):
         names = [value] if isinstance(value, str) else value
         found = [absolute(one, root) if isinstance(one, str) else one for one in names]
         return found[0] if isinstance(value, str) else found
-    if key == "teacher" and isinstance(value, str):
+    if key in ("teacher", "tokenizer") and isinstance(value, str):
         return _folder(value, root)
     return _walk(value, root)
 

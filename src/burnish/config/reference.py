@@ -74,13 +74,18 @@ def find(key: str) -> list[Key]:
     return [one for section in sections() for one in section.keys if _plain(one.key) == wanted]
 
 
-def find_section(path: str) -> Section | None:
-    """The table at a dotted path, also where another place lists its keys."""
+def find_sections(path: str) -> list[Section]:
+    """The tables at a dotted path, also where another place lists their keys.
+
+    Several where kinds of one table call different tables by one name, as `train.sizes`.
+    """
     wanted = _plain(path.rstrip("."))
-    known = {_plain(section.path): section for section in sections()}
+    known: dict[str, list[Section]] = {}
+    for section in sections():
+        known.setdefault(_plain(section.path), []).append(section)
     if wanted in known:
         return known[wanted]
-    return next((known[_plain(one.elsewhere)] for one in find(wanted) if one.elsewhere), None)
+    return next((known[_plain(one.elsewhere)] for one in find(wanted) if one.elsewhere), [])
 
 
 def refuse(key: str) -> UserError:

@@ -37,12 +37,14 @@ from burnish.config.train_kinds import (
     DistilTrain,
     DpoTrain,
     FunctionTrain,
+    GeneratorSizes,
     LatentsTrain,
     PolicyTrain,
     PretrainTrain,
     ProcessRewardModelTrain,
     RewardModelTrain,
     SftTrain,
+    SpeechTrain,
     Train,
     TrainSection,
 )
@@ -69,6 +71,7 @@ __all__ = [
     "Evaluation",
     "Experts",
     "FunctionTrain",
+    "GeneratorSizes",
     "Guards",
     "InProcess",
     "LatentsTrain",
@@ -85,6 +88,7 @@ __all__ = [
     "Sampler",
     "SftTrain",
     "SingleTurn",
+    "SpeechTrain",
     "Stage",
     "Train",
     "TrainSection",
@@ -122,7 +126,7 @@ class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig = NoTasks()
-    """Where prompts come from; `pretrain`, `codec`, and `diffusion` on text of files, need none."""
+    """Where prompts come from; `pretrain`, `codec`, `speech`, and `diffusion` on text of files, need none."""
     rewards: tuple[RewardConfig, ...] = ()
     """What answers are paid for; at least one where the algorithm samples answers, `sft` needs none."""
     steps: Positive = 50

@@ -511,6 +511,78 @@ class CodecTrain(TrainSection, frozen=True, tag="codec"):
         return False
 
 
+class GeneratorSizes(Section, frozen=True):
+    """Sizes and head of a speech generator that starts from random weights."""
+
+    patch: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Latents that are made at one time."""
+    hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    """Of the transformer; a multiple of the heads."""
+    num_hidden_layers: Annotated[int, Meta(ge=1, le=1024)] = 6
+    """Of the transformer."""
+    num_attention_heads: Annotated[int, Meta(ge=1, le=1024)] = 4
+    """Of the transformer."""
+    head: Literal["flow", "regression"] = "flow"
+    """`flow` draws a patch from noise; `regression` learns the mean of what may follow, to compare with."""
+    head_size: Annotated[int, Meta(ge=2, le=65_536)] = 256
+    """Width of the head."""
+    head_layers: Annotated[int, Meta(ge=1, le=1024)] = 4
+    """Of the head."""
+    beside: bool = True
+    """A patch stands beside the characters that it should say, by the mean pace of the data, which is
+    learned in a fraction of the steps; false: behind the whole text."""
+
+
+class SpeechTrain(TrainSection, frozen=True, tag="speech"):
+    """Learn voices: text to the latents of a trained audio tokenizer."""
+
+    tokenizer: Annotated[str, Meta(min_length=1)]
+    """Run or folder of an audio tokenizer (`burnish train codec`); its weights stay as they are."""
+    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    """JSONL, CSV, TSV or Parquet files with sounds (paths from the file's folder, or bytes), texts and
+    names of voices, or a function `mine.py:rows` that yields such rows; one or a list."""
+    column: str = ""
+    """Column of the sounds; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
+    text: Annotated[str, Meta(min_length=1)] = "text"
+    """Column of what is said."""
+    voice: Annotated[str, Meta(min_length=1)] = "voice"
+    """Column of who says it; without it there is one voice, which has no name."""
+    longest: Annotated[float, Meta(gt=0.0, le=600.0)] = 15.0
+    """Seconds of a sound; rows with longer ones are left out, counted and named."""
+    held_out_data: str | tuple[str, ...] = ()
+    """Rows to evaluate on, in the same forms; empty: a share of `data`."""
+    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    """Share of the sentences that is never trained on where `held_out_data` names none, chosen by a hash
+    of their text."""
+    batch: Positive = 16
+    """Rows of a step."""
+    sizes: GeneratorSizes = GeneratorSizes()
+    """Of the generator where `model.path` is `new`."""
+    times: Annotated[int, Meta(ge=1, le=1024)] = 4
+    """Random times at which the head is asked about each patch."""
+    dropout: Share = 0.1
+    """Share of the patches whose condition is left out: what guidance compares with."""
+    noise: Amount = 0.5
+    """Noise on the patches that are fed back: its strength is uniform from 0 to this, one a row."""
+    spoken: Count = 4
+    """Held-out sentences that are spoken and kept at each evaluation, to be heard in the viewer."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`data` as a list."""
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+    @property
+    def held_out_sources(self) -> tuple[str, ...]:
+        """`held_out_data` as a list."""
+        given = self.held_out_data
+        return ((given,) if given else ()) if isinstance(given, str) else given
+
+    @property
+    def needs_tasks(self) -> bool:
+        return False
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -532,5 +604,6 @@ Train = (
     | PretrainTrain
     | LatentsTrain
     | CodecTrain
+    | SpeechTrain
     | FunctionTrain
 )

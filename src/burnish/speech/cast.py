@@ -41,7 +41,7 @@ LEVEL_DB = -26.0
 NEAREST_ST = 1.0
 """Two speakers' voices lie at least so many semitones apart where the table has such voices."""
 ENGINES = ("espeak", "hibari", "piper", "tone", "mixed")
-"""Engines by name; any other is a folder that `save_speech_folder` wrote."""
+"""Engines by name; any other is a run of `burnish train speech`, or what `save_speech_folder` wrote."""
 
 
 class Voice(NamedTuple):
@@ -180,8 +180,8 @@ def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Ca
     """The engine of a scene: a voice for every speaker by his description.
 
     `engine` is espeak, hibari, piper, tone (no voice at all, for tests), or mixed: the two neural
-    voices for whom they fit best and espeak for everybody else. Any other is a folder that
-    `save_speech_folder` wrote: a neural engine of your own.
+    voices for whom they fit best and espeak for everybody else. Any other is a neural
+    engine of your own: a run of `burnish train speech`, or a folder that `save_speech_folder` wrote.
     """
     name, seed = str(engine), as_seed("seed", seed)
     if engine_folder(engine) is not None:
@@ -283,7 +283,7 @@ def engine_folder(engine: str | Path) -> Path | None:
     """The folder that an engine is opened from, None for a name of `ENGINES`; one line for neither."""
     if isinstance(engine, str) and engine in ENGINES:
         return None
-    expected = f"{', '.join(ENGINES)}, or a folder that save_speech_folder wrote"
+    expected = f"{', '.join(ENGINES)}, or a folder of voices: a run of burnish train speech"
     path = as_path("engine", engine, expected).expanduser()
     # A bare word is a misspelt name unless a folder of that name lies here.
     is_word = isinstance(engine, str) and not {"/", os.sep} & set(engine)

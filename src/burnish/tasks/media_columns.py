@@ -72,7 +72,9 @@ def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]
     values = value if isinstance(value, list | tuple) else [value]
     _check_count(len(values))
     return [
-        blobs.add(_bytes_of(one, folder)) for one in values if one is not None and not _is_null(one)
+        blobs.add(media_bytes(one, folder))
+        for one in values
+        if one is not None and not _is_null(one)
     ]
 
 
@@ -224,12 +226,13 @@ def _is_null(value: Any) -> bool:
     return isinstance(value, dict) and bool(value) and all(one is None for one in value.values())
 
 
-def _bytes_of(value: Any, folder: Path | None) -> bytes:
+def media_bytes(value: Any, folder: Path | None) -> bytes:
+    """The bytes of one image or sound of a row; paths start at `folder`. Raises `UserError`."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict) and set(value) <= {"bytes", "path"}:
         inside = value.get("bytes")
-        return _bytes_of(inside if inside is not None else value.get("path"), folder)
+        return media_bytes(inside if inside is not None else value.get("path"), folder)
     if not isinstance(value, str) or not value:
         raise UserError(
             f"{type(value).__name__} {value!r:.40}; expected bytes, {{bytes, path}}, a path or a "

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,10 @@ class Clip(NamedTuple):
 
     name: str
     samples: Samples
+    text: str = ""
+    """What is said in it, where that is known."""
+    voice: str = ""
+    """Who says it."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +68,28 @@ class SoundCorpus:
     root: Path = Path()
     """Where relative paths start."""
 
+    WHAT: ClassVar[str] = "sound"
+    """What a file is, for messages."""
+    READ: ClassVar[tuple[str, ...]] = (*ENDINGS, TABLE)
+    """Endings of the files that are read."""
+
     @property
     def name(self) -> str:
         """For people."""
         return ", ".join(Path(source).name for source in self.sources)
+
+    @property
+    def note(self) -> str:
+        """What was left out when the clips were read, in one line; empty: nothing."""
+        return ""
 
     @cached_property
     def files(self) -> tuple[tuple[Path, str], ...]:
         """Every file with its name, in the order in which it is read."""
         found: list[tuple[Path, str]] = []
         for source in self.sources:
-            if not _is_function(source):
-                found += _files(self.root / Path(source).expanduser())
+            if not is_function(source):
+                found += self._files_of(source)
         return tuple(found)
 
     @cached_property
@@ -83,7 +97,7 @@ class SoundCorpus:
         """Changes with the names and contents of files, a function's code, and the rate."""
         parts = [self.column, f"{self.rate}"]
         for source in self.sources:
-            if _is_function(source):
+            if is_function(source):
                 parts.append(source_text(self._function(source)).decode(errors="replace"))
         for path, name in self.files:
             parts += [name, file_digest(path)]
@@ -101,7 +115,7 @@ class SoundCorpus:
     def check(self) -> None:
         """Refuse what is missing: files, the column of a table, a function."""
         for source in self.sources:
-            if _is_function(source):
+            if is_function(source):
                 self._function(source)
         for path, _ in self.files:
             if path.suffix.lower() == TABLE:
@@ -110,14 +124,17 @@ class SoundCorpus:
     def clips(self) -> Iterator[Clip]:
         """All sounds, in the order of the sources."""
         for source in self.sources:
-            if _is_function(source):
+            if is_function(source):
                 yield from self._generated(source)
                 continue
-            for path, name in _files(self.root / Path(source).expanduser()):
+            for path, name in self._files_of(source):
                 if path.suffix.lower() == TABLE:
                     yield from self._rows(path, name)
                 else:
                     yield Clip(name, read_sound(path, rate=self.rate).samples)
+
+    def _files_of(self, source: str) -> list[tuple[Path, str]]:
+        return _files(self.root / Path(source).expanduser(), self.WHAT, self.READ)
 
     def _function(self, source: str) -> Callable[..., Any]:
         return find_function(source, "function of sounds", self.root)
@@ -166,17 +183,17 @@ class SoundCorpus:
         return found if found.ndim == 1 else found.mean(1, dtype=np.float32)
 
 
-def _is_function(source: str) -> bool:
+def is_function(source: str) -> bool:
+    """Whether a source is a function, such as `mine.py:sounds`."""
     return ".py:" in source or (":" in source and "/" not in source and "\\" not in source)
 
 
-def _files(root: Path) -> list[tuple[Path, str]]:
+def _files(root: Path, what: str, known: tuple[str, ...]) -> list[tuple[Path, str]]:
     """The sounds and tables of a source, by name; hidden ones are left out."""
-    known = (*ENDINGS, TABLE)
     if root.is_file():
         if root.suffix.lower() not in known:
             raise UserError(
-                f"{root}: not a sound; expected a folder or a file that ends in {', '.join(known)}."
+                f"{root}: not a {what}; expected a folder or a file that ends in {', '.join(known)}."
             )
         return [(root, root.name)]
     if not root.is_dir():
@@ -191,11 +208,11 @@ def _files(root: Path) -> list[tuple[Path, str]]:
         # A pipe would be waited on for ever.
         if not path.is_file():
             raise UserError(
-                f"{path}: a broken link, or no plain file; expected a sound. Remove it."
+                f"{path}: a broken link, or no plain file; expected a {what}. Remove it."
             )
     if not found:
         raise UserError(
-            f"{root}: no sound in this folder; expected files that end in {', '.join(known)}."
+            f"{root}: no {what} in this folder; expected files that end in {', '.join(known)}."
         )
     return sorted(found, key=lambda pair: pair[1])
 

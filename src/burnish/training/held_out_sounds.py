@@ -1,10 +1,10 @@
-"""Held-out sounds beside what an audio tokenizer made of them, as samples of a run that can be played.
+"""Held-out sounds beside what a model made of them, as samples of a run that can be played.
 
     distance_CS, heard = reconstructed(model, clips, chosen, strengths, world, device)
     samples = stored_sounds(step, version, heard, "log_spectral_distance", store.blobs)
 
-The task of a sample holds the sound; its turns hold the reconstruction, and those with noise on the
-latents, each with its distance in words. Bytes go into the run's own `blobs/`: the same sound is kept once,
+The task of a sample holds the sound; its turns hold what was made of it, each with a line of words: of an
+audio tokenizer the reconstruction, and those with noise on the latents. Bytes go into the run's own `blobs/`: the same sound is kept once,
 and the same weights make the same bytes.
 """
 
@@ -36,6 +36,8 @@ LONGEST_S = 10.0
 
 ROLE = "codec"
 """Role of these samples; the viewer shows their sounds side by side."""
+SPEECH = "speech"
+"""The same, of text that was spoken."""
 MOST_SHOWN = 8
 """Sounds of an evaluation that are kept, spread evenly over those that are scored."""
 
@@ -54,6 +56,18 @@ class Heard(NamedTuple):
     """In standard deviations of the latents; 0 is none."""
     distances: Sequence[float]
     """dB of each reconstruction."""
+
+
+class SoundSample(NamedTuple):
+    """One held-out sound and what was made of it, with words for each."""
+
+    name: str
+    clip: int
+    rate: int
+    sound_n: NDArray[np.float32]
+    made: Sequence[tuple[str, NDArray[np.float32]]]
+    reward: Reward
+    role: str = ROLE
 
 
 @torch.no_grad()
@@ -113,13 +127,13 @@ def _latents(model: AudioTokenizerModel, wave_n: Tensor) -> Tensor:
     return found[0]
 
 
-def shown_places(count: int) -> list[int]:
+def shown_places(count: int, most: int = MOST_SHOWN) -> list[int]:
     """Which of `count` scored sounds are kept.
 
     >>> shown_places(3), shown_places(16)
     ([0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14])
     """
-    kept = min(count, MOST_SHOWN)
+    kept = min(count, most)
     return [place * count // kept for place in range(kept)]
 
 
@@ -127,19 +141,30 @@ def stored_sounds(
     step: int, version: int, heard: Sequence[Heard], measure: str, blobs: Blobs
 ) -> list[StoredSample]:
     """Samples of the split `eval:held_out`; their value is the distance, lower is better."""
-    return [_stored(step, version, index, one, measure, blobs) for index, one in enumerate(heard)]
+    return stored_samples(step, version, [_in_words(one, measure) for one in heard], blobs)
 
 
-def _stored(
-    step: int, version: int, index: int, one: Heard, measure: str, blobs: Blobs
-) -> StoredSample:
+def _in_words(one: Heard, measure: str) -> SoundSample:
     words = [
         f"{'reconstruction' if not strength else f'with noise of {strength:g} sd'}: {distance:.2f} dB"
         for strength, distance in zip(one.strengths, one.distances, strict=True)
     ]
+    reward = Reward(measure, one.distances[0], reason="dB from the sound; lower is better")
+    made = list(zip(words, one.made_Sn, strict=True))
+    return SoundSample(one.name, one.clip, one.rate, one.sound_n, made, reward)
+
+
+def stored_samples(
+    step: int, version: int, sounds: Sequence[SoundSample], blobs: Blobs
+) -> list[StoredSample]:
+    """Samples of the split `eval:held_out`, in the order of the sounds."""
+    return [_stored(step, version, index, one, blobs) for index, one in enumerate(sounds)]
+
+
+def _stored(step: int, version: int, index: int, one: SoundSample, blobs: Blobs) -> StoredSample:
     turns = [
         Message("assistant", (TextPart(said), _part(made_n, one.rate, blobs)))
-        for said, made_n in zip(words, one.made_Sn, strict=True)
+        for said, made_n in one.made
     ]
     sound = Message("user", (TextPart(f"{one.name}\n"), _part(one.sound_n, one.rate, blobs)))
     task = Task(f"held-out-sound-{one.clip}", (sound,))
@@ -154,12 +179,12 @@ def _stored(
             task.id,
             name,
             (),
-            "; ".join(words),
-            role=ROLE,
+            "; ".join(said for said, _ in one.made),
+            role=one.role,
             weight_version=version,
             info={"messages": msgspec.to_builtins(turns)},
         ),
-        reward=Reward(measure, one.distances[0], reason="dB from the sound; lower is better"),
+        reward=one.reward,
         keep=False,
     )
 

@@ -9,14 +9,18 @@ import msgspec
 import torch
 from torch import Tensor
 
+from burnish.errors import UserError
+from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.embedded import make_once
 from burnish.lm.folder import LoadedModel, config_for
+from burnish.lm.new_model import NEW
 from burnish.lm.weights import WEIGHTS, write_json, write_weights
+from burnish.models import has_transformers
 from burnish.seeds import digest
 from burnish.training.forecast import Forecast, Workload
 
 if TYPE_CHECKING:
-    from burnish.config.schema import CodecSizes
+    from burnish.config.schema import CodecSizes, Config
     from burnish.models.audio_tokenizer import AudioTokenizerConfig
 
 
@@ -52,6 +56,30 @@ class OtherModel(LoadedModel):
         config = {**self.config, "architectures": [type(self.module).__name__]}
         write_json(folder / "config.json", config_for(config, self.dtype))
         write_weights(folder / WEIGHTS, self.weights())
+
+
+def refuse_language_model(config: Config, what: str) -> None:
+    """Refuse settings that only language models have, where a run trains `what`."""
+    kind, path = config.train.__struct_config__.tag, config.model.path
+    if not has_transformers():
+        raise UserError(
+            f"train.kind = '{kind}' needs transformers 5. Run: pip install --upgrade transformers"
+        )
+    if path in SHIPPED or path.startswith(DIFFUSION):
+        raise UserError(
+            f"model.path: '{path}' is a language model; expected {NEW}, or the folder of {what}"
+        )
+    if config.model.lora is not None:
+        raise UserError(
+            f"model.lora: got adapters with train.kind = '{kind}', whose layers have none; expected no "
+            "table model.lora"
+        )
+    kinds = {type(one.train) for one in config.stages} | {type(config.train)}
+    if len(kinds) > 1:
+        raise UserError(
+            "stages: got language models and others in one run, or several kinds of others; expected one "
+            "kind of model. Train them in runs of their own"
+        )
 
 
 def other_forecast(model: OtherModel, trained: int, work: Workload, free: int) -> Forecast:

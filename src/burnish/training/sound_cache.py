@@ -4,7 +4,8 @@
     sounds.train.crop(clip=3, start=800, length=16000)
 
 The samples of all clips lie end to end as float32 in burnish's cache; a table says where each begins.
-Which clips are held out follows from a hash of their samples, so equal sounds fall on the same side.
+Which clips are held out follows from a hash of what is said in them, or of their samples where that is
+not known, so equal sentences and equal sounds fall on the same side.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Place(Struct, frozen=True):
     start: int
     samples: int
     is_held_out: bool
+    text: str = ""
+    voice: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Sounds:
 
     train: Clips
     held_out: Clips
+    note: str = ""
+    """What the corpus left out, in one line."""
 
     def line(self) -> str:
         """For people."""
@@ -97,7 +102,8 @@ def open_sounds(corpus: SoundCorpus, *, held_out: float) -> Sounds:
             f"{folder}: the cached sounds are damaged ({got:,} bytes, expected {wanted:,}); remove "
             "the folder."
         )
-    return Sounds(train, held)
+    note = folder / "note.txt"
+    return Sounds(train, held, note.read_text(encoding="utf-8") if note.exists() else "")
 
 
 def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
@@ -107,14 +113,19 @@ def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
         for clip in corpus.clips():
             content = np.ascontiguousarray(clip.samples, dtype="<f4")
             file.write(content.tobytes())
-            places.append(Place(clip.name, start, len(content), _is_held_out(clip, share)))
+            is_held_out = _is_held_out(clip, share)
+            said = clip.text, clip.voice
+            places.append(Place(clip.name, start, len(content), is_held_out, *said))
             start += len(content)
             advance(READING)
     if not places:
-        raise UserError(f"{corpus.name}: no sound in it; expected at least one.")
+        note = f" ({corpus.note})" if corpus.note else ""
+        raise UserError(f"{corpus.name}: no sound in it{note}; expected at least one.")
+    if corpus.note:
+        (folder / "note.txt").write_text(corpus.note, encoding="utf-8")
     (folder / "clips.json").write_bytes(msgspec.json.encode(places))
 
 
 def _is_held_out(clip: Clip, share: float) -> bool:
-    key = digest(np.ascontiguousarray(clip.samples, dtype="<f4").tobytes())
+    key = digest(clip.text or np.ascontiguousarray(clip.samples, dtype="<f4").tobytes())
     return derive("held out", key) < share * 2**63

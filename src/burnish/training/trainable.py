@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from burnish.config.schema import CodecTrain, Config, DiffusionPolicyTrain, DiffusionTrain, Lora
+from burnish.config.schema import (
+    CodecTrain,
+    Config,
+    DiffusionPolicyTrain,
+    DiffusionTrain,
+    Lora,
+    SpeechTrain,
+)
 from burnish.errors import UserError
 from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.convert import cached_conversion
-from burnish.lm.folder import LoadedModel, load_model, save_model
+from burnish.lm.folder import LoadedModel, find_folder, load_model, save_model
 from burnish.lm.new_model import NEW, new_model_folder
 from burnish.seeds import Seeds
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
 from burnish.training.other_model import OtherModel, new_tokenizer_folder
+from burnish.training.speech_data import new_generator_folder, start_generator
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
@@ -121,6 +129,10 @@ def start_model(config: Config) -> str | Path:
     is_diffusion = isinstance(first, DiffusionTrain | DiffusionPolicyTrain)
     if isinstance(first, CodecTrain) and path == NEW:
         return new_tokenizer_folder(first.sizes, Seeds(config.run.seed).for_("model"))
+    if isinstance(first, SpeechTrain):
+        if path == NEW:
+            return new_generator_folder(first, Seeds(config.run.seed).for_("model"))
+        return start_generator(find_folder(model_of(path)))
     if path != NEW:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else model_of(path)
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
-from burnish.config.schema import CodecTrain, DistilTrain, PolicyTrain, free_keys
+from burnish.config.schema import CodecTrain, DistilTrain, PolicyTrain, SpeechTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
@@ -59,6 +59,7 @@ from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
+from burnish.training.speech_data import find_tokenizer
 from burnish.training.trainable import model_of, start_model
 
 FILES = "files."
@@ -311,10 +312,13 @@ def find_critic(path: str) -> Path:
 def file_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function, weight and policy file of a rooted config."""
     found = code_digests(config)
+    if isinstance(config.train, SpeechTrain):
+        for path in sorted(find_tokenizer(config.train).glob("*.safetensors")):
+            found[f"{FILES}audio_tokenizer/{path.name}"] = _edges(path)
     start = find_folder(start_model(config))
     if config.model.path == NEW:
         # Its weights follow from the config and the seed.
-        if isinstance(config.train, CodecTrain):
+        if isinstance(config.train, CodecTrain | SpeechTrain):
             return found
         found[f"{FILES}tokenizer.json"] = _whole(start / "tokenizer.json")
     else:

@@ -3,7 +3,8 @@
     save_speech_folder("runs/speech", tokenizer, generator)
     tokenizer, generator = open_speech_folder("runs/speech")    # burnish speak --engine runs/speech
 
-It holds two Hugging Face folders, `tokenizer` and `generator`, in half precision. Alphabet and names of
+It holds two Hugging Face folders, `tokenizer` and `generator`, in half precision. A checkpoint of `burnish
+train speech` opens too: there the generator is the folder itself. Alphabet and names of
 voices are in the generator's config.
 """
 
@@ -25,7 +26,10 @@ from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
 )
 
 PARTS = ("tokenizer", "generator")
-EXPECTED = "expected a folder with tokenizer and generator, as save_speech_folder writes it"
+EXPECTED = (
+    "expected a folder with tokenizer and generator, as save_speech_folder writes it, or a run of burnish "
+    "train speech"
+)
 
 
 class SpeechModels(NamedTuple):
@@ -40,7 +44,7 @@ def save_speech_folder(
 ) -> Path:
     """Write both models, in half precision; one line if they do not belong together."""
     place = as_path("folder", folder, "a folder to write")
-    _check_pair(str(place), tokenizer, generator)
+    check_pair(str(place), tokenizer, generator)
     models: tuple[PreTrainedModel, ...] = (tokenizer, generator)
     for name, model in zip(PARTS, models, strict=True):
         save_own(copy.deepcopy(model).cpu().half(), place / name)
@@ -50,8 +54,8 @@ def save_speech_folder(
 def open_speech_folder(folder: str | Path) -> SpeechModels:
     """Both models in single precision, on the CPU; one line for whatever is wrong with the folder."""
     place = check_speech_folder(folder)
-    tokenizer, generator = open_tokenizer(place / PARTS[0]), open_generator(place / PARTS[1])
-    _check_pair(str(place), tokenizer, generator)
+    tokenizer, generator = open_tokenizer(place / PARTS[0]), open_generator(generator_folder(place))
+    check_pair(str(place), tokenizer, generator)
     return SpeechModels(tokenizer.float(), generator.float())
 
 
@@ -60,13 +64,20 @@ def check_speech_folder(folder: str | Path) -> Path:
     place = as_path("folder", folder, "a folder that save_speech_folder wrote").expanduser()
     if not place.is_dir():
         raise UserError(f"{place}: no such folder; {EXPECTED}")
-    for name in PARTS:
-        if not (place / name / "config.json").is_file():
+    for name, part in zip(PARTS, (place / PARTS[0], generator_folder(place)), strict=True):
+        if not (part / "config.json").is_file():
             raise UserError(f"{place}: has no {name}/config.json; {EXPECTED}")
     return place
 
 
-def _check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
+def generator_folder(place: Path) -> Path:
+    """Where the generator of a folder lies: in `generator`, or as a checkpoint in the folder itself."""
+    inner = place / PARTS[1]
+    return inner if inner.is_dir() else place
+
+
+def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
+    """Refuse a generator that was not made for the latents of this tokenizer."""
     sizes = tokenizer.config.latent_size, generator.config.latent_size
     if sizes[0] != sizes[1]:
         raise UserError(

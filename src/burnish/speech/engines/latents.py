@@ -1,6 +1,6 @@
 """A neural engine of our own: characters to latents by a generator, latents to samples by a tokenizer.
 
-    engine = LatentEngine("runs/speech")        # what save_speech_folder wrote
+    engine = LatentEngine("runs/speech")        # a run of burnish train speech, or save_speech_folder's
     engine.speak(Line("Hello there.", Speaker(id="A"), 0, seed=7, voice="heart"))
 
 Text is spelled with the folder's few characters and cut into parts as long as those that a generator
@@ -20,6 +20,7 @@ from burnish.arguments import as_number, as_whole, shown
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.models.long_speech.engine import Capabilities, Line, Spoken
 from burnish.seeds import derive, digest
+from burnish.store.manifest import is_ours, newest_weights
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -40,18 +41,21 @@ TRIES = 3
 
 
 class LatentEngine:
-    """The voices of a folder that `save_speech_folder` wrote; an empty `voice` is the first of them."""
+    """The voices of a run of `burnish train speech`, or of a folder that `save_speech_folder` wrote.
+
+    An empty `voice` is the first of them.
+    """
 
     def __init__(
         self, folder: str | Path, *, guidance: float = GUIDANCE, steps: int = STEPS
     ) -> None:
-        checked_folder(folder)
+        place = checked_folder(folder)
         from burnish.models.audio_tokenizer import open_speech_folder
 
         self.guidance = as_number("guidance", guidance, low=0, high=100)
         self.steps = as_whole("steps", steps, low=1, high=1000)
         self.name = str(folder)
-        self._tokenizer, self._generator = open_speech_folder(folder)
+        self._tokenizer, self._generator = open_speech_folder(place)
         self.voices: tuple[str, ...] = tuple(self._generator.config.voices)
         self.sample_rate: int = self._tokenizer.config.sampling_rate
         self.capabilities = Capabilities(voices=len(self.voices) > 1)
@@ -137,7 +141,7 @@ class LatentEngine:
 
 
 def checked_folder(folder: str | Path) -> Path:
-    """The folder, if it can be opened; no weights are read."""
+    """The folder, or a run's newest checkpoint, if it can be opened; no weights are read."""
     from burnish.models import has_transformers
 
     if not has_transformers():
@@ -146,7 +150,8 @@ def checked_folder(folder: str | Path) -> Path:
         )
     from burnish.models.audio_tokenizer.speech_folder import check_speech_folder
 
-    return check_speech_folder(folder)
+    place = Path(folder).expanduser()
+    return check_speech_folder(newest_weights(place) if is_ours(place) else place)
 
 
 def parts_of(text: str, most: int) -> list[str]:

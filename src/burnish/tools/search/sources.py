@@ -227,7 +227,7 @@ def _read_table(
     file: SourceFile, source: Source, is_one_of_many: bool
 ) -> Iterator[tuple[Passage, float]]:
     suffix = file.path.suffix.lower()
-    reader = {".csv": csv_rows, ".tsv": csv_rows, ".parquet": _parquet_rows}
+    reader = {".csv": csv_rows, ".tsv": csv_rows, ".parquet": parquet_rows}
     columns = _Columns(file, source)
     for row in reader.get(suffix, jsonl_rows)(file.path):
         columns.first = columns.first or list(row.values)
@@ -347,7 +347,8 @@ def csv_rows(path: Path) -> Iterator[SourceRow]:
             ) from None
 
 
-def _parquet_rows(path: Path) -> Iterator[SourceRow]:
+def parquet_rows(path: Path, at_once: int = 8192) -> Iterator[SourceRow]:
+    """The rows of a Parquet file, `at_once` of them in memory."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -359,7 +360,7 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
         file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
         total = max(file.metadata.num_rows, 1)
         number = 0
-        for batch in file.iter_batches(batch_size=8192, use_threads=False):
+        for batch in file.iter_batches(batch_size=at_once, use_threads=False):
             for values in batch.to_pylist():
                 number += 1
                 yield SourceRow(number, values, number / total)

@@ -29,9 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.new_model import NEW
-from burnish.models import has_transformers
 from burnish.models.audio_tokenizer.discriminator import (
     SpectralDiscriminator,
     adversarial_terms,
@@ -53,7 +51,7 @@ from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
 from burnish.training.held_out_sounds import reconstructed, stored_sounds
-from burnish.training.other_model import OtherModel, tokenizer_config
+from burnish.training.other_model import OtherModel, refuse_language_model, tokenizer_config
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
 from burnish.training.sound_cache import Sounds, open_sounds
@@ -116,28 +114,8 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 
     @classmethod
     def check(cls, config: Config, settings: CodecTrain, data: Data) -> None:
-        if not has_transformers():
-            raise UserError(
-                "train.kind = 'codec' needs transformers 5. Run: pip install --upgrade transformers"
-            )
-        path = config.model.path
-        if path in SHIPPED or path.startswith(DIFFUSION):
-            raise UserError(
-                f"model.path: '{path}' is a language model; expected {NEW}, or the folder of an audio "
-                "tokenizer"
-            )
-        if config.model.lora is not None:
-            raise UserError(
-                "model.lora: got adapters with train.kind = 'codec', whose layers have none; expected "
-                "no table model.lora"
-            )
-        kinds = {type(one.train) for one in config.stages} | {type(config.train)}
-        if len(kinds) > 1:
-            raise UserError(
-                "stages: got language models and audio tokenizers in one run, expected one kind of "
-                "model. Train them in runs of their own"
-            )
-        if path == NEW:
+        refuse_language_model(config, "an audio tokenizer")
+        if config.model.path == NEW:
             try:
                 tokenizer_config(settings.sizes)
             except ArgumentError as error:

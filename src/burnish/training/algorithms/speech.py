@@ -1,0 +1,394 @@
+"""A text-to-speech generator on the latents of a trained audio tokenizer (arXiv 2606.06357, 2.3).
+
+    train = { kind = "speech", tokenizer = "runs/codec", data = "clips.jsonl" }
+    model = { path = "new" }                # or a run of this kind, which goes on learning
+
+Rows are recordings with their texts and voices. The frozen tokenizer encodes each recording once, without
+noise. A step's rows follow from the seed and the step: every epoch has another order. So do the random
+numbers of the loss, which are drawn for the whole batch before it is cut; each pass counts by its patches,
+so a batch in several passes equals one pass. Characters go in as `spelled` writes them.
+
+Held-out rows are scored by their loss with random numbers that are the same at every evaluation; some of
+their sentences are spoken and kept beside the recording, to be heard in the viewer. A checkpoint holds the
+generator, and the tokenizer beside it: `burnish speak --engine runs/NAME` opens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from burnish.errors import UserError
+from burnish.records import Reward
+from burnish.seeds import derive
+from burnish.speech.engines.latents import GUIDANCE, STEPS
+from burnish.training.algorithm import (
+    Algorithm,
+    HeldOutScores,
+    Loss,
+    Preparation,
+    Setup,
+    StepReport,
+    StepResult,
+)
+from burnish.training.events import Event, Prepared
+from burnish.training.forecast import Keys, Workload
+from burnish.training.guards import check_rows
+from burnish.training.held_out_sounds import SPEECH, SoundSample, shown_places, stored_samples
+from burnish.training.other_model import OtherModel, refuse_language_model
+from burnish.training.packed_text import shuffled
+from burnish.training.packing import to_device
+from burnish.training.sound_cache import Clips
+from burnish.training.speech_data import (
+    Latents,
+    SpeechData,
+    find_tokenizer,
+    open_latents,
+    open_speech,
+    speech_corpus,
+    tokenizer_digest,
+)
+
+if TYPE_CHECKING:
+    from burnish.config.schema import Config, SpeechTrain
+    from burnish.models.audio_tokenizer import AudioGeneratorModel, AudioTokenizerModel
+    from burnish.models.audio_tokenizer.generator import FlowDraws, GeneratorLoss
+    from burnish.training.data import Data
+
+MEASURE = "loss"
+SLOWEST = 2
+"""A spoken sentence is cut at so many times the patches of its recording."""
+
+
+class Utterances(NamedTuple):
+    """The rows of a step on the host, short ones first: a pass of them has little padding."""
+
+    step: int
+    names: Sequence[str]
+    ids: Sequence[Sequence[int]]
+    latents: Sequence[NDArray[np.float32]]
+    """(T, D) each: whole patches."""
+    voices: Sequence[int]
+
+
+class SpeechMicro(NamedTuple):
+    """A micro-batch on the device."""
+
+    text_BL: Tensor
+    latents_BTD: Tensor
+    """0 in padding."""
+    mask_BT: Tensor
+    draws: FlowDraws
+    voices_B: Tensor | None
+    names: Sequence[str]
+    share: float
+    """Of the update's patches."""
+
+
+class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
+    """Trains a generator of speech."""
+
+    samples_answers: ClassVar[bool] = False
+    trains_text: ClassVar[bool] = False
+
+    def __init__(self, setup: Setup, settings: SpeechTrain) -> None:
+        from burnish.models.audio_tokenizer.speech_folder import check_pair
+
+        super().__init__(setup, settings)
+        self.settings = settings
+        self.model: AudioGeneratorModel = _module(setup)
+        self.config = self.model.config
+        check_pair("train.tokenizer", self.tokenizer, self.model)
+        known, found = list(self.config.voices), self.data.voices
+        if bool(known) != bool(found) or set(found) - set(known):
+            raise UserError(
+                f"train.data: has the voices {', '.join(found) or 'none'}; model.path knows "
+                f"{', '.join(known) or 'none'}; expected no others. Start from model.path=new"
+            )
+
+    # --- before a model is loaded
+
+    @classmethod
+    def check(cls, config: Config, settings: SpeechTrain, data: Data) -> None:
+        from burnish.models.audio_tokenizer import open_tokenizer
+
+        refuse_language_model(config, "a speech generator")
+        try:
+            open_tokenizer(find_tokenizer(settings))
+        except UserError as error:
+            raise UserError(f"train.tokenizer: {error}") from None
+        for sources in (settings.sources, settings.held_out_sources):
+            if sources:
+                corpus = speech_corpus(settings, sources, data.root)
+                corpus.check()
+                data.digests.append(corpus.digest)
+
+    @classmethod
+    def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
+        from burnish.models.audio_tokenizer import open_generator
+
+        module = open_generator(path).to(device=device, dtype=dtype)
+        c = module.config
+        kept = 4 * (16 * c.num_hidden_layers * c.hidden_size + 4 * 12 * c.head_layers * c.head_size)
+        return OtherModel(module, path, str(path), kept)
+
+    # --- the recordings
+
+    @cached_property
+    def tokenizer(self) -> AudioTokenizerModel:
+        """Frozen, in single precision."""
+        from burnish.models.audio_tokenizer import open_tokenizer
+
+        found = open_tokenizer(find_tokenizer(self.settings))
+        found.float().requires_grad_(False).to(self.setup.trainable.device)
+        return found
+
+    @cached_property
+    def data(self) -> SpeechData:
+        """Recordings with their texts; with several processes one writes them."""
+        world = self.setup.world
+        if not world.is_main:
+            world.wait()
+        found = open_speech(self.settings, self.tokenizer.config, self.config.patch)
+        if world.is_main:
+            world.wait()
+        return found
+
+    @cached_property
+    def latents(self) -> tuple[Latents, Latents]:
+        """Of what is trained on, and of what is held out."""
+        world, sounds = self.setup.world, self.data.sounds
+        if not world.is_main:
+            world.wait()
+        key = tokenizer_digest(find_tokenizer(self.settings))
+        train, held = (
+            open_latents(side, self.tokenizer, key) for side in (sounds.train, sounds.held_out)
+        )
+        if world.is_main:
+            world.wait()
+        return train, held
+
+    def prepare(self) -> Iterator[Preparation]:
+        yield Preparation("encoding the sounds", self._prepare)
+
+    def _prepare(self) -> Event:
+        _, held = self.latents
+        sounds, voices = self.data.sounds, len(self.data.voices) or 1
+        notes = [] if len(held.starts) > 1 else ["nothing is held out"]
+        notes += [sounds.note] if sounds.note else []
+        epochs = self.setup.steps * self.settings.batch / len(sounds.train.places)
+        pace = self.data.characters_a_patch
+        return Prepared(
+            "recordings",
+            "; ".join(
+                [
+                    sounds.line(),
+                    f"{voices} {'voice' if voices == 1 else 'voices'}, {pace:.2f} characters a patch",
+                    f"this run reads {epochs:.3g} epochs",
+                    *notes,
+                ]
+            ),
+        )
+
+    # --- a step
+
+    def batch(self, step: int) -> Utterances:
+        size, places = self.settings.batch, self.data.sounds.train.places
+        seed, count = self.setup.seeds.for_("rows"), len(places)
+        chosen = []
+        for index in range(step * size, (step + 1) * size):
+            epoch, place = divmod(index, count)
+            chosen.append(shuffled(place, count, derive(seed, "epoch", epoch)))
+        chosen.sort(key=lambda clip: (places[clip].samples, clip))
+        return self._rows(step, self.data.sounds.train, self.latents[0], chosen)
+
+    def _rows(self, step: int, clips: Clips, latents: Latents, chosen: Sequence[int]) -> Utterances:
+        places = [clips.places[clip] for clip in chosen]
+        whole = [self.data.patches(place) * self.config.patch for place in places]
+        return Utterances(
+            step,
+            [place.name for place in places],
+            [self.model.ids(place.text) for place in places],
+            [latents.clip(clip)[:frames] for clip, frames in zip(chosen, whole, strict=True)],
+            [self.model.voice_id(place.voice) if place.voice else 0 for place in places],
+        )
+
+    def micro_batches(self, batch: Utterances, tokens: int) -> Iterator[SpeechMicro]:
+        draws = self._draws(batch, self.setup.seeds.for_("noise", batch.step))
+        total = sum(map(len, batch.latents))
+        mine = self.setup.world.share(range(len(batch.names)))
+        for rows in self._passes(batch, mine, tokens):
+            share = sum(len(batch.latents[row]) for row in rows) / total
+            yield self._micro(batch, rows, draws, share)
+
+    def _draws(self, batch: Utterances, seed: int) -> FlowDraws:
+        """For all rows, on the host: the same on every device, however the batch is cut."""
+        from burnish.models.audio_tokenizer import draw_flow
+
+        c, settings = self.config, self.settings
+        return draw_flow(
+            len(batch.names),
+            max(map(len, batch.latents)) // c.patch,
+            c.patch * c.latent_size,
+            torch.Generator().manual_seed(seed),
+            times=settings.times,
+            dropout=settings.dropout,
+            strength=settings.noise,
+        )
+
+    def _passes(self, batch: Utterances, mine: Sequence[int], tokens: int) -> Iterator[list[int]]:
+        """Rows of each pass: as many as fit with their padding, at least one."""
+        rows: list[int] = []
+        longest = 0
+        for row in mine:
+            length = len(batch.ids[row]) + len(batch.latents[row]) // self.config.patch
+            if rows and (len(rows) + 1) * max(longest, length) > tokens:
+                yield rows
+                rows, longest = [], 0
+            rows.append(row)
+            longest = max(longest, length)
+        if rows:
+            yield rows
+
+    def _micro(
+        self, batch: Utterances, rows: Sequence[int], draws: FlowDraws, share: float
+    ) -> SpeechMicro:
+        """Some rows on the device, padded to the longest of them."""
+        from burnish.models.audio_tokenizer.generator import FlowDraws
+
+        device = self.setup.trainable.device
+        lengths_B = torch.tensor([len(batch.latents[row]) for row in rows])
+        frames = int(lengths_B.max())
+        letters = max(len(batch.ids[row]) for row in rows)
+        text_BL = torch.zeros(len(rows), letters, dtype=torch.long)
+        latents_BTD = torch.zeros(len(rows), frames, self.config.latent_size)
+        for place, row in enumerate(rows):
+            text_BL[place, : len(batch.ids[row])] = torch.tensor(batch.ids[row])
+            latents_BTD[place, : len(batch.latents[row])] = torch.from_numpy(batch.latents[row])
+        voices = torch.tensor([batch.voices[row] for row in rows])
+        count, dtype = frames // self.config.patch, self.setup.trainable.loaded.dtype
+        kept = FlowDraws(
+            draws.noise[:, rows, :count].to(device, dtype),
+            draws.tau[:, rows, :count].to(device, dtype),
+            draws.is_dropped[rows, :count].to(device),
+            draws.alpha[rows].to(device, dtype),
+            draws.fed[rows, :count].to(device, dtype),
+        )
+        return SpeechMicro(
+            to_device(text_BL, device),
+            to_device(latents_BTD.to(dtype), device),
+            to_device(torch.arange(frames) < lengths_B[:, None], device),
+            kept,
+            to_device(voices, device) if self.config.voices else None,
+            [batch.names[row] for row in rows],
+            share,
+        )
+
+    def loss(self, model: Any, micro: SpeechMicro) -> Loss:
+        found: GeneratorLoss = model.loss(
+            micro.text_BL, micro.latents_BTD, micro.mask_BT, micro.draws, micro.voices_B
+        )
+        parts = {"patches": found.patches, "end": found.end}
+        return Loss(
+            micro.share * found.loss,
+            micro.names,
+            parts={name: micro.share * value.detach() for name, value in parts.items()},
+        )
+
+    def workload(self) -> Workload:
+        places = self.data.sounds.train.places
+        tokens = sum(len(place.text) + self.data.patches(place) for place in places)
+        keys = Keys("train.batch", "", "train.longest", "")
+        mean = max(1, round(tokens / len(places)))
+        return Workload(self.settings.batch, 1, 0, mean, is_sampled=False, keys=keys)
+
+    def finish(self, step: int, batch: Utterances, result: StepResult) -> StepReport:
+        frames = sum(map(len, batch.latents))
+        count = len(self.data.sounds.train.places)
+        return StepReport(
+            {
+                "audio/seconds": frames / self.tokenizer.config.frame_rate,
+                "audio/epoch": (step + 1) * self.settings.batch / count,
+                "length/tokens": frames / self.config.patch,
+            }
+        )
+
+    def write(self, folder: Path) -> None:
+        from burnish.models.audio_tokenizer.model_folders import save_own
+
+        save_own(self.tokenizer, folder / "tokenizer")
+
+    # --- held-out rows
+
+    @torch.no_grad()
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """The loss of held-out rows, and some of their sentences spoken."""
+        clips, world = self.data.sounds.held_out, self.setup.world
+        count = min(len(clips.places), self.setup.config.evaluation.prompts)
+        if not count:
+            return None
+        # Spread evenly, so that a smaller number is a fair sample of sorted rows.
+        chosen = [place * len(clips.places) // count for place in range(count)]
+        own = {i: self._scored(chosen[i]) for i in world.share(range(count))}
+        merged = world.merge(own)
+        loss_C3 = torch.stack([merged[i].cpu() for i in range(count)])
+        names = [clips.places[clip].name for clip in chosen]
+        check_rows("loss", "held-out loss", loss_C3, names, step)
+        kept = shown_places(count, self.settings.spoken) if self.settings.spoken else []
+        said = world.merge({i: self._spoken(chosen[i]) for i in world.share(kept)})
+        samples = []
+        if world.is_main:
+            heard = [
+                self._sample(chosen[i], said[i].cpu().numpy(), float(loss_C3[i, 0])) for i in kept
+            ]
+            setup = self.setup
+            samples = stored_samples(step, setup.weight_version, heard, setup.store.blobs)
+        _, patches, end = loss_C3.mean(0).tolist()
+        return HeldOutScores(
+            loss_C3[:, 0].tolist(), MEASURE, samples, figures={"patches": patches, "end": end}
+        )
+
+    def _scored(self, clip: int) -> Tensor:
+        """Loss of a held-out row, and its two parts: (3,), float64."""
+        row = self._rows(0, self.data.sounds.held_out, self.latents[1], [clip])
+        micro = self._micro(row, [0], self._draws(row, derive("held out", clip)), 1.0)
+        found = self.model.loss(
+            micro.text_BL, micro.latents_BTD, micro.mask_BT, micro.draws, micro.voices_B
+        )
+        return torch.stack(tuple(found)).double()
+
+    def _spoken(self, clip: int) -> Tensor:
+        """The sentence of a held-out row in its voice, (n,)."""
+        place = self.data.sounds.held_out.places[clip]
+        text = torch.tensor([self.model.ids(place.text)], device=self.setup.trainable.device)
+        latents = self.model.generate(
+            text,
+            torch.Generator().manual_seed(derive("spoken", clip)),
+            voice=place.voice,
+            most_patches=SLOWEST * self.data.patches(place),
+            steps=STEPS,
+            guidance=GUIDANCE,
+        )
+        return self.tokenizer.decode(latents.float(), renormalise=True)[0]
+
+    def _sample(self, clip: int, spoken_n: NDArray[np.float32], loss: float) -> SoundSample:
+        clips = self.data.sounds.held_out
+        place = clips.places[clip]
+        name = f"{place.name}, {place.voice}" if place.voice else place.name
+        reward = Reward(MEASURE, loss, reason="of the recording's latents; lower is better")
+        made = [(f"spoken: {place.text}", spoken_n)]
+        return SoundSample(name, clip, clips.rate, clips.crop(clip), made, reward, SPEECH)
+
+
+ALGORITHM = SpeechAlgorithm
+
+
+def _module(setup: Setup) -> Any:
+    return setup.trainable.module
