@@ -79,7 +79,7 @@ def pass_rates(
 
 @dataclass
 class CapacityGate:
-    """Measured pass rates of the start model, and the side assumed for questions that were not measured."""
+    """Pass rates of the start model, and the side assumed for questions that were not measured."""
 
     samples: int
     threshold: float

@@ -117,7 +117,7 @@ class JudgeModel:
         self.deadline_s = deadline_s
         self.media: Media = media
         self.shows_media = True
-        """Set to False by who makes both a judge and its only scorer, where that asks about texts alone."""
+        """False where its only scorer asks about texts alone; set by who makes both of them."""
         self.record = None if record is None else CallLog(record)
         if isinstance(cache, str | Path):
             log = CallLog(cache, is_needed=False)
