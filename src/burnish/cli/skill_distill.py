@@ -325,7 +325,7 @@ def _tell(
 ) -> int:
     """Write skill, diff and reports; say what came of it."""
     from burnish.agents.trace2skill import markdown, report_of, write_skill
-    from burnish.agents.trace2skill.distil import NOTHING, REFUSED, REJECTED
+    from burnish.agents.trace2skill.distil import NOTHING, REFUSED, REJECTED, UNREAD
     from burnish.agents.trace2skill.report import reasons
     from burnish.agents.trace2skill.skill_files import skill_name
     from burnish.view.skill_page import skill_page
@@ -349,10 +349,11 @@ def _tell(
     if as_json:
         emit_json(report | {"out": str(out)})
     else:
-        kept = 0 if found.status in (NOTHING, REFUSED) else len(found.edits)
+        kept = 0 if found.status in (NOTHING, REFUSED, UNREAD) else len(found.edits)
         words = {
             NOTHING: "unchanged: nothing to learn",
             REFUSED: "unchanged: no edit was kept",
+            UNREAD: "unchanged: no reply of the model could be read",
             REJECTED: "unchanged: rejected by its checks",
         }
         say(f"skill     {name}: {words.get(found.status, f'{kept} edits')}", "bold")
@@ -372,4 +373,4 @@ def _tell(
     if found.status == REJECTED:
         complain("\n".join(one_line(line) for line in found.problems))
         return 3
-    return 0
+    return 3 if found.status == UNREAD else 0

@@ -238,10 +238,13 @@ async def _work(
 def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_json: bool) -> int:
     """Write the skill, its diff and a report; say what came of it."""
     from burnish.agents.trace2skill import unified_diff, write_skill
+    from burnish.agents.trace2skill.distil import UNREAD
+    from burnish.agents.trace2skill.report import reasons
 
     before = found.runs[0].before
     diff = unified_diff(before, found.files)
     choice = found.choice
+    unread = reasons(reason for run in found.runs for _, reason, _ in run.refused)
     report = {
         "skill": name,
         "accepted": found.accepted,
@@ -249,6 +252,7 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
         "before": found.before,
         "rates": list(found.rates),
         "seeds": [run.status for run in found.runs],
+        "no_patch": unread,
         "held_out": None if choice is None else choice._asdict(),
         "diff": diff,
     }
@@ -257,7 +261,9 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
     (out / "evolve.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     for line in dict.fromkeys(line for run in found.runs for line in run.warnings):
         warn(line)
-    code = STOPPED if all(rate is None for rate in found.rates) else 0
+    has_played = any(rate is not None for rate in found.rates)
+    has_read = any(run.status != UNREAD for run in found.runs)
+    code = 0 if has_played and has_read else STOPPED
     if as_json:
         emit_json(report | {"out": str(out)})
         return code
@@ -267,6 +273,8 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
         say(
             f"seed {seed}    {run.status}: passes {new} of the tasks it learnt from (before: {old})"
         )
+    if unread:
+        say(f"no patch  {'; '.join(map(one_line, unread))}")
     if choice is None:
         say("skill     unchanged: no seed found anything to change", "bold")
     else:

@@ -164,6 +164,15 @@ def test_where_every_analyst_is_refused_the_skill_stays():
     assert result.refused[0] == ("trace-000", "its fix does not pass", "raw words")
 
 
+def test_replies_that_cannot_be_read_are_not_nothing_to_learn():
+    class Babbling(StubRoles):
+        async def analyse(self, trace, files):
+            return Refused("not readable: expected a JSON object", "la la la")
+
+    result = run(pool(RULES), SKILL, Babbling())
+    assert (result.status, result.files) == ("no reply could be read", SKILL)
+
+
 def test_distilling_twice_changes_nothing_more():
     once = run(pool(RULES), SKILL, StubRoles())
     twice = run(pool(RULES), once.files, StubRoles())

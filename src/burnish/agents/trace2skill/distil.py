@@ -39,7 +39,7 @@ from burnish.agents.trace2skill.patches import (
     carry_out,
     merge_tree,
 )
-from burnish.agents.trace2skill.roles import Record, Refused, Roles
+from burnish.agents.trace2skill.roles import UNREADABLE, Record, Refused, Roles
 from burnish.agents.trace2skill.sizes import split_long
 from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
 from burnish.agents.trace2skill.support import by_support, by_task
@@ -51,6 +51,8 @@ from burnish.rewards.judges.skill_rm.package import MANUAL
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NOTHING = "nothing to learn"
+UNREAD = "no reply could be read"
+"""No role gave a patch in its form; `refused` says why."""
 REFUSED = "no edit kept"
 """Edits were proposed, and every one was left out; `dropped` says why."""
 CHANGED = "changed"
@@ -324,7 +326,9 @@ class _Work:
     def _unchanged(self) -> Distilled:
         """The skill as it was: nobody proposed anything, or nothing proposed was kept."""
         is_new = any(one.reason != KNOWN for one in self.found.dropped)
-        self.found.status = REFUSED if is_new else NOTHING
+        refused = [reason for _, reason, _ in self.found.refused]
+        is_unread = bool(refused) and all(one.startswith(UNREADABLE) for one in refused)
+        self.found.status = REFUSED if is_new else UNREAD if is_unread else NOTHING
         return self.found
 
     def _independent(self, patches: Sequence[Patch]) -> int:

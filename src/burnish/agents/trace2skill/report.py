@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from burnish.agents.trace2skill.distil import CHANGED, NOTHING, REFUSED, Distilled
+from burnish.agents.trace2skill.distil import CHANGED, NOTHING, REFUSED, UNREAD, Distilled
 from burnish.agents.trace2skill.edits import TEXTS
 from burnish.agents.trace2skill.guards import Edit, Support
 from burnish.agents.trace2skill.support import by_task
@@ -66,6 +66,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     ]
     if report["status"] == NOTHING:
         lines += ["The skill is unchanged: nothing to learn from these trajectories.", ""]
+    elif report["status"] == UNREAD:
+        lines += ["The skill is unchanged: no reply of the model could be read as a patch.", ""]
     elif report["status"] == REFUSED:
         said = ", ".join(reasons(one["reason"] for one in report["dropped"]))
         lines += [f"The skill is unchanged: no edit was kept: {said}.", ""]

@@ -56,6 +56,10 @@ class Record(NamedTuple):
     """True where the analyst's own fix passed the check."""
 
 
+UNREADABLE = "not readable"
+"""How the reason begins where a reply did not keep to its form."""
+
+
 class Refused(NamedTuple):
     """Why a role gave nothing, and its raw words."""
 
@@ -222,7 +226,7 @@ class LMRoles:
         if reply.status is not Status.PARSE_ERROR:
             is_outside = reply.status in (Status.INFRA_ERROR, Status.TIMEOUT)
             return Refused(f"{reply.status}: {reply.reason}", is_outside=is_outside)
-        return Refused(f"not readable: {reply.reason}", raw)
+        return Refused(f"{UNREADABLE}: {reply.reason}", raw)
 
 
 _FIX = (
