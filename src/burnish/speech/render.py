@@ -10,6 +10,7 @@ it is whole. Chunks of any length give the same file.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -90,7 +91,7 @@ class KeptLines:
         import numpy as np
 
         times = json.dumps([said.words, said.phonemes])
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{os.getpid()}.part")
         with part.open("wb") as file:
             np.savez(file, samples=np.asarray(said.samples), times=np.array(times))
         part.replace(path)

@@ -129,6 +129,7 @@ class CapacityGate:
                     self.rates |= dict(zip(ids, found, strict=True))
                     new += 1
                     if writes:
+                        file.parent.mkdir(parents=True, exist_ok=True)
                         write_file(file, json.dumps(self.rates, sort_keys=True).encode())
                 advance(LABEL, len(some))
                 if self._settles(records, begin + len(some)):

@@ -1,6 +1,7 @@
 """MARCH's parsers, matchers, votes and rewards: worked numbers, properties, odd rules by name."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -443,3 +444,19 @@ def test_no_document_begins_a_line_of_the_prompt(documents):
     lines = passages(documents).splitlines()
     assert len(lines) == len(documents)
     assert all(line.startswith(f"[{n}] ") for n, line in enumerate(lines, start=1))
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (parse_checks, "1. Evidence: x [Answer:" + " " * 20_000),
+        (parse_claims, "- Question: q? [Answer:" + " " * 20_000),
+        (parse_claims, "-" + " " * 20_000),
+        (parse_claims, "- question:" + " " * 20_000),
+        (parse_claims, "*" * 20_000 + "questio"),
+    ],
+)
+def test_hostile_replies_are_read_in_linear_time(read, text):
+    began = time.process_time()
+    assert not read(text)
+    assert time.process_time() - began < 1.0

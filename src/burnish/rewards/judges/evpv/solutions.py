@@ -29,7 +29,7 @@ STEPS, TEXTS, FINAL = (
     ("final_answer", "finalanswer", "answer"),
 )
 """Keys of a solution in JSON; the second of each is the reference's."""
-_PREMISE = re.compile(r"\[\s*(?:premise|from)\s*:\s*([^\[\]]*)\]", re.IGNORECASE)
+_PREMISE = re.compile(r"\[\s*+(?:premise|from)\s*+:\s*+([^\[\]]*+)\]", re.IGNORECASE)
 _COMPUTED = re.compile(r"[-+*/×÷·]\s*[^=\n]{1,80}=\s*([-+]?[\d.,]+)")
 _NAME = re.compile(r"(?<=\S )[A-Z]\w+|\b[A-Z]{2,}\b")
 

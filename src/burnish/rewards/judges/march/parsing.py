@@ -16,13 +16,14 @@ from burnish.arguments import as_flag, as_text, as_whole
 from burnish.errors import ArgumentError
 
 _CLAIM = re.compile(
-    r"[-*•][ \t]*\**[ \t]*question[ \t]*\**[ \t]*[:：]\**[ \t]*(?P<question>[^\n]*?\S)[ \t]*"
-    r"\[[ \t]*answer[ \t]*[:：][ \t]*(?P<answer>[^\n\]]*?)[ \t]*\]",
+    r"(?:[-•]|(?<!\*)\*)[ \t*]*+question[ \t*]*+[:：][ \t*]*+(?P<question>[^\n]*?\S)[ \t]*+"
+    r"\[[ \t]*+answer[ \t]*+[:：](?P<answer>[^\n\]]*+)\]",
     re.IGNORECASE,
 )
-_NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\**question\b)", re.I | re.MULTILINE)
+"""Nothing is given back to an earlier repetition, so that a hostile reply is read in linear time."""
+_NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\*{0,4}+question\b)", re.I | re.MULTILINE)
 _ITEM = re.compile(r"^[ \t>*#]*(\d{1,4})[ \t]*[.)](?!\d)", re.MULTILINE | re.ASCII)
-_ANSWER = re.compile(r"\[[ \t]*answer[ \t]*[:：]\s*([^\]]*?)\s*\]", re.IGNORECASE)
+_ANSWER = re.compile(r"\[[ \t]*+answer[ \t]*+[:：]([^\]]*+)\]", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
 _PREFILLED = re.compile(r"\A(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
 _TAGGED = re.compile(
@@ -70,7 +71,8 @@ def parse_claims(text: str) -> list[Claim]:
     [Claim(question='How many towers?', answer='3')]
     """
     found = _CLAIM.finditer(as_text("text", text))
-    return [Claim(one["question"], one["answer"]) for one in found if one["answer"]]
+    claims = [Claim(one["question"], one["answer"].strip(" \t")) for one in found]
+    return [one for one in claims if one.answer]
 
 
 def read_claims(text: str) -> list[Claim]:
@@ -106,7 +108,7 @@ def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
     ends = [start for _, start, _ in starts[1:]] + [len(text)] * bool(starts)
     found: dict[int, str] = {}
     for (number, _, begin), end in zip(starts, ends, strict=True):
-        answers = [answer for answer in _ANSWER.findall(text[begin:end]) if answer]
+        answers = [answer for answer in _ANSWER.findall(text[begin:end]) if answer.strip()]
         if answers:
             found.pop(number, None)
             found[number] = " ".join(answers[-1].split())
