@@ -260,3 +260,13 @@ def test_a_place_that_cannot_be_written_gets_one_line(tmp_path):
     for write in (lambda path: write_sound(path, [0.5], 8000), lambda path: in_blocks(path, [0.5])):
         with pytest.raises(UserError, match=r"a\.wav cannot be written: (File exists|Not a dir)"):
             write(tmp_path / "file/a.wav")
+
+
+def test_ogg_beyond_what_vorbis_holds_is_refused_before_it_ends_the_process(tmp_path):
+    with pytest.raises(ArgumentError, match="expected at most 200,000 for ogg"):
+        encode_sound([0.0, 0.5] * 100, 400_000, "ogg")
+    with (
+        pytest.raises(ArgumentError, match="expected at most 200,000 for ogg"),
+        sound_writer(tmp_path / "a.ogg", 384_000),
+    ):
+        pass

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from burnish.media.samples import Samples
 
 KINDS = ("wav", "flac", "ogg")
+MOST_OGG_RATE = 200_000
 MOST_WAV_BYTES = 2**32 - 100
 
 
@@ -44,7 +45,7 @@ def encode_sound(samples: ArrayLike, rate: int, kind: str = "wav", *, bits: int 
     import numpy as np
 
     found = as_samples("samples", samples)
-    speed = as_rate("rate", rate)
+    speed = _rate_of(kind, rate)
     as_word("kind", kind, KINDS)
     if bits not in ((16, 24, 32) if kind == "wav" else (16, 24)):
         raise refused("bits", bits, "16, 24 or, in a wav, 32")
@@ -105,7 +106,7 @@ def sound_writer(
 
     target, kind = _target(path)
     subtype = as_word("ogg", ogg, ("vorbis", "opus")).upper() if kind == "ogg" else "PCM_16"
-    speed, written = as_rate("rate", rate), 0
+    speed, written = _rate_of(kind, rate), 0
     library = soundfile_library()
     with _whole(target) as part:
         file = library.SoundFile(part, "w", speed, 1, subtype, format=kind.upper())
@@ -124,6 +125,14 @@ def sound_writer(
 
         with file:
             yield write
+
+
+def _rate_of(kind: str, rate: int) -> int:
+    """A rate that the kind can hold: libvorbis ends the process above its most."""
+    speed = as_rate("rate", rate)
+    if kind == "ogg" and speed > MOST_OGG_RATE:
+        raise ArgumentError(f"rate: got {speed:,} Hz, expected at most {MOST_OGG_RATE:,} for ogg")
+    return speed
 
 
 def _target(path: str | Path) -> tuple[Path, str]:
