@@ -54,6 +54,11 @@ _REFUSAL = re.compile(
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
 _YES_NO = frozenset({"yes", "no", "true", "false"})
 _NUMBERS = re.compile(r"[-+]?\d[\d.,]*(?: ?[^\W\d_]+|[%‰])?")
+_NUMBER_WORDS = re.compile(
+    r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
+    r"fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion|dozen)\b",
+    re.IGNORECASE,
+)
 OWN_SHARE = 0.5
 """Words of a stated answer that an answer has, at least, where the claim is its own."""
 
@@ -157,7 +162,8 @@ def is_own_claim(claim: Claim, answer: str) -> bool:
     """Whether an answer makes this claim: what is stated stands there, half of its words, or its number.
 
     A Proposer that is asked for several claims of a short answer invents some. What is stated as yes
-    or no cannot be looked up and counts as the answer's own.
+    or no cannot be looked up, nor a number where the answer writes numbers in words: these count as
+    its own, so that no spelling escapes a check.
 
     >>> is_own_claim(Claim("Who won?", "The Patriots"), "Tampa, Florida")
     False
@@ -172,7 +178,9 @@ def is_own_claim(claim: Claim, answer: str) -> bool:
     own = set(normalize_answer(answer).split())
     if sum(word in own for word in words) >= OWN_SHARE * len(words):
         return True
-    return read_quantity(stated) is not None and any(
+    if read_quantity(stated) is None:
+        return False
+    return _NUMBER_WORDS.search(answer) is not None or any(
         answers_match(stated, found.group().rstrip(".,"), "strict")
         for found in _NUMBERS.finditer(answer)
     )

@@ -111,15 +111,14 @@ def kept_claims(
     """The claims that a Checker can be asked about blind, `most` at the most.
 
     `leaks` says when a question states its own answer: see `states_its_answer`. With an answer in
-    `own_to`, claims that it does not make are left out: see `is_own_claim`.
+    `own_to`, claims that it does not make are left out (see `is_own_claim`), and so are those of the
+    worked example, which a model may copy.
 
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
     [Claim(question='How many?', answer='3')]
     """
     proposed = [Claim(*claim) for claim in as_list("claims", claims)]
-    given = [
-        c for c in proposed if own_to is None or is_refusal(c.answer) or is_own_claim(c, own_to)
-    ]
+    given = [c for c in proposed if own_to is None or is_refusal(c.answer) or _is_own(c, own_to)]
     refusals = [c for c in given if is_refusal(c.answer)]
     leaking = [
         c
@@ -129,6 +128,10 @@ def kept_claims(
     good = [c for c in given if c not in refusals and c not in leaking]
     invented = len(proposed) - len(given)
     return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaking), invented)
+
+
+def _is_own(claim: Claim, answer: str) -> bool:
+    return claim not in EXAMPLE_CLAIMS and is_own_claim(claim, answer)
 
 
 def solver_messages(
