@@ -10,6 +10,10 @@ Every episode writes up to `--tokens` tokens, waits `--tool-ms` for a tool, and 
   one by one  a loop: generate for all, then one tool after the other
   trl         with --trl: GRPOTrainer's own generation and tool loop, whose tools also run one by one
 
+Every reply has a seed of its own, in the loops too: with one seed for all, replies end together and a
+turn is over sooner. The tokens that were sampled stand beside the time. The loops keep texts alone,
+burnish the exact tokens and log-probs of every conversation.
+
 The model is busy while a batch is being sampled; the rest of the time it waits for tools or for the
 bookkeeping of conversations. On the CPU only ratios mean something.
 """
@@ -33,27 +37,31 @@ from burnish.lm.sampler import Request
 from burnish.records import Message, Task
 from burnish.rollouts.base import MultiTurnSettings, Players, play_all, roll_out
 from burnish.rollouts.session import Limits
+from burnish.seeds import derive
 
 RESULT = "The tool says: 42."
 
 
 class Timed(LocalLM):
-    """A model that notes how long it was sampling."""
+    """A model that notes how long it was sampling, and how many tokens."""
 
     busy_s = 0.0
+    tokens = 0
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
         began = time.perf_counter()
-        try:
-            return super().sample_batch(requests)
-        finally:
-            self.busy_s += time.perf_counter() - began
+        replies = super().sample_batch(requests)
+        self.busy_s += time.perf_counter() - began
+        self.tokens += sum(len(one.token_ids) for group in replies for one in group)
+        return replies
 
 
 class Result(NamedTuple):
     wall_s: float
     busy: float
     """Share of the time in which the model was sampling."""
+    tokens: int
+    """That our sampler wrote; 0 for others."""
 
 
 def tasks_of(episodes: int) -> list[Task]:
@@ -85,10 +93,12 @@ def ours(lm: Timed, options: argparse.Namespace) -> None:
 
 def loop(lm: Timed, options: argparse.Namespace, call_tools: Callable[[int], None]) -> None:
     """All episodes generate, then all tools, then the next turn."""
-    sampling = Sampling(n=1, max_tokens=options.tokens)
     talks = [list(task.messages) for task in tasks_of(options.episodes)]
     for turn in range(options.turns):
-        requests = [lm.request(talk, sampling) for talk in talks]
+        requests = [
+            lm.request(talk, Sampling(n=1, max_tokens=options.tokens, seed=derive(turn, episode)))
+            for episode, talk in enumerate(talks)
+        ]
         for talk, (reply,) in zip(talks, lm.sample_batch(requests), strict=True):
             talk.append(Message("assistant", reply.text))
         if turn + 1 < options.turns:
@@ -100,11 +110,11 @@ def loop(lm: Timed, options: argparse.Namespace, call_tools: Callable[[int], Non
 def measured(
     lm: Timed, work: Callable[[], None], busy: Callable[[], float] | None = None
 ) -> Result:
-    lm.busy_s = 0.0
+    lm.busy_s, lm.tokens = 0.0, 0
     began = time.perf_counter()
     work()
     wall = time.perf_counter() - began
-    return Result(wall, (busy() if busy else lm.busy_s) / wall)
+    return Result(wall, (busy() if busy else lm.busy_s) / wall, lm.tokens)
 
 
 def main() -> None:
@@ -162,7 +172,9 @@ def main() -> None:
         wall = statistics.median(one.wall_s for one in results)
         busy = statistics.median(one.busy for one in results)
         seconds = "" if options.device == "cpu" else f"{wall:7.2f} s   "
-        print(f"{name:10}   {seconds}{wall / ours_s:5.2f} x   model busy {100 * busy:3.0f} %")
+        written = max(one.tokens for one in results) // options.episodes
+        told = f"   {written} tokens an episode" if written else ""
+        print(f"{name:10}   {seconds}{wall / ours_s:5.2f} x   model busy {100 * busy:3.0f} %{told}")
 
 
 if __name__ == "__main__":

@@ -291,6 +291,8 @@ class LocalLM:
         if len(ids) == 0:
             raise UserError("an empty prompt: expected messages or at least one token id")
         size = self.loaded.module.head_weight.shape[0]
+        if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < size:
+            return
         for position, id_ in enumerate(ids):
             if not (isinstance(id_, int) and 0 <= id_ < size):
                 raise UserError(

@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import count, groupby, islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
 
 from burnish.errors import MediaError, UserError
+from burnish.lm.authors import Rendered, authors_of, cut, mark, marked, parts_of
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.control_tokens import ControlTokens, Disguised, Encoded
 from burnish.lm.model_input import MediaReader, ModelInput
 from burnish.lm.weights import read_json
-from burnish.records import Author, Content, ImagePart, Message, Span, TextPart
+from burnish.records import Author, ImagePart, Message, Span, TextPart
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 """One of them lies in the folder of every model that reads more than text."""
@@ -74,13 +75,6 @@ class Continuation(NamedTuple):
     before: str
     text: str
     encode: Callable[[str], list[int]]
-
-
-class _Rendered(NamedTuple):
-    """A conversation as tokens, whole and cut by author."""
-
-    ids: tuple[int, ...]
-    spans: tuple[Span, ...]
 
 
 class Tokenizer:
@@ -216,6 +210,37 @@ class Tokenizer:
         """
         return self._rendered(messages, add_generation_prompt).spans
 
+    def after_reply(
+        self, history: Sequence[Message], new: Sequence[Message]
+    ) -> tuple[Span, ...] | None:
+        """What the template writes behind the last message of `history` when `new` is added.
+
+        It begins with the token that ends a reply. Such a token parts a text, so that what follows
+        it is encoded alone as it is in its conversation. None where the whole conversation has to
+        be looked at: another token follows the reply, the template rewrites contents, or the new
+        messages hold media or the text of control tokens.
+        """
+        talk = (*history, *new)
+        if any(message.media or message.tool_calls for message in new) or self.control.stand_in(
+            new
+        ):
+            return None
+        _check_roles(new)
+        text = self.render_text(talk)
+        parts = parts_of(text, self._framed(talk, add_generation_prompt=True), talk)
+        count = sum(len(message.texts) for message in new)
+        if parts is None or len(parts) == count:
+            return None
+        start = parts[-1 - count].end
+        if not text.startswith(self._ends, start):
+            return None
+        behind = text[start:]
+        authors = authors_of(parts[len(parts) - count :], start, len(text))
+        encoding = self.backend.encode(behind, add_special_tokens=False)
+        if self.control.reach(encoding, behind, authors):
+            return None
+        return cut(Encoded(encoding.ids, [begin for begin, _ in encoding.offsets]), authors).spans
+
     def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None:
         """Have coming images and sounds processed by threads, in their order; text has none."""
         if self.media is not None:
@@ -242,6 +267,13 @@ class Tokenizer:
         return Continuation(before.text, control.plain(text), lambda t: control.encode(t).ids)
 
     @cached_property
+    def _ends(self) -> tuple[str, ...]:
+        """Texts of the added tokens that end a reply, wherever they stand."""
+        added = self.backend.get_added_tokens_decoder()
+        known = [added[id_] for id_ in self.eos_ids if id_ in added]
+        return tuple(token.content for token in known if not token.single_word)
+
+    @cached_property
     def control(self) -> ControlTokens:
         """The tokens that the template alone may write."""
         added = self.backend.get_added_tokens_decoder()
@@ -261,7 +293,7 @@ class Tokenizer:
         with which it begins an answer."""
         if self.template is None or not any(text in self.template.source for text in texts):
             return set()
-        turn = [Message("user", _mark(0))]
+        turn = [Message("user", mark(0))]
         try:
             asked = self.render_text(turn, add_generation_prompt=False)
             opened = self.render_text(turn).removeprefix(asked)
@@ -271,7 +303,7 @@ class Tokenizer:
         first.sort(key=lambda text: (opened.index(text), -len(text)))
         return {text for text in texts if text in asked} | set(first[:1])
 
-    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> _Rendered:
+    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
         conversation = tuple(messages)
         size = sum(len(message.text) for message in conversation)
         if self._is_repeatable(conversation) and size <= REMEMBERED_CHARACTERS:
@@ -283,13 +315,13 @@ class Tokenizer:
         varies = self.template is not None and self.template.varies
         return not varies and not any(message.tool_calls for message in messages)
 
-    def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
+    def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> Rendered:
         _check_roles(messages)
         self.check_media(messages)
         if self.control.stand_in(messages):
             return self._guarded(messages, add_generation_prompt)
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
-        authors = self._author_of_each_character(text, messages, add_generation_prompt)
+        authors = self._authors(text, messages, add_generation_prompt)
         encoding = self.backend.encode(text, add_special_tokens=self.template is None)
         if authors is not None and self.control.reach(encoding, text, authors):
             return self._guarded(messages, add_generation_prompt)
@@ -297,7 +329,7 @@ class Tokenizer:
         places = [start if end > start else None for start, end in encoding.offsets]
         return self._cut(Encoded(encoding.ids, places), authors, messages)
 
-    def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
+    def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> Rendered:
         """A conversation whose data holds the text of control tokens."""
         disguised, authors = self._disguised(messages, add_generation_prompt=add_generation_prompt)
         encoded = self.control.encode(disguised.text, special_tokens=self.template is None)
@@ -306,10 +338,10 @@ class Tokenizer:
 
     def _cut(
         self, encoded: Encoded, authors: Sequence[Author] | None, messages: Sequence[Message]
-    ) -> _Rendered:
+    ) -> Rendered:
         """The ids cut by author, with the tokens of each medium in its placeholder's place."""
         media = [part for message in messages for part in message.media]
-        rendered = _cut(encoded, authors)
+        rendered = cut(encoded, authors)
         if not media or self.media is None:
             return rendered
         ids_of_texts = {self._id_of(text) for text in self.media.placeholders}
@@ -332,7 +364,7 @@ class Tokenizer:
                     has_neighbour = bool(spans and spans[-1].media)
                     tokens = self.media.expansion(medium, has_neighbour=has_neighbour)
                     spans.append(Span(Author.PROMPT, tokens, media=(medium,)))
-        return _Rendered(tuple(ids_of(spans)), tuple(spans))
+        return Rendered(tuple(ids_of(spans)), tuple(spans))
 
     def _id_of(self, text: str) -> int | None:
         found: int | None = self.backend.token_to_id(text)
@@ -368,41 +400,22 @@ class Tokenizer:
     ) -> tuple[Disguised, list[Author] | None]:
         broken = tuple(self.control.broken(message) for message in messages)
         text = self.render_text(broken, add_generation_prompt=add_generation_prompt)
-        authors = self._author_of_each_character(text, broken, add_generation_prompt)
+        authors = self._authors(text, broken, add_generation_prompt)
         return self.control.disguised(text, authors), authors
 
-    def _author_of_each_character(
+    def _authors(
         self, text: str, messages: Sequence[Message], add_generation_prompt: bool
     ) -> list[Author] | None:
-        """Render again with placeholders for the contents: what is left is the template's.
+        """The author of each character; None where the template rewrites the contents."""
+        parts = parts_of(text, self._framed(messages, add_generation_prompt), messages)
+        return None if parts is None else authors_of(parts, 0, len(text))
 
-        None where the template rewrites the contents, so that they cannot be found again.
-        """
-        pieces = [(message, text) for message in messages for text in message.texts]
-        rest = self._marked(messages, add_generation_prompt)
-        authors: list[Author] = []
-        for index, (message, content) in enumerate(pieces):
-            before, found, rest = rest.partition(_mark(index))
-            authors += [Author.TEMPLATE] * len(before)
-            if not text.startswith(content, len(authors)):
-                content = content.strip()
-            if not found or not text.startswith(content, len(authors)):
-                return None
-            author = Author.TOOL if message.role == "tool" else Author.PROMPT
-            authors += [author] * len(content)
-        authors += [Author.TEMPLATE] * len(rest)
-        return authors if len(authors) == len(text) else None
-
-    def _marked(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+    def _framed(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """The conversation's text with a mark in the place of each text of its contents."""
-        numbers = count()
-        marked = tuple(
-            Message(m.role, _marked_content(m, numbers), name=m.name, tool_calls=m.tool_calls)
-            for m in messages
-        )
-        if self._is_repeatable(marked):
-            return self._remembered_frame(marked, add_generation_prompt)
-        return self._frame(marked, add_generation_prompt)
+        own = marked(messages)
+        if self._is_repeatable(own):
+            return self._remembered_frame(own, add_generation_prompt)
+        return self._frame(own, add_generation_prompt)
 
     def _frame(self, marked: tuple[Message, ...], add_generation_prompt: bool) -> str:
         return self.render_text(marked, add_generation_prompt=add_generation_prompt)
@@ -418,34 +431,6 @@ class Tokenizer:
         named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
         candidates = (named, pad_id, *self.eos_ids, 0)
         return next(int(id_) for id_ in candidates if id_ is not None)
-
-
-def _cut(encoded: Encoded, authors: Sequence[Author] | None) -> _Rendered:
-    """The ids, and the same cut by author; all the prompt's where the authors are not known."""
-    spans: list[Span] = []
-    ids: list[int] = []
-    current: Author | None = None
-    for token, place in zip(encoded.ids, encoded.places, strict=True):
-        author = Author.TEMPLATE
-        if place is not None:
-            author = Author.PROMPT if authors is None else authors[place]
-        if author is not current and ids and current is not None:
-            spans.append(Span(author=current, token_ids=tuple(ids)))
-            ids = []
-        current = author
-        ids.append(token)
-    if ids and current is not None:
-        spans.append(Span(author=current, token_ids=tuple(ids)))
-    return _Rendered(tuple(encoded.ids), tuple(spans))
-
-
-def _marked_content(message: Message, numbers: Iterator[int]) -> Content:
-    if not message.media or isinstance(message.content, str):
-        return _mark(next(numbers))
-    return tuple(
-        TextPart(_mark(next(numbers))) if isinstance(part, TextPart) else part
-        for part in message.content
-    )
 
 
 def refuse_media(messages: Sequence[Message]) -> None:
@@ -475,11 +460,6 @@ def odd_token(one: Tokenizer, other: Tokenizer) -> str | None:
     if ours == theirs:
         return None
     return next(token for token in (*ours, *theirs) if ours.get(token) != theirs.get(token))
-
-
-def _mark(index: int) -> str:
-    """A placeholder for the content of one message, in characters of private use."""
-    return f"\ue000{index}\ue001"
 
 
 def _text_of(token: Any) -> str:

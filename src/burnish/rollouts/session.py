@@ -89,6 +89,10 @@ class Renderer(Protocol):
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> str: ...
 
+    def after_reply(
+        self, history: Sequence[Message], new: Sequence[Message]
+    ) -> tuple[Span, ...] | None: ...
+
     def behind(self, messages: Sequence[Message], text: str) -> Continuation: ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
@@ -333,14 +337,20 @@ class Session:
     def _difference(self, renderer: Renderer, new: Sequence[Message]) -> tuple[Span, ...]:
         """What the template writes behind the last reply when the messages are added.
 
-        First choice: the conversation with the new messages begins, token by token, with the
-        conversation without them. A template that rewrites earlier turns (Qwen 3 drops thoughts)
-        breaks that; then the new part is what two renderings have in common behind two different
-        replies, and it has to hold every new message. Sampled tokens stay as they are either way.
+        Most templates show it where the reply's turn ends (`after_reply`). Else, first choice: the
+        conversation with the new messages begins, token by token, with the conversation without
+        them. A template that rewrites earlier turns (Qwen 3 drops thoughts) breaks that; then the new
+        part is what two renderings have in common behind two different replies, and it has to hold
+        every new message. Sampled tokens stay as they are either way.
         """
         history = self.messages
         if history[-1].role != "assistant":
             raise UserError("a session observes after a reply; generate one first")
+        own = self.spans[-1].token_ids[-1:]
+        has_ended = bool(own) and own[0] in renderer.eos_ids
+        seen = renderer.after_reply(history, new)
+        if seen and (not has_ended or own == seen[0].token_ids[:1]):
+            return _observed(_drop(seen, int(has_ended)))
         before = renderer.render_spans(history, add_generation_prompt=False)
         known, after = _ids(before), renderer.render_spans([*history, *new])
         end = self._common_end(renderer, (), add_generation_prompt=False, own=before)
@@ -355,9 +365,8 @@ class Session:
             if not _holds(renderer, written, new):
                 self._refuse("rewrites earlier turns for", new)
         ended = _ids(written)[: len(_ids(end))]
-        own = self.spans[-1].token_ids[-1:]
         # A reply that ended by itself has already written the token with which a turn ends.
-        if own and own[0] in renderer.eos_ids and own[0] in ended:
+        if has_ended and own[0] in ended:
             written = _drop(written, ended.index(own[0]) + 1)
         return _observed(written)
 
