@@ -1,12 +1,14 @@
 """Topologies, depths, learning rates and warm-up on one GPU, in ten minutes.
 
     python -m studies.siamesenorm.gpu books.parquet --processes 6 --minutes 9
+    python -m studies.siamesenorm.gpu books.parquet --transformers    # its model, without our kernels
     python -m studies.siamesenorm.gpu --cpu                 # every part once, tiny, in a minute
 
 About 100 M weights in 24 and in 48 layers, bytes, 512 a row, bfloat16: half of the rows are text, half
 sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm at three rates without
 warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
-transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step.
+transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step. The model is
+the built-in decoder, as `burnish train pretrain` trains it.
 
 A row of `gpu-500.csv` (by the number of steps) is written when its training is done, and a second start
 goes on with what is missing. `gpu-500.md` has means and spreads over seeds, never the best one.
@@ -27,8 +29,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from burnish.lm.architecture import OWN, Architecture
+from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.model_input import ModelInput
+from burnish.models.blocks import Topology
 from burnish.models.norm_report import LayerWatch, drop_sensitivity
 from burnish.models.siamesenorm import DiffusionTransformer, new_model
 from burnish.models.siamesenorm.dit import draw_shapes, flow_loss
@@ -87,6 +94,7 @@ class Plan(NamedTuple):
     shape_rows: int = 128
     device: str = "cuda"
     is_eager: bool = False
+    is_transformers: bool = False
 
     def cells(self) -> list[Cell]:
         """All trainings, seed by seed, so that a study that is cut short has whole comparisons."""
@@ -163,19 +171,54 @@ def batch(text: Text, plan: Plan, draw: torch.Generator) -> Tensor:
 
 
 def model_of(arm: str, layers: int, plan: Plan, seed: int) -> nn.Module:
-    width = WIDTHS[layers]
-    made = new_model(
-        seed=seed,
-        vocab_size=256,
-        hidden_size=width,
-        intermediate_size=64 * round(width * 8 / 3 / 64) or 64,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, width // 64),
-        max_position_embeddings=plan.length,
-        initializer_range=0.02,
-        norm_topology=ARMS[arm],
+    width, heads = WIDTHS[layers], max(1, WIDTHS[layers] // 64)
+    inner = 64 * round(width * 8 / 3 / 64) or 64
+    if plan.is_transformers:
+        made = new_model(
+            seed=seed,
+            vocab_size=256,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            max_position_embeddings=plan.length,
+            initializer_range=0.02,
+            norm_topology=ARMS[arm],
+        )
+        return made.to(plan.device)
+    decoder = Decoder(
+        Architecture(
+            family=OWN,
+            vocab_size=256,
+            hidden_size=width,
+            intermediate_size=inner,
+            layers=layers,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=width // heads,
+            norm_eps=1e-5,
+            rope_theta=10_000.0,
+            max_positions=plan.length,
+            topology=Topology(ARMS[arm]),
+        )
     )
-    return made.to(plan.device)
+    init_weights(decoder, seed)
+    return decoder.to(plan.device)
+
+
+def logits_of(model: nn.Module, ids: Tensor) -> Tensor:
+    """Of the next byte, at every place of the rows."""
+    if not isinstance(model, Decoder):
+        found: Tensor = model(ids, use_cache=False).logits
+        return found
+    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return model.logits(model(ModelInput(ids, positions)))
+
+
+def next_byte_loss(model: nn.Module, ids: Tensor) -> Tensor:
+    """Nats a byte."""
+    logits = logits_of(model, ids)[:, :-1]
+    return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 class Step:
@@ -263,21 +306,18 @@ def train(
     return float(step.largest)
 
 
-def lm_loss(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Cross entropy of the next byte."""
-
-    def loss(ids: Tensor) -> Tensor:
-        found: Tensor = model(ids, labels=ids, use_cache=False).loss
-        return found
-
-    return loss
-
-
 def run_text(cell: Cell, plan: Plan, text: Text, until: float) -> Found:
     """Train a language model and measure it on held-out bytes and sums."""
     model = model_of(cell.arm, cell.layers, plan, cell.seed)
     draw = torch.Generator().manual_seed(Seeds(cell.seed).for_("gpu rows"))
-    largest = train(model, lambda: [batch(text, plan, draw)], lm_loss(model), cell, plan, until)
+    largest = train(
+        model,
+        lambda: [batch(text, plan, draw)],
+        functools.partial(next_byte_loss, model),
+        cell,
+        plan,
+        until,
+    )
     if largest is None:
         return Found(DIVERGED)
     model.eval()
@@ -291,7 +331,7 @@ def measure(model: nn.Module, cell: Cell, plan: Plan, text: Text) -> Found:
     ids = _rows(text.held, places, plan.length).to(plan.device)
 
     def loss() -> float:
-        rows = [float(model(part, labels=part, use_cache=False).loss) for part in ids.split(8)]
+        rows = [float(next_byte_loss(model, part)) for part in ids.split(8)]
         return statistics.mean(rows)
 
     deep = range(cell.layers - max(1, cell.layers // 4), cell.layers)
@@ -318,7 +358,7 @@ def sums_right(model: nn.Module, sums: Sequence[str], plan: Plan) -> float:
         ids = torch.stack([_bytes(examples + one) for one in own]).to(plan.device)
         begin = len(examples) + own[0].index("=") + 1
         for part in ids.split(256):
-            best = model(part, use_cache=False).logits.argmax(-1)
+            best = logits_of(model, part).argmax(-1)
             right += int((best[:, begin - 1 : -1] == part[:, begin:]).all(1).sum())
     return right / len(sums)
 
@@ -359,7 +399,7 @@ def run_cost(cell: Cell, plan: Plan, text: Text) -> Found:
         torch.cuda.reset_peak_memory_stats()
     model = model_of(cell.arm, cell.layers, plan, cell.seed)
     draw = torch.Generator().manual_seed(1)
-    step = Step(model, lm_loss(model), [batch(text, plan, draw)], plan)
+    step = Step(model, functools.partial(next_byte_loss, model), [batch(text, plan, draw)], plan)
     times = []
     for _ in range(13):
         ids = batch(text, plan, draw)
@@ -490,9 +530,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--warm-ups", type=int, nargs="+", help="steps; 0 where not given")
     parser.add_argument("--eager", action="store_true", help="launch each kernel, replay nothing")
+    parser.add_argument("--transformers", action="store_true", help="its model instead of ours")
     parser.add_argument("--cpu", action="store_true", help="tiny models, to see that all parts run")
     given = parser.parse_args(arguments)
     plan = TINY if given.cpu else Plan(is_eager=given.eager)
+    plan = plan._replace(is_transformers=given.transformers)
     plan = plan._replace(warm_ups=tuple(given.warm_ups or plan.warm_ups))
     plan = plan._replace(steps=given.steps or plan.steps, seeds=given.seeds or plan.seeds)
     if plan.device == "cuda" and not torch.cuda.is_available():
@@ -500,6 +542,7 @@ def main(arguments: list[str]) -> None:
     until = time.time() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
     kind = "gpu-tiny" if given.cpu else f"gpu-{plan.steps}{'-eager' * given.eager}"
+    kind += "-transformers" * given.transformers
     file = given.out / f"{kind}.csv"
     rows = read_rows(file)
     wanted = [cell for cell in plan.cells() if cell.part in given.parts]

@@ -13,11 +13,12 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
 from burnish.lm import decoder as decoder_module
-from burnish.lm import fused, fused_kernels
+from burnish.lm import fused, fused_kernels, stream_kernels
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
 from burnish.models.blocks import Topology
+from burnish.models.blocks.topology import Norms, Streams
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDING = {
@@ -130,6 +131,88 @@ def test_a_frozen_weight_costs_no_sums(monkeypatch):
         )
         assert torch.equal(*of)
     assert asked == [True, False]
+
+
+def plainly(x, y, update, weights, share):
+    """Both streams by their equations."""
+    x, y = x + share * update, y + update
+    x = plain_norm(x, weights[0], 1e-5)
+    return x, y, plain_norm(x + plain_norm(y, weights[1], 1e-5), weights[2], 1e-5)
+
+
+def siamese_inputs(dtype, size, rows=7):
+    x, update = (random(rows, size, seed=i, dtype=dtype) for i in (1, 2))
+    weights = [random(size, seed=i, dtype=dtype) for i in (4, 5, 6)]
+    return x, random(rows, size, seed=3), update, *weights
+
+
+def read_both(x, y, update, *weights, share=0.4):
+    streams, out = fused.read_both(Streams(x, y, update, share), Norms(*weights), 1e-5)
+    return streams.x, streams.y, out
+
+
+@pytest.mark.parametrize("size", [48, 576, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_both_streams_and_all_their_gradients(dtype, size):
+    inputs = siamese_inputs(dtype, size)
+    outs = read_both(*inputs)
+    assert [out.dtype for out in outs] == [dtype, torch.float32, dtype]
+    of_outs = [random(7, size, seed=9 + i, dtype=out.dtype) for i, out in enumerate(outs)]
+    got = torch.autograd.grad(outs, inputs, of_outs)
+    assert [g.dtype for g in got] == [one.dtype for one in inputs]
+
+    x, y, update, *weights = exact(*inputs)
+    theirs = plainly(x, y, update, weights, 0.4)
+    expected = torch.autograd.grad(theirs, (x, y, update, *weights), exact(*of_outs))
+    assert_near(outs[0], theirs[0], dtype)
+    assert_near(outs[1], theirs[1], torch.float32)
+    # X is rounded before it is read, so that its error is in what is read and in every gradient.
+    for ours, their in zip((outs[2], *got), (theirs[2], *expected), strict=True):
+        assert float((ours - their).norm() / their.norm()) < 2 * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("programs", [1, 3, 1000])
+def test_gradients_of_three_weights_are_whole_however_rows_are_shared(monkeypatch, programs):
+    monkeypatch.setattr(stream_kernels, "PROGRAMS", programs)
+    monkeypatch.setattr(fused_kernels, "TILE", 128)
+    inputs = siamese_inputs(torch.float32, 48, rows=37)
+    got = torch.autograd.grad(read_both(*inputs)[2].square().sum(), inputs)
+    x, y, update, *weights = exact(*inputs)
+    theirs = plainly(x, y, update, weights, 0.4)[2]
+    expected = torch.autograd.grad(theirs.square().sum(), (x, y, update, *weights))
+    for ours, their in zip(got, expected, strict=True):
+        assert_near(ours, their, torch.float32, times=8)
+
+
+def test_frozen_weights_of_both_streams_cost_no_sums():
+    x, y, update, *weights = siamese_inputs(torch.float32, 48)
+    with_weights = torch.autograd.grad(read_both(x, y, update, *weights)[2].sum(), (x, y, update))
+    frozen = [w.detach() for w in weights]
+    without = torch.autograd.grad(read_both(x, y, update, *frozen)[2].sum(), (x, y, update))
+    assert all(map(torch.equal, with_weights, without))
+
+
+def test_both_streams_keep_no_sums_for_the_backward_pass():
+    kept = []
+
+    def note(tensor):
+        kept.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    inputs = siamese_inputs(torch.bfloat16, 64, rows=16)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        read_both(*inputs)
+    rows, row = 16, 16 * 64
+    assert sorted(kept) == sorted([2 * row, 4 * row, 2 * row, 3 * 4 * rows, *[2 * 64] * 3])
+
+
+def test_fewer_streams_or_norms_are_read_one_by_one():
+    x, y, update, *weights = siamese_inputs(torch.float32, 48)
+    whole = Norms(*weights)
+    for streams in (Streams(None, y, update), Streams(x, None, update), Streams(x, y)):
+        assert fused.read_both(streams, whole, 1e-5) is None
+    without = Norms(x_norm=None, y_norm=weights[1], x_scale=weights[0])
+    assert fused.read_both(Streams(x, y, update), without, 1e-5) is None
 
 
 @pytest.mark.parametrize("programs", [1, 3, 1000])

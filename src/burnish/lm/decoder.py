@@ -21,7 +21,15 @@ from torch import Tensor, nn
 
 from burnish.errors import UserError
 from burnish.lm.architecture import OWN, Architecture
-from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
+from burnish.lm.fused import (
+    Rotation,
+    add_norm,
+    gated,
+    norm,
+    read_both,
+    rotate,
+    rotate_and_repeat,
+)
 from burnish.lm.model_input import ModelInput, Segments, media_names
 from burnish.models.blocks.residual import Layers, SublayerNorms
 from burnish.models.blocks.topology import Norms, Streams, read_streams
@@ -104,7 +112,8 @@ class Decoder(nn.Module):
             for index, layer in enumerate(self.model.layers):
                 seen = windowed if index in self.architecture.windowed_layers else mask
                 streams = layer(streams, rotation, seen, keep, index)
-            _, normed_ND = read_streams(streams, self.model.final_norms, self.model.add_norm)
+            model = self.model
+            _, normed_ND = read_streams(streams, model.final_norms, model.add_norm, model.read_both)
         return normed_ND.view(rows, length, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -180,6 +189,7 @@ class Trunk(nn.Module):
         super().__init__()
         a, size = architecture, architecture.hidden_size
         self.add_norm = partial(add_norm, eps=a.norm_eps)
+        self.read_both = partial(read_both, eps=a.norm_eps)
         self.embed_tokens = Embedding(a.vocab_size, size)
         layers = [Layer(a, index) for index in range(a.layers)]
         self.layers: nn.ModuleList | Layers
@@ -214,6 +224,7 @@ class Layer(nn.Module):
         super().__init__()
         a, size = architecture, architecture.hidden_size
         self.add_norm = partial(add_norm, eps=a.norm_eps)
+        self.read_both = partial(read_both, eps=a.norm_eps)
         self.shares = tuple(a.topology.x_share(2 * index + place) for place in (0, 1))
         self.self_attn = Attention(a)
         self.mlp = FeedForward(a)
@@ -242,10 +253,10 @@ class Layer(nn.Module):
         index: int,
     ) -> Streams:
         before, between = self.norms
-        streams, normed_ND = read_streams(streams, before, self.add_norm)
+        streams, normed_ND = read_streams(streams, before, self.add_norm, self.read_both)
         update_ND = self.self_attn(normed_ND, rotation, mask, keep, index)
         streams = self._with(streams, update_ND, before, self.shares[0])
-        streams, normed_ND = read_streams(streams, between, self.add_norm)
+        streams, normed_ND = read_streams(streams, between, self.add_norm, self.read_both)
         return self._with(streams, self.mlp(normed_ND), between, self.shares[1])
 
     def _with(self, streams: Streams, update_ND: Tensor, norms: Norms, share: float) -> Streams:

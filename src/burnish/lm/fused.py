@@ -1,6 +1,7 @@
 """The elementwise work of a decoder layer, on a GPU one kernel forward and one backward each.
 
     residual_ND, normed_ND = add_norm(residual_ND, delta_ND, weight_D, eps)
+    streams, normed_ND = read_both(streams, norms, eps)      # None where X and Y are read one by one
     query_BHSE, key_BHSE = rotate(query_BSHE, key_BSHE, rotation)
     query_BHSE, key_BHSE, value_BHSE = rotate_and_repeat(query_BSHE, key_BSHE, value_BSHE, rotation)
     inner = gated(gate, up)
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from burnish.lm.hardware import can_run_kernels
 from burnish.lm.head import HALF
+from burnish.models.blocks.topology import Norms, Streams
 
 
 class Rotation(NamedTuple):
@@ -50,6 +52,20 @@ def add_norm(
         normed_ND = F.rms_norm(residual_ND, weight_D.shape, weight_D.float(), eps)
         return residual_ND, normed_ND.to(weight_D.dtype)
     return residual_ND, F.rms_norm(residual_ND, weight_D.shape, weight_D, eps)
+
+
+def read_both(streams: Streams, norms: Norms, eps: float) -> tuple[Streams, Tensor] | None:
+    """`read_streams` of SiameseNorm as one kernel; None where there are fewer streams or norms."""
+    x, y, update, share = streams
+    weights = norms.x_norm, norms.y_norm, norms.in_norm
+    if x is None or y is None or update is None or any(w is None for w in weights):
+        return None
+    if _kernels(weights[0]) is None:
+        return None
+    if weights[0].dtype in HALF and y.dtype != torch.float32:
+        y = y.float()
+    new_x, new_y, normed_ND = _ReadBoth.apply(x, y, update, share, *weights, eps)  # type: ignore[no-untyped-call]
+    return Streams(new_x, new_y), normed_ND
 
 
 def norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
@@ -146,6 +162,55 @@ class _AddNorm(torch.autograd.Function):
             needs_weight=ctx.needs_input_grad[2],
         )
         return of_residual_ND, of_delta_ND, of_weight_D, None, None
+
+
+class _ReadBoth(torch.autograd.Function):
+    """Keeps X, the update, the new Y, three numbers a row, and the weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_ND: Tensor,
+        y_ND: Tensor,
+        update_ND: Tensor,
+        share: float,
+        x_weight_D: Tensor,
+        y_weight_D: Tensor,
+        in_weight_D: Tensor,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        from burnish.lm import stream_kernels
+
+        x_ND, y_ND, update_ND = x_ND.contiguous(), y_ND.contiguous(), update_ND.contiguous()
+        weights = x_weight_D, y_weight_D, in_weight_D
+        new_x_ND, new_y_ND, out_ND, scales_3N = stream_kernels.read_both(
+            x_ND, y_ND, update_ND, share, weights, eps
+        )
+        ctx.save_for_backward(x_ND, new_y_ND, update_ND, *weights, scales_3N)
+        ctx.share = share
+        return new_x_ND, new_y_ND, out_ND
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any, of_x_ND: Tensor, of_y_ND: Tensor, of_out_ND: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        from burnish.lm import stream_kernels
+
+        x_ND, new_y_ND, update_ND, *weights, scales_3N = ctx.saved_tensors
+        of_x_ND, of_y_ND, of_update_ND, of_weights = stream_kernels.read_both_backward(
+            of_x_ND,
+            of_y_ND,
+            of_out_ND,
+            x_ND,
+            new_y_ND,
+            update_ND,
+            ctx.share,
+            tuple(weights),
+            scales_3N,
+            needs_weights=any(ctx.needs_input_grad[4:7]),
+        )
+        return of_x_ND, of_y_ND, of_update_ND, None, *of_weights, None
 
 
 class _Rotate(torch.autograd.Function):

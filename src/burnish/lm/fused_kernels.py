@@ -31,7 +31,7 @@ def add_norm(
     total_ND = residual_ND if delta_ND is None else torch.empty_like(residual_ND)
     normed_ND = torch.empty_like(residual_ND, dtype=weight_D.dtype)
     scale_N = torch.empty(rows, dtype=torch.float32, device=residual_ND.device)
-    tile, block = _tile(size)
+    tile, block = tile_of(size)
     if rows:
         _add_norm_forward[(triton.cdiv(rows, tile),)](
             residual_ND,
@@ -46,7 +46,7 @@ def add_norm(
             HAS_DELTA=delta_ND is not None,
             ROWS=tile,
             BLOCK=block,
-            num_warps=_warps(tile * block),
+            num_warps=warps_of(tile * block),
         )
     return total_ND, normed_ND, scale_N
 
@@ -68,7 +68,7 @@ def add_norm_backward(
     if delta_dtype is not None:
         is_same = delta_dtype == total_ND.dtype
         of_delta_ND = of_residual_ND if is_same else torch.empty_like(total_ND, dtype=delta_dtype)
-    tile, block = _tile(size)
+    tile, block = tile_of(size)
     tiles = triton.cdiv(rows, tile)
     programs = min(tiles, PROGRAMS)
     sums_PD = torch.empty(
@@ -92,7 +92,7 @@ def add_norm_backward(
             NEEDS_WEIGHT=needs_weight,
             ROWS=tile,
             BLOCK=block,
-            num_warps=_warps(tile * block),
+            num_warps=warps_of(tile * block),
         )
     of_weight_D = sums_PD.sum(0).to(weight_D.dtype) if needs_weight else None
     return of_residual_ND, of_delta_ND, of_weight_D
@@ -118,13 +118,13 @@ def gated_backward(of_out: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Te
     return of_gate, of_up
 
 
-def _tile(size: int) -> tuple[int, int]:
+def tile_of(size: int) -> tuple[int, int]:
     """Rows at a time, and the power of two that holds one."""
     block = int(triton.next_power_of_2(size))
     return max(1, TILE // block), block
 
 
-def _warps(numbers: int) -> int:
+def warps_of(numbers: int) -> int:
     return max(1, min(16, numbers // 256))
 
 
@@ -267,7 +267,7 @@ def rotate(
             H=block_heads,
             K=triton.next_power_of_2(kv_heads),
             E=block,
-            num_warps=_warps(block_heads * block),
+            num_warps=warps_of(block_heads * block),
         )
     return outs
 

@@ -64,6 +64,8 @@ class Streams(NamedTuple):
 
 AddNorm = Callable[["Tensor", "Tensor | None", Any], "tuple[Tensor, Tensor]"]
 """(stream, update, norm) -> the stream with the update added, and the norm of that."""
+ReadBoth = Callable[["Streams", Norms], "tuple[Streams, Tensor] | None"]
+"""All of `read_streams` for two streams and three norms at once; None where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,13 @@ class Topology:
         return Streams(embedded if self.has_x else None, embedded if self.has_y else None)
 
 
-def read_streams(streams: Streams, norms: Norms, add_norm: AddNorm) -> tuple[Streams, Tensor]:
+def read_streams(
+    streams: Streams, norms: Norms, add_norm: AddNorm, read_both: ReadBoth | None = None
+) -> tuple[Streams, Tensor]:
     """Add the update that is left, and make of the streams what the next sublayer reads."""
     x, y, update, x_share = streams
+    if read_both is not None and (read := read_both(streams, norms)) is not None:
+        return read
     if x is None:
         y, normed = add_norm(y, update, norms.y_norm)  # type: ignore[arg-type]  # one of both is there
         return Streams(None, y), normed
