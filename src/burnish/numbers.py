@@ -3,6 +3,7 @@
 sigmoid(0.0)                                # 0.5
 solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])  # [1.0, 0.5]
 plain(tensor)                               # lists and numbers
+NUMBER_WORDS[7]                             # "seven"
 """
 
 from __future__ import annotations
@@ -10,6 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+
+NUMBER_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
+    *("eighteen", "nineteen"),
+)
+"""In English, from 0 to 19."""
+TENS_WORDS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
 def sigmoid(log_odds: float) -> float:

@@ -12,36 +12,16 @@ import re
 import unicodedata
 
 from burnish.arguments import as_text
+from burnish.numbers import NUMBER_WORDS, TENS_WORDS
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz' .,;!?"
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_MINUS = re.compile(r"(?<![\w.)\]-])-(?=[$£€]?\d)")
+"""A hyphen that is a sign: not that of 3-5 or of COVID-19."""
 _POWERS = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
 _SIGNS = {
     "’": "'", "‘": "'", "`": "'", "“": " ", "”": " ", '"': " ", "«": " ", "»": " ", "(": ", ", ")": ", ",
     "[": ", ", "]": ", ", "—": ", ", "–": ", ", "-": " ", "…": ".", ":": ",", "&": " and ", "%": " percent ",
-    "+": " plus ", "=": " equals ", "$": " dollars ", "£": " pounds ", "€": " euros ", "/": " ", "_": " ",
+    "+": " plus ", "−": " minus ", "=": " equals ", "$": " dollars ", "£": " pounds ", "€": " euros ", "/": " ", "_": " ",
     "*": " ", "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th",
 }  # fmt: skip
 
@@ -52,6 +32,8 @@ def spelled(text: str) -> str:
     >>> from burnish.models.audio_tokenizer import spelled
     >>> spelled("Room 21: 1,204 naïve “guests” — 50% of them?")
     'room twenty one, one thousand two hundred four naive guests, fifty percent of them?'
+    >>> spelled("-5 to 3-4 degrees")
+    'minus five to three four degrees'
     """
     lower = "".join(_SIGNS.get(one, one) for one in _numbered(as_text("text", text)).lower())
     plain = (one for one in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(one))
@@ -68,22 +50,22 @@ def _numbered(text: str) -> str:
     def words(match: re.Match[str]) -> str:
         whole, point = match[1].replace(",", ""), match[2]
         is_code = len(whole) > 12 or (whole.startswith("0") and len(whole) > 1)
-        said = " ".join(_ONES[int(c)] for c in whole) if is_code else _whole(int(whole))
+        said = " ".join(NUMBER_WORDS[int(c)] for c in whole) if is_code else _whole(int(whole))
         if point:
-            said += " point " + " ".join(_ONES[int(c)] for c in point)
+            said += " point " + " ".join(NUMBER_WORDS[int(c)] for c in point)
         return f" {said} "
 
-    plain = unicodedata.normalize("NFKC", text)
+    plain = _MINUS.sub(" minus ", unicodedata.normalize("NFKC", text))
     found = re.sub(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?", words, plain)
     return re.sub(r" +", " ", found)
 
 
 def _whole(number: int) -> str:
     if number < 20:
-        return _ONES[number]
+        return NUMBER_WORDS[number]
     if number < 100:
-        tens = _TENS[number // 10 - 2]
-        return f"{tens} {_ONES[number % 10]}" if number % 10 else tens
+        tens = TENS_WORDS[number // 10 - 2]
+        return f"{tens} {NUMBER_WORDS[number % 10]}" if number % 10 else tens
     power, name = next(one for one in _POWERS if number >= one[0])
     rest = f" {_whole(number % power)}" if number % power else ""
     return f"{_whole(number // power)} {name}{rest}"

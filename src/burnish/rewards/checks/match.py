@@ -118,21 +118,23 @@ def states(text: Any, golds: Any) -> bool:
     (True, False)
     """
     given = golds if isinstance(golds, list | tuple) else [golds]
-    said = _loose_forms(as_text("text", text))
-    return any(
-        _padded(gold) in _padded(form)
-        for one in given
-        for gold, form in zip(_loose_forms(str(one)), said, strict=True)
-        if gold
-    )
+    said = loose_forms(as_text("text", text))
+    return any(stand_in(said, loose_forms(str(one))) for one in given)
 
 
-def _loose_forms(text: str) -> tuple[str, str]:
-    """A text without case, accents and separators; its punctuation left out, and made blanks."""
+def stand_in(text: tuple[str, str], gold: tuple[str, str]) -> bool:
+    """The same of `loose_forms`, for a text in which many references are looked up."""
+    return any(one.strip() and one in form for one, form in zip(gold, text, strict=True))
+
+
+def loose_forms(text: str) -> tuple[str, str]:
+    """A text without case, accents and separators, between blanks; its punctuation left out, and made
+    blanks."""
     wide = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
     bare = "".join(c for c in wide if unicodedata.category(c) not in ("Mn", "Cf"))
     bare = _SEPARATORS.sub("", unicodedata.normalize("NFC", bare))
-    return normalize_answer(_MARKS.sub("", bare)), normalize_answer(_MARKS.sub(" ", bare))
+    first, second = (normalize_answer(_MARKS.sub(mark, bare)) for mark in ("", " "))
+    return _padded(first), _padded(second)
 
 
 def _f1(answer: str, gold: str) -> float:

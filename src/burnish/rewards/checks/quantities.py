@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from itertools import islice
 from typing import NamedTuple
+
+from burnish.numbers import NUMBER_WORDS, TENS_WORDS
 
 LONGEST = 200
 """Characters of a text that can be a quantity."""
@@ -43,6 +46,17 @@ _UNITS = {
     "angle": {"°": 1.0, "deg": 1.0, "degree": 1.0, "rad": 180 / math.pi, "radian": 180 / math.pi},
 }  # fmt: skip
 _BASES = {unit: (kind, size) for kind, units in _UNITS.items() for unit, size in units.items()}
+_UNITED = re.compile(
+    r"(?:(?<![\w.,])[-+−])?\d[\d.,]*(?:\s?(?:per cent\b|[^\W\d_]+|[%‰]))?", re.IGNORECASE
+)
+"""A number in running text with the word or sign behind it."""
+_WORTH = dict(zip(NUMBER_WORDS, range(20), strict=True))
+_WORTH |= {word: 10 * tens for tens, word in enumerate(TENS_WORDS, 2)}
+_TIMES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_WORD = "|".join((*_WORTH, *_TIMES))
+_IN_WORDS = re.compile(
+    rf"(?<![\w.,-])(?<!\d\s)(?:{_WORD})\b(?:[\s-]++(?:and\s++)?(?:{_WORD})\b)*+", re.IGNORECASE
+)
 
 
 class Quantity(NamedTuple):
@@ -82,6 +96,47 @@ def read_quantity(text: str) -> Quantity | None:
     unit = found["unit"].strip(" .")
     unit = unit if unit in _BASES else unit.removesuffix("s")
     return Quantity(sign * value, unit, sign * int(digits) if is_plain else None, scale in _PERCENT)
+
+
+def quantities_in(text: str, most: int = 1000) -> list[Quantity]:
+    """The numbers of a running text, each once: in digits with their unit, and in English words.
+
+    `most` are read at the most.
+
+    >>> [one.value for one in quantities_in("Forty-one towers, 1,200 m and 50 % of two hundred.")]
+    [41.0, 200.0, 1200.0, 0.5]
+    """
+    words = dict.fromkeys(match[0].lower() for match in _IN_WORDS.finditer(text))
+    found = dict.fromkeys(Quantity(float(n), "", n) for n in map(_value, words))
+    for one in dict.fromkeys(match[0].rstrip(".,") for match in _UNITED.finditer(text)):
+        if len(found) >= most:
+            break
+        if (quantity := read_quantity(one)) is not None:
+            found[quantity] = None
+    return list(islice(found, most))
+
+
+def read_number_words(text: str) -> Quantity | None:
+    """The number that the whole text is in English words; None if it is not one.
+
+    >>> read_number_words("Two hundred and five").whole, read_number_words("One Direction")
+    (205, None)
+    """
+    found = _IN_WORDS.fullmatch(text.strip()[:LONGEST])
+    return None if found is None else Quantity(float(n := _value(found[0].lower())), "", n)
+
+
+def _value(words: str) -> int:
+    """The number that number words make: `two hundred and five` is 205."""
+    total = part = 0
+    for word in re.findall("[a-z]+", words):
+        if word in _WORTH:
+            part += _WORTH[word]
+        elif word in ("dozen", "hundred"):
+            part = max(part, 1) * _TIMES[word]
+        elif word != "and":
+            total, part = total + max(part, 1) * _TIMES[word], 0
+    return total + part
 
 
 def same_quantity(first: Quantity, second: Quantity, relative: float = 1e-3) -> bool | None:

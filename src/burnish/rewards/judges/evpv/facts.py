@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from burnish.arguments import as_number, as_text, plain_number, refused
+from burnish.numbers import NUMBER_WORDS
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity
 from burnish.rewards.judges.evpv.logic_forms import SYMMETRIC, canonical, parse_form
 
@@ -67,26 +68,7 @@ _SIGN_OF = {
 }  # fmt: skip
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
-_COUNTS = {
-    word: str(number)
-    for number, word in enumerate(
-        [
-            "no",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
-    )
-}
+_COUNTS = {word: str(number) for number, word in enumerate(("no", *NUMBER_WORDS[1:13]))}
 _IDLE = frozenset(
     [
         "the",

@@ -11,7 +11,6 @@ from burnish.rewards.judges.march.claims import (
     answers_match,
     checker_rewards,
     fact_reward,
-    is_own_claim,
     is_refusal,
 )
 from burnish.rewards.judges.march.judge import MarchJudge, MarchOptions, build
@@ -24,6 +23,7 @@ from burnish.rewards.judges.march.parsing import (
     split_docs_and_query,
     split_thinking,
 )
+from burnish.rewards.judges.march.stated import is_own_claim
 
 __all__ = [
     "Claim",

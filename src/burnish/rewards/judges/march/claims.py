@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError
-from burnish.rewards.checks.match import contained_match, normalize_answer, states, token_f1
+from burnish.rewards.checks.match import token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
 from burnish.rewards.judges.march.parsing import Claim, parse_checks
 
@@ -52,15 +52,6 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
-_YES_NO = frozenset({"yes", "no", "true", "false"})
-_NUMBERS = re.compile(r"[-+]?\d[\d.,]*(?: ?[^\W\d_]+|[%‰])?")
-_NUMBER_WORDS = re.compile(
-    r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|"
-    r"fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion|dozen)\b",
-    re.IGNORECASE,
-)
-OWN_SHARE = 0.5
-"""Words of a stated answer that an answer has, at least, where the claim is its own."""
 
 
 class FactReward(NamedTuple):
@@ -140,52 +131,6 @@ def is_refusal(answer: str) -> bool:
     return _REFUSAL.fullmatch(bare_text(as_text("answer", answer)).rstrip(".!")) is not None
 
 
-def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
-    """Whether the question gives its own answer away: a Checker would read it there.
-
-    plain: its words stand there, without case and ASCII punctuation. normalised: also with other
-    Unicode forms, accents, line breaks and thousands separators.
-
-    >>> states_its_answer(Claim("Which of the 3 towers is 41 m high?", "41"))
-    True
-    >>> states_its_answer(Claim("Which of the 1 200 towers?", "1,200"))
-    True
-    """
-    as_word("rule", rule, LEAKS)
-    question, answer = Claim(*_pair("claim", claim, 0))
-    if contained_match(question, answer):
-        return True
-    return rule == "normalised" and states(question, answer)
-
-
-def is_own_claim(claim: Claim, answer: str) -> bool:
-    """Whether an answer makes this claim: what is stated stands there, half of its words, or its number.
-
-    A Proposer that is asked for several claims of a short answer invents some. What is stated as yes
-    or no cannot be looked up, nor a number where the answer writes numbers in words: these count as
-    its own, so that no spelling escapes a check.
-
-    >>> is_own_claim(Claim("Who won?", "The Patriots"), "Tampa, Florida")
-    False
-    >>> is_own_claim(Claim("How many live there?", "1.2 million"), "It has 1,200,000 people.")
-    True
-    """
-    stated = Claim(*_pair("claim", claim, 0)).answer
-    as_text("answer", answer)
-    words = normalize_answer(stated).split()
-    if not words or _YES_NO.intersection(words) or states(answer, stated):
-        return True
-    own = set(normalize_answer(answer).split())
-    if sum(word in own for word in words) >= OWN_SHARE * len(words):
-        return True
-    if read_quantity(stated) is None:
-        return False
-    return _NUMBER_WORDS.search(answer) is not None or any(
-        answers_match(stated, found.group().rstrip(".,"), "strict")
-        for found in _NUMBERS.finditer(answer)
-    )
-
-
 def fact_reward(
     claims: Sequence[Any],
     checks: Sequence[Any],
@@ -210,10 +155,10 @@ def fact_reward(
     >>> found.reward, found.faulty
     (-1.0, (1,))
     """
-    pairs = [Claim(*_pair("claims", one, n)) for n, one in enumerate(as_list("claims", claims))]
+    pairs = [claim_of("claims", one, n) for n, one in enumerate(as_list("claims", claims))]
     as_word("refusals", refusals, ("drop", "keep"))
     dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal(c.answer)]
-    counted = [n for n in range(len(pairs)) if n not in dropped]
+    counted = sorted(set(range(len(pairs))).difference(dropped))
     samples = [_answers(one, len(pairs), n) for n, one in enumerate(_samples(checks))]
     if counted and not samples:
         raise ArgumentError(
@@ -321,14 +266,14 @@ def _bits(row: Any, width: int) -> list[int]:
     return bits
 
 
-def _pair(what: str, given: Any, place: int) -> tuple[str, str]:
-    """A claim as a pair of texts, from a pair or a table."""
+def claim_of(what: str, given: Any, place: int) -> Claim:
+    """A claim from a pair of texts or a table."""
     if isinstance(given, Mapping) and {"question", "answer"} <= given.keys():
         given = (given["question"], given["answer"])
     is_pair = isinstance(given, list | tuple) and len(given) == 2
     if not is_pair or not all(isinstance(part, str) for part in given):
         raise refused(f"{what}: item {place}", given, "a pair of texts (question, answer)")
-    return given[0], given[1]
+    return Claim(*given)
 
 
 def _samples(checks: Any) -> list[Any]:

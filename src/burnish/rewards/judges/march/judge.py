@@ -12,13 +12,13 @@ A Proposer turns the answer into questions with short answers; K Checkers answer
 the documents alone (images and sounds of the task are documents) and never see the answer. A claim
 that most of them do not confirm has failed and stands in the evidence (arXiv 2603.24579). Where we
 differ: a Checker reply without any item is no vote, an answer has no value where such a vote could
-turn a claim, one without a claim has none unless `no_claims` says otherwise, and claims that a
-Proposer invents are left out (`invented`).
+turn a claim, one without a claim has none unless `no_claims` says otherwise, claims that a Proposer
+invents are left out (`invented`), a Checker that answers an item twice and differently has no vote, and
+the answer under test is fenced in the Proposer's prompt.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -38,7 +38,13 @@ from burnish.rewards.judges.march.claims import (
     answers_match,
     reward_of_votes,
 )
-from burnish.rewards.judges.march.parsing import Claim, parse_checks, read_claims, split_thinking
+from burnish.rewards.judges.march.parsing import (
+    Claim,
+    checks_of_reply,
+    claims_of_reply,
+    same_of_reply,
+    split_thinking,
+)
 from burnish.rewards.judges.march.roles import (
     PROMPTS,
     SHOWN_BELOW,
@@ -53,7 +59,6 @@ from burnish.rewards.judges.march.roles import (
 from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,
-    Unreadable,
     as_user,
     fill,
     wording,
@@ -65,8 +70,9 @@ CHECKERS = 3
 """Checker samples of the paper."""
 TEMPERATURE = 0.6
 CONCURRENT = 32
-_SAME = re.compile(
-    r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
+UNSEEN_DOCUMENTS = (
+    "the documents are images or sounds alone, and the judge is not shown them (media = 'mark'); expected "
+    "texts in the documents, or media = 'send' with a model that reads them"
 )
 
 Value = Literal["share", "ztr", "err", "count"]
@@ -77,7 +83,8 @@ class MarchOptions(Options, frozen=True):
     """How claims are made, checked and counted."""
 
     checkers: int | None = None
-    """Checker samples; 3, or one at temperature 0, where all would be the same."""
+    """Checker samples, 1 to 101; 3, or one at temperature 0, where all would be the same. Choose an odd
+    number: of an even one a tie is a claim that fails."""
     value: Value = "share"
     """share: claims that hold, 0 to 1. ztr: -1 where any fails, else 0. err: minus the share that
     fails. count: minus a tenth of those that fail, 13 at most."""
@@ -99,8 +106,9 @@ class MarchOptions(Options, frozen=True):
     most_claims: int = 10
     """Claims that are checked at most."""
     leaks: Leaks = "normalised"
-    """When a question states its own answer, so that it cannot be asked blind. plain: in the same
-    words. normalised: also in another spelling (accents, punctuation, thousands separators)."""
+    """When a question states an answer, so that it cannot be asked blind. plain: its own in the same
+    words. normalised: also in another spelling (accents, punctuation, numbers), and that of another
+    claim."""
     invented: Invented = "drop"
     """A claim that the answer does not make (neither its words nor its number stand there): drop
     leaves it out and counts it; keep holds it against the answer."""
@@ -145,7 +153,8 @@ class MarchJudge:
         chosen = read_options("march", more, MarchOptions) if options is None else options
         self.judge, self.options, self.name = judge, chosen, chosen.name
         is_greedy = judge.sampling.temperature == 0
-        self.checkers = chosen.checkers or (1 if is_greedy else CHECKERS)
+        usual = 1 if is_greedy else CHECKERS
+        self.checkers = usual if chosen.checkers is None else chosen.checkers
         _check(self.name, chosen, self.checkers, is_greedy)
         self.words = wording_of(chosen.claims)
         self.needs = frozenset({chosen.documents})
@@ -166,7 +175,9 @@ class MarchJudge:
         settings = msgspec.json.encode(self.options)
         has_example = self.options.example
         asked = (
-            *proposer_messages("query", "answer", self.words, with_example=has_example),
+            *proposer_messages(
+                "query", "answer", self.words, with_example=has_example, is_fenced=True
+            ),
             *checker_messages(["document"], ["question"], self.words, with_example=has_example),
         )
         texts = (message.text for message in asked)
@@ -181,8 +192,9 @@ class MarchJudge:
 
     async def _one(self, task: Task, response: Response) -> Reward:
         # A task without documents is refused before anything is asked.
-        documents = documents_of(task, self.options.documents)
-        query = self._query(task)
+        documents, query = self.check_task(task)
+        if not documents and self.judge.media == "mark":
+            return Reward.failed(self.name, Status.ABSTAIN, UNSEEN_DOCUMENTS)
         answer = split_thinking(response.text).answer
         about = (task.id, response.id)
         proposed = await self._propose(query, answer, about) if answer.strip() else None
@@ -216,8 +228,9 @@ class MarchJudge:
         first = len(proposed.evidence) if proposed else 0
         return self._reward(found, checked, agreement, evidence, first)
 
-    def _query(self, task: Task) -> str:
-        return query_of(task, self.options.query)
+    def check_task(self, task: Task) -> tuple[list[str], str]:
+        """The documents and the question of a task; `UserError` where it lacks one of them."""
+        return documents_of(task, self.options.documents), query_of(task, self.options.query)
 
     async def _propose(
         self, query: str, answer: str, about: tuple[str, ...]
@@ -230,8 +243,9 @@ class MarchJudge:
             least=min(3, most),
             most=most,
             with_example=self.options.example,
+            is_fenced=True,
         )
-        return await self.judge.ask(Question("claims", messages, about), _read_claims)
+        return await self.judge.ask(Question("claims", messages, about), claims_of_reply)
 
     async def _check(
         self,
@@ -244,7 +258,7 @@ class MarchJudge:
         messages = checker_messages(
             documents, questions, self.words, media, with_example=self.options.example
         )
-        read = partial(_read_checks, count=len(claims))
+        read = partial(checks_of_reply, count=len(claims))
         replies = await gather(
             [
                 partial(self.judge.ask, Question("checks", messages, about, vote), read)
@@ -299,7 +313,7 @@ class MarchJudge:
             for n, (number, said) in enumerate(places, start=1)
         ]
         text = fill(wording("same", PROMPTS), {"items": "\n".join(lines)})
-        heard = await self.judge.ask(Question("same answers", as_user(text), about), _read_same)
+        heard = await self.judge.ask(Question("same answers", as_user(text), about), same_of_reply)
         for n, word in (heard.verdict or {}).items():
             if 1 <= n <= len(places):
                 pairs[places[n - 1]] = word == "same"
@@ -308,7 +322,7 @@ class MarchJudge:
     def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
         told = problem or "the answer is empty"
         if found.left_out:
-            told = f"{found.left_out} proposed ones refuse, state their own answer or are not the answer's"
+            told = f"{found.left_out} proposed ones refuse, state an answer or are not the answer's"
         reason = f"no claim to check: {told}"
         if self.options.no_claims == "abstain":
             return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
@@ -344,14 +358,13 @@ class MarchJudge:
             said = [sample.get(place + 1, "(no answer)") for sample in checked.answers]
             holds = place not in counted.faulty
             why = f"stated {claim.answer!r}; checkers found {', '.join(map(repr, said))}; vote {vote:+d}"
+            why += " (a tie fails)" * (vote == 0)
             verdicts.append(Verdict(claim.question, float(holds), evidence=seen, reason=why))
             if not holds:
                 failed.append(Evidence(self.name, f"fails: {claim.question} {why}"))
         silent = len(checked.replies) - len(checked.answers)
         told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
-        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(
-            found.leaks
-        )
+        told += [f"{found.leaks} claims state an answer and were left out"] * bool(found.leaks)
         told += [f"{found.invented} that the answer does not make were left out"] * bool(
             found.invented
         )
@@ -374,7 +387,8 @@ def _is_open(agreement: Sequence[Sequence[int]], silent: int) -> bool:
 def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> None:
     if not 1 <= checkers <= 101:
         raise UserError(
-            f"judge '{name}': checkers is {checkers}; expected 1 to 101, an odd number."
+            f"judge '{name}': checkers is {checkers}; expected 1 to 101, best an odd number: a tie is a "
+            "claim that fails. Leave it out for the usual number."
         )
     if checkers > 1 and is_greedy:
         raise UserError(
@@ -387,27 +401,6 @@ def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> 
             f"{options.min_claims}, short_penalty {options.short_penalty}; expected at least 1, at "
             "least 0 and at most 0."
         )
-
-
-def _read_claims(text: str) -> list[Claim]:
-    found = read_claims(split_thinking(text).answer)
-    if not found:
-        raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
-    return found
-
-
-def _read_checks(text: str, count: int) -> dict[int, str]:
-    found = parse_checks(split_thinking(text).answer, count)
-    if not found:
-        raise Unreadable(f"expected items '1. Evidence: ... [Answer: ...]', got {text[:60]!r}")
-    return found
-
-
-def _read_same(text: str) -> dict[int, str]:
-    found = {int(n): word.lower() for n, word in _SAME.findall(split_thinking(text).answer)}
-    if not found:
-        raise Unreadable(f"expected lines such as '1. same', got {text[:60]!r}")
-    return found
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:

@@ -10,35 +10,44 @@ next item's (the reference's pattern does, arXiv 2603.24579). Texts are data: no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from burnish.arguments import as_flag, as_text, as_whole
 from burnish.errors import ArgumentError
+from burnish.rewards.judges.prompting import Unreadable
 
-_CLAIM = re.compile(
-    r"(?:[-•]|(?<!\*)\*)[ \t*]*+question[ \t*]*+[:：][ \t*]*+(?P<question>[^\n]*?\S)[ \t]*+"
-    r"\[[ \t]*+answer[ \t]*+[:：](?P<answer>[^\n\]]*+)\]",
-    re.IGNORECASE,
+_BULLET = re.compile(
+    r"(?:[-•]|(?<![ \t*])[ \t]*+\*)[ \t*]*+question[ \t*]*+[:：][ \t*]*+", re.IGNORECASE
 )
-"""Nothing is given back to an earlier repetition, so that a hostile reply is read in linear time."""
+"""Each run of blanks and stars is read once, so that a hostile reply is read in linear time."""
 _NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\*{0,4}+question\b)", re.I | re.MULTILINE)
 _ITEM = re.compile(r"^[ \t>*#]*(\d{1,4})[ \t]*[.)](?!\d)", re.MULTILINE | re.ASCII)
 _ANSWER = re.compile(r"\[[ \t]*+answer[ \t]*+[:：]([^\]]*+)\]", re.IGNORECASE)
+_SAME = re.compile(
+    r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
+)
 _THOUGHTS = re.compile(r"\A\s*<think>(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
 _PREFILLED = re.compile(r"\A(.*?)</think>(.*)\Z", re.DOTALL | re.IGNORECASE)
-_TAGGED = re.compile(
-    r"<(documents?|passages?|context)>(?P<docs>.*?)</\1>(?P<rest>.*)\Z", re.DOTALL | re.IGNORECASE
-)
+_DOCUMENT_TAG = re.compile(r"<(/?)(documents?|passages?|context)>", re.IGNORECASE)
 _HEADED = re.compile(
-    r"^[ \t#*\[]*(?:documents?|passages?|context|references?)[ \t\]*]*[:：]?[ \t*]*$"
-    r"|^[ \t#*\[]*(?:documents?|passages?|context|references?)[ \t\]*]*[:：][ \t*]*(?=\S)",
+    r"^[ \t#*\[]*+(?:documents?|passages?|context|references?)[ \t\]*]*+"
+    r"(?:[:：]?[ \t*]*+$|[:：][ \t*]*+(?=\S))",
     re.MULTILINE | re.IGNORECASE,
 )
-_QUERY_TAG = re.compile(r"<(question|query)>(?P<query>.*?)</\1>", re.DOTALL | re.IGNORECASE)
+_QUERY_TAG = re.compile(r"<(/?)(question|query)>", re.IGNORECASE)
 _QUERY_HEAD = re.compile(
-    r"^[ \t#*\[]*(?:user[ \t]+)?(?:question|query)[ \t\]*]*(?:[:：][ \t*]*|$)",
+    r"^[ \t#*\[]*+(?:user[ \t]++)?(?:question|query)[ \t\]*]*+(?:[:：][ \t*]*+|$)",
     re.MULTILINE | re.IGNORECASE,
 )
+
+
+class _Tagged(NamedTuple):
+    """What stands between a tag and its end, by its places in the text."""
+
+    start: int
+    inner: slice
+    end: int
 
 
 class Claim(NamedTuple):
@@ -70,9 +79,17 @@ def parse_claims(text: str) -> list[Claim]:
     >>> parse_claims("- Question: How many towers? [Answer: 3]\\nThat is all.")
     [Claim(question='How many towers?', answer='3')]
     """
-    found = _CLAIM.finditer(as_text("text", text))
-    claims = [Claim(one["question"], one["answer"].strip(" \t")) for one in found]
-    return [one for one in claims if one.answer]
+    claims = []
+    for line in as_text("text", text).split("\n"):
+        begin = 0
+        for tag in _answers(line):
+            bullet = _BULLET.search(line, begin, tag.start())
+            question = line[bullet.end() : tag.start()].rstrip(" \t") if bullet else ""
+            answer = tag[1].strip(" \t")
+            if question and answer:
+                claims.append(Claim(question, answer))
+            begin = tag.end()
+    return claims
 
 
 def read_claims(text: str) -> list[Claim]:
@@ -88,31 +105,60 @@ def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
     """The answers of a Checker by item number: blocks `1. Evidence: ... [Answer: ...]`.
 
     A block reaches to the next line that begins with a number and a dot; its last answer counts, and
-    a block without one is left out. Of an item that stands twice the last one counts. Where no block
-    is numbered 1, what stands before the first number is item 1. With `count`, higher numbers (a year
-    at the start of a line) begin no block.
+    a block without one is left out. Of an item that stands twice the last one counts, as in the
+    reference; `contradicted_item` finds it. Where no block is numbered 1, what stands before the first
+    number is item 1. With `count`, an item beyond it is nobody's: it changes no answer. A higher number
+    that neither follows on the one before nor stands behind an answer (a year at the start of a line)
+    begins no item.
 
     >>> parse_checks("Evidence: page 2 [Answer: 7]\\n2. not found\\n3. Evidence: x [Answer: 9]")
     {1: '7', 3: '9'}
+    >>> parse_checks("1. Evidence: x [Answer: 7]\\n2. Evidence: y [Answer: 9]", count=1)
+    {1: '7'}
     """
+    return dict(sorted(dict(_items(text, count)).items()))
+
+
+def contradicted_item(text: str, count: int | None = None) -> int | None:
+    """The first item of a Checker that stands twice with different answers, if any does.
+
+    >>> contradicted_item("1. x [Answer: 7]\\n1. y [Answer: 9]")
+    1
+    """
+    said: dict[int, str] = {}
+    for number, answer in _items(text, count):
+        if said.setdefault(number, answer).casefold() != answer.casefold():
+            return number
+    return None
+
+
+def _answers(text: str) -> Iterator[re.Match[str]]:
+    """The answer tags of a text; behind its last bracket none ends, so none is looked for."""
+    return _ANSWER.finditer(text, 0, text.rfind("]") + 1)
+
+
+def _items(text: str, count: int | None) -> list[tuple[int, str]]:
+    """The items that have an answer, in the order in which they stand there."""
     as_text("text", text)
     most = None if count is None else as_whole("count", count, low=0)
-    heads = [
-        head
-        for head in _ITEM.finditer(text)
-        if int(head[1]) > 0 and (most is None or int(head[1]) <= most)
+    heads = [(int(head[1]), *head.span()) for head in _ITEM.finditer(text) if int(head[1]) > 0]
+    if most != 0 and not any(number == 1 for number, _, _ in heads):
+        heads.insert(0, (1, 0, 0))
+    places = [start for _, start, _ in heads[1:]] + [len(text)]
+    blocks: list[tuple[int, list[str]]] = []
+    for (number, _, begin), end in zip(heads, places, strict=False):
+        tags = _answers(text[begin:end])
+        answers = [" ".join(tag[1].split()) for tag in tags if tag[1].strip()]
+        is_further = most is not None and number > most
+        if is_further and blocks and not blocks[-1][1] and number != blocks[-1][0] + 1:
+            blocks[-1][1].extend(answers)
+        else:
+            blocks.append((number, answers))
+    return [
+        (number, answers[-1])
+        for number, answers in blocks
+        if answers and (most is None or number <= most)
     ]
-    starts = [(int(head[1]), head.start(), head.end()) for head in heads]
-    if all(number != 1 for number, _, _ in starts) and most != 0:
-        starts.insert(0, (1, 0, 0))
-    ends = [start for _, start, _ in starts[1:]] + [len(text)] * bool(starts)
-    found: dict[int, str] = {}
-    for (number, _, begin), end in zip(starts, ends, strict=True):
-        answers = [answer for answer in _ANSWER.findall(text[begin:end]) if answer.strip()]
-        if answers:
-            found.pop(number, None)
-            found[number] = " ".join(answers[-1].split())
-    return dict(sorted(found.items()))
 
 
 def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
@@ -131,6 +177,36 @@ def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
     return Thinking(found[1].strip(), found[2].strip())
 
 
+def claims_of_reply(text: str) -> list[Claim]:
+    """The claims of a Proposer that a judge asks; `Unreadable` where there is none."""
+    found = read_claims(split_thinking(text).answer)
+    if not found:
+        raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
+    return found
+
+
+def checks_of_reply(text: str, count: int) -> dict[int, str]:
+    """The answers of a Checker that a judge asks; `Unreadable` where it has none or contradicts itself."""
+    said = split_thinking(text).answer
+    if (twice := contradicted_item(said, count)) is not None:
+        raise Unreadable(f"expected each item once, got item {twice} twice with different answers")
+    found = parse_checks(said, count)
+    if not found:
+        raise Unreadable(f"expected items '1. Evidence: ... [Answer: ...]', got {text[:60]!r}")
+    return found
+
+
+def same_of_reply(text: str) -> dict[int, str]:
+    """Same or different by item number, of the model that settles it."""
+    lines = {(int(n), word.lower()) for n, word in _SAME.findall(split_thinking(text).answer)}
+    found = dict(lines)
+    if len(found) < len(lines):
+        raise Unreadable("expected each item once, got one as both same and different")
+    if not found:
+        raise Unreadable(f"expected lines such as '1. same', got {text[:60]!r}")
+    return found
+
+
 def split_docs_and_query(prompt: str) -> DocsAndQuery:
     """The documents and the question of a rendered prompt, as texts.
 
@@ -143,11 +219,11 @@ def split_docs_and_query(prompt: str) -> DocsAndQuery:
     DocsAndQuery(docs='[1] Three towers.', query='How many towers?')
     """
     as_text("prompt", prompt)
-    tagged = _TAGGED.search(prompt)
+    tagged = next(iter(_between(prompt, _DOCUMENT_TAG)), None)
     if tagged is not None:
-        docs, query = tagged["docs"], _query(tagged["rest"]) or _query(prompt[: tagged.start()])
-        rest = tagged["rest"].strip()
-        return _both(docs, query or rest)
+        rest = prompt[tagged.end :]
+        query = _query(rest) or _query(prompt[: tagged.start]) or rest
+        return _both(prompt[tagged.inner], query)
     headed = _HEADED.search(prompt)
     if headed is None:
         raise ArgumentError(
@@ -156,17 +232,33 @@ def split_docs_and_query(prompt: str) -> DocsAndQuery:
         )
     behind = prompt[headed.end() :]
     # The last heading: a document may hold a line of that kind, what comes after it may not.
-    asked = [*_QUERY_TAG.finditer(behind), *_QUERY_HEAD.finditer(behind)]
+    asked = [one.start for one in _between(behind, _QUERY_TAG)]
+    asked += [found.start() for found in _QUERY_HEAD.finditer(behind)]
     if not asked:
         return _both(behind, _query(prompt[: headed.start()]))
-    last = max(asked, key=lambda found: found.start())
-    return _both(behind[: last.start()], _query(behind[last.start() :]))
+    return _both(behind[: max(asked)], _query(behind[max(asked) :]))
+
+
+def _between(text: str, tag: re.Pattern[str]) -> list[_Tagged]:
+    """What stands in tags that end, in order, in one pass: a tag that never ends is a word."""
+    tags = list(tag.finditer(text))
+    ends: list[re.Match[str] | None] = []
+    later: dict[str, re.Match[str]] = {}
+    for one in reversed(tags):
+        ends.append(None if one[1] else later.get(one[2].lower()))
+        if one[1]:
+            later[one[2].lower()] = one
+    found: list[_Tagged] = []
+    for one, end in zip(tags, reversed(ends), strict=True):
+        if end is not None and (not found or one.start() >= found[-1].end):
+            found.append(_Tagged(one.start(), slice(one.end(), end.start()), end.end()))
+    return found
 
 
 def _query(text: str) -> str:
-    tagged = list(_QUERY_TAG.finditer(text))
+    tagged = _between(text, _QUERY_TAG)
     if tagged:
-        return tagged[-1]["query"].strip()
+        return text[tagged[-1].inner].strip()
     heads = list(_QUERY_HEAD.finditer(text))
     return text[heads[-1].end() :].strip() if heads else ""
 
