@@ -35,3 +35,8 @@ def test_mistakes_get_one_line(typed: Type, tmp_path: Path) -> None:
     both = typed("prompt", "optimise", "rows.jsonl", "steps=3", "--reward", "match")
     assert both.code == 2
     assert "changes a recipe" in both.err
+    bare = typed("prompt", "optimise", "rows.jsonl")
+    assert bare.code == 2
+    said = " ".join(bare.err.split())
+    assert "rows.jsonl is a file of rows, and nothing says how its answers are scored" in said
+    assert "add --reward NAME, such as --reward match" in said

@@ -24,6 +24,23 @@ def test_a_valid_skill(typed: Type, folder: Path) -> None:
     assert load_skill("mathematics").hash in shown.out
 
 
+def test_what_is_no_skill_of_a_judge_is_told_in_one_line(typed: Type, tmp_path: Path) -> None:
+    rows, empty, guide = tmp_path / "rows.jsonl", tmp_path / "empty", tmp_path / "guide"
+    rows.write_text("{}\n")
+    empty.mkdir()
+    guide.mkdir()
+    (guide / "SKILL.md").write_text("---\nname: guide\ndescription: How.\n---\nAdd up.\n")
+    for place, says in (
+        (rows, "not a skill: expected a folder or a .zip, got a file"),
+        (empty, "expected SKILL.md and resources.yaml, as in a shipped skill (burnish skill show"),
+        (guide, "resources.yaml: missing; expected SKILL.md and resources.yaml, as in a shipped"),
+    ):
+        shown = typed("skill", "validate", place)
+        assert shown.code == 2
+        assert says in " ".join(shown.err.split())
+        assert shown.err.count("burnish: ") == 1
+
+
 def test_every_problem_is_a_line(typed: Type, folder: Path) -> None:
     bank = folder / "resources.yaml"
     bank.write_text(bank.read_text().replace("type: checklist", "type: cheklist"))
@@ -33,7 +50,7 @@ def test_every_problem_is_a_line(typed: Type, folder: Path) -> None:
     lines = shown.err.splitlines()
     assert any("Did you mean 'checklist'?" in line for line in lines)
     assert any("notes.md: not listed" in line for line in lines)
-    assert "problem(s) in" in lines[-1]
+    assert "3 problems in '" in lines[-1]
     assert "Traceback" not in shown.err
     told = json.loads(typed("skill", "validate", folder, "--json").out)
     assert told["is_valid"] is False

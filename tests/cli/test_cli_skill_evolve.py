@@ -8,6 +8,7 @@ import pytest
 
 from burnish.agents.trace2skill import task_agent
 from burnish.cli.entry import run
+from burnish.cli.reporter import Reporter
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
 
@@ -76,6 +77,9 @@ def test_a_skill_that_helps_is_accepted_and_written(recipe, tmp_path, capsys, mo
     assert report["accepted"] is True
     assert (report["before"], report["rates"]) == (0.0, [1.0])
     assert report["held_out"]["better"] == 2
+    assert report["held_out"]["is_noise"] is True  # two tasks show nothing
+    assert report["changes"][0]["difference"]["value"] == 1.0
+    assert report["changes"][0]["is_noise"] is False
     assert LESSON in (out / "tables" / "SKILL.md").read_text()
     assert f"+- {LESSON}" in (out / "skill.diff").read_text()
     assert json.loads((out / "evolve.json").read_text())["diff"] == report["diff"]
@@ -85,7 +89,19 @@ def test_a_skill_that_helps_is_accepted_and_written(recipe, tmp_path, capsys, mo
         task_agent, "evaluate_slots", lambda *a, **k: pytest.fail("a game was played twice")
     )
     assert evolve(recipe, "--out", out) == 0
-    assert "accepted" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "tasks it learnt from: passes 0.000 -> 1.000, +1.000 [" in shown
+    assert "held out passes 0.000 -> 1.000" in shown
+    assert "p 0.500: no difference beyond noise" in shown
+    assert "skill accepted: not worse" in shown
+
+
+def test_the_games_are_counted_while_they_are_played(recipe, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Reporter, "__call__", lambda self, *given: told.append(given))
+    assert evolve(recipe, "--out", tmp_path / "new") == 0
+    assert told[0] == ("playing and distilling, 20 games", 1, 20)
+    assert told[-1][1:] == (20, 20)
 
 
 def test_a_skill_that_harms_is_left_as_it_was(recipe, tmp_path, capsys):

@@ -148,7 +148,7 @@ COMMANDS = (
         no_args_is_help=True,
         rich_markup_mode="rich",
         commands=[
-            LazyCommand("validate", "skill:validate", "List everything that is wrong with a skill, one line each."),
+            LazyCommand("validate", "skill:validate", "List everything that is wrong with a judge's skill, one line each."),
             LazyCommand("distill", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff."),
             LazyCommand("distil", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff.", hidden=True),
             LazyCommand("evolve", "skill_evolve:evolve", "Improve a skill on a recipe's tasks: play, distil, accept it only if held-out tasks do not suffer."),

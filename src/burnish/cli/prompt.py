@@ -87,10 +87,12 @@ def optimise(
 
     \b
       burnish prompt optimise quickstart --proposer examples --rounds 2 --out prompt.txt
+      burnish prompt optimise rows.jsonl --reward match --out prompt.txt
       burnish prompt optimise my.toml --model http://host:8000/v1#m --proposer http://host:8000/v1#big
     """
     from burnish.api.config import Config
     from burnish.api.prompt import optimise_prompt
+    from burnish.tasks.rows import SUFFIXES
 
     if prompt is not None and prompt.resolve() == out.resolve():
         raise UserError(
@@ -102,6 +104,12 @@ def optimise(
     if is_rows and settings:
         raise UserError(
             f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
+        )
+    if not is_rows and Path(name).suffix.lower() in SUFFIXES:
+        raise UserError(
+            f"{name} is a file of rows, and nothing says how its answers are scored; add --reward NAME, "
+            "such as --reward match, which compares them with the rows' own, or give a recipe "
+            "(my.toml)."
         )
     with err.status("answering and scoring ..."):
         result = optimise_prompt(

@@ -29,7 +29,7 @@ Place = Annotated[
 
 
 def validate(place: Place, as_json: AsJson = False) -> int:
-    """List everything that is wrong with a skill, one line each.
+    """List everything that is wrong with a judge's skill, one line each.
 
     \b
       burnish skill validate my_skill/
@@ -45,7 +45,8 @@ def validate(place: Place, as_json: AsJson = False) -> int:
         return 2 if problems else 0
     if package is None:
         complain("\n".join(f"{place}: {one_line(line)}" for line in problems))
-        complain(f"{len(problems)} problem(s) in {place}.")
+        if len(problems) > 1:
+            complain(f"{len(problems)} problems in '{place}'.")
         return 2
     fair = len(package.seen_in(Mode.FAIR).resources)
     say(f"{package.name}: valid, {len(package.resources)} resources ({fair} in fair mode)")
@@ -127,7 +128,9 @@ def _list_shipped(*, as_json: bool) -> None:
         say(f"  {', '.join(entry.id for entry in skill.resources)}", "bright_black")
     if not as_json:
         say()
-        say("See one whole: burnish skill show NAME. Judge with it: burnish judge --with skill_rm.")
+        say(
+            "See one whole: burnish skill show NAME. Judge with it: burnish judge FILE --with skill_rm --model MODEL."
+        )
 
 
 def _resources(skill: SkillPackage) -> Table:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from burnish.cli.completion import complete_models, complete_words
-from burnish.cli.console import emit_json, err, number, one_line, say, warn
+from burnish.cli.console import emit_json, interval, number, one_line, say, warn
 from burnish.cli.entry import STOPPED
+from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
 from burnish.cli.skill_distill import (
     BudgetUsd,
@@ -31,6 +32,7 @@ from burnish.texts import counted
 
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Evolved, Roles, Settings
+    from burnish.agents.trace2skill.evolve import Change
     from burnish.config.recipes import Asked
     from burnish.lm.budget import Budget
     from burnish.records import Task
@@ -124,12 +126,12 @@ def evolve(
     author = partial(_roles, with_, roles, out, settings, temperature, max_tokens, prices,
                      open_budget(budget_usd), api_key_env)  # fmt: skip
     lm = open_lm(model or asked.resolved.value.model.path, api_key_env=api_key_env or None)
-    with err.status("playing ...") as status:
-        games = [0]
+    games, most = [0], 2 * (seeds * (len(chosen) - aside) + aside)
+    with Reporter() as report:
 
         def tell(trace: Any) -> None:
             games[0] += 1
-            status.update(f"playing and distilling: {counted(games[0], 'game')} ...")
+            report(f"playing and distilling, {most} games", games[0], most)
 
         work = partial(
             _work, asked, chosen, files, lm, author, settings, out / "plays.jsonl", seeds=seeds,
@@ -253,7 +255,8 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
         "rates": list(found.rates),
         "seeds": [run.status for run in found.runs],
         "no_patch": unread,
-        "held_out": None if choice is None else choice._asdict(),
+        "changes": [_record(one) for one in found.changes],
+        "held_out": None if choice is None else choice._asdict() | _record(found.held),
         "diff": diff,
     }
     write_skill(found.files, out / name, carried)
@@ -267,22 +270,43 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
     if as_json:
         emit_json(report | {"out": str(out)})
         return code
-    old = "-" if found.before is None else number(found.before)
-    for seed, (run, rate) in enumerate(zip(found.runs, found.rates, strict=True)):
-        new = "-" if rate is None else number(rate)
-        say(
-            f"seed {seed}    {run.status}: passes {new} of the tasks it learnt from (before: {old})"
-        )
+    for seed, (run, change) in enumerate(zip(found.runs, found.changes, strict=True)):
+        say(f"seed {seed}    {run.status}; tasks it learnt from: {_change(change)}")
     if unread:
         say(f"no patch  {'; '.join(map(one_line, unread))}")
     if choice is None:
         say("skill     unchanged: no seed found anything to change", "bold")
     else:
-        word = "accepted" if choice.accepted else "not accepted: the old one stays"
+        word = "accepted: not worse" if choice.accepted else "not accepted: the old one stays"
+        say(f"held out  {_change(found.held)}")
         say(
-            f"held out  {choice.better} passed by the new skill alone, {choice.worse} by the old one "
-            f"alone (p {number(choice.p)})"
+            f"          {choice.better} passed by the new skill alone, {choice.worse} by the old one "
+            "alone"
         )
         say(f"skill     {word}", "bold")
     say(f"written   {out / name}")
     return code
+
+
+def _change(change: Change | None) -> str:
+    """Pass rates before and after, and whether they differ by more than sampling does."""
+    if change is None:
+        return "none was played with both skills"
+    told = f"passes {number(change.before)} -> {number(change.after)}"
+    if change.before == change.after:
+        return f"{told}, no difference"
+    told += f", {interval(change.difference, signed=True)}, p {number(change.p)}"
+    return f"{told}: no difference beyond noise" if change.is_noise else told
+
+
+def _record(change: Change | None) -> dict[str, Any]:
+    """The same for machines."""
+    if change is None:
+        return {"difference": None}
+    return {
+        "before": change.before,
+        "after": change.after,
+        "difference": change.difference._asdict(),
+        "p": change.p,
+        "is_noise": change.is_noise,
+    }

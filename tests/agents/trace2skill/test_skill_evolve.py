@@ -5,8 +5,10 @@ import pytest
 from fake_author import SKILL, StubRoles
 
 from burnish.agents.trace2skill import Trace, choose_skill, evolve, held_out
+from burnish.agents.trace2skill.evolve import paired_change
 from burnish.errors import UserError
 from burnish.records import Message
+from burnish.seeds import derive
 
 
 def test_the_sign_test_by_hand():
@@ -86,4 +88,27 @@ def test_rates_are_over_tasks_that_both_skills_played():
     async def lost(task, files, seed):
         return None
 
-    assert evolved(lost, seeds=2)[4:] == ((None, None), None)
+    assert evolved(lost, seeds=2)[4:] == ((None, None), None, (None, None), None)
+
+
+def test_a_change_is_paired_by_task_and_says_whether_it_is_noise():
+    change = paired_change([False] * 6 + [True] * 4, [True] * 6 + [True] * 4)
+    assert (change.before, change.after, change.difference.value) == (0.4, 1.0, 0.6)
+    assert change.p == pytest.approx(2 / 2**6)
+    assert 0 < change.difference.low < 0.6 < change.difference.high
+    assert not change.is_noise
+    assert paired_change([True, False, True, False], [False, True, True, True]).is_noise
+    assert paired_change([], []) is None
+
+
+def test_a_seed_is_compared_with_its_own_games_not_with_another_seed_s_luck():
+    async def agent(task, files, seed):
+        lucky = seed in seeds_of_first
+        log = (Message("assistant", "nothing to learn"),)
+        return Trace(id=task, task_id=task, instruction=f"Do {task}.", messages=log, passed=lucky)
+
+    seeds_of_first = {derive(0, f"task-{i}") for i in range(20)}
+    found = evolved(agent, seeds=2)
+    assert (found.before, found.rates) == (1.0, (1.0, 0.0))
+    assert [(one.before, one.after) for one in found.changes] == [(1.0, 1.0), (0.0, 0.0)]
+    assert [one.p for one in found.changes] == [1.0, 1.0]

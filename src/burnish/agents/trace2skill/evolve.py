@@ -9,6 +9,7 @@ held out from learning; there the old and the new skill meet in a paired sign te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,12 +26,16 @@ from burnish.arguments import (
     refused,
     same_length,
 )
-from burnish.bench.statistics import mcnemar
+from burnish.bench.statistics import Estimate, mcnemar, paired_difference
 from burnish.concurrency import gather
 from burnish.seeds import derive
 
 Agent = Callable[[Any, Mapping[str, str], int], Awaitable[Trace | None]]
 """A task, the skill's files and a seed: the trajectory; None where something outside failed."""
+
+
+ALPHA = 0.05
+"""A p-value from which a difference may be noise."""
 
 
 class Choice(NamedTuple):
@@ -42,6 +47,36 @@ class Choice(NamedTuple):
     worse: int
     p: float
     """Of the paired sign test, two-sided."""
+
+
+class Change(NamedTuple):
+    """Pass rates of the old and the new skill on the same tasks."""
+
+    before: float
+    after: float
+    difference: Estimate
+    """After minus before with its 95 % interval, paired by task."""
+    p: float
+    """Of the paired sign test, two-sided."""
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether skills that are equally good would often differ as much."""
+        return self.p >= ALPHA
+
+
+def paired_change(before: Sequence[bool], after: Sequence[bool]) -> Change | None:
+    """What a new skill changed on the same tasks; None where there is none.
+
+    >>> paired_change([False, False, True], [True, False, True]).is_noise
+    True
+    """
+    choice = choose_skill(before, after)
+    if not before:
+        return None
+    old, new = [float(one) for one in before], [float(one) for one in after]
+    rates = math.fsum(old) / len(old), math.fsum(new) / len(new)
+    return Change(*rates, paired_difference(old, new), choice.p)
 
 
 def choose_skill(before: Sequence[bool], after: Sequence[bool]) -> Choice:
@@ -85,6 +120,10 @@ class Evolved(NamedTuple):
     """Pass rates of their skills on the tasks they learnt from; None where no task was played twice."""
     before: float | None
     """The best pass rate of the old skill there, on the same tasks."""
+    changes: tuple[Change | None, ...] = ()
+    """What each seed's skill changed on the tasks it learnt from."""
+    held: Change | None = None
+    """What the chosen one changed on the held-out tasks."""
 
 
 async def evolve(
@@ -114,31 +153,35 @@ async def evolve(
         return await gather(calls, limit=limit)
 
     runs: list[Distilled] = []
-    rates: list[float | None] = []
-    before: float | None = None
+    changes: list[Change | None] = []
     for seed in range(seeds):
         first = await play(learn, files, seed)
         traces = [one for one in first if one is not None]
         runs.append(await distil(pool_of(traces), files, roles(seed), settings))
         pairs = _pairs(first, await play(learn, runs[-1].files, seed))
-        if pairs:
-            before = max(before or 0.0, _rate([a for a, _ in pairs]))
-        rates.append(_rate([b for _, b in pairs]) if pairs else None)
+        changes.append(paired_change([a for a, _ in pairs], [b for _, b in pairs]))
+    rates = [None if one is None else one.after for one in changes]
+    before = max((one.before for one in changes if one is not None), default=None)
     best = max(range(seeds), key=lambda i: (-1.0 if (rate := rates[i]) is None else rate, -i))
     if runs[best].status != CHANGED:
-        return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before)
+        return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before, tuple(changes))
     old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
     pairs = _pairs(old, new)
-    choice = choose_skill([a for a, _ in pairs], [b for _, b in pairs])
-    chosen = runs[best].files if choice.accepted else dict(files)
-    return Evolved(chosen, choice.accepted, choice, tuple(runs), tuple(rates), before)
+    marks = [a for a, _ in pairs], [b for _, b in pairs]
+    choice = choose_skill(*marks)
+    return Evolved(
+        runs[best].files if choice.accepted else dict(files),
+        choice.accepted,
+        choice,
+        tuple(runs),
+        tuple(rates),
+        before,
+        tuple(changes),
+        paired_change(*marks),
+    )
 
 
 def _pairs(old: Sequence[Trace | None], new: Sequence[Trace | None]) -> list[tuple[bool, bool]]:
     """Verdicts of the tasks that both skills were tried on."""
     both = zip(old, new, strict=True)
     return [(a.passed, b.passed) for a, b in both if a is not None and b is not None]
-
-
-def _rate(passed: Sequence[bool]) -> float:
-    return sum(passed) / len(passed)

@@ -26,6 +26,7 @@ from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
 
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
+NEXT_STEP = f"expected {MANUAL} and {BANK}, as in a shipped skill (burnish skill show code)"
 _FRONT_KEYS = ("name", "description", "metadata", "license")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _LINK = re.compile(r"\]\((?:\./)?([\w./-]+\.\w+)(?:#[^)\s]*)?\)")
@@ -106,7 +107,7 @@ def check_skill(place: str | Path) -> Checked:
     """Read a folder or zip and list all problems; a package only where there are none."""
     bundle = read_files(place)
     if MANUAL not in bundle.files and BANK not in bundle.files:
-        return Checked(None, (f"no {MANUAL} and no {BANK} here: this is no skill",))
+        return Checked(None, (f"no {MANUAL} and no {BANK} here, so this is no skill; {NEXT_STEP}",))
     problems = list(bundle.problems)
     front, procedure = _manual(bundle.files, problems)
     problems += [
@@ -140,7 +141,7 @@ def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[dict[str, An
     """Front matter and procedure."""
     text = files.get(MANUAL)
     if text is None:
-        problems.append(f"{MANUAL}: missing")
+        problems.append(f"{MANUAL}: missing; {NEXT_STEP}")
         return {}, ""
     parts = _FRONT.fullmatch(text)
     if parts is None:
@@ -174,7 +175,10 @@ def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
     """The entries of both lists."""
     text = files.get(BANK)
     if text is None:
-        problems.append(f"{BANK}: missing")
+        problems.append(
+            f"{BANK}: missing; {NEXT_STEP}. A skill for the model that answers, not for a judge, needs "
+            "none: it is for burnish skill evolve"
+        )
         return []
     table, problem = read_yaml(text)
     if problem or not isinstance(table, dict):
@@ -258,7 +262,10 @@ def read_files(place: str | Path, *, others: bool = False) -> Bundle:
         with zipfile.ZipFile(path) as archive:
             return _bundle(_texts(_of_zip(archive), others=others))
     except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise UserError(f"{path}: cannot be read as a zip file: {error}.") from error
+        raise UserError(
+            f"{path}: not a skill: expected a folder or a .zip, got a file that cannot be read as a zip "
+            f"({str(error).rstrip('.')}). Examples: burnish skill show"
+        ) from error
 
 
 def package_hash(files: Mapping[str, bytes]) -> str:
