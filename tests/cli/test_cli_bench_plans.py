@@ -20,6 +20,23 @@ def test_plans_of_a_file_against_the_set_that_ships(typed: Type, tmp_path: Path)
     assert (shown.code, "missed          0.000" in shown.out) == (0, True)
 
 
+def test_guides_and_documents_have_a_results_file_each(typed: Type, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "Open the lid.\n\n![the lid](lid.png)\n\nDone.\n"
+    for name in ("one", "two"):
+        folder = tmp_path / name / "docs"
+        folder.mkdir(parents=True)
+        (folder / "a.md").write_text(page)
+    words = ("bench", "atp", "--model", "tiny", "--max-tokens", "4", "--limit", "1", "--json")
+    asked = [(), ("--data", tmp_path / "one/docs"), ("--data", tmp_path / "two/docs")]
+    files = [json.loads(typed(*words, *more).out)["file"] for more in asked]
+    assert len(set(files)) == 3
+    assert [Path(file).name.startswith("atp-tiny-docs-") for file in files] == [False, True, True]
+    assert [len(Path(file).read_text().splitlines()) for file in files] == [1, 1, 1]
+    again = json.loads(typed(*words, *asked[1]).out)
+    assert (again["file"], again["spent"]["calls"]) == (files[1], 0)
+
+
 def test_what_cannot_be_scored_is_refused_in_one_line(typed: Type, tmp_path: Path):
     nobody = typed("bench", "atp")
     assert (nobody.code, "give --answers FILE" in nobody.err) == (2, True)

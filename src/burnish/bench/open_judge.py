@@ -26,17 +26,21 @@ from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
 from burnish.lm.replay import ReplayLM
 from burnish.lm.wire_messages import MediaLimits
-from burnish.records import Message
+from burnish.records import Message, Task
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_media import Media, check_reads_media
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
+from burnish.seeds import digest
 
 MEASURED = 3
 """Items whose questions are counted for a forecast."""
 REPLY_TOKENS = 256
 """Length of a reply that a forecast reckons with, where max_tokens allows it."""
+
+NAMED = 5
+"""Rows that a judge refuses, by name."""
 
 
 class JudgeSettings(NamedTuple):
@@ -124,16 +128,25 @@ def open_judge(
     return OpenJudge(name, model, build, build(model), settings)
 
 
-def default_path(bench: str, judge: OpenJudge, *, oracle: bool = False) -> Path:
-    """`results/BENCH-JUDGE-SETTINGS.jsonl`: other settings are another file."""
-    slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in judge.name)
-    version = version_of(judge.scorer, oracle=oracle)
-    return Path("results") / f"{bench}-{slug}-{version}.jsonl"
+def default_path(
+    bench: str, judge: OpenJudge, data: Path | None = None, *, oracle: bool = False
+) -> Path:
+    """`results/BENCH-JUDGE-DATA-SETTINGS.jsonl`: other data or settings are another file.
+
+    `data` is where the items were read; None for those that ship.
+    """
+    parts = [bench, judge.name]
+    if data is not None:
+        parts += [data.stem[:40], digest(str(data.resolve()))[:6]]
+    name = "-".join([*parts, version_of(judge.scorer, oracle=oracle)])
+    slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    return Path("results") / f"{slug}.jsonl"
 
 
 def check_items(judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False) -> None:
-    """Say before anything is asked what a judge lacks: a column, or eyes for the images."""
+    """Say before anything is asked what a judge lacks: a column, rows of it, or eyes for the images."""
     check_needs(judge.scorer, items, oracle=oracle)
+    check_rows(judge.scorer, items, oracle=oracle)
     if getattr(judge.scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
         check_reads_media([judge.model], media)
@@ -155,6 +168,24 @@ def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) 
                 f"judge '{scorer.name}' needs the column '{name}'; the data has "
                 f"{', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
             )
+
+
+def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
+    """Say before anything is asked which rows a judge would refuse; it has a `check_task` for that."""
+    check: Callable[[Task], Any] = getattr(scorer, "check_task", lambda task: None)
+    refused: dict[str, str] = {}
+    for item in items:
+        try:
+            check(item.task(oracle=oracle))
+        except UserError as error:
+            refused[item.id] = str(error)
+    if not refused:
+        return
+    named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
+    raise UserError(
+        f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so nothing "
+        f"was asked. The first: {next(iter(refused.values()))} Mend these rows or leave them out."
+    )
 
 
 def _open_model(settings: JudgeSettings) -> LM:

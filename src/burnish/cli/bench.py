@@ -113,12 +113,13 @@ def bench(
     if chosen.kind == "plans":
         from burnish.cli.bench_plans import run_plans
 
-        return run_plans(chosen, items, flags, out, oracle=oracle, as_json=as_json)
+        read = None if data == _shipped(chosen) else data
+        return run_plans(chosen, items, flags, read, out, oracle=oracle, as_json=as_json)
     if chosen.kind != "instructions":
         return _live_judge(chosen, items, flags, data, out, oracle=oracle, as_json=as_json)
     if answers is not None:
         return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
-    return _live_answers(chosen, items, flags, out, as_json=as_json)
+    return _live_answers(chosen, items, flags, data, out, as_json=as_json)
 
 
 def _shipped(bench: Benchmark) -> Path:
@@ -256,7 +257,7 @@ def _live_judge(
     )
     labels = {item.id: item.hidden.get("faithful") for item in items}
     check_items(judge, items, oracle=oracle)
-    path = out or default_path(bench.name, judge, oracle=oracle)
+    path = out or default_path(bench.name, judge, data, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")
     start = perf_counter()
@@ -374,7 +375,13 @@ def _checked_answers(
 
 
 def _live_answers(
-    bench: Benchmark, items: list[Item], flags: JudgeFlags, out: Path | None, *, as_json: bool
+    bench: Benchmark,
+    items: list[Item],
+    flags: JudgeFlags,
+    data: Path,
+    out: Path | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Let a model answer, and check its answers by rule."""
     import anyio
@@ -389,7 +396,7 @@ def _live_answers(
             "response), or --model MODEL to have them written."
         )
     judge = session.open_flags(flags._replace(with_=""), _answering)
-    path = out or default_path(bench.name, judge)
+    path = out or default_path(bench.name, judge, data)
     if not as_json:
         say(f"{bench.title}: {len(items)} prompts for {one_line(judge.name)}", style="bold")
     start = perf_counter()

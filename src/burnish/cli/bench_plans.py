@@ -25,12 +25,16 @@ def run_plans(
     bench: Benchmark,
     items: list[Item],
     flags: JudgeFlags,
+    data: Path | None,
     out: Path | None,
     *,
     oracle: bool,
     as_json: bool,
 ) -> int:
-    """Judge the answers that there are, or let a model write them first."""
+    """Judge the answers that there are, or let a model write them first.
+
+    `data` is where the items were read; None for those that ship.
+    """
     import anyio
 
     from burnish.bench.evaluate import blanks
@@ -45,7 +49,7 @@ def run_plans(
         _show(bench, "by the data's needs", judged, None, as_json=as_json, path=out)
         return 0
     judge = session.open_flags(flags, None if flags.with_ else _answering)
-    path = out or default_path(bench.name, judge, oracle=oracle)
+    path = out or default_path(bench.name, judge, data, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {one_line(judge.name)}", style="bold")
     # A model that answers sees the question alone; its scorer sees the needs.
