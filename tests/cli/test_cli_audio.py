@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,15 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
         "rates": {"sr": [2000, 1]},
         "foreign": {"bottleneck": "kl"},
         "large": {"z": np.full((3, 6), 1e30)},
+        "huge": {"z": np.full((3, 6), 1e300)},
+        "fast": {"frame_rate": 1e300, "samples": 2**62},
+        "often": {"frame_rate": 4000.0},
     }.items():
         np.savez(tmp_path / f"{name}.npz", **{**about, **changed})
+    with zipfile.ZipFile(tmp_path / "shape.npz", "w") as file:
+        header = b"{'descr':'<f2','fortran_order':False,'shape':(1000000000000,6)}\n"
+        size = len(header).to_bytes(2, "little")
+        file.writestr("z.npy", b"\x93NUMPY\x01\x00" + size + header)
     np.savez(tmp_path / "less.npz", z=np.zeros((3, 6)))
     np.save(tmp_path / "array.npy", np.zeros((3, 6)))
     (tmp_path / "array.npy").rename(tmp_path / "array.npz")
@@ -141,6 +149,10 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
         ("rates.npz", "is no file of latents"),
         ("foreign.npz", "kl, and the tokenizer 6 at 2000 Hz, 62.5 a second, norm+noise"),
         ("large.npz", "these latents give NaN or infinity"),
+        ("huge.npz", "expected finite latents"),
+        ("fast.npz", "expected numbers above 0, and at most a frame a sample"),
+        ("often.npz", "expected numbers above 0, and at most a frame a sample"),
+        ("shape.npz", "is no file of latents (Unable to allocate"),
         ("array.npz", "is no file of latents"),
         ("half.safetensors", "is no file of latents"),
         ("less.npz", "is no file of latents (it has no"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import resource
+import signal
 import struct
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -160,6 +163,15 @@ def test_nan_in_a_file_has_its_place(bad):
         read_sound(data)
 
 
+def test_a_sample_that_float32_cannot_hold_has_its_place():
+    soundfile = pytest.importorskip("soundfile")
+    for kind, largest in (("DOUBLE", 1e308), ("FLOAT", 3e38)):
+        into = io.BytesIO()
+        soundfile.write(into, [0.0] * 4000 + [-largest], 8000, format="WAV", subtype=kind)
+        with pytest.raises(UserError, match=r"NaN or infinity at 0\.500 s"):
+            read_sound(into.getvalue(), rate=16000)
+
+
 def test_a_wav_from_a_pipe_is_read_to_its_end():
     assert len(read_sound(wav(b"\0" * 100, size=0xFFFFFFFF)).samples) == 50
 
@@ -198,6 +210,47 @@ def test_a_cut_ogg_is_not_read_as_a_shorter_one():
     for end in (len(whole) // 2, len(whole) - 1, 20):
         with pytest.raises(UserError, match="ends inside a page of Ogg"):
             sound_info(whole[:end])
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_without_all_its_pages_is_refused(subtype):
+    whole = encoded(8, "OGG", subtype)
+    pages = [place for place in range(len(whole)) if whole.startswith(b"OggS", place)]
+    third, fourth = pages[3:5]
+    flipped = bytearray(whole)
+    flipped[(third + fourth) // 2] ^= 1
+    damaged = f"damaged or missing page of Ogg at byte {third:,}[.]"
+    for data, line in (
+        (whole[:fourth], "has no last page of Ogg"),
+        (whole[:third] + whole[fourth:], damaged),
+        (bytes(flipped), damaged),
+    ):
+        with pytest.raises(UserError, match=line):
+            read_sound(data)
+    # What other programs put behind the last page is not looked at.
+    assert read_sound(whole + b"TAG" + bytes(125)).seconds == 8.0
+
+
+def encoded(seconds, kind, subtype=None):
+    """A noisy tone, by libsndfile."""
+    soundfile = pytest.importorskip("soundfile")
+    into = io.BytesIO()
+    noisy = tone(16000, seconds) + np.random.default_rng(3).normal(0, 0.05, 16000 * seconds)
+    soundfile.write(into, noisy, 16000, format=kind, subtype=subtype)
+    return into.getvalue()
+
+
+def test_an_mp3_that_is_decoded_in_part_is_refused():
+    whole = encoded(8, "MP3")
+    assert read_sound(whole).seconds == 8.0
+    assert read_sound(whole + b"TAG" + bytes(125)).seconds == 8.0
+    for share in (0.3, 0.9):
+        with pytest.raises(UserError, match=r"its header says 8\.00 s"):
+            read_sound(whole[: round(len(whole) * share)])
+    # Without the frame that says how long it is, libsndfile stops in the middle of a variable bit rate.
+    second_frame = whole.index(whole[:2], 4)
+    with pytest.raises(UserError, match="behind what can be decoded"):
+        read_sound(whole[second_frame:])
 
 
 def test_a_flac_from_a_pipe_has_no_invented_length():
@@ -253,6 +306,39 @@ def test_a_file_that_fails_half_way_is_not_there(tmp_path):
     assert list(tmp_path.iterdir()) == []
     in_blocks(tmp_path / "a.wav", [0.5, 7.0])
     assert read_sound(tmp_path / "a.wav").samples.tolist() == [0.5, 1 - 2**-15]
+
+
+@contextmanager
+def disk_of(size):
+    """Inside, no file can be larger: the system refuses the rest, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
+@pytest.mark.parametrize("missing", [10, 4000, None])
+def test_a_disk_that_is_full_at_the_close_leaves_no_file(tmp_path, kind, missing):
+    whole, target = tmp_path / f"whole.{kind}", tmp_path / f"a.{kind}"
+    in_blocks(whole, noise(20_000), noise(20_000))
+    size = whole.stat().st_size
+    with (
+        disk_of(10 if missing is None else size - missing),
+        pytest.raises(UserError, match=rf"a\.{kind} cannot be written: File too large"),
+    ):
+        in_blocks(target, noise(20_000), noise(20_000))
+    assert list(tmp_path.iterdir()) == [whole]
+
+
+def test_an_error_of_an_input_is_not_blamed_on_the_output(tmp_path):
+    with pytest.raises(FileNotFoundError, match="input"), sound_writer(tmp_path / "a.wav", 8000):
+        (tmp_path / "input").read_bytes()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_gets_one_line(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 
 from burnish.errors import ArgumentError
+from burnish.models import quiet_transformers
 from burnish.models.audio_tokenizer import (
     AudioTokenizerConfig,
     AudioTokenizerModel,
@@ -306,3 +308,14 @@ def test_given_noise_must_fit_the_latents() -> None:
     ):
         with pytest.raises(ArgumentError, match=said):
             model(wave, **given)
+
+
+@pytest.mark.parametrize("only_errors", [True, False])
+def test_transformers_is_as_loud_as_before_after_a_failure(only_errors: bool) -> None:
+    logging = transformers.utils.logging
+    before = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    with suppress(OSError), quiet_transformers(only_errors=only_errors):
+        assert not logging.is_progress_bar_enabled()
+        assert (logging.get_verbosity() == logging.ERROR) == only_errors
+        raise OSError
+    assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == before

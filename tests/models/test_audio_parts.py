@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.models.audio_tokenizer import (
     FrozenLMBridge,
     draw_flow,
@@ -227,7 +229,52 @@ def test_generators_refuse_what_they_cannot_say() -> None:
         new_generator(**{**NAMED, "voices": ["a", "a"]})
 
 
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"num_attention_heads": 0}, "num_attention_heads: got 0"),
+    (
+        {"num_attention_heads": 3},
+        "num_attention_heads: got 3, expected a divisor of hidden_size 16",
+    ),
+    ({"hidden_size": 6}, "expected a divisor of hidden_size 6 that leaves an even size"),
+    ({"head_size": -3}, "head_size: got -3"),
+    ({"head_layers": "x"}, "head_layers: got 'x'"),
+    ({"num_hidden_layers": 1 << 20}, "num_hidden_layers: got 1048576"),
+    ({"rope_theta": 0}, "rope_theta: got 0"),
+    ({"norm_topology": None}, "norm_topology: got None"),
+    ({"is_normalised": "no"}, "is_normalised: got 'no'"),
+    ({"hidden_size": 1 << 15, "num_hidden_layers": 9}, "weights, expected at most 2,147,483,648"),
+]
+
+
+@pytest.mark.parametrize(("changes", "line"), ODD)
+def test_odd_sizes_are_one_line_before_anything_is_made(
+    changes: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    sizes = {**SMALL, "head_size": 8, "head_layers": 1, "vocab_size": 9}
+    with pytest.raises(ArgumentError, match=line):
+        new_generator(**{**sizes, **changes})
+    new_generator(tmp_path, **sizes)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+    with pytest.raises(UserError, match=f"cannot be loaded .*{line}") as said:
+        open_generator(tmp_path)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("changes", [{"id2label": 5}, {"dtype": 7}, {"num_labels": "x"}])
+def test_a_config_that_transformers_trips_over_is_one_line(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    new_generator(tmp_path, **{**SMALL, "head_size": 8, "head_layers": 1, "vocab_size": 9})
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        open_generator(tmp_path)
+
+
 def test_text_is_spelled_with_few_letters() -> None:
+    assert spelled("-5 to (-2.5), −7 or -$1") == "minus five to, minus two point five, minus seven or minus dollars one"  # fmt: skip
+    assert spelled("3-5, COVID-19, - 5") == "three five, covid nineteen, five"
     assert spelled("It’s 3.05 — or 1,000,019?") == "it's three point zero five, or one million nineteen?"  # fmt: skip
     assert spelled("007, Zoë & Łódź…") == "zero zero seven, zoe and lodz."
     assert spelled("  (Yes)  ") == "yes"

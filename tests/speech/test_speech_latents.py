@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -125,13 +126,18 @@ def test_any_chunk_and_the_same_seed_give_the_same_file(folder, tmp_path, second
     assert whole.voices == {"A": f"{folder} heart", "B": f"{folder} joe"}
 
 
-def test_lines_that_other_weights_spoke_are_not_kept(folder, tmp_path):
+def test_lines_that_other_weights_or_another_config_spoke_are_not_kept(folder, tmp_path):
     tokenizer, generator = open_speech_folder(folder)
     with torch.no_grad():
         generator.start.add_(1)
     other = save_speech_folder(tmp_path / "other", tokenizer, generator)
-    versions = [cast_scene(scene(), one).version for one in (folder, folder, other)]
-    assert versions[0] == versions[1] != versions[2]
+    shutil.copytree(folder, tmp_path / "paced")
+    config = tmp_path / "paced/generator/config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"characters_a_patch": 0.25}))
+    places = (folder, folder, other, tmp_path / "paced")
+    versions = [cast_scene(scene(), one).version for one in places]
+    assert versions[0] == versions[1]
+    assert len(set(versions)) == 3
 
 
 def test_what_the_voices_leave_out_is_said_once(folder, tmp_path):
@@ -211,6 +217,19 @@ def test_folders_that_hold_no_voices_are_one_line(folder, tmp_path):
 def test_models_that_do_not_belong_together_are_not_written(tmp_path, changes, says):
     with pytest.raises(UserError, match=says):
         save_speech_folder(tmp_path / "speech", *models(**changes))
+    assert not (tmp_path / "speech").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 70_000.0])
+@pytest.mark.parametrize("place", [0, 1])
+def test_weights_that_half_precision_cannot_hold_are_not_written(tmp_path, value, place):
+    pair = models()
+    with torch.no_grad():
+        next(pair[place].parameters()).view(-1)[0] = value
+    with pytest.raises(
+        UserError, match=f"the {('tokenizer', 'generator')[place]}'s weight .* hold"
+    ):
+        save_speech_folder(tmp_path / "speech", *pair)
     assert not (tmp_path / "speech").exists()
 
 

@@ -130,7 +130,47 @@ def test_a_play_a_chat_and_prose_become_scripts():
     assert next(s.text for s in prose.sentences) == "Dr. Smith came in."
 
 
-@pytest.mark.parametrize("text", ["", "  \n ", "\n\n"])
+PLAY = """[Enter ANN and BOB.]
+
+Ann (angrily): Go away! (She turns.) Now. I *really* mean it (you know that).
+*She sits down.*
+Please.
+
+The door opens slowly, and it is cold.
+
+Bob:
+
+[aside, to the audience] *sighs* (beat) Hm [pause 0.4] well. (quietly) Yes.
+  (He nods.)
+
+ANN: (nods)
+Ann: *You* did it.
+"""
+
+
+def test_stage_directions_are_not_spoken_and_narration_is_the_narrators():
+    assert [(s.speaker, s.text, s.tone) for s in draft_scene(PLAY).sentences] == [
+        ("Ann", "Go away!", "angrily"),
+        ("Ann", "Now.", "angrily"),
+        ("Ann", "I *really* mean it (you know that).", "angrily"),
+        ("Ann", "Please.", "angrily"),
+        ("Narrator", "The door opens slowly, and it is cold.", ""),
+        ("Bob", "Hm [pause 0.4] well.", ""),
+        ("Bob", "Yes.", "quietly"),
+        ("Ann", "*You* did it.", ""),
+    ]
+    # Prose has no directions: what stands in brackets is read.
+    prose = draft_scene("It rained. (It always did.) He left.")
+    assert "always did" in " ".join(s.text for s in prose.sentences)
+
+
+def test_an_adverb_is_read_as_its_adjective():
+    for adverb, adjective in (("angrily", "angry"), ("sadly", "sad"), ("gently", "gentle")):
+        assert read_caption(adverb).add == read_caption(adjective).add != {}
+    assert read_caption("highly excited").add == read_caption("very excited").add
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "\n\n", "Ann: (nods)\n\n[Exit.]"])
 def test_nothing_to_say_is_one_line(text):
     with pytest.raises(UserError, match="nothing to say"):
         draft_scene(text)

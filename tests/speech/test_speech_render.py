@@ -83,6 +83,38 @@ def test_a_stopped_rendering_continues_and_ends_with_the_same_file(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("kind", ["cut", "empty", "junk", "no samples", "nan"])
+def test_a_kept_line_that_is_damaged_is_spoken_again_and_said_once(tmp_path, kind):
+    whole = render_scene(lively(), tmp_path / "whole.wav", engine=tones())
+    with pytest.raises(KeyboardInterrupt):
+        render_scene(lively(), tmp_path / "scene.wav", engine=Stopping(4))
+    kept = sorted((tmp_path / ".scene.wav.parts").glob("*.npz"))
+    assert len(kept) == 4
+    for line in kept[:2]:
+        if kind == "nan":
+            np.savez(line, samples=np.full(9, np.nan), times=np.array("[[], []]"))
+        elif kind == "no samples":
+            np.savez(line, times=np.array("[[], []]"))
+        else:
+            data = line.read_bytes()
+            line.write_bytes({"cut": data[:-40], "empty": b"", "junk": b"junk"}[kind])
+    second = Stopping(1000)
+    done = render_scene(lively(), tmp_path / "scene.wav", engine=second)
+    assert second.asked == len(lively().sentences) - 2
+    assert done.path.read_bytes() == whole.path.read_bytes()
+    said = [one for one in done.warnings if one not in whole.warnings]
+    assert said == ["2 kept lines were damaged and spoken again"]
+
+
+def test_a_disk_without_room_for_the_kept_lines_is_one_line(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(UserError, match=r"\.part cannot be written: No space left on device$"):
+        render_scene(lively(), tmp_path / "scene.wav", engine=tones())
+
+
 @pytest.mark.parametrize("kind", ["wav", "flac"])
 def test_the_file_holds_the_samples(tmp_path, kind):
     done = render_scene(lively(), tmp_path / f"a.{kind}", engine=tones())

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from burnish.arguments import shown
 from burnish.errors import UserError, first_line
 from burnish.store.durable import store_errors, whole_file
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = (".npz", ".safetensors")
+MOST_SAMPLES, MOST_RATE = 1 << 50, 10_000_000
 EXPECTED = "expected what burnish audio encode writes"
 
 
@@ -51,8 +53,7 @@ def read_latents(source: str | Path) -> Latents:
         raise UserError(f"{file}: no such file")
     try:
         found = _npz(file) if file.suffix.lower() == ".npz" else _safetensors(file)
-    # The boundary to numpy, zip and safetensors, which meet whatever the file holds.
-    except (OSError, ValueError, KeyError, TypeError, EOFError, OverflowError, zipfile.BadZipFile, NotImplementedError) as error:  # fmt: skip
+    except Exception as error:  # boundary: numpy, zip and safetensors meet whatever the file holds
         missing = "it has no " if isinstance(error, KeyError) else ""
         raise UserError(
             f"{file}: is no file of latents ({missing}{first_line(error)}); {EXPECTED}"
@@ -62,12 +63,17 @@ def read_latents(source: str | Path) -> Latents:
         raise UserError(
             f"{file}: z is {z.dtype} of shape {z.shape}; expected floats (T, D), at least one frame"
         )
-    if not np.isfinite(z.astype(np.float32)).all():
+    with np.errstate(over="ignore"):
+        is_finite = bool(np.isfinite(z.astype(np.float32)).all())
+    if not is_finite:
         raise UserError(f"{file}: z holds NaN or infinity; expected finite latents")
-    if found.samples <= 0 or found.sr <= 0 or not 0 < found.frame_rate < math.inf:
+    is_possible = (
+        0 < found.samples <= MOST_SAMPLES and 0 < found.frame_rate <= found.sr <= MOST_RATE
+    )
+    if not is_possible:
         raise UserError(
-            f"{file}: says {found.samples} samples at {found.sr} Hz and {found.frame_rate} frames a "
-            "second; expected numbers above 0"
+            f"{file}: says {shown(found.samples)} samples at {shown(found.sr)} Hz and {found.frame_rate} "
+            "frames a second; expected numbers above 0, and at most a frame a sample"
         )
     frames = math.ceil(round(found.samples * found.frame_rate / found.sr, 6))
     if frames != len(z):

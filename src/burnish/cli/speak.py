@@ -103,6 +103,9 @@ def speak(
     A scene says who speaks, how, and when: after a gap, over somebody's end, cutting in, or as a
     back-channel. What an engine cannot do is said once. Stopped, the same command continues.
 
+    In a text, `Ann: Hello.` names a speaker. Stage directions are not spoken: (quietly) is the tone of
+    what follows. A paragraph without a name is read by a narrator.
+
     \b
       burnish speak play.txt -o play.wav --lively --timeline play.svg
       burnish speak scene.toml -o scene.wav --engine mixed

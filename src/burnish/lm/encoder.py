@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import as_texts
 from burnish.errors import ModelError, UserError
+from burnish.models import quiet_transformers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,11 +121,7 @@ class SentenceEncoder:
             import transformers
         except ImportError as error:
             raise UserError("dense search needs torch: pip install 'burnish[torch]'") from error
-        # Its bar of 0.1 s would stand among ours.
-        bars = transformers.utils.logging
-        is_shown = bars.is_progress_bar_enabled()
-        bars.disable_progress_bar()
-        try:
+        with quiet_transformers():
             model = transformers.AutoModel.from_pretrained(
                 str(self.folder),
                 local_files_only=True,
@@ -132,9 +129,6 @@ class SentenceEncoder:
                 use_safetensors=True,
                 dtype=torch.float32,
             )
-        finally:
-            if is_shown:
-                bars.enable_progress_bar()
         device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
         return model.eval().to(device)
 

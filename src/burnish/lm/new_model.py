@@ -20,6 +20,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.lm.embedded import make_once
 from burnish.lm.new_tokenizer import write_byte_tokenizer
 from burnish.lm.weights import read_json, write_json
+from burnish.models import quiet_transformers
 from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, Topology
 from burnish.seeds import digest
 
@@ -219,32 +220,27 @@ def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
 
 def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
     """A model of the SiameseNorm family, beside the tokenizer that lies in the folder."""
-    from transformers.utils import logging
-
     from burnish.models.siamesenorm import new_model as new_siamese
 
     streams = sizes.streams()
-    shows_bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    new_siamese(
-        folder,
-        seed=seed % 2**31,
-        hidden_size=sizes.width,
-        intermediate_size=inner,
-        num_hidden_layers=sizes.layers,
-        num_attention_heads=sizes.heads,
-        num_key_value_heads=sizes.kv_heads or sizes.heads,
-        max_position_embeddings=sizes.context,
-        rope_theta=sizes.rope_theta,
-        norm_topology=streams.kind,
-        normalized_input=streams.normalized_input,
-        depth_scale=streams.depth_scale,
-        initializer_range=sizes.first_std,
-        tie_word_embeddings=sizes.tied,
-        **_special_ids(folder),
-    )
-    if shows_bars:
-        logging.enable_progress_bar()
+    with quiet_transformers():
+        new_siamese(
+            folder,
+            seed=seed % 2**31,
+            hidden_size=sizes.width,
+            intermediate_size=inner,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            num_key_value_heads=sizes.kv_heads or sizes.heads,
+            max_position_embeddings=sizes.context,
+            rope_theta=sizes.rope_theta,
+            norm_topology=streams.kind,
+            normalized_input=streams.normalized_input,
+            depth_scale=streams.depth_scale,
+            initializer_range=sizes.first_std,
+            tie_word_embeddings=sizes.tied,
+            **_special_ids(folder),
+        )
 
 
 def _end_with_texts(folder: Path) -> None:

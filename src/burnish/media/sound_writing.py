@@ -14,7 +14,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from burnish.media.samples import as_rate, as_samples, soundfile_library
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Buffer
 
     from burnish.media.samples import Samples
 
@@ -80,7 +81,7 @@ def write_sound(path: str | Path, samples: ArrayLike, rate: int, *, bits: int = 
     """Write a sound; the name's ending says which kind: .wav, .flac or .ogg."""
     target, kind = _target(path)
     data = encode_sound(samples, rate, kind, bits=bits)
-    with _whole(target) as part:
+    with _whole(target) as part, _output_errors(target):
         part.write_bytes(data)
     return target
 
@@ -91,7 +92,8 @@ def sound_writer(
 ) -> Iterator[Callable[[ArrayLike], None]]:
     """A function that writes the next samples (n,) of a file; .wav and .flac have 16 bits.
 
-    What is beyond full scale is cut. Where the block ends with an error, no file is left.
+    What is beyond full scale is cut. Where the block ends with an error, no file is left; an error of
+    the block's own is raised as it is.
 
     >>> import pathlib, tempfile
     >>> from burnish.media import sound_info, sound_writer
@@ -109,22 +111,57 @@ def sound_writer(
     speed, written = _rate_of(kind, rate), 0
     library = soundfile_library()
     with _whole(target) as part:
-        file = library.SoundFile(part, "w", speed, 1, subtype, format=kind.upper())
+        with _output_errors(target):
+            output = _Output(part, "w+")
+        with output:
+            with _output_errors(target, output):
+                file = library.SoundFile(output, "w", speed, 1, subtype, format=kind.upper())
 
-        def write(samples: ArrayLike) -> None:
-            nonlocal written
-            block = np.clip(as_samples("samples", samples), -1, 1)
-            if block.ndim != 1:
-                raise refused("samples", samples, "samples (n,) of one channel")
-            written += len(block)
-            if kind == "wav" and 2 * written > MOST_WAV_BYTES:
-                raise ArgumentError(
-                    f"samples: {written:,} are over 4 GiB, which a WAV cannot hold. Write a flac"
-                )
-            file.write(block if kind == "ogg" else _whole_numbers(block, 16).astype(np.int16))
+            def write(samples: ArrayLike) -> None:
+                nonlocal written
+                block = np.clip(as_samples("samples", samples), -1, 1)
+                if block.ndim != 1:
+                    raise refused("samples", samples, "samples (n,) of one channel")
+                written += len(block)
+                if kind == "wav" and 2 * written > MOST_WAV_BYTES:
+                    raise ArgumentError(
+                        f"samples: {written:,} are over 4 GiB, which a WAV cannot hold. Write a flac"
+                    )
+                data = block if kind == "ogg" else _whole_numbers(block, 16).astype(np.int16)
+                with _output_errors(target, output):
+                    file.write(data)
+                    output.check()
 
-        with file:
-            yield write
+            try:
+                yield write
+                with _output_errors(target, output):
+                    file.close()
+                    output.check()
+                    output.close()
+            finally:
+                # After an error, which is what the caller hears of; else it is closed already.
+                with suppress(OSError, RuntimeError):
+                    file.close()
+
+
+class _Output(FileIO):
+    """A file for libsndfile that keeps its first error: libsndfile does not say what fails at its close."""
+
+    error: OSError | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        """Write all, for libsndfile takes a short write for a whole one."""
+        view, done = memoryview(data), 0
+        try:
+            while done < len(view):
+                done += super().write(view[done:])
+        except OSError as error:
+            self.error = self.error or error
+        return len(view)  # soundfile asserts it; `check` says what is wrong
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
 
 
 def _rate_of(kind: str, rate: int) -> int:
@@ -150,18 +187,28 @@ def _whole(target: Path) -> Iterator[Path]:
     """A draft to fill, which gets its name at the end; removed if anything fails."""
     part = target.with_name(f".{target.name}-{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with _output_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
         yield part
-        part.replace(target)
+        with _output_errors(target):
+            part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _output_errors(target: Path, output: _Output | None = None) -> Iterator[None]:
+    """Inside, every error of the system or of libsndfile is one of the file that is written."""
+    try:
+        yield
     # libsndfile's errors are RuntimeErrors of its package.
     except (OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and type(error).__module__ != "soundfile":
             raise
-        said = getattr(error, "strerror", None) or error
+        cause = (output.error if output is not None else None) or error
+        said = getattr(cause, "strerror", None) or cause
         raise UserError(f"{target} cannot be written: {said}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _whole_numbers(samples: Samples, bits: int) -> NDArray[np.float64]:

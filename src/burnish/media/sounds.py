@@ -6,12 +6,11 @@
 A file is read in blocks of a second, mixed and resampled as it comes, so that an hour of eight
 channels at 192 kHz needs no more memory than what is asked for; reading whole and reading in blocks
 give the same samples. NaN, no samples at all, and a header that promises more than there is are
-refused. `sound_writing` is the way back.
+refused, and so is an Ogg with a damaged page, or an MP3 that is decoded only in part. `sound_writing` is the way back.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +33,7 @@ from burnish.media.samples import (
     at_rate,
     soundfile_library,
 )
+from burnish.media.sound_headers import AGAIN, check_mp3, check_ogg, check_wav
 
 if TYPE_CHECKING:
     from burnish.media.samples import Samples
@@ -47,13 +47,10 @@ _FORMATS = {
     "audio/ogg": ("OGG",),
     "audio/mpeg": ("MP3",),
 }
-_STREAMED = (0xFFFFFFFF, 0x7FFFFFFF)
-"""Sizes that a program writes into a WAV header when it cannot go back: read to the end."""
-
 _UNKNOWN = 2**62
 """From here on, a number of frames is libsndfile's word for a length that the header leaves open."""
-_OGG_PAGE = 65_307
-"""Most bytes of a page of Ogg."""
+_LARGEST = 1e37
+"""Of a sample: what float32 holds, with room for what resampling adds."""
 _BLOCK_VALUES = 2**22
 """Most samples that are decoded at once, over all channels."""
 
@@ -94,8 +91,8 @@ def sound_info(source: str | Path | bytes) -> SoundInfo:
     >>> sound_info(encode_sound([0.0, 0.5, -0.5, 0.0], 8000)).frames
     4
     """
-    with _opened(source) as (_, info, _):
-        return info
+    with _opened(source) as opened:
+        return opened.info
 
 
 def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: bool = True) -> Sound:
@@ -112,10 +109,11 @@ def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: boo
 
     as_flag("mono", mono)
     blocks: list[Samples] = []
-    with _opened(source) as (file, info, where):
+    with _opened(source) as opened:
+        info, where = opened.info, opened.where
         target = as_rate("rate", rate) if rate is not None else info.rate
         wide = 1 if mono else info.channels
-        reader = _Reader(file, info, where, mono)
+        reader = _Reader(opened, mono)
         count = 0
         for block in at_rate(reader.blocks(), info.rate, target):
             blocks.append(block)
@@ -150,12 +148,13 @@ def _streamed(
 ) -> Iterator[Samples]:
     import numpy as np
 
-    with _opened(source) as (file, info, where):
+    with _opened(source) as opened:
+        info = opened.info
         target = rate or info.rate
         size = max(1, round(span * target))
         waiting: list[Samples] = []
         held = 0
-        for block in at_rate(_Reader(file, info, where, mono).blocks(), info.rate, target):
+        for block in at_rate(_Reader(opened, mono).blocks(), info.rate, target):
             waiting.append(block)
             held += len(block)
             if held < size:
@@ -171,52 +170,70 @@ def _streamed(
 class _Reader:
     """A file's samples in blocks of a second, checked as they come."""
 
-    def __init__(self, file: Any, info: SoundInfo, where: str, mono: bool) -> None:
+    def __init__(self, opened: _Opened, mono: bool) -> None:
         self.clipped = 0
-        self._file, self._info, self._where, self._mono = file, info, where, mono
+        self._opened, self._mono = opened, mono
 
     def blocks(self) -> Iterator[Samples]:
         import numpy as np
 
-        info, frames = self._info, 0
+        _, info, where, raw, size = self._opened
+        frames = 0
         # Full scale of a file of whole numbers is one step below 1.
         full = 1.0 - 2.0 ** (1 - info.bits) if info.bits else 1.0
         while True:
             block = self._next(min(info.rate, _BLOCK_VALUES // info.channels), frames)
             if not len(block):
                 break
-            if not np.isfinite(block).all():
-                place = frames + int(np.argmin(np.isfinite(block).all(-1)))
+            # NaN is not below anything.
+            is_sample = np.abs(block) < _LARGEST
+            if not is_sample.all():
+                place = frames + int(np.argmin(is_sample.all(-1)))
                 raise UserError(
-                    f"{self._where} has NaN or infinity at {place / info.rate:.3f} s; expected "
+                    f"{where} has NaN or infinity at {place / info.rate:.3f} s; expected "
                     "finite samples. Write it again from its source"
                 )
             frames += len(block)
             self.clipped += int(((block >= full) | (block <= -1)).sum())
             mixed = block.mean(-1) if self._mono else block
             yield mixed.astype(np.float32)
-        # MP3 says how long it is only by estimate.
-        if frames < info.frames and info.media_type != "audio/mpeg":
+        # MP3 may say how long it is only by estimate.
+        if info.media_type == "audio/mpeg":
+            check_mp3(raw, where, size, frames / info.rate, info.seconds)
+        elif frames < info.frames:
             raise UserError(
-                f"{self._where} ends after {frames / info.rate:,.2f} s; its header says "
-                f"{info.seconds:,.2f} s. It is cut off or damaged: copy it again"
+                f"{where} ends after {frames / info.rate:,.2f} s; its header says "
+                f"{info.seconds:,.2f} s. {AGAIN}"
             )
         if not frames:
-            raise UserError(f"{self._where} has no samples; expected a sound")
+            raise UserError(f"{where} has no samples; expected a sound")
 
     def _next(self, size: int, done: int) -> Any:
         try:
-            return self._file.read(size, dtype="float64", always_2d=True)
+            return self._opened.file.read(size, dtype="float64", always_2d=True)
         # The boundary to libsndfile, which meets whatever the file holds.
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(
-                f"{self._where} cannot be decoded after {done / self._info.rate:,.2f} s: {error}. "
-                "It is cut off or damaged: copy it again"
+                f"{self._opened.where} cannot be decoded after {done / self._opened.info.rate:,.2f} s: "
+                f"{error}. {AGAIN}"
             ) from error
 
 
+class _Opened(NamedTuple):
+    """A sound that is being read."""
+
+    file: Any
+    """libsndfile's."""
+    info: SoundInfo
+    where: str
+    raw: BinaryIO
+    """What libsndfile reads from."""
+    size: int
+    """Bytes."""
+
+
 @contextmanager
-def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, SoundInfo, str]]:
+def _opened(source: str | Path | bytes) -> Iterator[_Opened]:
     raw, where, size = open_source(source, "a sound")
     with raw:
         head = raw.read(HEAD_BYTES)
@@ -224,9 +241,9 @@ def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, SoundInfo, str]]:
         if kind not in _FORMATS:
             raise refuse_foreign(where, head, "a WAV, FLAC, Ogg or MP3 sound")
         if kind == "audio/wav":
-            _check_wav(raw, where, size)
+            check_wav(raw, where, size)
         elif kind == "audio/ogg":
-            _check_ogg(raw, where, size)
+            check_ogg(raw, where)
         raw.seek(0)
         library = soundfile_library()
         try:
@@ -236,7 +253,7 @@ def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, SoundInfo, str]]:
             said = str(error).rpartition(": ")[2]
             raise UserError(f"{where} is no {short_name(kind)} that can be read: {said}") from error
         with file:
-            yield file, _info_of(file, kind, where), where
+            yield _Opened(file, _info_of(file, kind, where), where, raw, size)
 
 
 def _info_of(file: Any, kind: str, where: str) -> SoundInfo:
@@ -260,36 +277,3 @@ def _info_of(file: Any, kind: str, where: str) -> SoundInfo:
     bits = 8 if file.subtype in ("PCM_S8", "PCM_U8") else int(digits) if digits.isdigit() else 0
     is_whole = file.subtype.startswith("PCM_")
     return SoundInfo(kind, file.samplerate, file.channels, file.frames, bits if is_whole else 0)
-
-
-def _check_wav(raw: BinaryIO, where: str, size: int) -> None:
-    """Refuse a `data` chunk that is longer than the file: libsndfile shortens it in silence."""
-    place = 12
-    for _ in range(1000):
-        raw.seek(place)
-        head = raw.read(8)
-        if len(head) < 8:
-            raise UserError(f"{where} has no samples: a WAV header without a data chunk")
-        name, length = struct.unpack("<4sI", head)
-        if name == b"data":
-            there = size - place - 8
-            if length > there and length not in _STREAMED:
-                raise UserError(
-                    f"{where} has {there:,} bytes of samples; its header says {length:,}. It is "
-                    "cut off or damaged: copy it again"
-                )
-            return
-        place += 8 + length + length % 2
-    raise UserError(f"{where} has over 1,000 chunks before its samples; expected a plain WAV")
-
-
-def _check_ogg(raw: BinaryIO, where: str, size: int) -> None:
-    """Refuse an Ogg that ends inside a page: libsndfile leaves such a page out in silence."""
-    raw.seek(max(0, size - 2 * _OGG_PAGE))
-    tail = raw.read()
-    page = tail[max(tail.rfind(b"OggS"), 0) :]
-    lengths = page[27 : 27 + page[26]] if len(page) > 26 else b""
-    if len(page) < 27 or len(page) < 27 + page[26] + sum(lengths):
-        raise UserError(
-            f"{where} ends inside a page of Ogg. It is cut off or damaged: copy it again"
-        )

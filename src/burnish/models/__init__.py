@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 OWN = {
     "burnish-siamesenorm": "burnish.models.siamesenorm",
@@ -31,3 +33,20 @@ def has_transformers() -> bool:
         return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
     except importlib.metadata.PackageNotFoundError:
         return False
+
+
+@contextmanager
+def quiet_transformers(*, only_errors: bool = False) -> Iterator[None]:
+    """Inside, transformers draws no progress bars, which would stand among ours, or says less too."""
+    from transformers.utils import logging
+
+    was_on, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    if only_errors:
+        logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if was_on:
+            logging.enable_progress_bar()

@@ -86,7 +86,7 @@ _GROUPS: tuple[tuple[dict[str, float], str], ...] = (
 LEXICON = {word: effect for effect, words in _GROUPS for word in words.split()}
 DEGREES = {
     "slightly": 0.5, "somewhat": 0.6, "little": 0.5, "bit": 0.5, "almost": 0.8, "barely": 0.4,
-    "rather": 0.8, "quite": 1.1, "very": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
+    "rather": 0.8, "quite": 1.1, "very": 1.4, "highly": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
     "too": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "hardly": -0.4, "less": -0.5,
 }  # fmt: skip
 """How much of a word's effect is left after one of these; negations turn half of it around."""
@@ -130,7 +130,7 @@ def read_caption(caption: str) -> Reading:
     """
     text = as_text("caption", caption).lower()
     fixed = dict(_number(*found) for found in _NUMBER.findall(text))
-    words = re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text))
+    words = [_root(one) for one in re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text))]
     if not fixed and not any(word in LEXICON for word in words):
         return Reading({}, {}, tuple(words) or ((text,) if text.strip() else ()))
     add: dict[str, float] = {}
@@ -146,6 +146,14 @@ def read_caption(caption: str) -> Reading:
             unknown.append(word)
             degree = 1.0
     return Reading(add, fixed, tuple(unknown))
+
+
+def _root(word: str) -> str:
+    """The adjective of the lexicon that an adverb comes from, angry of angrily; else the word."""
+    if not word.endswith("ly") or word in LEXICON or word in DEGREES:
+        return word
+    stem = word.removesuffix("ly")
+    return next((one for one in (stem, f"{stem[:-1]}y", f"{stem}le") if one in LEXICON), word)
 
 
 def _number(sign: str, digits: str, unit: str, direction: str) -> tuple[str, float]:

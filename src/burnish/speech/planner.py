@@ -18,16 +18,28 @@ import msgspec
 
 from burnish.arguments import as_seed, as_text, refused
 from burnish.errors import UserError
-from burnish.models.long_speech.scene import MARK, Scene, Sentence, leaves, spoken_text
+from burnish.models.long_speech.scene import MARK, MARKS, Scene, Sentence, leaves, spoken_text
 from burnish.models.long_speech.scene_checks import checked_scene
 from burnish.seeds import Seeds
+from burnish.speech.manner import read_caption
 from burnish.speech.turns import MEETING_GAPS
 
 BACK_CHANNELS = 0.1
 """Chance that a listener says something during a long sentence of a lively scene."""
 LONG_WORDS = 12
-_SPEAKER = re.compile(r"^\s*([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*:\s*(.*)$")
-"""A name of at most four words, a colon, and what is said."""
+NARRATOR = "Narrator"
+_SPEAKER = re.compile(
+    r"^\s*([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*([(\[][^()\[\]]{1,200}[)\]])?\s*:\s*(.*)$"
+)
+"""A name of at most four words, perhaps a direction in brackets, a colon, and what is said."""
+_DIRECTION = re.compile(
+    rf"\[(?!(?:{'|'.join(MARKS)})\b)[^\[\]]{{1,1000}}\]"
+    r"|\([^()]{1,1000}\)|(?<!\w)\*[^*]{1,1000}\*(?!\w)|(?<!\w)_[^_]{1,1000}_(?!\w)"
+)
+"""What may be a stage direction: square brackets that are no mark, round ones, italics."""
+_DIRECTION_LINE = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\]|\*+[^*]+\*+|_+[^_]+_+)[.\s]*")
+MOST_MANNER = 3
+"""Words of a stage direction that may say how somebody speaks: "very quietly"; longer ones say what happens."""
 _HIGH = {
     "angry": "hate damn fury furious rage traitor villain liar shame murder curse dare enough",
     "afraid": "help fear afraid danger run hide terrible horror",
@@ -50,16 +62,23 @@ def draft_scene(text: str, name: str = "text") -> Scene:
 
     Prose gets one narrator. Long speeches are cut into sentences, so that a plan has places to act.
 
+    In a dialogue, a paragraph without a name is the narrator's, unless it is the first below a name. Stage
+    directions are not spoken: `[in square brackets]`, `Ann (aside): ...`, a line `(of its own)` or in
+    italics, and between sentences what is in round brackets or in `*italics of lower case*`. One of up to
+    three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
+
     >>> from burnish.speech import draft_scene
     >>> scene = draft_scene("Ann: Are you there?\\nBob: Yes. Come in!")
     >>> [(one.speaker, one.text) for one in scene.sentences]
     [('Ann', 'Are you there?'), ('Bob', 'Yes.'), ('Bob', 'Come in!')]
+    >>> scene = draft_scene("Ann (softly): Hush. (She listens.) Hear that?\\n\\nA door creaks.")
+    >>> [(one.speaker, one.text, one.tone) for one in scene.sentences]
+    [('Ann', 'Hush.', 'softly'), ('Ann', 'Hear that?', 'softly'), ('Narrator', 'A door creaks.', '')]
     """
     name = as_text("name", name)
-    turns = list(_turns(as_text("text", text)))
     rows = [
-        {"speaker": speaker, "text": sentence}
-        for speaker, said in turns
+        {"speaker": speaker, "text": sentence} | ({"tone": tone} if tone else {})
+        for speaker, tone, said in _turns(as_text("text", text))
         for sentence in _sentences(said)
     ]
     if not rows:
@@ -70,28 +89,54 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     )
 
 
-def _turns(text: str) -> Iterator[tuple[str, str]]:
+def _turns(text: str) -> Iterator[tuple[str, str, str]]:
+    """Who speaks, in which tone, and what."""
     lines = text.replace("\r\n", "\n").split("\n")
     found = [_SPEAKER.match(line) for line in lines]
     names = [match[1] for match in found if match]
     # A colon in prose names nobody: a name opens the text or speaks twice.
-    first = next((line for line in lines if line.strip()), "")
+    opening = (line for line in lines if line.strip() and not _DIRECTION_LINE.fullmatch(line))
     is_dialogue = bool(names) and (
-        _SPEAKER.match(first) is not None or len(set(names)) < len(names)
+        _SPEAKER.match(next(opening, "")) is not None or len(set(names)) < len(names)
     )
     if not is_dialogue:
-        yield "Narrator", " ".join(lines)
+        yield NARRATOR, "", " ".join(lines)
         return
-    speaker, said = "Narrator", ""
+    speaker, said, is_paragraph = NARRATOR, "", False
     for line, match in zip(lines, found, strict=True):
-        if match:
-            if said.strip():
-                yield speaker, said
-            speaker, said = match[1], match[2]
-        else:
+        is_other = match is not None or (is_paragraph and line.strip() and spoken_text(said))
+        if is_other:
+            yield from _directed(speaker, said)
+            speaker, said = (
+                (match[1], f"{match[2] or ''} {match[3]}") if match else (NARRATOR, line)
+            )
+        elif not _DIRECTION_LINE.fullmatch(line):
             said += f" {line}"
-    if said.strip():
-        yield speaker, said
+        is_paragraph = not line.strip()
+    yield from _directed(speaker, said)
+
+
+def _directed(speaker: str, said: str) -> Iterator[tuple[str, str, str]]:
+    """A speech without its stage directions, cut where one of them changes the tone."""
+    said = " ".join(said.split())
+    tone, start = "", 0
+    spoken: list[str] = []
+    end = ""  # of what is spoken
+    for match in _DIRECTION.finditer(said):
+        spoken.append(said[start : match.start()])
+        end = (end + spoken[-1]).rstrip(" \"'”’")[-1:]
+        start = match.start()
+        sign, inner = match[0][0], match[0].strip(" ()[]*_.,:;!")
+        # Italics that begin as a sentence does stress a word: "*You* did it."
+        is_stress = sign in "*_" and not inner[:1].islower()
+        if sign != "[" and (is_stress or end not in ("", *".!?…]")):
+            continue
+        start = match.end()
+        manner = read_caption(inner if len(inner.split()) <= MOST_MANNER else "")
+        if manner.add or manner.fixed:
+            yield speaker, tone, "".join(spoken)
+            tone, spoken = inner, []
+    yield speaker, tone, "".join([*spoken, said[start:]])
 
 
 def _sentences(said: str) -> list[str]:

@@ -73,17 +73,28 @@ class KeptLines:
         self.name = getattr(engine, "name", type(engine).__name__)
         self.capabilities = getattr(engine, "capabilities", Capabilities())
         self.version = str(getattr(engine, "version", ""))
-        self.notes = engine.notes if isinstance(engine, Cast) else []
-        self._spoke = spoke
+        self._spoke, self._damaged = spoke, 0
+
+    @property
+    def notes(self) -> list[str]:
+        """Those of the engine, and how many kept lines were damaged."""
+        notes = list(self.engine.notes) if isinstance(self.engine, Cast) else []
+        if self._damaged:
+            lines = "kept line was" if self._damaged == 1 else "kept lines were"
+            notes.append(f"{self._damaged} {lines} damaged and spoken again")
+        return notes
 
     def speak(self, line: Line) -> Spoken:
-        """The line from the folder, or from the engine."""
+        """The line from the folder, or from the engine where none is kept that can be read."""
         voices = getattr(self.engine, "choices", {})
         voice = str(voices.get(line.speaker.id, ""))
         key = digest(repr(line), self.name, self.version, voice, str(self.sample_rate))
         path = self.folder / f"{key}.npz"
         if path.exists():
-            return _read_line(path)
+            kept = _read_line(path)
+            if kept is not None:
+                return kept
+            self._damaged += 1
         said = self.engine.speak(line)
         said = said if isinstance(said, Spoken) else Spoken(said)
         if not self.folder.is_dir():
@@ -92,22 +103,29 @@ class KeptLines:
 
         times = json.dumps([said.words, said.phonemes])
         part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as file:
-            np.savez(file, samples=np.asarray(said.samples), times=np.array(times))
-        part.replace(path)
+        try:
+            with part.open("wb") as file:
+                np.savez(file, samples=np.asarray(said.samples), times=np.array(times))
+            part.replace(path)
+        except OSError as error:
+            raise UserError(f"{part} cannot be written: {error.strerror or error}") from error
         self._spoke()
         return said
 
 
-def _read_line(path: Path) -> Spoken:
+def _read_line(path: Path) -> Spoken | None:
+    """A kept line; None if it is damaged."""
     import numpy as np
 
-    with np.load(path, allow_pickle=False) as kept:
-        words, phonemes = json.loads(str(kept["times"]))
-        samples = torch.from_numpy(kept["samples"])
-    return Spoken(
-        samples, tuple(Timed(*one) for one in words), tuple(Timed(*one) for one in phonemes)
-    )
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            words, phonemes = json.loads(str(kept["times"]))
+            samples = torch.from_numpy(kept["samples"])
+        times = [tuple(Timed(*one) for one in part) for part in (words, phonemes)]
+    except Exception:  # boundary: numpy and zip meet whatever the file holds
+        return None
+    is_line = samples.ndim == 1 and bool(samples.isfinite().all())
+    return Spoken(samples, *times) if is_line else None
 
 
 def render_scene(

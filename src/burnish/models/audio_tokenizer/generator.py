@@ -23,11 +23,26 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused, shown
+from burnish.arguments import (
+    as_flag,
+    as_list,
+    as_number,
+    as_text,
+    as_whole,
+    as_word,
+    refused,
+    shown,
+)
 from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.configuration_audio_tokenizer import LARGEST
 from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
-from burnish.models.audio_tokenizer.representation import causal_blocks, init_transformer
+from burnish.models.audio_tokenizer.representation import (
+    MOST_LAYERS,
+    causal_blocks,
+    check_transformer,
+    init_transformer,
+)
 from burnish.models.blocks import ResidualStack, Topology, rotation
 from burnish.models.blocks.flow_head import FlowBlock, FlowHead, RegressionHead
 from burnish.tensors import as_mask, check_shape
@@ -62,9 +77,14 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """Frames have mean 0 and standard deviation 1 over channels, as with the bottleneck norm+noise."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in ("vocab_size", "latent_size", "patch", "hidden_size", "num_hidden_layers"):
-            as_whole(name, getattr(self, name), low=1, high=1 << 20)
+        as_whole("vocab_size", self.vocab_size, low=1, high=1 << 20)
+        for name in ("latent_size", "patch"):
+            as_whole(name, getattr(self, name), low=1, high=LARGEST)
+        check_transformer(self)
         as_word("head", self.head, HEADS)
+        as_whole("head_size", self.head_size, low=2, high=LARGEST)
+        as_whole("head_layers", self.head_layers, low=1, high=MOST_LAYERS)
+        as_flag("is_normalised", self.is_normalised)
         as_number("characters_a_patch", self.characters_a_patch, low=0, high=1000)
         self._check_names()
         super().__post_init__(**kwargs)

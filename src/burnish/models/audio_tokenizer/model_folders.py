@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from transformers import PreTrainedModel
-from transformers.utils import logging
 
 from burnish.arguments import as_path, as_seed
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError, first_line
+from burnish.models import quiet_transformers
 
+MOST_WEIGHTS = 1 << 31
+"""Of a model: 8 GiB in single precision."""
 Opened = TypeVar("Opened", bound=PreTrainedModel)
 
 
 def new_own(kind: type[Opened], config: Any, folder: str | Path | None, seed: int) -> Opened:
     """A model of this package with random weights; written to `folder` too, where there is one."""
+    check_size(kind, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))
         model: Opened = kind(config)
@@ -36,7 +36,7 @@ def save_own(model: PreTrainedModel, folder: str | Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
-    with _quiet():
+    with quiet_transformers(only_errors=True):
         model.save_pretrained(target)
 
 
@@ -45,7 +45,7 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
     place = as_path("folder", folder, f"the folder of {what}")
     try:
         found = json.loads((place / "config.json").read_bytes()).get("model_type")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         said = error.strerror if isinstance(error, OSError) else "no table"
         raise UserError(
             f"{place}: config.json cannot be read ({said}); expected the folder of {what}"
@@ -55,14 +55,16 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
         raise UserError(f"{place}: holds a model of type {found!r}; expected {wanted!r}")
     model: Opened
     try:
-        with _quiet():
+        with quiet_transformers(only_errors=True):
+            check_size(kind, kind.config_class.from_pretrained(place))
             # Refused below in one line: transformers would draw what is missing at random.
             model, loaded = kind.from_pretrained(
                 place, output_loading_info=True, ignore_mismatched_sizes=True
             )
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{place}: cannot be loaded ({first_line}). Write it again") from error
+    except Exception as error:  # boundary: transformers meets whatever the folder holds
+        raise UserError(
+            f"{place}: cannot be loaded ({first_line(error)}). Write it again"
+        ) from error
     wrong = [(name, "is missing") for name in loaded["missing_keys"]]
     wrong += [(one[0], "has another shape") for one in loaded["mismatched_keys"]]
     wrong += [(name, "has no place") for name in loaded["unexpected_keys"]]
@@ -72,22 +74,22 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
             f"{place}: its weights do not fit config.json: {name} {problem}, {len(wrong)} in all. Write "
             "it again"
         )
-    for name, weight in model.named_parameters():
-        if not bool(weight.isfinite().all()):
-            raise UserError(f"{place}: its weight {name} holds NaN or infinity. Write it again")
+    if (name := not_finite(model)) is not None:
+        raise UserError(f"{place}: its weight {name} holds NaN or infinity. Write it again")
     model.eval()
     return model
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Inside, transformers draws no progress bar, for these models are small, and prints no table."""
-    was_on, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if was_on:
-            logging.enable_progress_bar()
+def check_size(kind: type[PreTrainedModel], config: Any) -> None:
+    """Refuse sizes whose weights no memory would hold, before any is made."""
+    with torch.device("meta"):
+        count = sum(weight.numel() for weight in kind(config).parameters())
+    if count > MOST_WEIGHTS:
+        raise ArgumentError(
+            f"config: its sizes make {count:,} weights, expected at most {MOST_WEIGHTS:,}"
+        )
+
+
+def not_finite(model: PreTrainedModel) -> str | None:
+    """The first weight that holds NaN or infinity."""
+    return next((n for n, w in model.named_parameters() if not bool(w.isfinite().all())), None)

@@ -24,11 +24,13 @@ from transformers import initialization as init
 
 from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError
+from burnish.models.audio_tokenizer.configuration_audio_tokenizer import LARGEST
 from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
-from burnish.models.blocks.topology import TOPOLOGIES
 from burnish.tensors import as_mask, check_shape
+
+MOST_LAYERS = 1024
 
 
 class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -49,21 +51,11 @@ class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[
     """Heads: head h predicts the code of the frame h ahead."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in ("latent_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-            as_whole(name, getattr(self, name), low=1, high=65_536)
+        as_whole("latent_size", self.latent_size, low=1, high=LARGEST)
+        check_transformer(self)
         as_whole("codes", self.codes, low=2, high=1 << 20)
         as_whole("code_size", self.code_size, low=1, high=4096)
         as_whole("ahead", self.ahead, low=1, high=64)
-        as_number("rope_theta", self.rope_theta, above=1)
-        if self.norm_topology not in TOPOLOGIES:
-            raise ArgumentError(
-                f"norm_topology: got {self.norm_topology!r}, expected one of {', '.join(TOPOLOGIES)}"
-            )
-        if self.hidden_size % self.num_attention_heads:
-            raise ArgumentError(
-                f"num_attention_heads: got {self.num_attention_heads}, expected a divisor of "
-                f"hidden_size {self.hidden_size}"
-            )
         super().__post_init__(**kwargs)
 
 
@@ -139,6 +131,20 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
         ]
         per_head = torch.stack(each)
         return MtpLoss(per_head.sum(), per_head)
+
+
+def check_transformer(config: Any) -> None:
+    """Refuse sizes that causal attention with rotary positions cannot have."""
+    size = as_whole("hidden_size", config.hidden_size, low=2, high=LARGEST)
+    heads = as_whole("num_attention_heads", config.num_attention_heads, low=1, high=LARGEST)
+    as_whole("num_hidden_layers", config.num_hidden_layers, low=1, high=MOST_LAYERS)
+    as_number("rope_theta", config.rope_theta, above=1, high=1e12)
+    Topology(config.norm_topology)
+    if size % heads or size // heads % 2:
+        raise ArgumentError(
+            f"num_attention_heads: got {heads}, expected a divisor of hidden_size {size} that leaves an "
+            "even size a head"
+        )
 
 
 def causal_blocks(size: int, heads: int, layers: int) -> list[tuple[nn.Module, nn.Module]]:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from burnish.arguments import as_path
 from burnish.errors import UserError
 from burnish.models.audio_tokenizer.generator import AudioGeneratorModel, open_generator
-from burnish.models.audio_tokenizer.model_folders import save_own
+from burnish.models.audio_tokenizer.model_folders import not_finite, save_own
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
     open_tokenizer,
@@ -42,12 +42,22 @@ class SpeechModels(NamedTuple):
 def save_speech_folder(
     folder: str | Path, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel
 ) -> Path:
-    """Write both models, in half precision; one line if they do not belong together."""
+    """Write both models, in half precision; one line if they do not belong together.
+
+    Weights that half precision cannot hold are refused, and nothing is written.
+    """
     place = as_path("folder", folder, "a folder to write")
     check_pair(str(place), tokenizer, generator)
     models: tuple[PreTrainedModel, ...] = (tokenizer, generator)
-    for name, model in zip(PARTS, models, strict=True):
-        save_own(copy.deepcopy(model).cpu().half(), place / name)
+    halves = [copy.deepcopy(model).cpu().half() for model in models]
+    for part, half in zip(PARTS, halves, strict=True):
+        if (name := not_finite(half)) is not None:
+            raise UserError(
+                f"{place}: the {part}'s weight {name} holds NaN, infinity or what half precision cannot "
+                "hold; expected numbers up to 65,504. Train it again, or start from a checkpoint before"
+            )
+    for part, half in zip(PARTS, halves, strict=True):
+        save_own(half, place / part)
     return place
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.errors import UserError
 from burnish.lazy import lazy_exports
-from burnish.models import has_transformers
+from burnish.models import has_transformers, quiet_transformers
 
 if TYPE_CHECKING:
     from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
@@ -49,17 +49,10 @@ def make_visual(folder: Path, decoder: Path, **settings: Any) -> None:
             "a model with eyes needs transformers 5 and pillow: pip install 'burnish[torch,images]' "
             "'transformers>=5'"
         )
-    from transformers.utils import logging
-
     from burnish.models.visual.new import new_visual
 
-    shows_bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with quiet_transformers():
         new_visual(folder, decoder, **settings)
-    finally:
-        if shows_bars:
-            logging.enable_progress_bar()
 
 
 if is_usable():

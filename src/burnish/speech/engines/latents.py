@@ -63,12 +63,11 @@ class LatentEngine:
     @functools.cached_property
     def version(self) -> str:
         """Changes with what changes the samples of a line: lines of other weights are not taken up again."""
-        weights = (
-            value.numpy().tobytes()
-            for model in (self._tokenizer, self._generator)
-            for value in model.state_dict().values()
-        )
-        return digest(*weights, f"{self.guidance} {self.steps}")
+        models = (self._tokenizer, self._generator)
+        weights = (v.numpy().tobytes() for model in models for v in model.state_dict().values())
+        # The same weights with another config (its pace, its rate) give other samples.
+        configs = (model.config.to_json_string() for model in models)
+        return digest(*weights, *configs, f"{self.guidance} {self.steps}")
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line."""
