@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,6 +49,24 @@ def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., A
     known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
     got = f"has no function '{name}'" if found is None else f"has '{name}', which is no function"
     raise UserError(f"{where} '{path}': '{place}' {got}.{did_you_mean(name, known)}")
+
+
+def yielded(function: Callable[[], Any], source: str) -> Iterator[Any]:
+    """What the user's function yields; what it raises is told in one line that begins with `source`."""
+    try:
+        with calling_user_code():
+            found = iter(function())
+        end = object()
+        while True:
+            with calling_user_code():
+                one = next(found, end)
+            if one is end:
+                return
+            yield one
+    except (UserError, GeneratorExit):
+        raise
+    except Exception as error:  # boundary: the user's function
+        raise UserError(f"{source}: raised {describe(error)}") from error
 
 
 def find_module(place: str, where: str, root: Path = Path()) -> ModuleType:

@@ -1,17 +1,17 @@
 """A 16 kHz audio tokenizer trained on generated speech of many voices, on one GPU in ten minutes.
 
-    python -m studies.audio_tokenizer.voices books.parquet runs/voices.parquet       # here, once: speech
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack
-    python -m studies.audio_tokenizer.gpu runs/codec.pack --out OUT --minutes 9      # on the GPU
-    python -m studies.audio_tokenizer.gpu --measure OUT                              # here: listeners
-    python -m studies.audio_tokenizer.gpu tiny.pack --out tiny --cpu                 # every part, tiny
-    python -m studies.audio_tokenizer.gpu ... --speech                               # speech from text too
+    python -m studies.audio_tokenizer.voices books.parquet runs/voices.parquet
+    python -m studies.audio_tokenizer.packed DATA runs/voices.parquet runs/packed
+    python -m studies.audio_tokenizer.gpu --packed runs/packed --out OUT --minutes 9     # needs a GPU
+    python -m studies.audio_tokenizer.gpu --packed runs/packed --measure OUT             # by listeners
+    python -m studies.audio_tokenizer.gpu --packed tiny --out OUT --cpu                  # every part, tiny
+    python -m studies.audio_tokenizer.gpu ... --speech                                   # speech from text too
 
 Half of the time trains a tokenizer (norm+noise, 25 latents of 64 a second, the last 40 % of its steps with
 a discriminator) by `burnish train codec`; then four generators at once, two seeds each of a flow head and a
-regression head, learn digit strings on its latents. The machine needs neither sound libraries nor listeners:
-waveforms come back packed, and `--measure` computes LSD, SI-SDR, MCD, PESQ, STOI, words by Whisper and voices
-here, beside what the listeners say of the originals. LibriSpeech, LJ Speech and ESC were never trained on.
+regression head, learn digit strings on its latents. Training needs neither sound libraries nor listeners:
+`--measure` reads the waveforms that it wrote and computes LSD, SI-SDR, MCD, PESQ, STOI, words by Whisper and
+voices, beside what the listeners say of the originals. LibriSpeech, LJ Speech and ESC were never trained on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ import numpy as np
 import torch
 
 from burnish.models.audio_tokenizer import AudioTokenizerModel, open_tokenizer
+from burnish.numbers import NUMBER_WORDS
 from studies.audio_tokenizer import packed
-from studies.audio_tokenizer.packed import HELD_DIGITS, PACKED, RATE, pack, unpack
+from studies.audio_tokenizer.packed import HELD_DIGITS, LIBRARY, PACKED, RATE, SOUNDS, pack, unpack
 from studies.audio_tokenizer.parts import Item, latents_of, train_generator, train_tokenizer
 from studies.audio_tokenizer.speech import fit_speech
 
@@ -52,7 +53,7 @@ GENERATOR: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 8, "num_at
 GENERATOR |= {"head_size": 512, "head_layers": 4}
 TINY: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY |= {"head_size": 16, "head_layers": 1}
-WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+WORDS = NUMBER_WORDS[:10]
 HEADS = ("flow", "regression")
 GUIDANCE = (1.0, 2.0)
 
@@ -69,7 +70,6 @@ class Plan(NamedTuple):
     is_tiny: bool = False
     speech_s: float = 0.0
     """For speech from text, beside the generators; 0: none."""
-    espeak: str = ""
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -230,11 +230,12 @@ def fit_generators(plan: Plan, folder: Path, file: Path) -> tuple[list[Item], di
     return found, steps
 
 
-# --- what comes back
+# --- the whole
 
 
-def study(file: Path, out: Path, plan: Plan) -> None:
-    """All of it on the machine at hand; `out` gets `sounds.pack` and `run.json`."""
+def study(given: Path, out: Path, plan: Plan) -> None:
+    """All of it from a folder of `packed`; `out` gets waveforms, `run.json` and the speech engine."""
+    file = given / SOUNDS
     os.environ[PACKED] = str(file.absolute())
     folder = Path(tempfile.mkdtemp())
     os.environ["BURNISH_CACHE"] = str(folder / "cache")
@@ -253,7 +254,7 @@ def study(file: Path, out: Path, plan: Plan) -> None:
     _keep(out, made, about)
     speech = None
     if plan.speech_s:
-        job = (str(folder / "model"), str(file), plan.espeak, str(out), plan.speech_s, plan.is_tiny)
+        job = (str(folder / "model"), str(given), str(out), plan.speech_s, plan.is_tiny)
         speech = multiprocessing.get_context("spawn").Process(target=fit_speech, args=(job,))
         speech.start()
     spoken, steps = fit_generators(plan, folder / "model", file)
@@ -276,11 +277,11 @@ def _keep(out: Path, sets: dict[str, list[Item]], about: dict[str, Any]) -> None
     (out / "run.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
-# --- listeners, here
+# --- listeners
 
 
 def measure(out: Path, file: Path) -> str:
-    """The tables of what came back; every number is the mean of those sounds that have one."""
+    """The tables of a study; every number is the mean of those sounds that have one."""
     from burnish.bench.sound_quality import FIGURES, frechet_of, measure_sound
 
     sets = unpack(file)
@@ -370,36 +371,35 @@ def _mean(values: Sequence[float | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pack", type=Path, nargs="?", default=Path("runs/codec.pack"))
+    parser.add_argument(
+        "--packed", type=Path, default=Path("runs/packed"), help="folder of `packed`"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/codec-gpu"))
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--speech", action="store_true", help="speech from text too")
-    parser.add_argument(
-        "--espeak", default="runs/espeak", help="what speech --carry wrote; '': none"
-    )
     parser.add_argument("--seeds", type=int, default=2, help="generators of digits a head; 0: none")
     parser.add_argument("--cpu", action="store_true", help="tiny, to try every part")
-    parser.add_argument("--measure", type=Path, help="folder with what came back")
+    parser.add_argument("--measure", type=Path, help="the --out of a study")
     asked = parser.parse_args()
     if asked.measure:
-        table = measure(asked.measure, asked.pack)
-        (asked.out if asked.out.is_dir() else Path()).joinpath("gpu.md").write_text(table)
+        table = measure(asked.measure, asked.packed / SOUNDS)
+        (asked.measure / "gpu.md").write_text(table, encoding="utf-8")
         print(table)
         return
-    if asked.speech and asked.espeak and not Path(asked.espeak).is_dir():
+    if asked.speech and not (asked.packed / LIBRARY).is_dir():
         parser.error(
-            f"--espeak: no folder {asked.espeak}; write it with speech --carry, or give ''"
+            f"--speech: {asked.packed} holds no voices of espeak; write it with packed --hibari 60 --joe 15"
         )
     seconds = 60 * asked.minutes
     plan = Plan(0.55 * seconds, 0.3 * seconds, seeds=asked.seeds)
     if asked.speech:  # the tokenizer gets less, so that both end in time
         plan = Plan(0.4 * seconds, 0.3 * seconds, seeds=asked.seeds)
-        plan = plan._replace(speech_s=0.46 * seconds, espeak=asked.espeak)
+        plan = plan._replace(speech_s=0.46 * seconds)
     if asked.cpu:
         plan = plan._replace(tokenizer_s=5.0, generator_s=5.0, speech_s=5.0 * asked.speech, batch=4)
         plan = plan._replace(seeds=min(1, asked.seeds), held=2, is_tiny=True)
     asked.out.mkdir(parents=True, exist_ok=True)
-    study(asked.pack, asked.out, plan)
+    study(asked.packed, asked.out, plan)
 
 
 if __name__ == "__main__":

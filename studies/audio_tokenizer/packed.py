@@ -1,11 +1,12 @@
-"""Sounds in one small file that numpy alone reads, for a machine without sound libraries.
+"""All that the GPU study reads, in one small folder: numpy and torch are enough to train from it.
 
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack
+    python -m studies.audio_tokenizer.packed DATA runs/voices.parquet runs/packed
+    python -m studies.audio_tokenizer.packed ... --hibari 60 --joe 15       # speech from text too
 
-Tests have twelve bits a sample at 16 kHz (noise at -74 dB of full scale), second differences, LZMA: half of
+`sounds.pack` has the sounds; `espeak/`, for speech from text, the library of espeak-ng with English. Tests have twelve bits a sample at 16 kHz (noise at -74 dB of full scale), second differences, LZMA: half of
 PCM. What is trained on is coded by its spectrum: MDCT of 20 ms, square roots in whole numbers, LZMA: 35 dB
-above its noise in a quarter of PCM, 28 dB in a sixth. The file has what the GPU study trains on (`train`,
-`digits`; for speech from text `spoken`, and `say`, texts alone) and is tested on (`librispeech`,
+above its noise in a quarter of PCM, 28 dB in a sixth. The sounds are those that are trained on (`train`,
+`digits`; for speech from text `spoken`, and `say`, texts alone) and tested on (`librispeech`,
 `ljspeech`, `esc`, and `held`: sentences that are never trained on).
 """
 
@@ -16,6 +17,7 @@ import json
 import lzma
 import os
 import random
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +29,8 @@ from numpy.typing import NDArray
 from studies.audio_tokenizer.parts import Item, read_items
 
 RATE = 16_000
+SOUNDS, LIBRARY = "sounds.pack", "espeak"
+"""Names in the folder."""
 STEP = 16
 """Of 16-bit samples: twelve bits are kept."""
 PACKED = "BURNISH_PACKED"
@@ -36,7 +40,7 @@ HELD_DIGITS = 60
 HELD = 12
 """Sentences a voice that nothing is trained on."""
 ESPEAK = ("en-us+f2", "en-us+Andrea", "en-us+m3", "en-us+paul")
-"""Voices of espeak-ng that speak the sentences of `say` on the machine that trains."""
+"""Voices of espeak-ng that speak the sentences of `say` before training."""
 NEURAL = ("hibari", "piper:joe")
 WORDS_A_MINUTE = 150
 """Of espeak's voices: about as fast as the neural ones."""
@@ -148,7 +152,7 @@ def train_sounds() -> Iterator[tuple[NDArray[np.float32], int]]:
 
 
 def read_sets(data: Path, voices: Path, most: int = 0) -> dict[str, list[Item]]:
-    """What goes into the file of the study."""
+    """What the tokenizer learns from and is tested on."""
     spoken = read_items(voices, RATE, "flac", "text")
     both = ("sentence", "digits")
     train, digits = ([i for i in spoken if i.labels["kind"] == kind] for kind in both)
@@ -185,6 +189,20 @@ def speech_sets(books: Path, minutes: Mapping[str, float], seed: int = 1) -> dic
     return sets
 
 
+def pack_espeak(folder: Path) -> None:
+    """Copy the library of espeak-ng and what English needs of its data: 3 MB."""
+    import espeakng_loader
+
+    data = Path(espeakng_loader.get_data_path())
+    target = folder / "espeak-ng-data"
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(espeakng_loader.get_library_path(), folder / "libespeak-ng.so")
+    for name in ("phondata", "phonindex", "phontab", "intonations", "en_dict"):
+        shutil.copy(data / name, target / name)
+    shutil.copytree(data / "voices/!v", target / "voices/!v", dirs_exist_ok=True)
+    shutil.copytree(data / "lang/gmw", target / "lang/gmw", dirs_exist_ok=True)
+
+
 def _said(voice: str, text: str) -> Item:
     from studies.audio_tokenizer import voices
 
@@ -194,9 +212,9 @@ def _said(voice: str, text: str) -> Item:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path, help="folder of the shared data")
+    parser.add_argument("data", type=Path, help="folder of the test sounds and of books")
     parser.add_argument("voices", type=Path, help="what studies.audio_tokenizer.voices wrote")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--most", type=int, default=0, help="sounds of each set; 0: all")
     parser.add_argument("--hibari", type=float, default=0.0, help="minutes for speech from text")
     parser.add_argument("--joe", type=float, default=0.0, help="minutes for speech from text")
@@ -205,10 +223,12 @@ def main() -> None:
     if asked.hibari or asked.joe:
         minutes = {"hibari": asked.hibari, "piper:joe": asked.joe}
         sets |= speech_sets(asked.data / "books/train.parquet", minutes)
-    pack(asked.out, sets, scales=SCALES)
+        pack_espeak(asked.out / LIBRARY)
+    file = asked.out / SOUNDS
+    pack(file, sets, scales=SCALES)
     for name, items in sets.items():
         print(f"{name}: {len(items)} sounds, {sum(len(i.samples) for i in items) / RATE:.0f} s")
-    print(f"{asked.out}: {asked.out.stat().st_size / 1e6:.1f} MB")
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

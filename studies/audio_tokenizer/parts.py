@@ -40,7 +40,7 @@ class Item(NamedTuple):
 
 def read_items(file: Path, rate: int, column: str, text: str = "", most: int = 0) -> list[Item]:
     """The rows of a Parquet file with the bytes of sounds."""
-    import pyarrow.parquet as pq  # not where sounds come packed
+    import pyarrow.parquet as pq  # packed sounds are read without it
 
     rows = pq.read_table(file).to_pylist()
     found = []

@@ -1,29 +1,22 @@
 """Speech from text on the tokenizer's latents: one generator of several voices, for one GPU.
 
-    python -m studies.audio_tokenizer.packed ../shared/data runs/voices.parquet runs/codec.pack \\
-        --hibari 60 --joe 15                                                         # here, once
-    python -m studies.audio_tokenizer.speech --carry runs/espeak                     # here, once
-    python -m studies.audio_tokenizer.gpu runs/codec.pack --out OUT --speech         # on the GPU
-    python -m studies.audio_tokenizer.speech --measure OUT runs/codec.pack           # here: Whisper
-    burnish speak scene.toml -o scene.wav --engine runs/speech/speech
+    python -m studies.audio_tokenizer.packed DATA runs/voices.parquet runs/packed --hibari 60 --joe 15
+    python -m studies.audio_tokenizer.gpu --packed runs/packed --out OUT --speech      # needs a GPU
+    python -m studies.audio_tokenizer.speech --packed runs/packed --measure OUT        # by Whisper
+    burnish speak scene.toml -o scene.wav --engine OUT/speech
 
 The neural voices of the pack are few minutes. So that the generator learns to read, four voices of espeak-ng
-speak every sentence of the pack on the machine that trains (450 times as fast as real time; its library
-and English alone are 3 MB). Characters go in, patches of latents come out of the flow head; a table of
-voices is the condition. `speech.tar.00` and on hold the folder that `burnish speak --engine` opens, and
-`--measure` writes it.
+speak every sentence of the pack before training, 450 times as fast as real time. Characters go in, patches
+of latents come out of the flow head; a table of voices is the condition.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import multiprocessing
 import random
-import shutil
 import statistics
-import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +39,10 @@ from burnish.models.audio_tokenizer.spelling import ALPHABET, spelled
 from studies.audio_tokenizer.packed import (
     ESPEAK,
     HELD_DIGITS,
+    LIBRARY,
     NEURAL,
     RATE,
+    SOUNDS,
     WORDS_A_MINUTE,
     unpack,
 )
@@ -58,8 +53,6 @@ SIZES |= {"head_size": 320, "head_layers": 3}
 TINY: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY |= {"head_size": 16, "head_layers": 1}
 GUIDANCE = (1.0, 1.5, 2.5)
-PART = 14_000_000
-"""Bytes of a part of what comes back."""
 NAMES = {"hibari": "heart", "piper:joe": "joe", **{one: one.split("+")[1] for one in ESPEAK}}
 """Voices as the generator's table calls them."""
 WORKERS = 8
@@ -67,25 +60,11 @@ BATCH = 160
 LONGEST_S = 8.0
 
 
-# --- espeak's voices on the machine that trains
-
-
-def carry_espeak(folder: Path) -> None:
-    """Copy the library of espeak-ng and what English needs of its data."""
-    import espeakng_loader
-
-    data = Path(espeakng_loader.get_data_path())
-    target = folder / "espeak-ng-data"
-    target.mkdir(parents=True, exist_ok=True)
-    shutil.copy(espeakng_loader.get_library_path(), folder / "libespeak-ng.so")
-    for name in ("phondata", "phonindex", "phontab", "intonations", "en_dict"):
-        shutil.copy(data / name, target / name)
-    shutil.copytree(data / "voices/!v", target / "voices/!v", dirs_exist_ok=True)
-    shutil.copytree(data / "lang/gmw", target / "lang/gmw", dirs_exist_ok=True)
+# --- espeak's voices
 
 
 def espeak_says(job: tuple[str, list[tuple[str, str]]]) -> list[Item]:
-    """Sentences by voices, in a process of its own; the folder is what `carry_espeak` wrote."""
+    """Sentences by voices, in a process of its own; the folder is what `pack_espeak` wrote."""
     from studies.audio_tokenizer import voices
 
     folder, lines = Path(job[0]), job[1]
@@ -100,7 +79,7 @@ def espeak_says(job: tuple[str, list[tuple[str, str]]]) -> list[Item]:
 
 
 def _resampled(samples: np.ndarray[Any, Any], rate: int) -> np.ndarray[Any, Any]:
-    """At 16 kHz, by the spectrum of the whole: this machine has no library for it."""
+    """At 16 kHz, by the spectrum of the whole, with numpy alone."""
     count = round(len(samples) * RATE / rate)
     spectrum = np.fft.rfft(samples)[: count // 2 + 1]
     return np.asarray(np.fft.irfft(spectrum, count) * (count / len(samples)), np.float32)
@@ -245,23 +224,20 @@ def train_speech(
     return model.eval(), {"steps": step, "log": log, "utterances": count}
 
 
-def fit_speech(job: tuple[str, str, str, str, float, bool]) -> dict[str, Any]:
-    """Render, encode, train, speak the held-out sentences, pack weights; in a process of its own."""
-    folder, file, espeak, out, seconds, is_tiny = job
+def fit_speech(job: tuple[str, str, str, float, bool]) -> dict[str, Any]:
+    """Render, encode, train, write the folder of an engine; in a process of its own."""
+    folder, packed, out, seconds, is_tiny = job
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
     torch.set_num_threads(1)
     began = time.perf_counter()
     tokenizer = open_tokenizer(folder).to(device)
-    sets = unpack(Path(file))
+    sets = unpack(Path(packed) / SOUNDS)
+    texts = [item.text for item in sets["say"]]
     items = utterances(sets)
-    voices = list(NEURAL)
-    if espeak and Path(espeak).is_dir():
-        texts = [item.text for item in sets["say"]]
-        items += espeak_items(Path(espeak), texts[: 8 if is_tiny else None], 2, 1 if is_tiny else WORKERS)  # fmt: skip
-        voices += ESPEAK
-    names = [NAMES[voice] for voice in voices]
+    items += espeak_items(Path(packed) / LIBRARY, texts[: 8 if is_tiny else None], 2, 1 if is_tiny else WORKERS)  # fmt: skip
+    names = list(NAMES.values())
     corpus = corpus_of(tokenizer, items[-40:] if is_tiny else items, names)
     ready = time.perf_counter() - began
     print(f"speech: {len(corpus.frames)} utterances, {len(corpus.latents) / 90000:.1f} hours after {ready:.0f} s", flush=True)  # fmt: skip
@@ -273,33 +249,12 @@ def fit_speech(job: tuple[str, str, str, str, float, bool]) -> dict[str, Any]:
     )
     about |= {"voices": names, "ready_s": ready, "hours": len(corpus.latents) / 90000}
     about["parameters"] = sum(p.numel() for p in model.parameters())
-    keep_weights(Path(out), tokenizer, model)
+    save_speech_folder(Path(out) / "speech", tokenizer, model)
     (Path(out) / "speech.json").write_text(json.dumps(about), encoding="utf-8")
     return about
 
 
-def keep_weights(out: Path, tokenizer: AudioTokenizerModel, model: AudioGeneratorModel) -> None:
-    """The folder of `save_speech_folder` as a tar in parts."""
-    folder = save_speech_folder(out / "speech", tokenizer, model)
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as file:
-        file.add(folder, "speech")
-    shutil.rmtree(folder)
-    content = whole.getvalue()
-    for number, begin in enumerate(range(0, len(content), PART)):
-        (out / f"speech.tar.{number:02d}").write_bytes(content[begin : begin + PART])
-
-
-def read_weights(out: Path, folder: Path) -> Path:
-    """Write the folder of what `keep_weights` kept."""
-    parts = sorted(out.glob("speech.tar.*"))
-    content = b"".join(part.read_bytes() for part in parts)
-    with tarfile.open(fileobj=io.BytesIO(content)) as file:
-        file.extractall(folder, filter="data")
-    return folder / "speech"
-
-
-# --- what comes back, and listeners
+# --- listeners
 
 
 @torch.no_grad()
@@ -326,14 +281,13 @@ def speak_held(folder: Path, file: Path, guidances: Sequence[float] = GUIDANCE) 
     return made
 
 
-def measure(out: Path, file: Path, work: Path) -> str:
+def measure(out: Path, file: Path) -> str:
     """Word error rate by Whisper of the held-out sentences, voice by voice."""
     from burnish.speech.listeners import transcribe, word_errors
 
-    folder = read_weights(out, work)
     about = json.loads((out / "speech.json").read_text(encoding="utf-8"))
     groups: dict[str, list[Item]] = {}
-    for item in speak_held(folder, file):
+    for item in speak_held(out / "speech", file):
         groups.setdefault(item.name, []).append(item)
     lines = [
         "# Speech from text on the tokenizer's latents",
@@ -357,19 +311,13 @@ def measure(out: Path, file: Path, work: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pack", type=Path, nargs="?", default=Path("runs/codec.pack"))
-    parser.add_argument("--carry", type=Path, help="write espeak-ng for English there")
-    parser.add_argument("--measure", type=Path, help="folder with what came back")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/speech"), help="folder of the engine"
+        "--packed", type=Path, default=Path("runs/packed"), help="folder of `packed`"
     )
+    parser.add_argument("--measure", type=Path, required=True, help="what `gpu --speech` wrote")
     asked = parser.parse_args()
-    if asked.carry:
-        carry_espeak(asked.carry)
-    if asked.measure:
-        asked.out.mkdir(parents=True, exist_ok=True)
-        table = measure(asked.measure, asked.pack, asked.out)
-        (asked.out / "speech.md").write_text(table, encoding="utf-8")
+    table = measure(asked.measure, asked.packed / SOUNDS)
+    (asked.measure / "speech.md").write_text(table, encoding="utf-8")
 
 
 if __name__ == "__main__":

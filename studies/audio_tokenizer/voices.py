@@ -1,4 +1,4 @@
-"""Speech of many voices to train an audio tokenizer on, rendered on this machine.
+"""Generated speech of many voices to train an audio tokenizer on.
 
     python -m studies.audio_tokenizer.voices books.parquet voices.parquet --minutes 28 --digits 560
 
@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from burnish.numbers import NUMBER_WORDS
 
 RATE = 16_000
 LANGUAGES = ("en-us", "en", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-us-nyc")
@@ -98,7 +100,7 @@ VARIANTS = [
     "steph3",
 ]
 """Of espeak-ng, without the robots and whispers."""
-DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+DIGITS = NUMBER_WORDS[:10]
 NEURAL = 0.3
 """Share of the sentences that neural voices speak."""
 Samples = NDArray[np.float32]

@@ -160,14 +160,14 @@ def train(
     """Train one copy of the model and give its folder."""
     import burnish
 
+    how: dict[str, Any] = {"kind": "sft"}
+    if kind != "extractor":
+        how = {"kind": "process_reward_model", "separator": "\n"}
     run = burnish.train(
-        "process_reward_model" if kind != "extractor" else "sft",
+        how["kind"],
         model=model,
         data=rows,
-        train={
-            "kind": "process_reward_model" if kind != "extractor" else "sft",
-            "batch": sizes.batch,
-        },
+        train={**how, "batch": sizes.batch},
         optimiser={
             "learning_rate": 1e-4,
             "schedule": "cosine",

@@ -1,4 +1,4 @@
-"""Studies of the audio tokenizer: sounds packed for another machine, tables that go on where they were."""
+"""Studies of the audio tokenizer: packed sounds, tables that go on where they were."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from studies.audio_tokenizer import cpu, speech
+from studies.audio_tokenizer import cpu, gpu, speech
 from studies.audio_tokenizer.gpu import as_words, ids_of
 from studies.audio_tokenizer.packed import pack, unpack
 from studies.audio_tokenizer.parts import Item
 
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder
+from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder, save_speech_folder
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 
 
@@ -65,7 +65,7 @@ def test_spectra_of_packed_sounds_keep_their_signal_and_voices(tmp_path: Path) -
     assert 10 * np.log10((wave**2).sum() / (error**2).sum()) > 20
 
 
-def test_speech_trains_on_whole_patches_and_its_weights_come_back(tmp_path: Path) -> None:
+def test_speech_trains_on_whole_patches_and_its_engine_is_read_again(tmp_path: Path) -> None:
     tokenizer = new_tokenizer(
         sampling_rate=16_000, n_fft=640, frame_hop=320, strides=[2], hidden_size=8, latent_size=4
     )
@@ -89,8 +89,7 @@ def test_speech_trains_on_whole_patches_and_its_weights_come_back(tmp_path: Path
     assert not latents[0, 10:].any()
     model, about = speech.train_speech(corpus, names, seconds=60, most=2, batch=2, **speech.TINY)
     assert about["steps"] == 2
-    speech.keep_weights(tmp_path, tokenizer, model)
-    folder = speech.read_weights(tmp_path, tmp_path / "back")
+    folder = save_speech_folder(tmp_path / "speech", tokenizer, model)
     again = open_speech_folder(folder).generator
     for name, value in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value, atol=2e-3, rtol=2e-3)
@@ -98,3 +97,11 @@ def test_speech_trains_on_whole_patches_and_its_weights_come_back(tmp_path: Path
     assert made.shape == (1, 4, 4)
     with pytest.raises(ArgumentError, match="voice: got 'jo', expected heart, joe"):
         again.generate(text[:1], torch.Generator(), voice="jo")
+
+
+def test_speech_from_a_folder_without_its_voices_is_refused(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu", "--packed", str(tmp_path), "--speech"])
+    with pytest.raises(SystemExit):
+        gpu.main()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("no voices of espeak; write it with packed --hibari 60 --joe 15")

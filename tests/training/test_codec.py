@@ -253,6 +253,19 @@ def test_a_broken_sound_is_named_in_one_line(sounds, kind):
     assert "\n" not in str(refusal.value)
 
 
+def test_files_that_lose_their_heights_are_told_with_the_keys_that_keep_them(sounds):
+    write_sound(sounds / "high/a.wav", [0.1, -0.1] * 3000, 22_050)
+    run = make(sounds, {"data": "high", "held_out": 0.0}, steps=1)
+    told = [event for event in run.run() if isinstance(event, Prepared)]
+    assert [event.what for event in told] == ["rate", "sounds"]
+    assert "files of 22,050 Hz are resampled to 2,000 Hz" in told[0].line
+    keys = dict(word.removeprefix("train.sizes.").split("=") for word in told[0].line.split()[-3:])
+    sizes = {key: int(value) for key, value in keys.items()}
+    assert sizes == {"sampling_rate": 22_050, "n_fft": 352, "frame_hop": 176}
+    kept = make(sounds, {"data": "high", "held_out": 0.0}, run="kept", sizes=sizes, steps=1)
+    assert [e.what for e in kept.run() if isinstance(e, Prepared)] == ["sounds"]
+
+
 def test_many_channels_and_high_rates_are_brought_to_the_models(sounds):
     wave = 0.3 * np.sin(np.arange(96_000) / 60)
     write_sound(sounds / "sounds/8.wav", np.stack([wave] * 8, 1), 192_000)

@@ -3,7 +3,7 @@
 import sys
 
 from burnish.lm import load_model
-from burnish.training.compiled import compile_layers
+from burnish.training.algorithms.pretrain import compile_layers
 
 
 def test_another_model_stays_as_it_is(caplog):

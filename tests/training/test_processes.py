@@ -9,6 +9,7 @@ from training_cases import finish, launch, resolved, trainer
 
 from burnish.config import render
 from burnish.store import RunStore
+from burnish.training.devices import World
 
 pytest.importorskip("accelerate", reason="several processes need accelerate")
 
@@ -129,3 +130,15 @@ def test_a_game_of_several_processes_remembers_the_whole_step_in_each(tmp_path):
     noted = [(tmp_path / f"noted-{rank}.json").read_bytes() for rank in ("0", "1")]
     assert noted[0] == noted[1]
     assert noted[0].count(b'["') == 2 * 3 * 2
+
+
+@pytest.mark.parametrize(("rank", "order"), [(0, ["build", "wait"]), (1, ["wait", "build"])])
+def test_the_first_process_writes_to_disk_before_the_others_look_there(rank, order):
+    seen: list[str] = []
+
+    class Noted(World):
+        def wait(self) -> None:
+            seen.append("wait")
+
+    assert Noted(rank, 2).in_turn(lambda: seen.append("build") or rank) == rank
+    assert seen == order

@@ -373,6 +373,8 @@ def test_rows_that_cannot_be_learned_from_are_counted_and_named(place):
         {"audio": "../out.wav", "text": "out", "voice": "low"},
         {"audio": "wavs/long.wav", "text": "long", "voice": "low"},
         {"audio": "wavs/short.wav", "text": "short", "voice": "low"},
+        {"audio": "wavs/0.wav", "text": "a book " * 100_000, "voice": "low"},
+        {"audio": "wavs/0.wav", "text": "too fast " * 20, "voice": "low"},
     ]
     good = [json.loads(line) for line in (place / "clips.jsonl").read_text().splitlines()]
     write_jsonl(place / "all.jsonl", [*good, *faults])
@@ -383,11 +385,12 @@ def test_rows_that_cannot_be_learned_from_are_counted_and_named(place):
     assert lines[0] == lines[1]
     assert "\n" not in lines[0]
     note = lines[0].partition("left out ")[2]
-    assert note.startswith("8 of 16 rows: 2 without text (all.jsonl:9, all.jsonl:10)")
+    assert note.startswith("10 of 18 rows: 2 without text (all.jsonl:9, all.jsonl:10)")
     assert "1 that cannot be spelled (all.jsonl:11: 'а')" in note
     assert "3 unreadable (all.jsonl:12: " in note
     assert "1 longer than 3 s (all.jsonl:15)" in note
     assert "1 shorter than 0.032 s (all.jsonl:16)" in note
+    assert "2 with over 50 characters a second (all.jsonl:17: 700,000 characters in 3 s" in note
 
 
 def test_rows_none_of_which_can_be_spelled_are_refused(place):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +21,8 @@ from burnish.tasks.config import TaskConfig
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 """Names of stages and of terms of a loss."""
+Sources = Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+HeldOutShare = Annotated[float, Meta(ge=0.0, le=0.9)]
 
 
 def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
@@ -46,6 +48,39 @@ class TrainSection(Section, frozen=True, tag_field="kind"):
     def needs_tasks(self) -> bool:
         """Whether it reads `[task]`; text of files needs none."""
         return True
+
+
+class DataTrain(TrainSection, frozen=True):
+    """Base of the kinds that read files or a function; each declares the fields with its own sentence."""
+
+    if TYPE_CHECKING:
+        data: str | tuple[str, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`data` as a list; empty where there is none."""
+        return _listed(self.data)
+
+    @property
+    def needs_tasks(self) -> bool:
+        return not self.sources
+
+
+class SoundTrain(DataTrain, frozen=True):
+    """Base of the kinds that learn from sounds."""
+
+    if TYPE_CHECKING:
+        held_out_data: str | tuple[str, ...]
+        held_out: HeldOutShare
+
+    @property
+    def held_out_sources(self) -> tuple[str, ...]:
+        """`held_out_data` as a list."""
+        return _listed(self.held_out_data)
+
+
+def _listed(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    return ((given,) if given else ()) if isinstance(given, str) else given
 
 
 class PolicyTrain(TrainSection, frozen=True, tag="policy"):
@@ -209,7 +244,7 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
         return self.teacher in ("start", "frozen")
 
 
-class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
+class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Train a masked diffusion model on demonstrations, or on text: predict masked tokens."""
 
     batch: Positive = 32
@@ -226,7 +261,7 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Of `data`: column of the texts in tables; empty: text, contents, content, body or document."""
     separator: str = ""
     """Of `data`: between the documents of one text; empty: a file or a row is one document."""
-    held_out_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    held_out_share: HeldOutShare = 0.05
     """Of `data`: share of the documents that is never trained on, chosen by a hash of their text."""
     separate: bool = True
     """Of `data`: documents in one row do not see each other; false: only the end token tells."""
@@ -300,15 +335,6 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     decoding: str = ""
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list; empty where texts are those of the tasks."""
-        return ((self.data,) if self.data else ()) if isinstance(self.data, str) else self.data
-
-    @property
-    def needs_tasks(self) -> bool:
-        return not self.sources
-
 
 class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
     """Policy optimisation of a masked diffusion model (experimental): ratios of likelihood bounds."""
@@ -321,17 +347,17 @@ class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
     """How answers are written, such as `block=16,steps=8`; empty: as the model's folder says."""
 
 
-class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
+class PretrainTrain(DataTrain, frozen=True, tag="pretrain"):
     """Learn to write text: the next token of packed documents."""
 
-    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    data: Sources
     """Text files, folders, JSONL, CSV or Parquet files, or a function `mine.py:documents` that yields
     texts; one or a list."""
     column: str = ""
     """Column of the texts in tables; empty: text, contents, content, body or document."""
     separator: str = ""
     """Between the documents of one text; empty: a file or a row is one document."""
-    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    held_out: HeldOutShare = 0.05
     """Share of the documents that is never trained on, chosen by a hash of their text."""
     batch: Positive = 32
     """Sequences of a step."""
@@ -343,18 +369,9 @@ class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
     """Compile the model's layers with torch.compile; a first step of minutes, then often faster."""
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list."""
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
     def held_out_share(self) -> float:
         """As `diffusion` calls it, whose `held_out` is what is measured."""
         return self.held_out
-
-    @property
-    def needs_tasks(self) -> bool:
-        return False
 
 
 class LatentsTrain(TrainSection, frozen=True, tag="latents"):
@@ -462,17 +479,17 @@ class Adversarial(Section, frozen=True):
     """Of its convolutions."""
 
 
-class CodecTrain(TrainSection, frozen=True, tag="codec"):
+class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     """Learn an audio tokenizer: sounds to latents and back."""
 
-    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    data: Sources
     """Sound files, folders of them, Parquet files with the bytes of sounds, or a function
     `mine.py:sounds` that yields pairs of samples and rate; one or a list."""
     column: str = ""
     """Column of the sounds in tables; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
     held_out_data: str | tuple[str, ...] = ()
     """Sounds to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    held_out: HeldOutShare = 0.05
     """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
     their samples."""
     batch: Positive = 16
@@ -494,21 +511,6 @@ class CodecTrain(TrainSection, frozen=True, tag="codec"):
     perturbations: tuple[Annotated[float, Meta(ge=0.0, le=100.0)], ...] = (0.3, 0.6)
     """Noise that is added to held-out latents, in standard deviations of each channel: how the decoder
     stands it is reported beside the score."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list."""
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
-    def held_out_sources(self) -> tuple[str, ...]:
-        """`held_out_data` as a list."""
-        given = self.held_out_data
-        return ((given,) if given else ()) if isinstance(given, str) else given
-
-    @property
-    def needs_tasks(self) -> bool:
-        return False
 
 
 class GeneratorSizes(Section, frozen=True):
@@ -533,12 +535,12 @@ class GeneratorSizes(Section, frozen=True):
     learned in a fraction of the steps; false: behind the whole text."""
 
 
-class SpeechTrain(TrainSection, frozen=True, tag="speech"):
+class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     """Learn voices: text to the latents of a trained audio tokenizer."""
 
     tokenizer: Annotated[str, Meta(min_length=1)]
     """Run or folder of an audio tokenizer (`burnish train codec`); its weights stay as they are."""
-    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    data: Sources
     """JSONL, CSV, TSV or Parquet files with sounds (paths from the file's folder, or bytes), texts and
     names of voices, or a function `mine.py:rows` that yields such rows; one or a list."""
     column: str = ""
@@ -551,7 +553,7 @@ class SpeechTrain(TrainSection, frozen=True, tag="speech"):
     """Seconds of a sound; rows with longer ones are left out, counted and named."""
     held_out_data: str | tuple[str, ...] = ()
     """Rows to evaluate on, in the same forms; empty: a share of `data`."""
-    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    held_out: HeldOutShare = 0.05
     """Share of the sentences that is never trained on where `held_out_data` names none, chosen by a hash
     of their text."""
     batch: Positive = 16
@@ -566,21 +568,6 @@ class SpeechTrain(TrainSection, frozen=True, tag="speech"):
     """Noise on the patches that are fed back: its strength is uniform from 0 to this, one a row."""
     spoken: Count = 4
     """Held-out sentences that are spoken and kept at each evaluation, to be heard in the viewer."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """`data` as a list."""
-        return (self.data,) if isinstance(self.data, str) else self.data
-
-    @property
-    def held_out_sources(self) -> tuple[str, ...]:
-        """`held_out_data` as a list."""
-        given = self.held_out_data
-        return ((given,) if given else ()) if isinstance(given, str) else given
-
-    @property
-    def needs_tasks(self) -> bool:
-        return False
 
 
 class FunctionTrain(TrainSection, frozen=True, tag="function"):

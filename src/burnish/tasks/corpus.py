@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
-from burnish.source import describe, find_function, source_text
+from burnish.source import find_function, source_text, yielded
 from burnish.tools.search.sources import (
     TABLES,
     TEXTS,
@@ -32,7 +32,6 @@ from burnish.tools.search.sources import (
     jsonl_rows,
     source_files,
 )
-from burnish.user_code import calling_user_code
 
 PIECE = 1 << 18
 """Characters that are handed out at one time."""
@@ -291,24 +290,15 @@ def _text(where: str, column: str, value: object) -> str:
 
 def _called(function: Callable[..., object], source: str) -> Iterator[str]:
     """The texts that a function of the user's own yields."""
-    try:
-        with calling_user_code():
-            found = function()
+
+    def called() -> Iterable[object]:
+        found = function()
         if isinstance(found, str) or not isinstance(found, Iterable):
             raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
-        texts = iter(found)
-        number, end = 0, object()
-        while True:
-            with calling_user_code():
-                text = next(texts, end)
-            if text is end:
-                return
-            number += 1
-            yield _text(f"{source}, text {number}", "text", text)
-    except (UserError, GeneratorExit):
-        raise
-    except Exception as error:  # boundary: the user's function
-        raise UserError(f"{source}: raised {describe(error)}") from error
+        return found
+
+    for number, text in enumerate(yielded(called, source), 1):
+        yield _text(f"{source}, text {number}", "text", text)
 
 
 # --- documents

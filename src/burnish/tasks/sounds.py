@@ -20,19 +20,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.errors import ArgumentError, UserError, did_you_mean
+from burnish.errors import ArgumentError, UserError, did_you_mean, first_line
 from burnish.media import read_sound, resample
 from burnish.seeds import digest
-from burnish.source import describe, find_function, source_text
-from burnish.tools.search.sources import file_digest
-from burnish.user_code import calling_user_code
+from burnish.source import find_function, source_text, yielded
+from burnish.tools.search.sources import file_digest, parquet_rows
 
 ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".mp3")
 TABLE = ".parquet"
 COLUMNS = ("audio", "sound", "wav", "flac", "ogg", "mp3", "bytes")
 """Names of the column of sounds that are looked for where none is given."""
 ROWS = 16
-"""Rows of a Parquet file that are read at one time."""
+"""Rows of a Parquet file that are held at one time: they may hold the bytes of sounds."""
 Samples = NDArray[np.float32]
 
 
@@ -118,8 +117,11 @@ class SoundCorpus:
             if is_function(source):
                 self._function(source)
         for path, _ in self.files:
-            if path.suffix.lower() == TABLE:
-                _column(path, self.column)
+            self._check_file(path)
+
+    def _check_file(self, path: Path) -> None:
+        if path.suffix.lower() == TABLE:
+            _column(path, self.column)
 
     def clips(self) -> Iterator[Clip]:
         """All sounds, in the order of the sources."""
@@ -141,35 +143,23 @@ class SoundCorpus:
 
     def _rows(self, path: Path, name: str) -> Iterator[Clip]:
         column = _column(path, self.column)
-        for place, value in enumerate(_values(path, column)):
+        for number, values, _ in parquet_rows(path, ROWS, [column]):
+            value = values[column]
             content = value.get("bytes") if isinstance(value, dict) else value
             if not isinstance(content, bytes):
                 raise UserError(
-                    f"{path}: row {place + 1} of column '{column}' holds no bytes of a sound "
+                    f"{path}: row {number} of column '{column}' holds no bytes of a sound "
                     f"(got {type(value).__name__}); expected those of a wav, flac, ogg or mp3 file"
                 )
             try:
                 samples = read_sound(content, rate=self.rate).samples
             except UserError as error:
-                raise UserError(f"{path}: row {place + 1}: {error}") from None
-            yield Clip(f"{name}:{place + 1}", samples)
+                raise UserError(f"{path}: row {number}: {error}") from None
+            yield Clip(f"{name}:{number}", samples)
 
     def _generated(self, source: str) -> Iterator[Clip]:
-        try:
-            with calling_user_code():
-                found = iter(self._function(source)())
-            place, end = 0, object()
-            while True:
-                with calling_user_code():
-                    given = next(found, end)
-                if given is end:
-                    return
-                yield Clip(f"{source}#{place + 1}", self._given(source, place, given))
-                place += 1
-        except (UserError, GeneratorExit):
-            raise
-        except Exception as error:  # boundary: the user's function
-            raise UserError(f"{source}: raised {describe(error)}") from error
+        for place, given in enumerate(yielded(self._function(source), source)):
+            yield Clip(f"{source}#{place + 1}", self._given(source, place, given))
 
     def _given(self, source: str, place: int, given: Any) -> Samples:
         try:
@@ -217,25 +207,6 @@ def _files(root: Path, what: str, known: tuple[str, ...]) -> list[tuple[Path, st
     return sorted(found, key=lambda pair: pair[1])
 
 
-def _values(path: Path, column: str) -> Iterator[Any]:
-    """What a column of a table holds, row by row."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    done = 0
-    try:
-        for batch in pq.ParquetFile(path).iter_batches(ROWS, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                yield value
-                done += 1
-    # The boundary to Arrow: a file with a good footer may hold broken pages.
-    except (OSError, pa.ArrowException) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise UserError(
-            f"{path}: cannot be read behind row {done} ({first_line}). It is damaged: copy it again."
-        ) from None
-
-
 def _column(path: Path, asked: str) -> str:
     """The column of sounds of a table."""
     import pyarrow as pa
@@ -244,8 +215,7 @@ def _column(path: Path, asked: str) -> str:
     try:
         names = pq.read_schema(path).names
     except (OSError, pa.ArrowException) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{path}: cannot be read as Parquet ({first_line}).") from None
+        raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}).") from None
     wanted = (asked,) if asked else COLUMNS
     for name in wanted:
         if name in names:

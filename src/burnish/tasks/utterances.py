@@ -21,18 +21,17 @@ from typing import Any, ClassVar, NamedTuple
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.media import read_sound
 from burnish.seeds import digest
-from burnish.source import describe
+from burnish.source import yielded
 from burnish.tasks.media_columns import media_bytes
-from burnish.tasks.sounds import COLUMNS, Clip, Samples, SoundCorpus, is_function
+from burnish.tasks.sounds import COLUMNS, ROWS, Clip, Samples, SoundCorpus, is_function
 from burnish.tools.search.sources import TABLES, csv_rows, file_digest, jsonl_rows, parquet_rows
-from burnish.user_code import calling_user_code
 
-ROWS = 16
-"""Rows of a Parquet file that are held at one time: they may hold the bytes of sounds."""
 NAMED = 3
 """Rows of each fault that the note names."""
 DETAIL = 100
 """Characters of what is wrong with a sound."""
+CHARACTERS_A_SECOND = 50
+"""Of a text, and as many for an unfinished second; speech has about 15, the fastest under 40."""
 
 
 class UtteranceRow(NamedTuple):
@@ -100,7 +99,7 @@ class UtteranceCorpus(SoundCorpus):
     @cached_property
     def digest(self) -> str:
         """Changes also with the sounds that rows name by their paths."""
-        limits = f"{self.said} {self.speaker} {self.shortest} {self.longest}"
+        limits = f"{self.said} {self.speaker} {self.shortest} {self.longest} {CHARACTERS_A_SECOND}"
         parts = [super().digest, limits]
         for file, name in self.files:
             paths = map(_path_of, self._file_rows(file, name))
@@ -112,15 +111,10 @@ class UtteranceCorpus(SoundCorpus):
         """How many rows there are, those of functions left out."""
         return sum(1 for path, _ in self.files for _ in _table_rows(path))
 
-    def check(self) -> None:
-        """Refuse what is missing: files, the columns of sound and text, a function."""
-        for source in self.sources:
-            if is_function(source):
-                self._function(source)
-        for path, _ in self.files:
-            first = next(_table_rows(path), None)
-            if first is not None:
-                self._columns(path, list(first))
+    def _check_file(self, path: Path) -> None:
+        first = next(_table_rows(path), None)
+        if first is not None:
+            self._columns(path, list(first))
 
     def clips(self) -> Iterator[Clip]:
         """The rows that can be learned from, in the order of the sources; the note says of the others."""
@@ -150,27 +144,14 @@ class UtteranceCorpus(SoundCorpus):
             yield self._row(f"{name}:{number}", values, audio, path.parent)
 
     def _called_rows(self, source: str) -> Iterator[UtteranceRow]:
-        try:
-            with calling_user_code():
-                found = iter(self._function(source)())
-            place, end = 0, object()
-            while True:
-                with calling_user_code():
-                    values = next(found, end)
-                if values is end:
-                    return
-                place += 1
-                if not isinstance(values, Mapping):
-                    raise UserError(
-                        f"{source}: row {place} is {type(values).__name__}; expected a dict with audio "
-                        f"and {self.said}"
-                    )
-                audio = self._columns(source, list(values))
-                yield self._row(f"{source}#{place}", values, audio, None)
-        except (UserError, GeneratorExit):
-            raise
-        except Exception as error:  # boundary: the user's function
-            raise UserError(f"{source}: raised {describe(error)}") from error
+        for number, values in enumerate(yielded(self._function(source), source), 1):
+            if not isinstance(values, Mapping):
+                raise UserError(
+                    f"{source}: row {number} is {type(values).__name__}; expected a dict with audio "
+                    f"and {self.said}"
+                )
+            audio = self._columns(source, list(values))
+            yield self._row(f"{source}#{number}", values, audio, None)
 
     def _row(
         self, name: str, values: Mapping[str, Any], audio: str, folder: Path | None
@@ -204,6 +185,9 @@ class UtteranceCorpus(SoundCorpus):
             return LeftOut("without text", row.name)
         if not isinstance(row.text, str):
             return LeftOut("whose text is none", f"{row.name}: {row.text!r:.40}")
+        # Before it is spelled and its sound is read: a whole book in one row costs nothing.
+        if too_long := self._too_long(row, len(row.text), self.longest):
+            return too_long
         text = spelled(row.text)
         strange = sorted(set(text) - set(ALPHABET))
         if strange or not any(one.isalpha() for one in text):
@@ -217,8 +201,18 @@ class UtteranceCorpus(SoundCorpus):
             return LeftOut(f"longer than {self.longest / self.rate:g} s", row.name)
         if len(samples) < self.shortest:
             return LeftOut(f"shorter than {self.shortest / self.rate:g} s", row.name)
+        if too_long := self._too_long(row, len(text), len(samples)):
+            return too_long
         voice = "" if row.voice is None else str(row.voice).strip()
         return Clip(row.name, samples, text, voice)
+
+    def _too_long(self, row: UtteranceRow, characters: int, samples: int) -> LeftOut | None:
+        """Why a text cannot be that of so many samples."""
+        seconds = samples / self.rate
+        if characters <= CHARACTERS_A_SECOND * (1 + seconds):
+            return None
+        why = f"{row.name}: {characters:,} characters in {seconds:,.3g} s"
+        return LeftOut(f"with over {CHARACTERS_A_SECOND} characters a second", why)
 
     def _samples(self, row: UtteranceRow) -> Samples:
         if row.folder is None and isinstance(row.sound, tuple | list):

@@ -8,7 +8,7 @@ takes its share of the backward passes, and gradient sums are added up over proc
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -123,6 +123,15 @@ class World:
 
         everyone: list[Item] = gather_object([value])
         return everyone[0]
+
+    def in_turn(self, build: Callable[[], Item]) -> Item:
+        """The first process builds, then the others, which find on disk what it wrote."""
+        if not self.is_main:
+            self.wait()
+        found = build()
+        if self.is_main:
+            self.wait()
+        return found
 
     def wait(self) -> None:
         """Until every process is here."""

@@ -80,12 +80,9 @@ class PackedText:
     @cached_property
     def tokens(self) -> Tokens:
         """The corpus as ids on disk; with several processes one writes it."""
-        if not self.world.is_main:
-            self.world.wait()
-        found = open_tokens(self.corpus, self.tokenizer, held_out=self.share)
-        if self.world.is_main:
-            self.world.wait()
-        return found
+        return self.world.in_turn(
+            lambda: open_tokens(self.corpus, self.tokenizer, held_out=self.share)
+        )
 
     def prepare(self, steps: int, rows: int) -> Prepared:
         """Tokenise it and say what it is; refuses less than one sequence."""

@@ -11,10 +11,11 @@ not known, so equal sentences and equal sounds fall on the same side.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -26,6 +27,9 @@ from burnish.errors import UserError
 from burnish.lm.embedded import make_once
 from burnish.seeds import derive, digest
 from burnish.tasks.sounds import Clip, Samples, SoundCorpus
+
+if TYPE_CHECKING:
+    from burnish.config.train_kinds import SoundTrain
 
 READING = "decoding sounds"
 LAYOUT = 1
@@ -82,6 +86,28 @@ class Sounds:
             f"{len(t.places):,} clips, {t.seconds / 60:,.1f} minutes at {t.rate:,} Hz; held out "
             f"{len(h.places):,} clips, {h.seconds / 60:,.1f} minutes"
         )
+
+
+def check_sources(
+    settings: SoundTrain, corpus_of: Callable[[tuple[str, ...]], SoundCorpus]
+) -> list[str]:
+    """Refuse what is missing of the sounds that a config names; their digests."""
+    sources = filter(None, (settings.sources, settings.held_out_sources))
+    corpora = [corpus_of(one) for one in sources]
+    for corpus in corpora:
+        corpus.check()
+    return [corpus.digest for corpus in corpora]
+
+
+def open_sides(settings: SoundTrain, corpus_of: Callable[[tuple[str, ...]], SoundCorpus]) -> Sounds:
+    """The sounds that a config names; held out is a share of them, or what `held_out_data` names."""
+    apart = settings.held_out_sources
+    sounds = open_sounds(corpus_of(settings.sources), held_out=0.0 if apart else settings.held_out)
+    if not apart:
+        return sounds
+    held = open_sounds(corpus_of(apart), held_out=0.0)
+    note = "; held-out data: ".join(filter(None, (sounds.note, held.note)))
+    return Sounds(sounds.train, held.train, note)
 
 
 def open_sounds(corpus: SoundCorpus, *, held_out: float) -> Sounds:

@@ -31,7 +31,7 @@ from burnish.seeds import digest
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.utterances import UtteranceCorpus
 from burnish.tools.search.sources import file_digest
-from burnish.training.sound_cache import Clips, Place, Sounds, open_sounds
+from burnish.training.sound_cache import Clips, Place, Sounds, open_sides
 
 if TYPE_CHECKING:
     from burnish.config.schema import SpeechTrain
@@ -108,17 +108,11 @@ def open_speech(settings: SpeechTrain, config: AudioTokenizerConfig, patch: int)
     """The recordings that a rooted config names, from the cache or decoded now."""
     hop: int = config.hop_length
 
-    def opened(sources: tuple[str, ...], share: float) -> Sounds:
-        rate: int = config.sampling_rate
-        corpus = speech_corpus(settings, sources, rate=rate, shortest=hop * patch)
-        return open_sounds(corpus, held_out=share)
-
-    apart = settings.held_out_sources
-    sounds = opened(settings.sources, 0.0 if apart else settings.held_out)
-    if apart:
-        held = opened(apart, 0.0)
-        note = "; held-out data: ".join(filter(None, (sounds.note, held.note)))
-        sounds = Sounds(sounds.train, held.train, note)
+    rate: int = config.sampling_rate
+    sounds = open_sides(
+        settings,
+        lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch),
+    )
     places = [*sounds.train.places, *sounds.held_out.places]
     voices = sorted({place.voice for place in places})
     if len(voices) > 1 and not voices[0]:

@@ -347,8 +347,10 @@ def csv_rows(path: Path) -> Iterator[SourceRow]:
             ) from None
 
 
-def parquet_rows(path: Path, at_once: int = 8192) -> Iterator[SourceRow]:
-    """The rows of a Parquet file, `at_once` of them in memory."""
+def parquet_rows(
+    path: Path, at_once: int = 8192, columns: list[str] | None = None
+) -> Iterator[SourceRow]:
+    """The rows of a Parquet file, `at_once` of them in memory; of all columns, or of some."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -356,13 +358,16 @@ def parquet_rows(path: Path, at_once: int = 8192) -> Iterator[SourceRow]:
         raise UserError(
             f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
         ) from None
+    number = 0
     try:
         file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
         total = max(file.metadata.num_rows, 1)
-        number = 0
-        for batch in file.iter_batches(batch_size=at_once, use_threads=False):
+        for batch in file.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
             for values in batch.to_pylist():
                 number += 1
                 yield SourceRow(number, values, number / total)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+        why = f"not a readable Parquet file ({first_line(error)})."
+        if number:  # a file with a good footer may hold broken pages
+            why = f"cannot be read behind row {number} ({first_line(error)}). It is damaged: copy it again."
+        raise UserError(f"{path}: {why}") from None

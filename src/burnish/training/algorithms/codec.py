@@ -16,6 +16,7 @@ the reconstructions are kept, to be heard in the viewer.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.new_model import NEW
+from burnish.media import sound_info
 from burnish.models.audio_tokenizer.discriminator import (
     SpectralDiscriminator,
     adversarial_terms,
@@ -37,7 +39,7 @@ from burnish.models.audio_tokenizer.discriminator import (
 )
 from burnish.models.audio_tokenizer.spectral import reconstruction_terms, weighted
 from burnish.seeds import derive
-from burnish.tasks.sounds import SoundCorpus
+from burnish.tasks.sounds import ENDINGS, SoundCorpus
 from burnish.training.algorithm import (
     Algorithm,
     HeldOutScores,
@@ -54,7 +56,7 @@ from burnish.training.held_out_sounds import reconstructed, stored_sounds
 from burnish.training.other_model import OtherModel, refuse_language_model, tokenizer_config
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Sounds, open_sounds
+from burnish.training.sound_cache import Sounds, check_sources, open_sides
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecTrain, Config
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 WINDOWS_S = (0.016, 0.064)
 """Of the spectra in the loss, rounded to powers of 2 in samples."""
 MEASURE = "log_spectral_distance"
+LOOKED_AT = 16
+"""Sound files whose rate is looked up before a run starts."""
 
 
 class Crops(NamedTuple):
@@ -120,11 +124,9 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
                 tokenizer_config(settings.sizes)
             except ArgumentError as error:
                 raise UserError(f"train.sizes.{error}") from None
-        for sources in (settings.sources, settings.held_out_sources):
-            if sources:
-                corpus = SoundCorpus(sources, 1000, settings.column, data.root)
-                corpus.check()
-                data.digests.append(corpus.digest)
+        data.digests += check_sources(
+            settings, lambda sources: SoundCorpus(sources, 1000, settings.column, data.root)
+        )
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
@@ -140,7 +142,35 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     # --- the sounds
 
     def prepare(self) -> Iterator[Preparation]:
+        if line := self._resampling():
+            yield Preparation("reading the rates of the sounds", lambda: Prepared("rate", line))
         yield Preparation("decoding the sounds", self._prepare)
+
+    def _resampling(self) -> str:
+        """What the first sound files lose at the model's rate, and how a new model keeps it."""
+        files = [path for path, _ in self._corpus(self.settings.sources).files]
+        rates = set()
+        for path in [path for path in files if path.suffix.lower() in ENDINGS][:LOOKED_AT]:
+            with contextlib.suppress(UserError):  # decoding names what cannot be read
+                rates.add(sound_info(path).rate)
+        own, highest = self.config.sampling_rate, max(rates, default=0)
+        if highest <= own:
+            return ""
+        most = "up to " if len(rates) > 1 else ""
+        line = (
+            f"files of {most}{highest:,} Hz are resampled to {own:,} Hz: nothing above {own // 2:,} Hz "
+            "is learned"
+        )
+        if self.setup.config.model.path != NEW:
+            return line
+        hop, window = (
+            2 * round(size * highest / own / 2)
+            for size in (self.config.frame_hop, self.config.n_fft)
+        )
+        return (
+            f"{line}. To keep it: train.sizes.sampling_rate={highest} "
+            f"train.sizes.n_fft={max(window, 2 * hop)} train.sizes.frame_hop={hop}"
+        )
 
     def _prepare(self) -> Event:
         sounds = self.sounds
@@ -165,18 +195,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     @cached_property
     def sounds(self) -> Sounds:
         """Decoded sounds on disk; with several processes one writes them."""
-        world, settings = self.setup.world, self.settings
-        if not world.is_main:
-            world.wait()
-        apart = settings.held_out_sources
-        found = open_sounds(
-            self._corpus(settings.sources), held_out=0.0 if apart else settings.held_out
-        )
-        if apart:
-            found = Sounds(found.train, open_sounds(self._corpus(apart), held_out=0.0).train)
-        if world.is_main:
-            world.wait()
-        return found
+        return self.setup.world.in_turn(lambda: open_sides(self.settings, self._corpus))
 
     @cached_property
     def _length(self) -> int:

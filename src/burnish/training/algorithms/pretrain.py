@@ -12,6 +12,8 @@ the frequencies of single tokens would reach (a unigram model of the training te
 
 from __future__ import annotations
 
+import importlib
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -37,7 +39,6 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.compiled import compile_layers
 from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import through_logits
 from burnish.training.guards import check_rows
@@ -55,6 +56,8 @@ from burnish.training.packing import to_device
 if TYPE_CHECKING:
     from burnish.config.schema import Config, PretrainTrain
     from burnish.training.data import Data
+
+logger = logging.getLogger(__name__)
 
 LN2 = math.log(2.0)
 SHOWN, GIVEN, WRITTEN = 4, 32, 64
@@ -297,3 +300,28 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
 
 
 ALGORITHM = PretrainAlgorithm
+
+
+def compile_layers(module: Any) -> bool:
+    """Compile every layer of the built-in decoder in place; False where they stay as they are.
+
+    What is saved, and the names of parameters, do not change.
+    """
+    layers = getattr(getattr(module, "model", None), "layers", None)
+    if layers is None or not hasattr(module, "architecture"):
+        logger.warning("train.compile: this model is not the built-in decoder; it runs as it is.")
+        return False
+    try:
+        from torch._dynamo import config
+
+        importlib.import_module("torch._inductor.compile_fx")
+    except ImportError as error:
+        logger.warning("train.compile: no compiler here (%s); the model runs as it is.", error)
+        return False
+    # A layer that cannot be compiled runs as it is, instead of ending the run.
+    config.suppress_errors = True
+    # Layers share their code and differ in their numbers: each is compiled, with and without gradients.
+    config.recompile_limit = max(config.recompile_limit, 4 * len(layers))
+    for layer in layers:
+        layer.compile(dynamic=False)
+    return True

@@ -45,7 +45,7 @@ from burnish.training.held_out_sounds import SPEECH, SoundSample, shown_places, 
 from burnish.training.other_model import OtherModel, refuse_language_model
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Clips
+from burnish.training.sound_cache import Clips, check_sources
 from burnish.training.speech_data import (
     Latents,
     SpeechData,
@@ -124,11 +124,9 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             open_tokenizer(find_tokenizer(settings))
         except UserError as error:
             raise UserError(f"train.tokenizer: {error}") from None
-        for sources in (settings.sources, settings.held_out_sources):
-            if sources:
-                corpus = speech_corpus(settings, sources, data.root)
-                corpus.check()
-                data.digests.append(corpus.digest)
+        data.digests += check_sources(
+            settings, lambda sources: speech_corpus(settings, sources, data.root)
+        )
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
@@ -153,27 +151,20 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
     @cached_property
     def data(self) -> SpeechData:
         """Recordings with their texts; with several processes one writes them."""
-        world = self.setup.world
-        if not world.is_main:
-            world.wait()
-        found = open_speech(self.settings, self.tokenizer.config, self.config.patch)
-        if world.is_main:
-            world.wait()
-        return found
+        return self.setup.world.in_turn(
+            lambda: open_speech(self.settings, self.tokenizer.config, self.config.patch)
+        )
 
     @cached_property
     def latents(self) -> tuple[Latents, Latents]:
         """Of what is trained on, and of what is held out."""
-        world, sounds = self.setup.world, self.data.sounds
-        if not world.is_main:
-            world.wait()
-        key = tokenizer_digest(find_tokenizer(self.settings))
-        train, held = (
-            open_latents(side, self.tokenizer, key) for side in (sounds.train, sounds.held_out)
+        sounds, key = self.data.sounds, tokenizer_digest(find_tokenizer(self.settings))
+        return self.setup.world.in_turn(
+            lambda: (
+                open_latents(sounds.train, self.tokenizer, key),
+                open_latents(sounds.held_out, self.tokenizer, key),
+            )
         )
-        if world.is_main:
-            world.wait()
-        return train, held
 
     def prepare(self) -> Iterator[Preparation]:
         yield Preparation("encoding the sounds", self._prepare)
