@@ -279,7 +279,7 @@ class Trajectory(Struct, frozen=True, omit_defaults=True):
     weight_version: int | None = None
     """Optimiser steps behind the oldest weights that sampled any of this; None: not known."""
     info: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Also `messages` (the turns behind the prompt) and `rewards` of an environment."""
+    """Also `messages` (the turns behind the prompt), and `rewards` of an environment with their `reasons`."""
     status: Status = Status.OK
     """Anything else: the rollout failed. It has no reward and leaves its group."""
     reason: str = ""

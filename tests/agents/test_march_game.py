@@ -98,6 +98,8 @@ def test_solver_and_one_checker_share_the_paper_s_reward():
         "left_out": 0.0,
         "faulty": 1 / 3,
     }
+    why = {"march": "1 of 3 claims fail; the first: How many wells has Arlen? 9"}
+    assert [own[0].info["reasons"] for own in roles.values()] == [why, why]
     trace = roles["solver"][0].info["march"]
     assert [claim["vote"] for claim in trace["claims"]] == [3, 3, -1]
     assert trace["claims"][2]["checks"] == ["7", "7", "9"]
@@ -114,6 +116,8 @@ def test_consensus_pays_each_checker_and_forms_groups_of_task_and_answer():
     assert sorted(groups) == ["t.checker.0", "t.checker.1"]
     for values in groups.values():
         assert values == pytest.approx([1.0, 1.0, 1 / 3])
+    said = [trajectory.info["reasons"]["march"] for trajectory in roles["checker"]]
+    assert said[:3] == [f"with the majority on {n} of 3 claims" for n in (3, 3, 2)]
 
 
 def test_solver_only_is_the_same_solver_without_checkers():
@@ -131,6 +135,7 @@ def test_no_claim_asks_no_checker_and_trains_none():
     assert roles["solver"][0].info["rewards"]["march"] == 0.0
     floored = by_role(played(Model(claims="I see none."), short_penalty=-0.5))
     assert floored["solver"][0].info["rewards"]["march"] == -0.5
+    assert floored["solver"][0].info["reasons"]["march"] == "no claim that can be checked"
 
 
 def test_without_checkers_the_solver_answers_and_nothing_else_happens():

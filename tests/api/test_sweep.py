@@ -19,6 +19,7 @@ from burnish.api.sweep_plan import Grid, plan_sweep, read_file, read_words, spli
 from burnish.config.text import toml_value
 from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
+from burnish.store.processes import ProcessRecord
 from burnish.store.sweep import read_sweep, sweep_path
 
 RATE = "optimiser.learning_rate"
@@ -233,6 +234,15 @@ def test_leaving_early_interrupts_what_is_under_way(tmp_path: Path) -> None:
     assert [state.status for state in plan.states] == ["interrupted"] * 2 + ["waiting"] * 2
     later = plan_sweep(Grid(["tiny"], [(RATE, [str(WAIT), str(FINISH)])], 2), tmp_path)
     assert [state.status for state in later.states] == ["interrupted"] * 2 + ["waiting"] * 2
+
+
+def test_a_run_that_sigterm_ended_is_continued(tmp_path: Path) -> None:
+    grid = Grid(["tiny"], [(RATE, [str(FINISH)])], 1)
+    folder = plan_sweep(grid, tmp_path).states[0].folder
+    with RunStore.create(folder, {}, {}):
+        record = ProcessRecord(folder, rank=1, size=2)
+        record.die("signal", "interrupted with SIGTERM", exception="SIGTERM")
+    assert [state.status for state in plan_sweep(grid, tmp_path).states] == ["interrupted"]
 
 
 @pytest.mark.usefixtures("fake")

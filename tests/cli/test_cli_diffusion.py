@@ -1,16 +1,20 @@
 """`burnish convert`, `burnish variance` and `--decoding`, as people type them."""
 
 import json
+import math
 
 import pytest
 import torch
 
 from burnish.api import variance
 from burnish.api.variance import measure_variance
+from burnish.cli import reporter
 from burnish.cli.entry import run
 from burnish.errors import UserError
 from burnish.lm import load_model
+from burnish.lm.diffusion.bound import Bound
 from burnish.lm.diffusion.convert import convert
+from burnish.lm.diffusion.decoding import Decoding
 from burnish.lm.folder import find_folder
 from burnish.lm.tiny import tiny_model
 
@@ -70,6 +74,33 @@ def test_the_variance_report_names_a_sampler(capsys, model, tmp_path):
     assert set(found["parts"]) == {"A", "B", "C"}
     assert found["likelihood"]["is_bound"] is True
     assert found["samplers"][0]["gradient"] is None
+
+
+def test_bits_a_byte_are_those_of_the_text_without_its_end_tokens(tmp_path, model, monkeypatch):
+    """With a canvas an answer of one byte has 7 end tokens; the tiny model has a token for each byte."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"prompt": "a", "answer": "1"}\n{"prompt": "b", "answer": "22"}\n')
+    monkeypatch.setattr(variance, "read_decoding", lambda folder: Decoding(canvas=8))
+    loaded = load_model(model, device="cpu")
+    rows = variance.read_rows(str(file), loaded, 2)
+    assert [len(row.ids) - row.prompt_length for row in rows] == [8, 8]
+    assert [row.text_tokens for row in rows] == [1, 2]
+    bounds = [Bound(-8.0, None, 1, (-1.0,) * 8) for _ in rows]
+    monkeypatch.setattr(variance, "likelihood_bound", lambda *given, **more: bounds)
+    found = variance._with_bound("m", loaded.module, rows, None, 0)
+    assert found.bits_per_byte == pytest.approx(3.0 / (3 * math.log(2)))
+    assert found.bound_per_token == -1.0
+
+
+def test_progress_is_told_where_no_terminal_is(capsys, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(reporter, "EVERY_S", 0.0)
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "ab"}\n{"text": "cd"}\n')
+    words = ("--rates", 5, "--masks", 2, "--no-gradient")
+    code, out, err = said(capsys, "variance", model, file, *words)
+    assert code == 0
+    assert "measuring rows 50 %" in err
+    assert "measuring" not in out
 
 
 @pytest.mark.parametrize(

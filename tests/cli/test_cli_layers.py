@@ -29,20 +29,21 @@ def test_losses_are_those_of_the_next_token_without_the_layers(texts):
     told = []
     found = measure_layers(lm, str(texts), tokens=12, on_group=lambda *done: told.append(done))
     count = len(find_layers(module)[1])
-    assert [one.layers for one in found.effects] == [*((i,) for i in range(count)), (count - 1,)]
-    assert told == [(i + 1, count + 1) for i in range(count + 1)]
+    # The last quarter is the last layer here: it is measured once.
+    assert [one.layers for one in found.effects] == [(i,) for i in range(count)]
+    assert told == [(i + 1, count) for i in range(count)]
     assert (found.documents, found.is_bound) == (6, False)
 
     def nats():
-        total, size = 0.0, 0
+        losses = []
         for line in texts.read_text().splitlines():
             ids = [0, *lm.tokenizer.encode(json.loads(line)["text"])][:13]
             rows = torch.tensor([ids[:-1]])
             positions = torch.arange(len(ids) - 1)[None]
             logits = module.logits(module(ModelInput(rows, positions)))[0]
             logp = logits.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])
-            total, size = total - float(logp.sum().detach()), size + len(ids) - 1
-        return total / size
+            losses.append(-float(logp.mean().detach()))
+        return sum(losses) / len(losses)
 
     assert found.loss == pytest.approx(nats(), rel=1e-6)
     for effect in found.effects:
@@ -50,6 +51,7 @@ def test_losses_are_those_of_the_next_token_without_the_layers(texts):
             assert effect.loss == pytest.approx(nats(), rel=1e-6)
         assert effect.change.size == 6
         assert effect.change.low <= effect.change.value <= effect.change.high
+        assert effect.change.value == pytest.approx(effect.loss - found.loss)
     assert found.loss == pytest.approx(nats(), rel=1e-6)  # the layers are back
 
 
@@ -74,7 +76,7 @@ def test_a_layer_that_breaks_has_no_number(texts, monkeypatch):
 def test_the_command_says_it(texts, capsys):
     assert run(["layers", "tiny", str(texts), "--tokens", "8"]) == 0
     said = capsys.readouterr().out
-    assert "nats a token, 6 documents, 48 tokens" in said
+    assert "nats a token, mean over 6 documents, 48 tokens" in said
     assert "without layer" in said
     assert run(["layers", "diffusion:tiny", str(texts), "--tokens", "8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -170,6 +170,41 @@ def test_a_cut_answer_and_its_only_reward_at_80_columns(
     assert cut.split()[:4] == ["train-1-1-2", "1.000", "-", "length"]
 
 
+def test_a_game_at_80_columns_names_role_turns_and_why_it_paid(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task("t", (Message("user", "Answer from the passages. " * 20 + "How many wells?"),))
+    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
+    turns = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+    info = {"messages": [*turns, {"role": "assistant", "content": "nine wells, I think"}]}
+    parts = (
+        Reward("march", -0.5, reason="2 of 3 claims fail; the first: How many wells? 9"),
+        Reward("faithful", 0.25, weight=0.0),
+        Reward("a_figure_with_a_long_name", 1.0, weight=0.0),
+    )
+    game = Trajectory("0", "t", "0", (span,), "nine wells, I think", role="solver", info=info)
+    sample = StoredSample(
+        step=0,
+        split="train",
+        index=0,
+        task=task,
+        trajectory=game,
+        reward=Reward("total", -0.5, parts=parts),
+    )
+    with RunStore.create(tmp_path / "run", {}, {}) as store:
+        store.append_rollouts(0, [sample])
+    monkeypatch.setattr(out, "width", 80)
+    lines = typed("show", tmp_path / "run", "--step", "1").out.splitlines()
+    assert [line for line in lines if len(line) > 80 and "burnish show" not in line] == []
+    text = " ".join(" ".join(lines).split())
+    assert "solver prompt Answer from the passages." in text
+    assert "... " in text
+    assert "passages. How many wells?" in text
+    assert "train-1-1-1 -0.500 - 2 nine wells, I think" in text
+    assert "march -0.500: 2 of 3 claims fail; the first: How many wells? 9; measured: " in text
+    assert "faithful 0.250, a_figure_with_a_long_name 1.000" in text
+
+
 def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: Path) -> None:
     task = Task("t", (Message("user", "What is 8 - 2?"),))
     span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)

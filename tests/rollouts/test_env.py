@@ -13,8 +13,9 @@ from rollout_cases import Speaker, a_task, assert_masked, tokenizer
 from burnish.bench.evaluate import evaluate
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling
-from burnish.records import Author, Finish, Message, Status, Task
+from burnish.records import Author, Finish, Message, Response, Status, Task
 from burnish.rewards import best_rollout, from_function
+from burnish.rewards.checks.env import EnvConfig, EnvReward
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rollouts import (
     EnvRollout,
@@ -361,6 +362,14 @@ def test_recorded_replies_that_are_none_are_refused(given, says):
 def test_json_of_a_trajectory_holds_everything():
     (played,) = play(env_rollout(games.Doubling), Speaker([CALL, "it is 8"]))
     json.dumps(played.info)
+
+
+def test_an_env_reward_says_why_where_the_rollout_does():
+    check = EnvReward(EnvConfig(name="won"))
+    for reasons, why in (({"won": "it is 8"}, "it is 8"), ({}, ""), ("odd", ""), ({"won": 3}, "")):
+        response = Response("r", "8", info={"rewards": {"won": 1.0}, "reasons": reasons})
+        reward = check.judge(a_task(), response)
+        assert (reward.value, reward.reason) == (1.0, why)
 
 
 # --- the same rollouts in evaluation and best of N

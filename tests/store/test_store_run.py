@@ -25,6 +25,7 @@ from burnish.records import Reward
 from burnish.store import RunStatus, RunStore, find_run, list_runs
 from burnish.store.database import PAGE_BYTES
 from burnish.store.lock import is_held
+from burnish.store.processes import ProcessRecord
 
 
 def create(folder: Path) -> RunStore:
@@ -311,6 +312,8 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
         store.finish("finished")
     with create(runs / "stopped") as store:
         store.finish("stopped", {"reason": "no useful group"})
+    with create(runs / "terminated") as store:  # as a run that `kill` ends leaves it
+        ProcessRecord(store.folder).die("signal", "interrupted with SIGTERM", exception="SIGTERM")
     create(runs / "damaged").close()
     (runs / "damaged" / "run.db").write_bytes(b"x" * 5000)
     (runs / "not-a-run").mkdir()
@@ -320,6 +323,7 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
         "crashed": RunStatus.CRASHED,
         "finished": RunStatus.FINISHED,
         "stopped": RunStatus.STOPPED,
+        "terminated": RunStatus.STOPPED,
         "damaged": RunStatus.UNREADABLE,
         "running": RunStatus.RUNNING,
     }

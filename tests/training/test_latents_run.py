@@ -14,6 +14,7 @@ from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
+from burnish.training.events import Evaluating, Preparing
 from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
 from burnish.training.latent_rows import RecordFields, collated, find_tags, read_record
 
@@ -196,6 +197,23 @@ def test_the_gate_measures_the_start_and_chooses_by_it(tmp_path):
     del algorithm.gate.rates[record.task.id]
     assert not algorithm.imagines(record)  # nothing is known of it
     one.store.close()
+
+
+def test_the_clock_of_the_gate_counts_on_and_an_evaluation_says_how_far_it_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("burnish.training.trainer.TELL_S", 0.0)
+    more = {"gate": "measure", "gate_samples": 2, "gate_tokens": 3}
+    one, _ = made(tmp_path, **more)
+    told = []
+    one.tell = told.append
+    finish(one)
+    gate = [event for event in told if isinstance(event, Preparing)]
+    assert [event.done for event in gate] == [16, 16, 24]
+    seconds = [event.seconds for event in gate]
+    assert seconds == sorted(seconds)
+    first = [event for event in told if isinstance(event, Evaluating) and not event.step]
+    assert [(event.doing, event.done == event.total) for event in first] == [("sampler", True)]
 
 
 def test_a_gate_with_a_limit_says_what_becomes_of_the_rest(tmp_path):

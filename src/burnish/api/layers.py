@@ -3,8 +3,9 @@
     found = measure_layers("smollm2", "notes/")
     found.loss, found.effects[-1].change        # the last effect: without the last quarter
 
-The loss is that of the next token, in nats a token; of a masked diffusion model it is a bound, with
-the same masks for every group of layers. Changes are paired over documents.
+The loss is that of the next token, in nats a token, and the mean over documents; of a masked
+diffusion model it is a bound, with the same masks for every group of layers. Changes are paired over
+documents: the value of a change is the difference of the two losses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from burnish.api.models import open_model, text_ids
@@ -30,7 +32,7 @@ class LayerEffect(NamedTuple):
     layers: tuple[int, ...]
     """Counted from 0."""
     loss: float | None
-    """Nats a token; None where the model gave no finite number."""
+    """Nats a token, mean over documents; None where the model gave no finite number."""
     change: Estimate | None
     """How much larger it is than with all layers, over documents."""
 
@@ -40,12 +42,12 @@ class LayerDrop(NamedTuple):
 
     model: str
     loss: float
-    """With all layers, nats a token."""
+    """With all layers, nats a token, mean over documents."""
     is_bound: bool
     documents: int
     tokens: int
     effects: list[LayerEffect]
-    """Every layer alone, then the last quarter at once."""
+    """Every layer alone, then the last quarter at once where that is more than one layer."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
@@ -91,7 +93,8 @@ def measure_layers(
             "long text can be cut: --separator."
         )
     groups: list[tuple[int, ...]] = [(i,) for i in range(len(find_layers(module)[1]))]
-    groups.append(last_quarter(module))
+    if (deepest := last_quarter(module)) and deepest not in groups:
+        groups.append(deepest)
     whole = _losses(lm, pairs)
     if any(not math.isfinite(one) for one in whole):
         raise UserError(
@@ -100,11 +103,11 @@ def measure_layers(
     effects = []
     for done, group in enumerate(groups, 1):
         with without_layers(module, group):
-            effects.append(_effect(group, whole, _losses(lm, pairs), pairs))
+            effects.append(_effect(group, whole, _losses(lm, pairs)))
         if on_group is not None:
             on_group(done, len(groups))
     size = sum(len(answer) for _, answer in pairs)
-    return LayerDrop(lm.name, _mean(whole, pairs), _is_bound(lm, pairs), len(pairs), size, effects)
+    return LayerDrop(lm.name, fmean(whole), _is_bound(lm, pairs), len(pairs), size, effects)
 
 
 Pair = tuple[list[int], list[int]]
@@ -124,15 +127,7 @@ def _is_bound(lm: LocalLM, pairs: Sequence[Pair]) -> bool:
     return lm.score_batch(pairs[:1])[0].is_bound
 
 
-def _mean(losses: Sequence[float], pairs: Sequence[Pair]) -> float:
-    """Over tokens."""
-    sizes = [len(answer) for _, answer in pairs]
-    return math.fsum(a * b for a, b in zip(losses, sizes, strict=True)) / sum(sizes)
-
-
-def _effect(
-    group: tuple[int, ...], whole: Sequence[float], found: Sequence[float], pairs: Sequence[Pair]
-) -> LayerEffect:
+def _effect(group: tuple[int, ...], whole: Sequence[float], found: Sequence[float]) -> LayerEffect:
     if any(not math.isfinite(one) for one in found):
         return LayerEffect(group, None, None)
-    return LayerEffect(group, _mean(found, pairs), paired_difference(whole, found))
+    return LayerEffect(group, fmean(found), paired_difference(whole, found))

@@ -37,7 +37,7 @@ OWN = ("run.name", "run.folder")
 MOST = 10_000
 """Runs of one sweep; more is a mistake in the grid."""
 INTERRUPTED = "interrupted"
-"""How the reason of a run begins that a person stopped."""
+"""How the reason of a run of one process begins that a person stopped."""
 
 Axis = tuple[str, list[str]]
 """A setting and its values as TOML texts."""
@@ -381,7 +381,8 @@ def refresh(state: RunState) -> None:
         state.before = values[0] if values else None
         state.after = values[-1] if len(values) > 1 else None
         state.status = _status(end.status)
-        if end.status is RunStatus.STOPPED and not end.reason.startswith(INTERRUPTED):
+        is_told = end.reason.startswith(INTERRUPTED) or end.exception == "SIGTERM"
+        if end.status is RunStatus.STOPPED and not is_told:
             state.status, state.reason = "failed", end.reason
     if state.run.failure and state.status in ("waiting", "interrupted", "failed"):
         state.status, state.reason = "failed", state.run.failure

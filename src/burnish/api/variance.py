@@ -51,6 +51,8 @@ class Row:
     prompt_length: int
     text: str
     """Of the answer; empty where only tokens are given."""
+    text_tokens: int = 0
+    """Tokens of that text; end tokens follow them."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class MeasuredVariance:
     samples: int
     """Masks of each row."""
     bits_per_byte: float | None
-    """Upper bound; None where the answers' bytes are not known."""
+    """The bound's part for the tokens of text, over their bytes; None where these are not known.
+
+    End tokens have no bytes: what they take is left out.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
@@ -154,13 +159,18 @@ def _with_bound(
     known = [e for e in errors if e is not None]
     total = math.fsum(one.logprob for one in bounds if one.logprob is not None)
     size = sum(len(one.text.encode()) for one in rows)
+    of_text = math.fsum(
+        part
+        for row, one in zip(rows, bounds, strict=True)
+        for part in one.tokens[: row.text_tokens]
+    )
     return MeasuredVariance(
         model,
         report,
         total / tokens,
         math.sqrt(math.fsum(e * e for e in known)) / tokens if len(known) == len(errors) else None,
         bounds[0].samples,
-        -total / (size * math.log(2)) if size and all(one.text for one in rows) else None,
+        -of_text / (size * math.log(2)) if size and all(one.text for one in rows) else None,
     )
 
 
@@ -220,7 +230,8 @@ def _of_corpus(tokenizer: Tokenizer, asked: Asked, count: int) -> list[Row]:
     for text in texts:
         ids = backend.encode(text[: 64 * train.sequence], add_special_tokens=False).ids
         own = [*ids, end][: train.sequence]
-        found.append(Row(own, 0, text if len(own) > len(ids) else tokenizer.decode(own)))
+        shown = text if len(own) > len(ids) else tokenizer.decode(own)
+        found.append(Row(own, 0, shown, min(len(ids), len(own))))
     return found
 
 
@@ -251,7 +262,8 @@ def _of_values(
             f"{where}: the row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
             f"of {', '.join(ANSWERS)}, or text. Another answer: --field NAME"
         )
-    return Row([*tokenizer.encode_data(text), *end_of_turn(tokenizer)], 0, text)
+    own = tokenizer.encode_data(text)
+    return Row([*own, *end_of_turn(tokenizer)], 0, text, len(own))
 
 
 def _tokens(ids: Any, prompt_length: Any, where: str, vocabulary: int) -> Row:
@@ -279,4 +291,5 @@ def _answered(tokenizer: Tokenizer, messages: Any, answer: str, canvas: int) -> 
     spans = answer_spans(tokenizer, messages, answer, end)
     prompt = [token for span in spans if not span.trainable for token in span.token_ids]
     ids = [token for span in spans if span.trainable for token in span.token_ids]
-    return Row([*prompt, *fill(ids, canvas, next(iter(end), None)).ids], len(prompt), answer)
+    filled = fill(ids, canvas, next(iter(end), None)).ids
+    return Row([*prompt, *filled], len(prompt), answer, len(ids) - len(end))

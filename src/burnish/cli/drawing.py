@@ -48,12 +48,14 @@ def reward_cell(reward: Reward) -> Text:
     return Text(number(reward.value), style=value_style(reward.value))
 
 
+def part_text(part: Reward) -> str:
+    """`correct 1.000`; a part without a value shows its status."""
+    return f"{one_line(part.name)} {number(part.value) if part.value is not None else part.status.value}"
+
+
 def parts_text(reward: Reward) -> str:
-    """`correct 1.000, format 0.500`; a part without a value shows its status."""
-    return ", ".join(
-        f"{one_line(part.name)} {number(part.value) if part.value is not None else part.status.value}"
-        for part in reward.parts
-    )
+    """`correct 1.000, format 0.500`."""
+    return ", ".join(map(part_text, reward.parts))
 
 
 def value_style(value: float) -> str:

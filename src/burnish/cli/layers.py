@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from burnish.cli.console import emit_json, err, interval, number, out, say
+from burnish.cli.console import emit_json, interval, number, out, say
+from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson, LocalModelName
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ def layers(
 ) -> int:
     """How much worse a model predicts text without each layer, and without the last quarter.
 
-    The loss is in nats a token; changes are paired over documents, with 95 %
-    intervals. A layer without which nothing changes may be pruned.
+    The loss is in nats a token, and like its change the mean over documents,
+    each of which counts the same; changes are paired, with 95 % intervals. A
+    layer without which nothing changes may be pruned.
 
     \b
       burnish layers smollm2
@@ -50,11 +53,9 @@ def layers(
     require_torch("models in this process")
     from burnish.api.layers import measure_layers
 
-    with err.status("measuring ...") as status:
-
-        def tell(done: int, of: int) -> None:
-            status.update(f"measuring: {done} of {of} groups of layers")
-
+    with Reporter() as report:
+        tell = partial(report, "measuring groups of layers")
+        tell(0, 1)
         found = measure_layers(
             model,
             text or [str(TEXTS)],
@@ -68,8 +69,8 @@ def layers(
         return 0
     bound = ", a bound" if found.is_bound else ""
     say(
-        f"{found.model}: {number(found.loss)} nats a token{bound}, {found.documents} documents, "
-        f"{found.tokens:,} tokens{'' if text else ' of the texts that ship'}",
+        f"{found.model}: {number(found.loss)} nats a token{bound}, mean over {found.documents} "
+        f"documents, {found.tokens:,} tokens{'' if text else ' of the texts that ship'}",
         style="bold",
     )
     _print(found)

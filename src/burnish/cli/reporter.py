@@ -21,7 +21,8 @@ class Reporter:
     def __init__(self) -> None:
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._last = time.monotonic()
+        # A terminal shows the bar at the first call; a log waits, as quick work needs no line.
+        self._last = 0.0 if err.is_terminal else time.monotonic()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +19,11 @@ from burnish.texts import counted
 
 if TYPE_CHECKING:
     from burnish.tools.search import Hit
+
+INDENT = "   "
+CUT = " ... "
+MARKS = 200
+"""Places in a passage at which an excerpt may begin."""
 
 
 def search(
@@ -80,7 +87,7 @@ def search(
             emit_json(row | {"title": passage.title, "text": passage.text})
         return 0
     for rank, hit in enumerate(hits, start=1):
-        _show(rank, hit)
+        _show(rank, hit, query)
     if not hits:
         say("nothing found: no word of the query stands in any passage", style="yellow")
     said = f"{how} over {counted(len(found), 'passage')}, {1000 * seconds:.1f} ms"
@@ -88,11 +95,53 @@ def search(
     return 0
 
 
-def _show(rank: int, hit: Hit) -> None:
+def _show(rank: int, hit: Hit, query: str) -> None:
+    from burnish.tools.search.passages import query_words
+
     passage = hit.passage
     head = Text(f"{rank}. ", style="bold")
     head.append(one_line(passage.title or passage.id), style="bold")
     head.append(f"  {one_line(passage.id)}  {hit.score:#.4g}", style="bright_black")
     out.print(head, soft_wrap=True)
-    flat = " ".join(passage.text.split())
-    say(f"   {flat[:300]}{'...' if len(flat) > 300 else ''}")
+    words = query_words(query)
+    part = excerpt(one_line(" ".join(passage.text.split())), words, out.width - len(INDENT))
+    shown = Text(f"{INDENT}{part}")
+    for word in words:
+        shown.highlight_regex(_pattern(word), "bold")
+    out.print(shown, soft_wrap=True)
+
+
+def excerpt(line: str, words: Sequence[str], most: int) -> str:
+    """The part of a line with the most of these words, at most so long, cut between words.
+
+    >>> excerpt("Boil the water first. Then descale the kettle with vinegar, once a month.",
+    ...         ["descale", "vinegar"], 48)
+    '... descale the kettle with vinegar, once ...'
+    """
+    if len(line) <= most:
+        return line
+    room = most - 2 * len(CUT)
+    places = sorted(
+        (found.start(), word) for word in words for found in re.finditer(_pattern(word), line)
+    )
+    begin, best = 0, 0
+    # With a few words before it, or from the word on where more of the query fits so.
+    starts = [max(0, place - lead) for lead in (room // 4, 0) for place, _ in places[:MARKS]]
+    for start in starts:
+        seen = len({word for at, word in places if start <= at and at + len(word) <= start + room})
+        if seen > best:
+            begin, best = start, seen
+    begin = min(begin, len(line) - room)
+    part = line[begin : begin + room]
+    if begin and line[begin - 1] != " ":
+        part = part.partition(" ")[2] or part
+    is_cut = begin + room < len(line)
+    if is_cut and line[begin + room] != " ":
+        part = part.rpartition(" ")[0] or part
+    return f"{CUT.lstrip() if begin else ''}{part.strip()}{CUT.rstrip() if is_cut else ''}"
+
+
+def _pattern(word: str) -> str:
+    """Where a word of the query stands in a text, whatever its case; Chinese has no gaps."""
+    plain = re.escape(word)
+    return rf"(?i)(?<![^\W_]){plain}(?![^\W_])" if word.isascii() else rf"(?i){plain}"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from burnish.cli.drawing import (
     coloured_messages,
     counts,
     legend,
+    part_text,
     parts_text,
     print_media,
     reward_cell,
@@ -30,6 +32,10 @@ from burnish.view.pages.tokens import unmasked_steps
 
 SHOWN_STEPS = 24
 """Tokens whose step is shown."""
+REASON = 160
+"""Characters of a reason in a step's list."""
+WIDE = 100
+"""Columns from which the parts of a reward fit beside the answer."""
 FAILURES = 5
 """Reasons that a step shows."""
 
@@ -57,13 +63,64 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
 
 def print_group(store: RunStore, group: Sequence[StoredSample]) -> None:
     """One prompt and its answers."""
-    head = Text("prompt ", style="bright_black")
-    head.append(one_line(group[0].task.prompt), style="cyan")
+    head = Text()
+    if is_game := any(_is_role(sample) for sample in group):
+        head.append(f"{one_line(group[0].trajectory.role)}  ", style="bold")
+    head.append("prompt ", style="bright_black")
+    head.append(_ends(one_line(group[0].task.prompt), 2 * out.width), style="cyan")
     answer = group[0].task.fields.get("answer")
     if answer is not None:
         head.append(f"   answer {one_line(str(answer))}", style="bright_black")
     out.print(head)
-    out.print(_table(store, group))
+    if is_game or (out.width < WIDE and any(_says_more(sample.reward) for sample in group)):
+        _print_lines(store, group, is_game=is_game)
+    else:
+        out.print(_table(store, group))
+
+
+def _print_lines(store: RunStore, group: Sequence[StoredSample], *, is_game: bool) -> None:
+    """Answers of a group with what their rewards rest on below, for which a table has no room."""
+    names = [one_line(name) for name in store.names(group)]
+    width = max(map(len, names))
+    turns = "  turns" if is_game else ""
+    head = f"{'sample':<{width}}   reward  advantage{turns}  answer"
+    out.print(Text(head, style="bright_black"), no_wrap=True, overflow="ellipsis")
+    for name, sample in zip(names, group, strict=True):
+        line = Text(f"{name:<{width}}")
+        for cell, size in ((reward_cell(sample.reward), 9), (_advantage(sample), 11)):
+            line.append(" " * max(1, size - cell.cell_len)).append(cell)
+        if is_game:
+            line.append(f"{sum(m.role == 'assistant' for m in sample.trajectory.messages):>7}")
+        finish = sample.trajectory.finish
+        line.append("  ").append(_answer(sample))
+        out.print(line, no_wrap=True, overflow="ellipsis")
+        notes = [] if finish is Finish.STOP else [f"ended by {finish.value}"]
+        if why := "; ".join([*_why_paid(sample.reward), *notes]):
+            out.print(Padding(Text(why, style="bright_black"), (0, 0, 0, 2), expand=False))
+
+
+def _why_paid(reward: Reward) -> list[str]:
+    """Rewarded parts with their reasons, then those of weight 0, which are only measured."""
+    found = []
+    for part in reward.parts or (reward,):
+        if part.weight and (part.reason or _says_more(reward)):
+            why = f": {_ends(one_line(part.reason), REASON)}" if part.reason else ""
+            found.append(f"{part_text(part)}{why}")
+    measured = ", ".join(part_text(part) for part in reward.parts if not part.weight)
+    return [*found, f"measured: {measured}"] if measured else found
+
+
+def _is_role(sample: StoredSample) -> bool:
+    """True for a sample of a game with roles."""
+    return sample.trajectory.role != "policy" and not is_given(sample)
+
+
+def _ends(text: str, most: int) -> str:
+    """The beginning and the end of a text that is longer than `most`, cut between words."""
+    if len(text) <= most:
+        return text
+    first, last = text[: most // 2], text[-(most // 2 - 5) :]
+    return f"{first.rpartition(' ')[0] or first} ... {last.partition(' ')[2] or last}"
 
 
 def print_list(store: RunStore, title: str, samples: Sequence[StoredSample]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from burnish.cli.console import emit_json, err, number, out, say, share
+from burnish.cli.console import emit_json, number, out, say, share
+from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson, LocalModelName, Seed
 
 if TYPE_CHECKING:
@@ -60,11 +62,9 @@ def variance(
     require_torch("models in this process")
     from burnish.api.variance import measure_variance
 
-    with err.status("measuring ...") as status:
-
-        def tell(done: int, of: int) -> None:
-            status.update(f"measuring: {done} of {of} rows")
-
+    with Reporter() as report:
+        tell = partial(report, "measuring rows")
+        tell(0, rows)
         found = measure_variance(
             model,
             data,
@@ -88,7 +88,7 @@ def variance(
     say(
         f"log-prob at least {number(found.bound_per_token)} nats a token (a bound"
         + ("" if error is None else f", standard error {number(error)}")
-        + (")" if size is None else f"), at most {number(size)} bits a byte")
+        + (")" if size is None else f"); its part for the text is {number(size)} bits a byte")
     )
     _print_choice(found.report)
     return 0

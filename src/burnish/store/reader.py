@@ -84,7 +84,7 @@ class RunEnd(Struct, frozen=True):
     time: str = ""
     """When it ended; of one that was killed, its last sign of life."""
     exception: str = ""
-    """Type of the exception that ended it."""
+    """Type of the exception that ended it; `SIGTERM` where the signal did."""
 
 
 class _Ending(Struct, frozen=True):
@@ -338,10 +338,10 @@ class RunReader:
 
     def status(self) -> RunStatus:
         """Where the run stands now."""
-        row = self._database.row("SELECT status FROM sessions ORDER BY id DESC LIMIT 1")
+        row = self._database.row("SELECT status, started FROM sessions ORDER BY id DESC LIMIT 1")
         if row is not None and row[0] is not None:
             return self._as_status(row[0])
-        return RunStatus.RUNNING if is_held(self.folder / LOCK) else RunStatus.CRASHED
+        return self._unsaid_end(row[1] if row is not None else "").status
 
     def end(self) -> RunEnd:
         """How the last start ended and why; of a run that goes on, only its status."""
@@ -355,14 +355,20 @@ class RunReader:
             status = self._as_status(row[0])
             ended, exception = row[1] or "", said.exception or ""
             return RunEnd(status, said.reason or "", said.step, ended, exception)
+        return self._unsaid_end(row[3] if row is not None else "")
+
+    def _unsaid_end(self, started: str) -> RunEnd:
+        """How a start ended whose end is not stored: its processes tell, or that it still runs."""
         if is_held(self.folder / LOCK):
             return RunEnd(RunStatus.RUNNING, time=self._last_sign())
         # What lies there from before the last start does not say how that one ended.
-        died = deaths(self.folder, since=row[3] if row is not None else "")
+        died = deaths(self.folder, since=started)
         if died:
             first, words = died[0], died[0].words
+            # SIGTERM is how a person or a scheduler ends a run on purpose, as with Ctrl-C.
+            status = RunStatus.STOPPED if words.kind == "signal" else RunStatus.CRASHED
             reason = "; then ".join(death_line(one) for one in died[:3])
-            return RunEnd(RunStatus.CRASHED, reason, first.step, words.time, words.exception)
+            return RunEnd(status, reason, first.step, words.time, words.exception)
         step, seen = self._step_under_way(), self._last_sign()
         reason = f"its process ended without a word at step {step + 1}; last sign of life {seen[11:16]} UTC"
         return RunEnd(RunStatus.CRASHED, reason, step, seen)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from burnish.activity import advance
 from burnish.models.visual_latent import (
     LatentAnswer,
     LatentHead,
@@ -25,6 +26,8 @@ from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample
 from burnish.training.latent_rows import Record, RowMaker, collated
 
+ANSWERING = "sampler"
+"""What an evaluation waits for while records are answered, as with other kinds of training."""
 ROWS = 32
 """Records that are answered at once."""
 MEANING = "1 where the text in <answer> is the record's"
@@ -69,6 +72,7 @@ class Asked(NamedTuple):
                 intervention=intervention,
                 latents=None if latents is None else latents[begin : begin + ROWS],
             )
+            advance(ANSWERING, len(some))
         return found
 
     def text(self, answer: LatentAnswer) -> str:

@@ -291,8 +291,10 @@ class Trainer:
     def _train(self) -> Generator[Event, None, str]:
         """The steps of the stage under way; returns why it stopped early, if it did."""
         stage = self.stage
+        tellers: dict[str, Callable[[Activity], None]] = {}  # work in two parts has one clock
         for what, work in stage.algorithm.prepare():
-            with observed(told_every(TELL_S, self._tell_preparing)):
+            teller = tellers.setdefault(what, told_every(TELL_S, self._tell_preparing))
+            with observed(teller):
                 done = self.guarded(work, what)
             yield done
         evaluates = self.config.evaluation.prompts > 0 and not stage.name

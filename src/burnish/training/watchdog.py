@@ -171,7 +171,7 @@ class Watchdog:
             return
 
         def end(number: int, frame: FrameType | None) -> None:
-            line = f"it was told to end (SIGTERM){_caller(frame)}"
+            line = f"interrupted with SIGTERM{_caller(frame)}"
             self.record.die("signal", line, exception="SIGTERM")
             if self.is_main:
                 logger.warning("told to end (SIGTERM); the same command continues the run")

@@ -51,6 +51,9 @@ def test_a_step_proposes_checks_and_solves():
         assert [t.info["rewards"]["game"] for t in rest] == [1.0] * 3
         # Zero sum: the proposer's reward and the solver's mean add up to 1.
         assert first.info["rewards"]["game"] + 1.0 == 1.0
+        said = [t.info["reasons"]["game"] for t in group]
+        assert said[0] == "100% of the answers to its question are right"
+        assert set(said[1:]) == {"the answer is right"}
     metrics = own.remember(0, [t for group in played for t in group])
     different = {f["id"] for f in facts(solvers)}
     assert (metrics["ssp/valid"], metrics["ssp/success"]) == (1.0, 1.0)
@@ -132,6 +135,8 @@ def test_a_question_with_another_answer_is_rejected_and_earns_nothing():
     played = play(own, wrong_question)
     assert {f["rejected"] for f in facts(of(played, "proposer"))} == {"rag_check"}
     assert {t.info["rewards"]["game"] for t in of(played, "proposer")} == {-0.1}
+    said = {t.info["reasons"]["game"] for t in of(played, "proposer")}
+    assert said == {"the question is rejected (rag_check)"}
     assert of(played, "solver") == []  # the pool is empty: no solver, and nothing crashes
     metrics = own.remember(0, [t for group in played for t in group])
     assert metrics["ssp/rejected/rag_check"] == 1.0

@@ -11,8 +11,8 @@
 
 One model plays all three (arXiv 2603.24579). The Solver and the Checkers are trained, the Proposer is
 not. The Checkers' prompt is made of the documents and the questions alone, so nothing of the answer
-can be in it; questions that state their own answer are left out. The Solver's group is the task, the
-Checkers' group is (task, answer): the K samples of one prompt.
+can be in it; questions that state their own answer or another's are left out. The Solver's group is
+the task, the Checkers' group is (task, answer): the K samples of one prompt.
 
 Where we differ: trajectories keep their groups, so that every advantage works, not GAE alone; an
 answer without claims asks no Checker and trains none; `checker_reward = "consensus"` pays each
@@ -110,7 +110,8 @@ class Rules:
     """How a game is played: the options of `play`."""
 
     checkers: int = 3
-    """K; 0 is the Solver alone, for evaluation."""
+    """K, an odd number: of an even one a tie is a claim that fails. 0 is the Solver alone, for
+    evaluation."""
     mode: Mode = "ztr"
     """ztr: -1 where any claim fails, else 0; err: minus the share; count: minus a tenth of each."""
     matcher: Matcher | Callable[[str, str], bool] = "strict"
@@ -134,7 +135,8 @@ class Rules:
     claims: str = "numbers"
     """numbers, or facts."""
     leaks: Leaks = "normalised"
-    """When a question states its own answer and is left out: plain, or normalised."""
+    """When a question states an answer and is left out. plain: its own, in the same words; normalised:
+    also in another spelling, and that of another claim."""
     invented: Invented = "keep"
     """Claims that the answer does not make: keep, as in the paper, or drop."""
     documents: str = "documents"
@@ -231,7 +233,9 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         short_penalty=rules.short_penalty,
     )
     trace = _trace(asked, answer, found, checks, counted, by_heart, rules.documents)
-    solver.info |= {"rewards": _figures(found, counted, by_heart), KEY: trace(SOLVER, -1)}
+    reasons = {"reasons": {KEY: _reason(found, counted)}}
+    figures = _figures(found, counted, by_heart)
+    solver.info |= {"rewards": figures, **reasons, KEY: trace(SOLVER, -1)}
     if not samples or not rules.use_checker:
         return
     is_shared = rules.checker_reward == "shared"
@@ -240,7 +244,16 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
     if rules.trained == "one":
         places = [random.Random(derive(seed, CHECKER)).choice(places)]
     for place in places:
-        samples[place].info |= {"rewards": {KEY: paid[place]}, KEY: trace(CHECKER, place)}
+        if not is_shared:
+            agreed = round(counted.claims * (1 + paid[place]) / 2)
+            reasons = {
+                "reasons": {KEY: f"with the majority on {agreed} of {counted.claims} claims"}
+            }
+        samples[place].info |= {
+            "rewards": {KEY: paid[place]},
+            **reasons,
+            KEY: trace(CHECKER, place),
+        }
         players.sessions.append(samples[place])
 
 
@@ -302,6 +315,20 @@ def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) 
         if known:
             figures["by_heart"] = sum(known) / len(known)
     return figures
+
+
+def _reason(found: Kept, counted: FactReward) -> str:
+    """Why the Solver is paid so, with the first claim that fails."""
+    if not counted.claims:
+        return "no claim that can be checked"
+    short = ", too few" if counted.is_short else ""
+    if not counted.faulty:
+        return f"all {counted.claims} claims hold{short}"
+    first = found.claims[counted.faulty[0]]
+    return (
+        f"{counted.faults} of {counted.claims} claims fail{short}; the first: {first.question} "
+        f"{first.answer}"
+    )
 
 
 def _trace(

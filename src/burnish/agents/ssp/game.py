@@ -378,8 +378,18 @@ def _paid(
     if not is_trained and trajectory.status is Status.OK:
         info["untrained"] = True
     elif value is not None:
-        info["rewards"] = {REWARD: value}
+        info |= {"rewards": {REWARD: value}, "reasons": {REWARD: _reason(facts)}}
     return msgspec.structs.replace(trajectory, info=info)
+
+
+def _reason(facts: Mapping[str, Any]) -> str:
+    """Why a proposer or a solver is paid so, from its facts."""
+    if "score" in facts:
+        return "the answer is wrong" if not facts["score"] else "the answer is right"
+    if facts["rejected"]:
+        return f"the question is rejected ({facts['rejected']})"
+    rate = facts["success"]
+    return "" if rate is None else f"{rate:.0%} of the answers to its question are right"
 
 
 @cache

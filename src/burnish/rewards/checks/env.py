@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
@@ -27,4 +29,7 @@ class EnvReward(RuleCheck[EnvConfig]):
             known = ", ".join(given) or "none"
             reason = f"the environment gave no reward '{key}'; it gave {known}"
             return Reward.failed(self.name, Status.ABSTAIN, reason)
-        return self.decided(float(value), f"{key} = {value}")
+        told = response.info.get("reasons")
+        why = told.get(key) if isinstance(told, Mapping) else None
+        reason = why if isinstance(why, str) else ""
+        return self.decided(float(value), f"{key} = {value}", reason=reason)

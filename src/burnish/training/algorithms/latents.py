@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from burnish.activity import waiting_for
 from burnish.errors import UserError
 from burnish.lm.head import chunk_tokens
 from burnish.lm.vectors import vector_model
@@ -48,7 +49,7 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
-from burnish.training.latent_answers import Asked, play, stored, told_interventions
+from burnish.training.latent_answers import ANSWERING, Asked, play, stored, told_interventions
 from burnish.training.latent_gate import LABEL, TOGETHER, CapacityGate, most_right
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
@@ -377,7 +378,8 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         if not records:
             return None
         asked = self._asked()
-        answers = asked.answer(records)
+        with waiting_for(ANSWERING, "prompts", len(records)):
+            answers = asked.answer(records)
         marks = [asked.mark(r, a) for r, a in zip(records, answers, strict=True)]
         samples = stored(asked, step, self.setup.weight_version, records, answers)
         if step >= self.setup.steps and self.settings.interventions and asked.max_spans:
