@@ -1,6 +1,6 @@
 """Trained models instead of simulated ones: a verifier that does not see the scene, and an extractor.
 
-    python -m studies.evpv.scenes --seeds 0 1 2                    # SmolLM2-135M, on a GPU
+    python -m studies.evpv.scenes --jobs 3                         # SmolLM2-135M, on a GPU
     python -m studies.evpv.scenes --cpu --seeds 0                  # a trial with the tiny model
 
 A scene is a verbose description of counted things; a solution reads two counts off it, adds them and
@@ -42,6 +42,7 @@ from burnish.rewards.models.process_reward import (
     ProcessRewardModelReward,
 )
 from burnish.seeds import derive
+from studies.at_once import at_once
 from studies.evpv.tables import Row, write_table
 
 RESULTS = Path(__file__).parent / "results"
@@ -277,6 +278,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--cpu", action="store_true", help="a trial with the tiny model")
     parser.add_argument("--steps", type=int, default=0, help="optimiser steps of each copy")
@@ -285,14 +287,17 @@ def main() -> None:
     given = parser.parse_args()
     sizes = TRIAL if given.cpu else GPU
     sizes = sizes._replace(steps=given.steps) if given.steps else sizes
+    model = "tiny" if given.cpu else given.model
     runs = []
-    for seed in given.seeds:
-        runs.append(run(seed, "tiny" if given.cpu else given.model, sizes, given.work))
-        print(seed, {key: round(value, 3) for key, value in runs[-1].items()}, flush=True)
+    for found in at_once(
+        run, [(seed, model, sizes, given.work) for seed in given.seeds], given.jobs
+    ):
+        runs.append(found)
+        print({key: round(value, 3) for key, value in found.items()}, flush=True)
     rows = [Row(key, [one[key] for one in runs]) for key in runs[0]]
     told = (
         f"{len(runs)} seeds, {sizes.held_out} held-out scenes, {CANDIDATES} candidates, model "
-        f"{'tiny' if given.cpu else given.model}, {sizes.steps} steps a copy; mean [lowest, highest]"
+        f"{model}, {sizes.steps} steps a copy; mean [lowest, highest]"
     )
     write_table(given.out / "scenes.md", "Trained verifier and extractor on scenes", told, rows)
 

@@ -1,6 +1,6 @@
 """SmolLM2 made into a masked diffusion model and tuned on word problems, beside its causal twin.
 
-    python -m studies.masked_diffusion.smollm2                       # GPU: 3 seeds of every arm
+    python -m studies.masked_diffusion.smollm2 --jobs 3              # GPU: 3 seeds of every arm
     python -m studies.masked_diffusion.smollm2 --model tiny --steps 20 --seeds 1 --prompts 8   # a trial
 
 Arms: one mask, two independent masks, P-POTS, MIRROR, MIRROR with P-POTS, and the causal model under SFT.
@@ -29,6 +29,7 @@ from burnish.training import build
 from burnish.training.algorithms.diffusion import held_out_losses
 from burnish.training.algorithms.sft import nll_of
 from burnish.training.events import HeldOut
+from studies.at_once import at_once
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (
@@ -170,6 +171,16 @@ def _causal_loss(trainer: Any, plan: Plan) -> float:
     return math.fsum(losses) / len(losses)
 
 
+def append(file: Path, row: Mapping[str, Any]) -> None:
+    """One more finished run."""
+    is_new = not file.is_file()
+    with file.open("a", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
 def done_runs(file: Path) -> list[dict[str, str]]:
     """Rows of the CSV."""
     if not file.is_file():
@@ -213,6 +224,7 @@ def main() -> None:
     reader.add_argument("--prompts", type=int, default=100, help="held-out problems")
     reader.add_argument("--rate", type=float, default=3e-4)
     reader.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
+    reader.add_argument("--jobs", type=int, default=1, help="runs at a time")
     reader.add_argument("--out", type=Path, default=RESULTS)
     reader.add_argument("--runs", type=Path, default=Path("runs/studies/masked_diffusion"))
     given = reader.parse_args()
@@ -227,21 +239,13 @@ def main() -> None:
     load_model(f"diffusion:{plan.model}", device="cpu")  # converted once, before anything is timed
     file = given.out / f"{given.model}.csv"
     given.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(given.seeds):
-        for name in given.arms:
-            rows = done_runs(file)
-            if any(row["arm"] == name and row["seed"] == str(seed) for row in rows):
-                continue
-            found = run(name, seed, plan)
-            is_new = not file.is_file()
-            with file.open("a", newline="", encoding="utf-8") as lines:
-                writer = csv.DictWriter(lines, COLUMNS)
-                if is_new:
-                    writer.writeheader()
-                writer.writerow(found)
-            print(
-                f"{name}, seed {seed}: exact match {found['exact_match']}, loss {found['eval_loss']}"
-            )
+    done = {(row["arm"], row["seed"]) for row in done_runs(file)}
+    wanted = [(name, seed) for seed in range(given.seeds) for name in given.arms]
+    missing = [(name, seed, plan) for name, seed in wanted if (name, str(seed)) not in done]
+    for found in at_once(run, missing, given.jobs):
+        append(file, found)
+        name, seed = found["arm"], found["seed"]
+        print(f"{name}, seed {seed}: exact match {found['exact_match']}, loss {found['eval_loss']}")
     shown = table(done_runs(file))
     (given.out / f"{given.model}.md").write_text(shown, encoding="utf-8")
     print(shown)

