@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 
 import pytest
+from studies.at_once import at_once
 
 from burnish.lm.hardware import GPU_SHARE
-from studies.at_once import at_once
 
 
 def test_two_at_a_time_give_what_one_by_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
