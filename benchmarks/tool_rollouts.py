@@ -43,15 +43,16 @@ RESULT = "The tool says: 42."
 
 
 class Timed(LocalLM):
-    """A model that notes how long it was sampling, and how many tokens."""
+    """A model that notes how long it was sampling, by the wall and the CPU, and how many tokens."""
 
-    busy_s = 0.0
+    busy_s = cpu_s = 0.0
     tokens = 0
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         replies = super().sample_batch(requests)
         self.busy_s += time.perf_counter() - began
+        self.cpu_s += time.process_time() - cpu
         self.tokens += sum(len(one.token_ids) for group in replies for one in group)
         return replies
 
@@ -62,6 +63,8 @@ class Result(NamedTuple):
     """Share of the time in which the model was sampling."""
     tokens: int
     """That our sampler wrote; 0 for others."""
+    between_s: float
+    """CPU time outside of sampling."""
 
 
 def tasks_of(episodes: int) -> list[Task]:
@@ -110,11 +113,11 @@ def loop(lm: Timed, options: argparse.Namespace, call_tools: Callable[[int], Non
 def measured(
     lm: Timed, work: Callable[[], None], busy: Callable[[], float] | None = None
 ) -> Result:
-    lm.busy_s, lm.tokens = 0.0, 0
-    began = time.perf_counter()
+    lm.busy_s, lm.cpu_s, lm.tokens = 0.0, 0.0, 0
+    began, cpu = time.perf_counter(), time.process_time()
     work()
-    wall = time.perf_counter() - began
-    return Result(wall, (busy() if busy else lm.busy_s) / wall, lm.tokens)
+    wall, between = time.perf_counter() - began, time.process_time() - cpu - lm.cpu_s
+    return Result(wall, (busy() if busy else lm.busy_s) / wall, lm.tokens, between)
 
 
 def main() -> None:
@@ -173,7 +176,10 @@ def main() -> None:
         busy = statistics.median(one.busy for one in results)
         seconds = "" if options.device == "cpu" else f"{wall:7.2f} s   "
         written = max(one.tokens for one in results) // options.episodes
-        told = f"   {written} tokens an episode" if written else ""
+        between = statistics.median(one.between_s for one in results)
+        turn_ms = 1000 * between / options.episodes / options.turns
+        told = f"   {written} tokens an episode, {turn_ms:.2f} ms of CPU a turn beside sampling"
+        told = told if written else ""
         print(f"{name:10}   {seconds}{wall / ours_s:5.2f} x   model busy {100 * busy:3.0f} %{told}")
 
 

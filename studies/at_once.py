@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 def at_once(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[T]:
-    """What `work` gives for each call, as they end; with one job in this process, in their order."""
+    """What `work` gives for each call, as they end; with one job in this process, in their order.
+
+    Where one fails beside others, the others are given first.
+    """
     if jobs == 1:
         yield from (work(*call) for call in calls)
         return
@@ -22,4 +25,11 @@ def at_once(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int)
     os.environ.setdefault(GPU_SHARE, f"{0.95 / jobs:.3f}")
     with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
         begun = [pool.submit(work, *call) for call in calls]
-        yield from (one.result() for one in as_completed(begun))
+        failed: list[BaseException] = []
+        for one in as_completed(begun):
+            if (error := one.exception()) is None:
+                yield one.result()
+            else:
+                failed.append(error)
+    if failed:
+        raise failed[0]

@@ -51,7 +51,7 @@ def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., A
     raise UserError(f"{where} '{path}': '{place}' {got}.{did_you_mean(name, known)}")
 
 
-def yielded(function: Callable[[], Any], source: str) -> Iterator[Any]:
+def iterate_user_function(function: Callable[[], Any], source: str) -> Iterator[Any]:
     """What the user's function yields; what it raises is told in one line that begins with `source`."""
     try:
         with calling_user_code():

@@ -26,6 +26,7 @@ import transformers
 from burnish.bench.statistics import t_estimate
 from burnish.models.audio_tokenizer import open_tokenizer
 from burnish.models.linear_probe import linear_probe
+from burnish.numbers import NUMBER_WORDS
 from studies.audio_tokenizer.parts import (
     Item,
     Texts,
@@ -38,7 +39,7 @@ from studies.audio_tokenizer.parts import (
 
 BOTTLENECKS = ("plain", "kl", "norm", "norm+noise")
 NOISE = ("0", "0.3", "0.6")
-WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+WORDS = NUMBER_WORDS[:10]
 ENCODERS: dict[str, dict[str, bool]] = {
     "z alone": {},
     "untrained": {},

@@ -3,10 +3,11 @@
     python -m studies.audio_tokenizer.packed DATA runs/voices.parquet runs/packed
     python -m studies.audio_tokenizer.packed ... --hibari 60 --joe 15       # speech from text too
 
-`sounds.pack` has the sounds; `espeak/`, for speech from text, the library of espeak-ng with English. Tests have twelve bits a sample at 16 kHz (noise at -74 dB of full scale), second differences, LZMA: half of
-PCM. What is trained on is coded by its spectrum: MDCT of 20 ms, square roots in whole numbers, LZMA: 35 dB
-above its noise in a quarter of PCM, 28 dB in a sixth. The sounds are those that are trained on (`train`,
-`digits`; for speech from text `spoken`, and `say`, texts alone) and tested on (`librispeech`,
+`sounds.pack` has the sounds; `espeak/`, for speech from text, the library of espeak-ng with English.
+Tests have twelve bits a sample at 16 kHz (noise at -74 dB of full scale), second differences, LZMA: half
+of PCM. What is trained on is coded by its spectrum: MDCT of 20 ms, square roots in whole numbers, LZMA:
+35 dB above its noise in a quarter of PCM, 28 dB in a sixth. The sounds are those that are trained on
+(`train`, `digits`; for speech from text `spoken`, and `say`, texts alone) and tested on (`librispeech`,
 `ljspeech`, `esc`, and `held`: sentences that are never trained on).
 """
 

@@ -293,7 +293,8 @@ def main() -> None:
         run, [(seed, model, sizes, given.work) for seed in given.seeds], given.jobs
     ):
         runs.append(found)
-        print({key: round(value, 3) for key, value in found.items()}, flush=True)
+        shown = {key: round(value, 3) for key, value in found.items()}
+        print(f"{len(runs)} of {len(given.seeds)} seeds: {shown}", flush=True)
     rows = [Row(key, [one[key] for one in runs]) for key in runs[0]]
     told = (
         f"{len(runs)} seeds, {sizes.held_out} held-out scenes, {CANDIDATES} candidates, model "

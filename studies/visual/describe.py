@@ -246,7 +246,7 @@ def run(plan: Plan, seed: int, given: argparse.Namespace) -> dict[str, float]:
     losses = fit(model, tokenizer, plan, seed, drawn, work)
     trained_s = time.monotonic() - start
     figures = measure(model, tokenizer, drawn, held, 256 if given.device == "cuda" else 32)
-    figures |= {"loss": sum(losses[-25:]) / len(losses[-25:]), "seconds": trained_s}
+    figures |= {"seed": seed, "loss": sum(losses[-25:]) / len(losses[-25:]), "seconds": trained_s}
     if given.keep:
         model.save_pretrained(work / "model")
         for file in (work / "start").iterdir():
@@ -326,7 +326,7 @@ def main() -> None:
     for found in at_once(run, [(plan, seed, given) for seed in range(given.seeds)], given.jobs):
         runs.append(found)
         shown = {key: round(value, 3) for key, value in found.items() if key.startswith("all/all")}
-        print(shown, f"{found['seconds']:.0f} s", flush=True)
+        print(found.get("seed"), shown, f"{found['seconds']:.0f} s", flush=True)
         name = f"{Path(plan.decoder).name}_{plan.train}"
         write(given.out / f"{name}.md", plan, given.device, runs)
 

@@ -7,6 +7,7 @@ from cli_words import Type
 
 from burnish.bench.loaders import load
 from burnish.bench.loaders.plans import SHIPPED
+from burnish.bench.open_judge import JudgeSettings, default_path, open_judge
 
 
 def test_plans_of_a_file_against_the_set_that_ships(typed: Type, tmp_path: Path):
@@ -35,6 +36,16 @@ def test_guides_and_documents_have_a_results_file_each(typed: Type, tmp_path: Pa
     assert [len(Path(file).read_text().splitlines()) for file in files] == [1, 1, 1]
     again = json.loads(typed(*words, *asked[1]).out)
     assert (again["file"], again["spent"]["calls"]) == (files[1], 0)
+
+
+def test_other_answers_have_another_results_file(tmp_path: Path):
+    judge = open_judge(JudgeSettings(with_="direct", model="tiny"))
+    first, second = tmp_path / "a" / "answers.jsonl", tmp_path / "b" / "answers.jsonl"
+    data = tmp_path / "data.jsonl"
+    files = [default_path("ifeval", judge, data, one) for one in (None, first, second, first)]
+    assert len(set(files)) == 3
+    assert files[1] == files[3]
+    assert files[1].name.startswith("ifeval-direct-tiny-data-answers-")
 
 
 def test_what_cannot_be_scored_is_refused_in_one_line(typed: Type, tmp_path: Path):

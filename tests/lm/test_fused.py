@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
 from burnish.lm import decoder as decoder_module
-from burnish.lm import fused, fused_kernels, stream_kernels
+from burnish.lm import fused, fused_kernels, siamese_kernels
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
@@ -173,7 +173,7 @@ def test_both_streams_and_all_their_gradients(dtype, size):
 
 @pytest.mark.parametrize("programs", [1, 3, 1000])
 def test_gradients_of_three_weights_are_whole_however_rows_are_shared(monkeypatch, programs):
-    monkeypatch.setattr(stream_kernels, "PROGRAMS", programs)
+    monkeypatch.setattr(siamese_kernels, "PROGRAMS", programs)
     monkeypatch.setattr(fused_kernels, "TILE", 128)
     inputs = siamese_inputs(torch.float32, 48, rows=37)
     got = torch.autograd.grad(read_both(*inputs)[2].square().sum(), inputs)
@@ -184,12 +184,21 @@ def test_gradients_of_three_weights_are_whole_however_rows_are_shared(monkeypatc
         assert_near(ours, their, torch.float32, times=8)
 
 
-def test_frozen_weights_of_both_streams_cost_no_sums():
+def test_frozen_weights_of_both_streams_cost_no_sums(monkeypatch):
+    asked = []
+    real = siamese_kernels.read_both_backward
+
+    def noting(*arguments, needs_weights):
+        asked.append(needs_weights)
+        return real(*arguments, needs_weights=needs_weights)
+
+    monkeypatch.setattr(siamese_kernels, "read_both_backward", noting)
     x, y, update, *weights = siamese_inputs(torch.float32, 48)
     with_weights = torch.autograd.grad(read_both(x, y, update, *weights)[2].sum(), (x, y, update))
     frozen = [w.detach() for w in weights]
     without = torch.autograd.grad(read_both(x, y, update, *frozen)[2].sum(), (x, y, update))
     assert all(map(torch.equal, with_weights, without))
+    assert asked == [True, False]
 
 
 def test_both_streams_keep_no_sums_for_the_backward_pass():

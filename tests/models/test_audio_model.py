@@ -311,8 +311,12 @@ def test_given_noise_must_fit_the_latents() -> None:
 
 
 @pytest.mark.parametrize("only_errors", [True, False])
-def test_transformers_is_as_loud_as_before_after_a_failure(only_errors: bool) -> None:
+def test_transformers_is_as_loud_as_before_after_a_failure(
+    only_errors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logging = transformers.utils.logging
+    root = logging.get_logger("transformers")
+    monkeypatch.setattr(root, "level", logging.WARNING)  # whatever other tests have left
     before = logging.is_progress_bar_enabled(), logging.get_verbosity()
     with suppress(OSError), quiet_transformers(only_errors=only_errors):
         assert not logging.is_progress_bar_enabled()

@@ -2,12 +2,15 @@
 
 import anyio
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_cases import FAMILIES, Speaker, a_task, assert_masked, shown, tokenizer
+from rollout_cases import CHATML, FAMILIES, Speaker, a_task, assert_masked, shown, tokenizer
+from tokenizers import AddedToken, normalizers, processors
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling, TooLong
+from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Author, Finish, Message, Status
 from burnish.rollouts import Limits, Session
 from burnish.rollouts.session import LimitReached
@@ -115,6 +118,29 @@ def test_a_short_look_sees_what_a_look_at_the_whole_conversation_sees(
         return session.spans, lm.calls
 
     assert played(looks=True) == played(looks=False)
+
+
+def test_blanks_without_a_range_are_placed_as_in_the_whole_conversation():
+    """Byte-level tokenizers that trim offsets give a lone blank an empty range."""
+    backend = tokenizers.Tokenizer.from_str(tokenizer().backend.to_str())
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    template = CHATML.replace("'<|im_start|>assistant\n'", "'ASSISTANT: '")
+    renderer = Tokenizer(
+        backend, special_tokens={"eos_token": "<|im_end|>"}, chat_template=template
+    )
+    history = [Message("user", "q"), Message("assistant", "a")]
+    new = [Message("user", "a  b")]
+    spans = renderer.after_reply(history, new)
+    assert renderer.render_spans([*history, *new])[-len(spans) + 1 :] == spans[1:]
+
+
+def test_an_end_token_that_a_normaliser_hides_is_no_place_to_cut():
+    backend = tokenizers.Tokenizer.from_str(tokenizer().backend.to_str())
+    backend.normalizer = normalizers.Prepend("_")
+    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=True)])
+    renderer = Tokenizer(backend, special_tokens={"eos_token": "<|im_end|>"}, chat_template=CHATML)
+    history = [Message("user", "q"), Message("assistant", "a")]
+    assert renderer.after_reply(history, [Message("user", "b")]) is None
 
 
 @pytest.mark.parametrize("family", ["chatml", "smollm2", "qwen2.5", "llama3", "gemma", "phi"])

@@ -1,6 +1,7 @@
 """Captions to numbers, texts to scripts, and plans that never touch what the user wrote."""
 
 import math
+import time
 
 import anyio
 import hypothesis.strategies as st
@@ -24,6 +25,7 @@ from burnish.speech import (
     resolve_manners,
 )
 from burnish.speech.plan_text import DIMENSIONS, plan_reply
+from burnish.speech.planner import drafted
 
 CAPTIONS = st.sampled_from(["", "tired", "very fast", "-3 dB", "whispered", "mauve", "not loud"])
 
@@ -162,6 +164,24 @@ def test_stage_directions_are_not_spoken_and_narration_is_the_narrators():
     # Prose has no directions: what stands in brackets is read.
     prose = draft_scene("It rained. (It always did.) He left.")
     assert "always did" in " ".join(s.text for s in prose.sentences)
+
+
+def test_brackets_and_italics_inside_a_sentence_are_spoken():
+    play = "Ann: Our score is in [1]. Look: x[0] is first. *never* mind.\nBob: *sighs* I know. [aside] Hm."
+    draft = drafted(play)
+    assert [(s.speaker, s.text) for s in draft.scene.sentences] == [
+        ("Ann", "Our score is in (1)."),
+        ("Ann", "Look: x(0) is first. *never* mind."),
+        ("Bob", "I know."),
+        ("Bob", "Hm."),
+    ]
+    assert draft.directions == ["*sighs*", "[aside]"]
+
+
+def test_a_line_of_blanks_is_read_at_once():
+    began = time.perf_counter()
+    draft_scene("Ann: Yes.\nAnn" + " " * 400_000)
+    assert time.perf_counter() - began < 2
 
 
 def test_an_adverb_is_read_as_its_adjective():

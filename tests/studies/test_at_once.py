@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 
 import pytest
 from studies.at_once import at_once
@@ -18,6 +19,17 @@ def test_two_at_a_time_give_what_one_by_one_gives(monkeypatch: pytest.MonkeyPatc
     assert sorted(at_once(operator.add, calls, 2)) == alone
 
 
-def test_a_run_that_fails_is_not_passed_over() -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_is_not_passed_over(jobs: int) -> None:
+    found: list[float] = []
     with pytest.raises(ZeroDivisionError):
-        list(at_once(operator.truediv, [(1, 0)], 1))
+        found.extend(at_once(operator.truediv, [(4, 2), (1, 0), (6, 2)], jobs))
+    # Beside others, what they give is not lost.
+    assert sorted(found) == ([2.0] if jobs == 1 else [2.0, 3.0])
+
+
+def test_runs_side_by_side_share_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(GPU_SHARE, raising=False)
+    assert list(at_once(os.getenv, [(GPU_SHARE,)], 1)) == [None]
+    assert list(at_once(os.getenv, [(GPU_SHARE,)] * 2, 2)) == ["0.475"] * 2
+    monkeypatch.delenv(GPU_SHARE)

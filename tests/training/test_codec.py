@@ -275,8 +275,11 @@ def test_many_channels_and_high_rates_are_brought_to_the_models(sounds):
     finish(run)
 
 
-def test_a_function_that_yields_nonsense_is_named(sounds):
-    (sounds / "bad.py").write_text("def sounds():\n    yield [1.0, float('nan')], 2000\n")
+@pytest.mark.parametrize(
+    "given", ["[1.0, float('nan')], 2000", "[0.0, 0.1], float('inf')", "(1 / n for n in (1, 0))"]
+)
+def test_a_function_that_yields_nonsense_is_named(sounds, given):
+    (sounds / "bad.py").write_text(f"def sounds():\n    yield {given}\n")
     with pytest.raises(UserError, match=r"bad\.py:sounds: sound 1 is no pair of samples and rate"):
         finish(make(sounds, {"data": "bad.py:sounds"}))
 

@@ -390,7 +390,10 @@ def test_rows_that_cannot_be_learned_from_are_counted_and_named(place):
     assert "3 unreadable (all.jsonl:12: " in note
     assert "1 longer than 3 s (all.jsonl:15)" in note
     assert "1 shorter than 0.032 s (all.jsonl:16)" in note
-    assert "2 with over 50 characters a second (all.jsonl:17: 700,000 characters in 3 s" in note
+    assert (
+        "2 with more text than can be said (all.jsonl:17: 700,000 characters, at most 200 in 3 s"
+        in note
+    )
 
 
 def test_rows_none_of_which_can_be_spelled_are_refused(place):

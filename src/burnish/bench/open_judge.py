@@ -128,16 +128,15 @@ def open_judge(
     return OpenJudge(name, model, build, build(model), settings)
 
 
-def default_path(
-    bench: str, judge: OpenJudge, data: Path | None = None, *, oracle: bool = False
-) -> Path:
-    """`results/BENCH-JUDGE-DATA-SETTINGS.jsonl`: other data or settings are another file.
+def default_path(bench: str, judge: OpenJudge, *read: Path | None, oracle: bool = False) -> Path:
+    """`results/BENCH-JUDGE-FILES-SETTINGS.jsonl`: files at other paths or other settings are another one.
 
-    `data` is where the items were read; None for those that ship.
+    `read` are the files of items and answers; None for those that ship.
     """
-    parts = [bench, judge.name]
-    if data is not None:
-        parts += [data.stem[:40], digest(str(data.resolve()))[:6]]
+    files = [file for file in read if file is not None]
+    parts = [bench, judge.name, *(file.stem[:40] for file in files)]
+    if files:
+        parts.append(digest(*(str(file.resolve()) for file in files))[:6])
     name = "-".join([*parts, version_of(judge.scorer, oracle=oracle)])
     slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     return Path("results") / f"{slug}.jsonl"

@@ -113,10 +113,11 @@ def bench(
     if chosen.kind == "plans":
         from burnish.cli.bench_plans import run_plans
 
-        read = None if data == _shipped(chosen) else data
+        read = (None if data == _shipped(chosen) else data, answers)
         return run_plans(chosen, items, flags, read, out, oracle=oracle, as_json=as_json)
     if chosen.kind != "instructions":
-        return _live_judge(chosen, items, flags, data, out, oracle=oracle, as_json=as_json)
+        read = (data, answers)
+        return _live_judge(chosen, items, flags, read, out, oracle=oracle, as_json=as_json)
     if answers is not None:
         return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
     return _live_answers(chosen, items, flags, data, out, as_json=as_json)
@@ -226,13 +227,13 @@ def _live_judge(
     bench: Benchmark,
     items: list[Item],
     flags: JudgeFlags,
-    data: Path,
+    read: tuple[Path, Path | None],
     out: Path | None,
     *,
     oracle: bool,
     as_json: bool,
 ) -> int:
-    """Ask a judge about every item."""
+    """Ask a judge about every item; `read` are the files of items and answers."""
     import anyio
 
     from burnish.bench.judge_results import live_result
@@ -249,7 +250,7 @@ def _live_judge(
     unanswered = next((item for item in items if not item.responses), None)
     if unanswered is not None:
         raise UserError(
-            f"{data}: item '{unanswered.id}' has no response to judge; give --answers FILE."
+            f"{read[0]}: item '{unanswered.id}' has no response to judge; give --answers FILE."
         )
     # HealthBench's own rule: each criterion met or not, points over positive points.
     judge = session.open_flags(
@@ -257,7 +258,7 @@ def _live_judge(
     )
     labels = {item.id: item.hidden.get("faithful") for item in items}
     check_items(judge, items, oracle=oracle)
-    path = out or default_path(bench.name, judge, data, oracle=oracle)
+    path = out or default_path(bench.name, judge, *read, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")
     start = perf_counter()
@@ -272,7 +273,7 @@ def _live_judge(
     result = live_result(bench.name, judge.name, items, judged)
     if as_json:
         spent = session.spent_record(judge, seconds)
-        record = _record(bench, len(items), [result], data)
+        record = _record(bench, len(items), [result], read[0])
         emit_json({**record, "spent": spent, "file": str(path)})
     else:
         if any(one.is_valid for one in judged):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +26,7 @@ def run_plans(
     bench: Benchmark,
     items: list[Item],
     flags: JudgeFlags,
-    data: Path | None,
+    read: Sequence[Path | None],
     out: Path | None,
     *,
     oracle: bool,
@@ -33,7 +34,7 @@ def run_plans(
 ) -> int:
     """Judge the answers that there are, or let a model write them first.
 
-    `data` is where the items were read; None for those that ship.
+    `read` are the files of items and answers; None for those that ship.
     """
     import anyio
 
@@ -49,7 +50,7 @@ def run_plans(
         _show(bench, "by the data's needs", judged, None, as_json=as_json, path=out)
         return 0
     judge = session.open_flags(flags, None if flags.with_ else _answering)
-    path = out or default_path(bench.name, judge, data, oracle=oracle)
+    path = out or default_path(bench.name, judge, *read, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {one_line(judge.name)}", style="bold")
     # A model that answers sees the question alone; its scorer sees the needs.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.text import Text
 
 from burnish.cli.console import emit_json, one_line, out, say
@@ -118,8 +119,10 @@ def excerpt(line: str, words: Sequence[str], most: int) -> str:
     ...         ["descale", "vinegar"], 48)
     '... descale the kettle with vinegar, once ...'
     """
-    if len(line) <= most:
+    if cell_len(line) <= most:
         return line
+    if cell_len(line) > len(line):  # as in Chinese, whose characters take two columns
+        most //= 2
     room = most - 2 * len(CUT)
     places = sorted(
         (found.start(), word) for word in words for found in re.finditer(_pattern(word), line)

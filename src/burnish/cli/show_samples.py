@@ -67,7 +67,8 @@ def print_group(store: RunStore, group: Sequence[StoredSample]) -> None:
     if is_game := any(_is_role(sample) for sample in group):
         head.append(f"{one_line(group[0].trajectory.role)}  ", style="bold")
     head.append("prompt ", style="bright_black")
-    head.append(_ends(one_line(group[0].task.prompt), 2 * out.width), style="cyan")
+    prompt = one_line(group[0].task.prompt)
+    head.append(_ends(prompt, 2 * out.width) if is_game else prompt, style="cyan")
     answer = group[0].task.fields.get("answer")
     if answer is not None:
         head.append(f"   answer {one_line(str(answer))}", style="bright_black")

@@ -125,6 +125,9 @@ def speak(
             f"burnish speak needs {error.name}: pip install 'burnish[torch]'"
         ) from error
     given = read_script(script)
+    if given.directions:
+        count, first = len(given.directions), given.directions[0]
+        warn(f"{count} stage direction{'s'[: count > 1]} not spoken, the first: {first[:60]}")
     scene, planned_by = given.scene, "nobody"
     if planner:
         scene, planned_by = _plan_by_model(scene, planner, instruction, seed)

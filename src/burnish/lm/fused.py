@@ -179,11 +179,11 @@ class _ReadBoth(torch.autograd.Function):
         in_weight_D: Tensor,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        from burnish.lm import stream_kernels
+        from burnish.lm import siamese_kernels
 
         x_ND, y_ND, update_ND = x_ND.contiguous(), y_ND.contiguous(), update_ND.contiguous()
         weights = x_weight_D, y_weight_D, in_weight_D
-        new_x_ND, new_y_ND, out_ND, scales_3N = stream_kernels.read_both(
+        new_x_ND, new_y_ND, out_ND, scales_3N = siamese_kernels.read_both(
             x_ND, y_ND, update_ND, share, weights, eps
         )
         ctx.save_for_backward(x_ND, new_y_ND, update_ND, *weights, scales_3N)
@@ -195,10 +195,10 @@ class _ReadBoth(torch.autograd.Function):
     def backward(
         ctx: Any, of_x_ND: Tensor, of_y_ND: Tensor, of_out_ND: Tensor
     ) -> tuple[Tensor | None, ...]:
-        from burnish.lm import stream_kernels
+        from burnish.lm import siamese_kernels
 
         x_ND, new_y_ND, update_ND, *weights, scales_3N = ctx.saved_tensors
-        of_x_ND, of_y_ND, of_update_ND, of_weights = stream_kernels.read_both_backward(
+        of_x_ND, of_y_ND, of_update_ND, of_weights = siamese_kernels.read_both_backward(
             of_x_ND,
             of_y_ND,
             of_out_ND,

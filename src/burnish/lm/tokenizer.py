@@ -239,7 +239,7 @@ class Tokenizer:
         encoding = self.backend.encode(behind, add_special_tokens=False)
         if self.control.reach(encoding, behind, authors):
             return None
-        return cut(Encoded(encoding.ids, [begin for begin, _ in encoding.offsets]), authors).spans
+        return cut(Encoded(encoding.ids, _places(encoding)), authors).spans
 
     def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None:
         """Have coming images and sounds processed by threads, in their order; text has none."""
@@ -268,10 +268,17 @@ class Tokenizer:
 
     @cached_property
     def _ends(self) -> tuple[str, ...]:
-        """Texts of the added tokens that end a reply, wherever they stand."""
+        """Texts of the added tokens that end a reply, wherever they stand.
+
+        Left out are those that another text before them can hide: as a part of a word, or where they
+        are looked for in the normalised text.
+        """
         added = self.backend.get_added_tokens_decoder()
         known = [added[id_] for id_ in self.eos_ids if id_ in added]
-        return tuple(token.content for token in known if not token.single_word)
+        is_hidden = self.backend.normalizer is not None
+        return tuple(
+            t.content for t in known if not t.single_word and not (is_hidden and t.normalized)
+        )
 
     @cached_property
     def control(self) -> ControlTokens:
@@ -325,9 +332,7 @@ class Tokenizer:
         encoding = self.backend.encode(text, add_special_tokens=self.template is None)
         if authors is not None and self.control.reach(encoding, text, authors):
             return self._guarded(messages, add_generation_prompt)
-        # Tokens that the tokenizer adds around a text have an empty range.
-        places = [start if end > start else None for start, end in encoding.offsets]
-        return self._cut(Encoded(encoding.ids, places), authors, messages)
+        return self._cut(Encoded(encoding.ids, _places(encoding)), authors, messages)
 
     def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> Rendered:
         """A conversation whose data holds the text of control tokens."""
@@ -431,6 +436,11 @@ class Tokenizer:
         named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
         candidates = (named, pad_id, *self.eos_ids, 0)
         return next(int(id_) for id_ in candidates if id_ is not None)
+
+
+def _places(encoding: tokenizers.Encoding) -> list[int | None]:
+    """Where each token begins; None where its range is empty: it was added around the text."""
+    return [start if end > start else None for start, end in encoding.offsets]
 
 
 def refuse_media(messages: Sequence[Message]) -> None:

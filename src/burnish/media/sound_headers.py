@@ -78,7 +78,10 @@ def check_ogg(raw: BinaryIO, where: str) -> None:
         if is_last:
             del following[stream]
     if following:
-        raise UserError(f"{where} has no last page of Ogg. {AGAIN}")
+        raise UserError(
+            f"{where} has no last page of Ogg: it was cut, or its writer did not end it. Copy it again, or "
+            "write it anew: ffmpeg -i OLD.ogg NEW.ogg"
+        )
 
 
 def _ogg_sum(data: bytes) -> int:

@@ -6,7 +6,8 @@
 A file is read in blocks of a second, mixed and resampled as it comes, so that an hour of eight
 channels at 192 kHz needs no more memory than what is asked for; reading whole and reading in blocks
 give the same samples. NaN, no samples at all, and a header that promises more than there is are
-refused, and so is an Ogg with a damaged page, or an MP3 that is decoded only in part. `sound_writing` is the way back.
+refused, and so is an Ogg with a damaged page, or an MP3 that is decoded only in part.
+`sound_writing` is the way back.
 """
 
 from __future__ import annotations
@@ -190,8 +191,8 @@ class _Reader:
             if not is_sample.all():
                 place = frames + int(np.argmin(is_sample.all(-1)))
                 raise UserError(
-                    f"{where} has NaN or infinity at {place / info.rate:.3f} s; expected "
-                    "finite samples. Write it again from its source"
+                    f"{where} has NaN, infinity or a sample beyond {_LARGEST:g} at "
+                    f"{place / info.rate:.3f} s; expected finite samples. Write it again from its source"
                 )
             frames += len(block)
             self.clipped += int(((block >= full) | (block <= -1)).sum())

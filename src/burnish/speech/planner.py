@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,14 +29,16 @@ BACK_CHANNELS = 0.1
 LONG_WORDS = 12
 NARRATOR = "Narrator"
 _SPEAKER = re.compile(
-    r"^\s*([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*([(\[][^()\[\]]{1,200}[)\]])?\s*:\s*(.*)$"
+    r"^\s*+([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*+([(\[][^()\[\]]{1,200}[)\]]\s*+)?:"
+    r"\s*+(.*)$"
 )
 """A name of at most four words, perhaps a direction in brackets, a colon, and what is said."""
 _DIRECTION = re.compile(
-    rf"\[(?!(?:{'|'.join(MARKS)})\b)[^\[\]]{{1,1000}}\]"
+    rf"(?<!\S)\[(?!(?:{'|'.join(MARKS)})\b)(?=[^\[\]]*[^\W\d_])[^\[\]]{{1,1000}}\]"
     r"|\([^()]{1,1000}\)|(?<!\w)\*[^*]{1,1000}\*(?!\w)|(?<!\w)_[^_]{1,1000}_(?!\w)"
 )
-"""What may be a stage direction: square brackets that are no mark, round ones, italics."""
+"""What may be a stage direction: words in square brackets that are no mark, round ones, italics."""
+_NO_MARK = re.compile(rf"\[(?!(?:{'|'.join(MARKS)})\b)([^\[\]]*)\]")
 _DIRECTION_LINE = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\]|\*+[^*]+\*+|_+[^_]+_+)[.\s]*")
 MOST_MANNER = 3
 """Words of a stage direction that may say how somebody speaks: "very quietly"; longer ones say what happens."""
@@ -63,9 +65,9 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     Prose gets one narrator. Long speeches are cut into sentences, so that a plan has places to act.
 
     In a dialogue, a paragraph without a name is the narrator's, unless it is the first below a name. Stage
-    directions are not spoken: `[in square brackets]`, `Ann (aside): ...`, a line `(of its own)` or in
-    italics, and between sentences what is in round brackets or in `*italics of lower case*`. One of up to
-    three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
+    directions are not spoken: words `[in square brackets]`, `Ann (aside): ...`, a line `(of its own)` or
+    in italics, and between two sentences what is in round brackets or in `*italics of lower case*`. One
+    of up to three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
 
     >>> from burnish.speech import draft_scene
     >>> scene = draft_scene("Ann: Are you there?\\nBob: Yes. Come in!")
@@ -75,22 +77,34 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     >>> [(one.speaker, one.text, one.tone) for one in scene.sentences]
     [('Ann', 'Hush.', 'softly'), ('Ann', 'Hear that?', 'softly'), ('Narrator', 'A door creaks.', '')]
     """
+    return drafted(text, name).scene
+
+
+class Drafted(NamedTuple):
+    """A script from a text, and what of the text is not spoken."""
+
+    scene: Scene
+    directions: list[str]
+
+
+def drafted(text: str, name: str = "text") -> Drafted:
+    """`draft_scene`, with the stage directions that it leaves out."""
     name = as_text("name", name)
+    directions: list[str] = []
     rows = [
         {"speaker": speaker, "text": sentence} | ({"tone": tone} if tone else {})
-        for speaker, tone, said in _turns(as_text("text", text))
+        for speaker, tone, said in _turns(as_text("text", text), directions)
         for sentence in _sentences(said)
     ]
     if not rows:
         raise UserError(f"{name}: nothing to say; expected text, or lines such as 'Ann: Hello.'")
     speakers = list(dict.fromkeys(row["speaker"] for row in rows))
-    return checked_scene(
-        {"global": {"speakers": [{"id": one} for one in speakers]}, "sentences": rows}, name
-    )
+    table = {"global": {"speakers": [{"id": one} for one in speakers]}, "sentences": rows}
+    return Drafted(checked_scene(table, name), directions)
 
 
-def _turns(text: str) -> Iterator[tuple[str, str, str]]:
-    """Who speaks, in which tone, and what."""
+def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Who speaks, in which tone, and what; stage directions go to the list."""
     lines = text.replace("\r\n", "\n").split("\n")
     found = [_SPEAKER.match(line) for line in lines]
     names = [match[1] for match in found if match]
@@ -106,17 +120,19 @@ def _turns(text: str) -> Iterator[tuple[str, str, str]]:
     for line, match in zip(lines, found, strict=True):
         is_other = match is not None or (is_paragraph and line.strip() and spoken_text(said))
         if is_other:
-            yield from _directed(speaker, said)
+            yield from _directed(speaker, said, directions)
             speaker, said = (
                 (match[1], f"{match[2] or ''} {match[3]}") if match else (NARRATOR, line)
             )
-        elif not _DIRECTION_LINE.fullmatch(line):
+        elif _DIRECTION_LINE.fullmatch(line):
+            directions.append(line.strip())
+        else:
             said += f" {line}"
         is_paragraph = not line.strip()
-    yield from _directed(speaker, said)
+    yield from _directed(speaker, said, directions)
 
 
-def _directed(speaker: str, said: str) -> Iterator[tuple[str, str, str]]:
+def _directed(speaker: str, said: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
     """A speech without its stage directions, cut where one of them changes the tone."""
     said = " ".join(said.split())
     tone, start = "", 0
@@ -127,11 +143,13 @@ def _directed(speaker: str, said: str) -> Iterator[tuple[str, str, str]]:
         end = (end + spoken[-1]).rstrip(" \"'”’")[-1:]
         start = match.start()
         sign, inner = match[0][0], match[0].strip(" ()[]*_.,:;!")
-        # Italics that begin as a sentence does stress a word: "*You* did it."
-        is_stress = sign in "*_" and not inner[:1].islower()
+        # Italics stress a word where they begin as a sentence does, or stand in one: "*You* did it."
+        goes_on = said[match.end() :].lstrip()[:1].islower()
+        is_stress = sign in "*_" and (goes_on or not inner[:1].islower())
         if sign != "[" and (is_stress or end not in ("", *".!?…]")):
             continue
         start = match.end()
+        directions.append(match[0])
         manner = read_caption(inner if len(inner.split()) <= MOST_MANNER else "")
         if manner.add or manner.fixed:
             yield speaker, tone, "".join(spoken)
@@ -140,8 +158,8 @@ def _directed(speaker: str, said: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _sentences(said: str) -> list[str]:
-    """Sentences; a bracket that is no pair of brackets becomes a round one, as no mark."""
-    said = " ".join(said.split())
+    """Sentences; square brackets that are no mark become round ones, which are spoken."""
+    said = _NO_MARK.sub(r"(\1)", " ".join(said.split()))
     if any(sign in MARK.sub("", said) for sign in "[]"):
         said = said.translate(str.maketrans("[]", "()"))
     parts = re.split(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“‘(\[]|[^\W_a-z])", said)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.models.long_speech.scene import Scene
 from burnish.models.long_speech.scene_checks import checked_scene
 from burnish.models.long_speech.scene_text import parse_scene_text
-from burnish.speech.planner import draft_scene
+from burnish.speech.planner import drafted
 
 LARGEST_BYTES = 4_000_000
 
@@ -31,6 +32,8 @@ class Script(NamedTuple):
     background: Path | None
     is_draft: bool
     """True if it was made from text that is no script: a planner has to fill it in."""
+    directions: Sequence[str] = ()
+    """Stage directions of a text, which are not spoken."""
 
 
 def read_script(path: str | Path) -> Script:
@@ -52,7 +55,8 @@ def read_script(path: str | Path) -> Script:
             return _from_table(_table(text, kind), file)
         if text.lstrip().startswith("[instruct]"):
             return Script(parse_scene_text(text), {}, None, False)
-        return Script(draft_scene(text, "text"), {}, None, True)
+        draft = drafted(text, "text")
+        return Script(draft.scene, {}, None, True, draft.directions)
     except ArgumentError as error:
         raise UserError(f"{file}: {str(error).removeprefix('document: ')}") from None
 

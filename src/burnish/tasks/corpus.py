@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
-from burnish.source import find_function, source_text, yielded
+from burnish.source import find_function, iterate_user_function, source_text
 from burnish.tools.search.sources import (
     TABLES,
     TEXTS,
@@ -297,7 +297,7 @@ def _called(function: Callable[..., object], source: str) -> Iterator[str]:
             raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
         return found
 
-    for number, text in enumerate(yielded(called, source), 1):
+    for number, text in enumerate(iterate_user_function(called, source), 1):
         yield _text(f"{source}, text {number}", "text", text)
 
 

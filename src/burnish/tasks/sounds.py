@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.errors import ArgumentError, UserError, did_you_mean, first_line
+from burnish.errors import UserError, did_you_mean, first_line
 from burnish.media import read_sound, resample
 from burnish.seeds import digest
-from burnish.source import find_function, source_text, yielded
+from burnish.source import find_function, iterate_user_function, source_text
 from burnish.tools.search.sources import file_digest, parquet_rows
 
 ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".mp3")
@@ -158,14 +158,14 @@ class SoundCorpus:
             yield Clip(f"{name}:{number}", samples)
 
     def _generated(self, source: str) -> Iterator[Clip]:
-        for place, given in enumerate(yielded(self._function(source), source)):
+        for place, given in enumerate(iterate_user_function(self._function(source), source)):
             yield Clip(f"{source}#{place + 1}", self._given(source, place, given))
 
     def _given(self, source: str, place: int, given: Any) -> Samples:
         try:
             samples, rate = given
             found = resample(samples, int(rate), self.rate)
-        except (TypeError, ValueError, ArgumentError) as error:
+        except Exception as error:  # boundary: what the user's function gave
             raise UserError(
                 f"{source}: sound {place + 1} is no pair of samples and rate ({error}); expected "
                 "finite numbers (n,) or (n, channels) and samples a second"

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.media import read_sound
 from burnish.seeds import digest
-from burnish.source import yielded
+from burnish.source import describe, iterate_user_function
 from burnish.tasks.media_columns import media_bytes
 from burnish.tasks.sounds import COLUMNS, ROWS, Clip, Samples, SoundCorpus, is_function
 from burnish.tools.search.sources import TABLES, csv_rows, file_digest, jsonl_rows, parquet_rows
@@ -144,14 +144,20 @@ class UtteranceCorpus(SoundCorpus):
             yield self._row(f"{name}:{number}", values, audio, path.parent)
 
     def _called_rows(self, source: str) -> Iterator[UtteranceRow]:
-        for number, values in enumerate(yielded(self._function(source), source), 1):
+        for number, values in enumerate(iterate_user_function(self._function(source), source), 1):
             if not isinstance(values, Mapping):
                 raise UserError(
                     f"{source}: row {number} is {type(values).__name__}; expected a dict with audio "
                     f"and {self.said}"
                 )
-            audio = self._columns(source, list(values))
-            yield self._row(f"{source}#{number}", values, audio, None)
+            try:
+                audio = self._columns(source, list(values))
+                row = self._row(f"{source}#{number}", values, audio, None)
+            except UserError:
+                raise
+            except Exception as error:  # boundary: what the user's function gave
+                raise UserError(f"{source}: row {number}: raised {describe(error)}") from error
+            yield row
 
     def _row(
         self, name: str, values: Mapping[str, Any], audio: str, folder: Path | None
@@ -209,10 +215,11 @@ class UtteranceCorpus(SoundCorpus):
     def _too_long(self, row: UtteranceRow, characters: int, samples: int) -> LeftOut | None:
         """Why a text cannot be that of so many samples."""
         seconds = samples / self.rate
-        if characters <= CHARACTERS_A_SECOND * (1 + seconds):
+        most = int(CHARACTERS_A_SECOND * (1 + seconds))
+        if characters <= most:
             return None
-        why = f"{row.name}: {characters:,} characters in {seconds:,.3g} s"
-        return LeftOut(f"with over {CHARACTERS_A_SECOND} characters a second", why)
+        why = f"{row.name}: {characters:,} characters, at most {most:,} in {seconds:,.3g} s"
+        return LeftOut("with more text than can be said", why)
 
     def _samples(self, row: UtteranceRow) -> Samples:
         if row.folder is None and isinstance(row.sound, tuple | list):

@@ -99,7 +99,9 @@ def check_sources(
     return [corpus.digest for corpus in corpora]
 
 
-def open_sides(settings: SoundTrain, corpus_of: Callable[[tuple[str, ...]], SoundCorpus]) -> Sounds:
+def open_train_and_held_out(
+    settings: SoundTrain, corpus_of: Callable[[tuple[str, ...]], SoundCorpus]
+) -> Sounds:
     """The sounds that a config names; held out is a share of them, or what `held_out_data` names."""
     apart = settings.held_out_sources
     sounds = open_sounds(corpus_of(settings.sources), held_out=0.0 if apart else settings.held_out)

@@ -31,7 +31,7 @@ from burnish.seeds import digest
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.utterances import UtteranceCorpus
 from burnish.tools.search.sources import file_digest
-from burnish.training.sound_cache import Clips, Place, Sounds, open_sides
+from burnish.training.sound_cache import Clips, Place, Sounds, open_train_and_held_out
 
 if TYPE_CHECKING:
     from burnish.config.schema import SpeechTrain
@@ -109,7 +109,7 @@ def open_speech(settings: SpeechTrain, config: AudioTokenizerConfig, patch: int)
     hop: int = config.hop_length
 
     rate: int = config.sampling_rate
-    sounds = open_sides(
+    sounds = open_train_and_held_out(
         settings,
         lambda sources: speech_corpus(settings, sources, rate=rate, shortest=hop * patch),
     )

@@ -12,6 +12,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.policy import gae, grpo_advantage, policy_loss
 from burnish.policy.gae import terminal_rewards
 from burnish.records import Message, Task
+from burnish.rewards.checks.quantities import quantities_in
 from burnish.rewards.judges.march import (
     Claim,
     answers_match,
@@ -24,8 +25,7 @@ from burnish.rewards.judges.march import (
     split_docs_and_query,
     split_thinking,
 )
-from burnish.rewards.judges.march.claims import reward_of_votes
-from burnish.rewards.judges.march.parsing import contradicted_item
+from burnish.rewards.judges.march.claims import checks_of_reply, reward_of_votes
 from burnish.rewards.judges.march.roles import (
     EXAMPLE_ANSWER,
     EXAMPLE_CLAIMS,
@@ -39,7 +39,8 @@ from burnish.rewards.judges.march.roles import (
     proposer_messages,
     solver_messages,
 )
-from burnish.rewards.judges.prompting import mark_for
+from burnish.rewards.judges.march.stated import asked_together
+from burnish.rewards.judges.prompting import Unreadable, mark_for
 
 
 def test_claims_are_bullets_on_one_line():
@@ -98,10 +99,33 @@ def test_items_beyond_the_count_change_no_answer(text, found):
     assert parse_checks(text, count=2) == found
 
 
-def test_an_item_that_contradicts_itself_is_found():
-    assert contradicted_item("1. x [Answer: 3]\n2. y [Answer: 4]\n1. z [Answer: 5]", 2) == 1
-    assert contradicted_item("1. x [Answer: Paris]\n1. z [Answer: paris]", 2) is None
-    assert contradicted_item("1. x [Answer: 3]\n9. y [Answer: 4]\n9. z [Answer: 5]", 2) is None
+def test_a_checker_that_contradicts_itself_cannot_be_read():
+    with pytest.raises(Unreadable, match="item 1 twice with different answers"):
+        checks_of_reply("1. x [Answer: 3]\n2. y [Answer: 4]\n1. z [Answer: 5]", 2)
+    for same in ("Paris]\n1. z [Answer: paris", "1,200]\n1. z [Answer: 1200"):
+        assert len(checks_of_reply(f"1. x [Answer: {same}]", 2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("Which one is taller, and which did no one climb?", []),
+        ("between one and three towers", [3]),
+        ("towers two and three", [2, 3]),
+        ("twenty twenty-four", [20, 24]),
+        ("one hundred and one of two thousand and five", [101, 2005]),
+    ],
+)
+def test_numbers_in_words(text, numbers):
+    assert [one.value for one in quantities_in(text)] == numbers
+
+
+@pytest.mark.parametrize("word", ["hundred ", "dozen ", "five hundred dozen ", "billion "])
+def test_endless_numbers_in_words_are_read_in_pieces(word):
+    began = time.perf_counter()
+    assert all(math.isfinite(one.value) for one in quantities_in(word * 100_000))
+    assert not is_own_claim(Claim("How many?", "Ann Lee"), f"It has {word * 300}")
+    assert time.perf_counter() - began < 3
 
 
 @pytest.mark.parametrize(
@@ -283,20 +307,23 @@ def test_a_leak_is_a_number_however_it_is_written(question, answer):
     assert kept_claims([Claim("How much is it?", answer)]).leaks == 0
 
 
-def test_a_question_that_tells_another_claims_answer_is_left_out():
+def test_a_question_that_tells_another_claims_answer_is_asked_in_another_prompt():
     parks, town = Claim("How many parks?", "9"), Claim("Which town has nine parks?", "Arlen")
     for claims in ([parks, town], [town, parks]):
-        assert kept_claims(claims) == ([parks], 0, 1, 0)
-        assert kept_claims(claims, leaks="plain").claims == claims
-    # One claim whose answer all the others name: it goes, they stay.
+        assert asked_together(claims) == [[0], [1]]
+        assert kept_claims(claims).claims == claims
+    # One claim whose answer all the others name: they stay together.
     others = [Claim(f"How many {what} has Arlen?", "7") for what in ("wells", "inns", "gates")]
-    assert kept_claims([Claim("Which town?", "Arlen"), *others]).claims == others
-    # Each tells the other: the first one stays.
-    both = [Claim("What is the capital of France?", "Paris"), Claim("Where is Paris?", "France")]
-    assert kept_claims(both).claims == both[:1]
-    # Yes and no are told by nothing.
+    assert asked_together([Claim("Which town?", "Arlen"), *others]) == [[0], [1, 2, 3]]
+    # Yes and no are told by nothing, nor a digit that is a part of a name.
     open_ones = [Claim("Is there no park?", "yes"), Claim("Is there a well?", "no")]
-    assert kept_claims(open_ones).claims == open_ones
+    quarters = [
+        Claim("How much CO2 in Q3?", "7"),
+        Claim("How many wells?", "3"),
+        Claim("Gates?", "2"),
+    ]
+    assert asked_together(open_ones) == [[0, 1]]
+    assert asked_together(quarters) == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(

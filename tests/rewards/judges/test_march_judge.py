@@ -107,8 +107,8 @@ def test_a_checker_that_cannot_be_read_has_no_vote_and_failures_have_a_status():
 class Turns(Script):
     """Checkers that say one thing after the other."""
 
-    def __init__(self, *checks):
-        super().__init__()
+    def __init__(self, *checks, claims=CLAIMS):
+        super().__init__(claims)
         self.turns = list(checks)
 
     def __call__(self, messages, index):
@@ -127,6 +127,23 @@ def test_a_checker_that_contradicts_itself_has_no_vote():
     assert "got item 2 twice with different answers" in alone.reason
     further = judged(Turns(CHECKS + "\n4. d [Answer: no castle]"), checkers=1)
     assert [v.value for v in further.verdicts] == [1.0, 0.0, 1.0]
+
+
+def test_a_false_fact_that_all_questions_repeat_is_still_checked():
+    claims = (
+        "- Question: How high is it? [Answer: 300 m]\n"
+        "- Question: Who built the 300 m tower? [Answer: Ann Lee]\n"
+        "- Question: How many floors has the 300 m tower? [Answer: 5]"
+    )
+    answer = Response("r", "The 300 m tower was built by Ann Lee. The 300 m tower has 5 floors.")
+    true = Turns("1. a [Answer: 200 m]", "1. b [Answer: Ann Lee]\n2. c [Answer: 5]", claims=claims)
+    reward = judged(true, response=answer, checkers=1)
+    assert [v.value for v in reward.verdicts] == [0.0, 1.0, 1.0]
+    asked = [text for text in true.seen if "How high is it?" in text and "300 m tower?" in text]
+    assert len(asked) == 0
+    # A part that cannot be read is no vote.
+    unread = Turns("1. a [Answer: 200 m]", "I do not know", claims=claims)
+    assert judged(unread, response=answer, checkers=1).value is None
 
 
 def test_a_judge_of_equality_that_says_both_is_no_value():

@@ -385,7 +385,9 @@ def _paid(
 def _reason(facts: Mapping[str, Any]) -> str:
     """Why a proposer or a solver is paid so, from its facts."""
     if "score" in facts:
-        return "the answer is wrong" if not facts["score"] else "the answer is right"
+        if 0 < facts["score"] < 1:
+            return "the answer is right, in a text flooded with answer tags"
+        return "the answer is right" if facts["score"] else "the answer is wrong"
     if facts["rejected"]:
         return f"the question is rejected ({facts['rejected']})"
     rate = facts["success"]

@@ -119,10 +119,10 @@ def states(text: Any, golds: Any) -> bool:
     """
     given = golds if isinstance(golds, list | tuple) else [golds]
     said = loose_forms(as_text("text", text))
-    return any(stand_in(said, loose_forms(str(one))) for one in given)
+    return any(is_stated_in(said, loose_forms(str(one))) for one in given)
 
 
-def stand_in(text: tuple[str, str], gold: tuple[str, str]) -> bool:
+def is_stated_in(text: tuple[str, str], gold: tuple[str, str]) -> bool:
     """The same of `loose_forms`, for a text in which many references are looked up."""
     return any(one.strip() and one in form for one, form in zip(gold, text, strict=True))
 

@@ -47,16 +47,24 @@ _UNITS = {
 }  # fmt: skip
 _BASES = {unit: (kind, size) for kind, units in _UNITS.items() for unit, size in units.items()}
 _UNITED = re.compile(
-    r"(?:(?<![\w.,])[-+−])?\d[\d.,]*(?:\s?(?:per cent\b|[^\W\d_]+|[%‰]))?", re.IGNORECASE
+    r"(?:(?<![\w.,])[-+−]|(?<![a-z0-9]))\d[\d.,]*(?:\s?(?:per cent\b|[^\W\d_]+|[%‰]))?",
+    re.IGNORECASE,
 )
-"""A number in running text with the word or sign behind it."""
+"""A number in running text with the word or sign behind it; a digit in a name (CO2, Q3) is none."""
 _WORTH = dict(zip(NUMBER_WORDS, range(20), strict=True))
 _WORTH |= {word: 10 * tens for tens, word in enumerate(TENS_WORDS, 2)}
 _TIMES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-_WORD = "|".join((*_WORTH, *_TIMES))
+_TENS = rf"(?:(?:{'|'.join(TENS_WORDS)})(?:[\s-]++(?:{'|'.join(NUMBER_WORDS[1:10])})\b)?|(?:{'|'.join(NUMBER_WORDS)}))\b"
+_HUNDREDS = rf"(?:(?:{_TENS}[\s-]++)?hundred\b(?:\s++(?:and\s++)?{_TENS})?|{_TENS})"
+_THOUSANDS = rf"(?:{_HUNDREDS}[\s-]++)?(?:thousand|million|billion|dozen)\b"
 _IN_WORDS = re.compile(
-    rf"(?<![\w.,-])(?<!\d\s)(?:{_WORD})\b(?:[\s-]++(?:and\s++)?(?:{_WORD})\b)*+", re.IGNORECASE
+    r"(?<![\w.,-])(?<!\d\s)"
+    rf"(?:{_THOUSANDS}(?:\s++{_THOUSANDS}){{0,3}}+(?:\s++(?:and\s++)?{_HUNDREDS})?|{_HUNDREDS})",
+    re.IGNORECASE,
 )
+"""One number: `two hundred and five`; "one and three" are two, and so are "nineteen ninety"."""
+PRONOUN = "one"
+"""In running text mostly no number: "which one", "no one"."""
 
 
 class Quantity(NamedTuple):
@@ -101,12 +109,13 @@ def read_quantity(text: str) -> Quantity | None:
 def quantities_in(text: str, most: int = 1000) -> list[Quantity]:
     """The numbers of a running text, each once: in digits with their unit, and in English words.
 
-    `most` are read at the most.
+    "one" alone is not counted: it is mostly a pronoun. `most` are read at the most.
 
     >>> [one.value for one in quantities_in("Forty-one towers, 1,200 m and 50 % of two hundred.")]
     [41.0, 200.0, 1200.0, 0.5]
     """
     words = dict.fromkeys(match[0].lower() for match in _IN_WORDS.finditer(text))
+    words.pop(PRONOUN, None)
     found = dict.fromkeys(Quantity(float(n), "", n) for n in map(_value, words))
     for one in dict.fromkeys(match[0].rstrip(".,") for match in _UNITED.finditer(text)):
         if len(found) >= most:

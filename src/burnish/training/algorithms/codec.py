@@ -56,7 +56,7 @@ from burnish.training.held_out_sounds import reconstructed, stored_sounds
 from burnish.training.other_model import OtherModel, refuse_language_model, tokenizer_config
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Sounds, check_sources, open_sides
+from burnish.training.sound_cache import Sounds, check_sources, open_train_and_held_out
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecTrain, Config
@@ -195,7 +195,9 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     @cached_property
     def sounds(self) -> Sounds:
         """Decoded sounds on disk; with several processes one writes them."""
-        return self.setup.world.in_turn(lambda: open_sides(self.settings, self._corpus))
+        return self.setup.world.in_turn(
+            lambda: open_train_and_held_out(self.settings, self._corpus)
+        )
 
     @cached_property
     def _length(self) -> int:

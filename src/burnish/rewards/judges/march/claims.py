@@ -23,7 +23,8 @@ from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
-from burnish.rewards.judges.march.parsing import Claim, parse_checks
+from burnish.rewards.judges.march.parsing import Claim, check_items, parse_checks, split_thinking
+from burnish.rewards.judges.prompting import Unreadable
 
 Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
 Mode = Literal["ztr", "err", "count"]
@@ -324,3 +325,16 @@ def _reference_number(text: str) -> int | float | None:
         return float(text) if "." in text else int(text)
     except ValueError:
         return None
+
+
+def checks_of_reply(text: str, count: int) -> dict[int, str]:
+    """The answers of a Checker that a judge asks; `Unreadable` where it has none or contradicts itself."""
+    found: dict[int, str] = {}
+    for number, answer in check_items(split_thinking(text).answer, count):
+        if not answers_match(found.setdefault(number, answer), answer, "strict"):
+            raise Unreadable(
+                f"expected each item once, got item {number} twice with different answers"
+            )
+    if not found:
+        raise Unreadable(f"expected items '1. Evidence: ... [Answer: ...]', got {text[:60]!r}")
+    return found

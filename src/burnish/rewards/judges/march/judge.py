@@ -36,11 +36,11 @@ from burnish.rewards.judges.march.claims import (
     Leaks,
     Matcher,
     answers_match,
+    checks_of_reply,
     reward_of_votes,
 )
 from burnish.rewards.judges.march.parsing import (
     Claim,
-    checks_of_reply,
     claims_of_reply,
     same_of_reply,
     split_thinking,
@@ -56,6 +56,7 @@ from burnish.rewards.judges.march.roles import (
     query_of,
     wording_of,
 )
+from burnish.rewards.judges.march.stated import asked_together
 from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,
@@ -107,8 +108,8 @@ class MarchOptions(Options, frozen=True):
     """Claims that are checked at most."""
     leaks: Leaks = "normalised"
     """When a question states an answer, so that it cannot be asked blind. plain: its own in the same
-    words. normalised: also in another spelling (accents, punctuation, numbers), and that of another
-    claim."""
+    words. normalised: also in another spelling (accents, punctuation, numbers); and a question that
+    tells another claim's answer is asked in a prompt of its own."""
     invented: Invented = "drop"
     """A claim that the answer does not make (neither its words nor its number stand there): drop
     leaves it out and counts it; keep holds it against the answer."""
@@ -254,17 +255,25 @@ class MarchJudge:
         claims: Sequence[Claim],
         about: tuple[str, ...],
     ) -> Checked:
-        questions = [claim.question for claim in claims]
-        messages = checker_messages(
-            documents, questions, self.words, media, with_example=self.options.example
-        )
-        read = partial(checks_of_reply, count=len(claims))
-        replies = await gather(
-            [
-                partial(self.judge.ask, Question("checks", messages, about, vote), read)
-                for vote in range(self.checkers)
-            ]
-        )
+        """Ask each Checker, in as many prompts as it takes that no question tells another's answer."""
+        blind = self.options.leaks == "normalised"
+        groups = asked_together(claims) if blind else [list(range(len(claims)))]
+        calls = []
+        for vote in range(self.checkers):
+            for group in groups:
+                questions = [claims[place].question for place in group]
+                messages = checker_messages(
+                    documents, questions, self.words, media, with_example=self.options.example
+                )
+                read = partial(checks_of_reply, count=len(group))
+                calls.append(
+                    partial(self.judge.ask, Question("checks", messages, about, vote), read)
+                )
+        said = await gather(calls)
+        replies = [
+            _joined(said[start : start + len(groups)], groups)
+            for start in range(0, len(said), len(groups))
+        ]
         return Checked([one.verdict for one in replies if one.verdict is not None], replies)
 
     async def _agreement(
@@ -322,7 +331,7 @@ class MarchJudge:
     def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
         told = problem or "the answer is empty"
         if found.left_out:
-            told = f"{found.left_out} proposed ones refuse, state an answer or are not the answer's"
+            told = f"{found.left_out} proposed ones refuse, state their own answer or are not the answer's"
         reason = f"no claim to check: {told}"
         if self.options.no_claims == "abstain":
             return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
@@ -364,7 +373,9 @@ class MarchJudge:
                 failed.append(Evidence(self.name, f"fails: {claim.question} {why}"))
         silent = len(checked.replies) - len(checked.answers)
         told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
-        told += [f"{found.leaks} claims state an answer and were left out"] * bool(found.leaks)
+        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(
+            found.leaks
+        )
         told += [f"{found.invented} that the answer does not make were left out"] * bool(
             found.invented
         )
@@ -376,6 +387,22 @@ class MarchJudge:
             verdicts=tuple(verdicts),
             reason="; ".join(told),
         )
+
+
+def _joined(
+    parts: Sequence[JudgeReply[dict[int, str]]], groups: Sequence[Sequence[int]]
+) -> JudgeReply[dict[int, str]]:
+    """One Checker's answers to all claims; none where a part of them cannot be read."""
+    replies = tuple(reply for part in parts for reply in part.replies)
+    for part in parts:
+        if part.verdict is None:
+            return JudgeReply(None, part.status, part.reason, replies)
+    answers = {
+        group[number - 1] + 1: answer
+        for part, group in zip(parts, groups, strict=True)
+        for number, answer in (part.verdict or {}).items()
+    }
+    return JudgeReply(answers, replies=replies)
 
 
 def _is_open(agreement: Sequence[Sequence[int]], silent: int) -> bool:

@@ -106,7 +106,7 @@ def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
 
     A block reaches to the next line that begins with a number and a dot; its last answer counts, and
     a block without one is left out. Of an item that stands twice the last one counts, as in the
-    reference; `contradicted_item` finds it. Where no block is numbered 1, what stands before the first
+    reference; `check_items` has all of them. Where no block is numbered 1, what stands before the first
     number is item 1. With `count`, an item beyond it is nobody's: it changes no answer. A higher number
     that neither follows on the one before nor stands behind an answer (a year at the start of a line)
     begins no item.
@@ -116,20 +116,7 @@ def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
     >>> parse_checks("1. Evidence: x [Answer: 7]\\n2. Evidence: y [Answer: 9]", count=1)
     {1: '7'}
     """
-    return dict(sorted(dict(_items(text, count)).items()))
-
-
-def contradicted_item(text: str, count: int | None = None) -> int | None:
-    """The first item of a Checker that stands twice with different answers, if any does.
-
-    >>> contradicted_item("1. x [Answer: 7]\\n1. y [Answer: 9]")
-    1
-    """
-    said: dict[int, str] = {}
-    for number, answer in _items(text, count):
-        if said.setdefault(number, answer).casefold() != answer.casefold():
-            return number
-    return None
+    return dict(sorted(dict(check_items(text, count)).items()))
 
 
 def _answers(text: str) -> Iterator[re.Match[str]]:
@@ -137,8 +124,8 @@ def _answers(text: str) -> Iterator[re.Match[str]]:
     return _ANSWER.finditer(text, 0, text.rfind("]") + 1)
 
 
-def _items(text: str, count: int | None) -> list[tuple[int, str]]:
-    """The items that have an answer, in the order in which they stand there."""
+def check_items(text: str, count: int | None) -> list[tuple[int, str]]:
+    """The items of a Checker that have an answer, in the order in which they stand there."""
     as_text("text", text)
     most = None if count is None else as_whole("count", count, low=0)
     heads = [(int(head[1]), *head.span()) for head in _ITEM.finditer(text) if int(head[1]) > 0]
@@ -182,17 +169,6 @@ def claims_of_reply(text: str) -> list[Claim]:
     found = read_claims(split_thinking(text).answer)
     if not found:
         raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
-    return found
-
-
-def checks_of_reply(text: str, count: int) -> dict[int, str]:
-    """The answers of a Checker that a judge asks; `Unreadable` where it has none or contradicts itself."""
-    said = split_thinking(text).answer
-    if (twice := contradicted_item(said, count)) is not None:
-        raise Unreadable(f"expected each item once, got item {twice} twice with different answers")
-    found = parse_checks(said, count)
-    if not found:
-        raise Unreadable(f"expected items '1. Evidence: ... [Answer: ...]', got {text[:60]!r}")
     return found
 
 

@@ -22,7 +22,6 @@ from burnish.rewards.judges.march.claims import Leaks, is_refusal
 from burnish.rewards.judges.march.parsing import Claim
 from burnish.rewards.judges.march.stated import (
     SearchedText,
-    apart,
     makes_claim,
     states_its_answer,
 )
@@ -109,7 +108,7 @@ class Kept(NamedTuple):
     refusals: int
     """Their stated answer is that there is none."""
     leaks: int
-    """Their question states its own answer, or that of another claim."""
+    """Their question states its own answer."""
     invented: int = 0
     """The answer does not make them."""
 
@@ -127,9 +126,9 @@ def kept_claims(
 ) -> Kept:
     """The claims that a Checker can be asked about blind, `most` at the most.
 
-    `leaks` says when a question states its own answer: see `states_its_answer`; normalised, also that of
-    another claim (`apart`). With an answer in `own_to`, claims that it does not make are left out (see
-    `is_own_claim`), and so are those of the worked example, which a model may copy. No more than
+    `leaks` says when a question states its own answer: see `states_its_answer`. With an answer in
+    `own_to`, claims that it does not make are left out (see `is_own_claim`), and so are those of the
+    worked example, which a model may copy. No more than
     `MOST_READ` claims are looked at.
 
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
@@ -148,9 +147,7 @@ def kept_claims(
             leaking += 1
         else:
             good.append(claim)
-    asked = good[:limit]
-    blind = apart(asked) if leaks == "normalised" else asked
-    return Kept(blind, refusals, leaking + len(asked) - len(blind), invented)
+    return Kept(good[:limit], refusals, leaking, invented)
 
 
 def solver_messages(
@@ -178,8 +175,9 @@ def proposer_messages(
     """What the Proposer sees: the question and the answer, no documents.
 
     `is_fenced` puts the answer between two lines with a mark that it cannot know, as a judge does with
-    a text that it does not trust; a game has the paper's prompt. `with_example` puts a worked example before it as a turn of its own: a model that is not trained
-    for the form keeps to it, and does not take the example for a part of the answer.
+    a text that it does not trust; a game has the paper's prompt. `with_example` puts a worked example
+    before it as a turn of its own: a model that is not trained for the form keeps to it, and does not
+    take the example for a part of the answer.
     """
     if with_example:
         written = partial(proposer_messages, words=words, most=most, is_fenced=is_fenced)

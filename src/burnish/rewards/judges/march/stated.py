@@ -16,9 +16,9 @@ from burnish.arguments import as_text, as_word
 from burnish.numbers import NUMBER_WORDS, TENS_WORDS
 from burnish.rewards.checks.match import (
     contained_match,
+    is_stated_in,
     loose_forms,
     normalize_answer,
-    stand_in,
 )
 from burnish.rewards.checks.quantities import (
     Quantity,
@@ -91,7 +91,7 @@ class SearchedText:
 
     def states(self, answer: SearchedText) -> bool:
         """Whether an answer stands here in any spelling, or its number in any form."""
-        if stand_in(self.forms, answer.forms):
+        if is_stated_in(self.forms, answer.forms):
             return True
         own = answer.number
         return own is not None and any(same_quantity(own, one) for one in self.numbers)
@@ -128,26 +128,28 @@ def is_yes_or_no(answer: str) -> bool:
     return not _YES_NO.isdisjoint(normalize_answer(answer).split())
 
 
-def apart(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims without those that give another's answer away, in their order.
+def asked_together(claims: Sequence[Claim]) -> list[list[int]]:
+    """Claims by their places, in groups in which no question tells the answer of another claim.
 
-    All questions stand in one prompt, so that a Checker would read the answer of one in another. Of
-    two such claims the one is left out that has more such neighbours, else the one whose question
-    tells. Yes and no are no answers that a question could tell.
+    Questions of one prompt are read together, so that a Checker would read the answer of one in
+    another. Yes and no are no answers that a question could tell.
 
-    >>> apart([Claim("How many parks has it?", "9"), Claim("Which town has 9 parks?", "Arlen")])
-    [Claim(question='How many parks has it?', answer='9')]
+    >>> asked_together([Claim("How many parks has it?", "9"), Claim("Which town has 9 parks?", "Arlen")])
+    [[0], [1]]
     """
     questions = [SearchedText(claim.question) for claim in claims]
     answers = [SearchedText(claim.answer) for claim in claims]
-    told = [place for place, claim in enumerate(claims) if not is_yes_or_no(claim.answer)]
-    tells = {
-        place: {one for one in told if one != place and question.states(answers[one])}
-        for place, question in enumerate(questions)
-    }
-    near = {n: tells[n] | {one for one in tells if n in tells[one]} for n in tells}
-    while any(near.values()):
-        worst = max(near, key=lambda n: (len(near[n]), len(tells[n] & near[n]), n))
-        for one in near.pop(worst):
-            near[one].discard(worst)
-    return [claims[place] for place in sorted(near)]
+    told = [not is_yes_or_no(claim.answer) for claim in claims]
+    groups: list[list[int]] = []
+    for place, question in enumerate(questions):
+        for group in groups:
+            if not any(
+                (told[other] and question.states(answers[other]))
+                or (told[place] and questions[other].states(answers[place]))
+                for other in group
+            ):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
