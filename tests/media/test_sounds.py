@@ -227,6 +227,8 @@ def test_an_ogg_without_all_its_pages_is_refused(subtype):
     ):
         with pytest.raises(UserError, match=line):
             read_sound(data)
+    with pytest.raises(UserError, match="holds several sounds, one behind the other"):
+        read_sound(whole + whole)
     # What other programs put behind the last page is not looked at.
     assert read_sound(whole + b"TAG" + bytes(125)).seconds == 8.0
 
@@ -247,6 +249,12 @@ def test_an_mp3_that_is_decoded_in_part_is_refused():
     for share in (0.3, 0.9):
         with pytest.raises(UserError, match=r"its header says 8\.00 s"):
             read_sound(whole[: round(len(whole) * share)])
+    # Tags on both sides are no sound, and hide none.
+    id3 = b"ID3\3\0\0\0\0\1\0" + bytes(128)
+    ape = bytes(2000) + b"APETAGEX" + struct.pack("<IIII", 2000, 2032, 1, 0) + bytes(8)
+    assert read_sound(id3 + id3 + whole + ape + b"TAG" + bytes(125)).seconds == 8.0
+    with pytest.raises(UserError, match=r"its header says 8\.00 s"):
+        read_sound(id3 + id3 + whole[: len(whole) // 2])
     # Without the frame that says how long it is, libsndfile stops in the middle of a variable bit rate.
     second_frame = whole.index(whole[:2], 4)
     with pytest.raises(UserError, match="behind what can be decoded"):

@@ -20,8 +20,11 @@ STREAMED = (0xFFFFFFFF, 0x7FFFFFFF)
 AGAIN = "It is cut off or damaged: copy it again"
 MISSING_S = 0.25
 """Seconds by which the count of an MP3 header may be wrong; encoders count a frame more or less."""
-LEFT_BYTES = 8192
-"""Bytes of an MP3 that may be left behind the samples that were decoded."""
+LEFT_S = 0.5
+"""Seconds of an MP3, by its mean rate, that may be left behind the samples that were decoded."""
+ANEW = "Write it anew: ffmpeg -i OLD NEW.wav"
+MOST_TAGS = 8
+"""Tags at one end of an MP3 that are looked at."""
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -53,6 +56,7 @@ def check_ogg(raw: BinaryIO, where: str) -> None:
     """
     raw.seek(0)
     following: dict[int, int] = {}  # the next page's number, by stream
+    has_ended = False
     while True:
         place = raw.tell()
         head = raw.read(27)
@@ -72,15 +76,19 @@ def check_ogg(raw: BinaryIO, where: str) -> None:
             or (not is_first and number != following.get(stream))
         ):
             raise UserError(
-                f"{where} has a damaged or missing page of Ogg at byte {place:,}. {AGAIN}"
+                f"{where} has a damaged or missing page of Ogg at byte {place:,}. {AGAIN}, or "
+                f"take what is left: ffmpeg -i OLD.ogg NEW.wav"
             )
+        if is_first and has_ended:
+            raise UserError(f"{where} holds several sounds, one behind the other; split it")
         following[stream] = number + 1
         if is_last:
             del following[stream]
+            has_ended = True
     if following:
         raise UserError(
             f"{where} has no last page of Ogg: it was cut, or its writer did not end it. Copy it again, or "
-            "write it anew: ffmpeg -i OLD.ogg NEW.ogg"
+            "take what there is: ffmpeg -i OLD.ogg NEW.wav"
         )
 
 
@@ -97,21 +105,56 @@ def check_mp3(raw: BinaryIO, where: str, size: int, decoded_s: float, header_s: 
     else it is libsndfile's estimate from the first bytes, and frames behind it are never decoded.
     """
     end = raw.tell()
-    next_bytes = raw.read(2)
-    raw.seek(0)
-    head = raw.read(10)
-    if head[:3] == b"ID3" and len(head) == 10:  # seven bits a byte
-        raw.seek(sum((byte & 127) << 7 * (3 - i) for i, byte in enumerate(head[6:10])) + 10)
-    else:
-        raw.seek(0)
+    begin = _behind_id3(raw)
+    raw.seek(begin)
     first = raw.read(64)
     if (b"Xing" in first or b"Info" in first) and header_s - decoded_s > MISSING_S:
         raise UserError(
             f"{where} ends after {decoded_s:,.2f} s; its header says {header_s:,.2f} s. {AGAIN}"
         )
-    is_frame = len(next_bytes) == 2 and next_bytes[0] == 0xFF and next_bytes[1] >= 0xE0
-    if is_frame and size - end > max(LEFT_BYTES, size // 20):
+    left = _before_tags(raw, end, size) - end
+    if left * decoded_s > LEFT_S * max(1, end - begin):
         raise UserError(
-            f"{where} has {size - end:,} of {size:,} bytes behind what can be decoded: it does not say "
-            "how long it is. Write it again, for example with: ffmpeg -i OLD.mp3 NEW.wav"
+            f"{where} has {left:,} of {size:,} bytes behind what can be decoded: it does not say how long "
+            f"it is, or is damaged. {ANEW}"
         )
+
+
+def _behind_id3(raw: BinaryIO) -> int:
+    """Where the sound begins, behind the tags at the start of an MP3."""
+    place = 0
+    for _ in range(MOST_TAGS):
+        raw.seek(place)
+        head = raw.read(10)
+        if head[:3] != b"ID3" or len(head) < 10:
+            break
+        place += sum((byte & 127) << 7 * (3 - i) for i, byte in enumerate(head[6:10])) + 10
+    return place
+
+
+def _before_tags(raw: BinaryIO, start: int, end: int) -> int:
+    """Where the sound ends, before the tags and zeros at the end of an MP3; not before `start`."""
+    for _ in range(MOST_TAGS):
+        if end <= start:
+            return start
+        raw.seek(max(start, end - 128))
+        tail = raw.read(end - max(start, end - 128))
+        if tail[-128:-125] == b"TAG":
+            end -= 128
+        elif tail[-32:-24] == b"APETAGEX":
+            has_head = bool(tail[-9] & 128)
+            end -= int.from_bytes(tail[-20:-16], "little") + 32 * has_head
+        elif tail[-9:] == b"LYRICS200" and tail[-15:-9].isdigit():
+            end -= int(tail[-15:-9]) + 15
+        else:
+            break
+    raw.seek(start)
+    if start < end and raw.read(3) == b"ID3":
+        return start
+    while start < end:
+        raw.seek(max(start, end - 4096))
+        block = raw.read(end - max(start, end - 4096))
+        end -= len(block) - len(block.rstrip(b"\0"))
+        if block.rstrip(b"\0"):
+            break
+    return max(start, end)
