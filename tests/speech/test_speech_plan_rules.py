@@ -178,6 +178,45 @@ def test_brackets_and_italics_inside_a_sentence_are_spoken():
     assert draft.directions == ["*sighs*", "[aside]"]
 
 
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        (  # a letter and a song in italics
+            "Ann: I read it.\n_My dearest Ann, I love you._\nAnn: *Oh, Clementine,*\n*you are lost.*",
+            [
+                ("Ann", "I read it. _My dearest Ann, I love you._"),
+                ("Ann", "*Oh, Clementine,* *you are lost.*"),
+            ],
+        ),
+        (  # a heading with a colon makes no play of a novel
+            "Chapter 1: The Start\n\nIt was late. (He was gone.)\n\n(She knew.)\n\nHe left.",
+            [("Narrator", text) for text in ("Chapter 1: The Start It was late.", "(He was gone.)")]
+            + [("Narrator", "(She knew.)"), ("Narrator", "He left.")],
+        ),
+        (  # names in capitals on lines of their own; a speech of two stanzas
+            "ACT I\n\nHAMLET.\nTo be.\n\nOr not.\n\nGHOST\nSwear.\n\nHAMLET.\nRest!",
+            [
+                ("Narrator", "ACT I"),
+                ("HAMLET", "To be."),
+                ("HAMLET", "Or not."),
+                ("GHOST", "Swear."),
+                ("HAMLET", "Rest!"),
+            ],
+        ),
+        (
+            'I met Mr. Smith at St. James. "He left." Then he came.',
+            [
+                ("Narrator", "I met Mr. Smith at St. James."),
+                ("Narrator", '"He left."'),
+                ("Narrator", "Then he came."),
+            ],
+        ),
+    ],
+)
+def test_who_says_what_in_letters_novels_and_plays(text, spoken):
+    assert [(s.speaker, s.text) for s in draft_scene(text).sentences] == spoken
+
+
 def test_a_line_of_blanks_is_read_at_once():
     began = time.perf_counter()
     draft_scene("Ann: Yes.\nAnn" + " " * 400_000)

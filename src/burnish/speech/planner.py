@@ -39,7 +39,16 @@ _DIRECTION = re.compile(
 )
 """What may be a stage direction: words in square brackets that are no mark, round ones, italics."""
 _NO_MARK = re.compile(rf"\[(?!(?:{'|'.join(MARKS)})\b)([^\[\]]*)\]")
-_DIRECTION_LINE = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\]|\*+[^*]+\*+|_+[^_]+_+)[.\s]*")
+_DIRECTION_LINE = re.compile(
+    r"\s*+(?:\([^()]*\)|\[[^\[\]]*\]|(?P<italics>\*++[^*]+\*++|_++[^_]+_++))[.\s]*+"
+)
+_PERSONAL = re.compile(r"\b(?:I|me|my|we|us|our|you|your|thou|thee|thy|oh?)\b", re.IGNORECASE)
+"""A line in italics with such a word is a letter or a song, which is spoken."""
+_NAME_LINE = re.compile(r"\s*+([A-Z][A-Z'’-]+(?: [A-Z][A-Z'’-]*){0,3})\.?\s*+")
+"""A name in capitals on a line of its own, as plays are printed."""
+_HEADING = re.compile(r"(?:ACT|SCENE|CHAPTER|PART|BOOK|THE|END)\b")
+_CUT = re.compile(r"(?<=[.!?…])([\"'”’)]*)\s+(?=[\"'“‘(\[]|[^\W_a-z])")
+_ABBREVIATED = re.compile(r"(?:^|[\s(\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|[A-HJ-Z])\.$")
 MOST_MANNER = 3
 """Words of a stage direction that may say how somebody speaks: "very quietly"; longer ones say what happens."""
 _HIGH = {
@@ -64,7 +73,8 @@ def draft_scene(text: str, name: str = "text") -> Scene:
 
     Prose gets one narrator. Long speeches are cut into sentences, so that a plan has places to act.
 
-    In a dialogue, a paragraph without a name is the narrator's, unless it is the first below a name. Stage
+    In a dialogue, a paragraph without a name is the narrator's, unless the name before it stands on a line
+    of its own: then it goes on with the speech. Stage
     directions are not spoken: words `[in square brackets]`, `Ann (aside): ...`, a line `(of its own)` or
     in italics, and between two sentences what is in round brackets or in `*italics of lower case*`. One
     of up to three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
@@ -106,30 +116,59 @@ def drafted(text: str, name: str = "text") -> Drafted:
 def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
     """Who speaks, in which tone, and what; stage directions go to the list."""
     lines = text.replace("\r\n", "\n").split("\n")
+    lines = _with_colons(lines)
     found = [_SPEAKER.match(line) for line in lines]
-    names = [match[1] for match in found if match]
-    # A colon in prose names nobody: a name opens the text or speaks twice.
-    opening = (line for line in lines if line.strip() and not _DIRECTION_LINE.fullmatch(line))
-    is_dialogue = bool(names) and (
-        _SPEAKER.match(next(opening, "")) is not None or len(set(names)) < len(names)
-    )
-    if not is_dialogue:
+    if not _is_dialogue(lines, [match[1] for match in found if match]):
         yield NARRATOR, "", " ".join(lines)
         return
-    speaker, said, is_paragraph = NARRATOR, "", False
+    speaker, said, is_paragraph, stands_alone = NARRATOR, "", False, False
     for line, match in zip(lines, found, strict=True):
-        is_other = match is not None or (is_paragraph and line.strip() and spoken_text(said))
+        ends = is_paragraph and line.strip() and spoken_text(said) and not stands_alone
+        is_other = match is not None or ends
+        if match is not None:
+            stands_alone = not match[3].strip()
         if is_other:
             yield from _directed(speaker, said, directions)
             speaker, said = (
                 (match[1], f"{match[2] or ''} {match[3]}") if match else (NARRATOR, line)
             )
-        elif _DIRECTION_LINE.fullmatch(line):
+        elif _is_direction(line):
             directions.append(line.strip())
         else:
             said += f" {line}"
         is_paragraph = not line.strip()
     yield from _directed(speaker, said, directions)
+
+
+def _with_colons(lines: list[str]) -> list[str]:
+    """Names in capitals on lines of their own, one of them more than once, as `NAME:`."""
+    names = [
+        match[1]
+        if (not place or not lines[place - 1].strip()) and (match := _NAME_LINE.fullmatch(line))
+        else ""
+        for place, line in enumerate(lines)
+    ]
+    names = ["" if _HEADING.match(name) else name for name in names]
+    known = [name for name in names if name]
+    if len(set(known)) == len(known):
+        return lines
+    return [f"{name}:" if name else line for name, line in zip(names, lines, strict=True)]
+
+
+def _is_dialogue(lines: list[str], names: list[str]) -> bool:
+    """A colon in prose names nobody: a name speaks twice, or half of the paragraphs begin with one."""
+    if len(set(names)) < len(names):
+        return True
+    kept = [line for line in lines if not _is_direction(line)]
+    first = [line for before, line in zip(["", *kept], kept, strict=False) if not before.strip()]
+    begun = [_SPEAKER.match(line) is not None for line in first if line.strip()]
+    return bool(names) and 2 * sum(begun) >= len(begun)
+
+
+def _is_direction(line: str) -> bool:
+    """Whether a line is a stage direction of its own."""
+    found = _DIRECTION_LINE.fullmatch(line)
+    return found is not None and not _PERSONAL.search(found["italics"] or "")
 
 
 def _directed(speaker: str, said: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -162,11 +201,11 @@ def _sentences(said: str) -> list[str]:
     said = _NO_MARK.sub(r"(\1)", " ".join(said.split()))
     if any(sign in MARK.sub("", said) for sign in "[]"):
         said = said.translate(str.maketrans("[]", "()"))
-    parts = re.split(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“‘(\[]|[^\W_a-z])", said)
+    pieces = [*_CUT.split(said), ""]
     joined: list[str] = []
-    for part in parts:
-        is_short = joined and (len(joined[-1].split()) < 2 and joined[-1].endswith("."))
-        if is_short and re.fullmatch(r"(Mr|Mrs|Ms|Dr|St|[A-Z])\.", joined[-1]):
+    for text, closing in zip(pieces[::2], pieces[1::2], strict=True):
+        part = text + closing
+        if joined and _ABBREVIATED.search(joined[-1]):
             joined[-1] += f" {part}"
         elif part.strip():
             joined.append(part)

@@ -26,6 +26,7 @@ from burnish.rewards.judges.march import (
     split_thinking,
 )
 from burnish.rewards.judges.march.claims import checks_of_reply, reward_of_votes
+from burnish.rewards.judges.march.parsing import read_claims
 from burnish.rewards.judges.march.roles import (
     EXAMPLE_ANSWER,
     EXAMPLE_CLAIMS,
@@ -97,6 +98,22 @@ def test_a_year_at_the_start_of_a_line_begins_no_item_where_the_count_is_known()
 )
 def test_items_beyond_the_count_change_no_answer(text, found):
     assert parse_checks(text, count=2) == found
+
+
+@pytest.mark.parametrize("head", ["({n})", "- {n}.", "{n}:", "**{n}**.", "Item {n}."])
+def test_items_are_known_by_other_heads_where_their_count_is_known(head):
+    reply = "\n".join(f"{head.format(n=n)} x [Answer: {n + 2}]" for n in (1, 2))
+    assert checks_of_reply(reply, 2) == {1: "3", 2: "4"}
+
+
+def test_an_item_beyond_the_count_answers_no_other():
+    reply = "1. x [Answer: 3]\n2. cannot tell\n4. Evidence: y [Answer: 5]"
+    assert checks_of_reply(reply, 2) == {1: "3"}
+
+
+def test_claims_with_and_without_bullets_are_all_read():
+    claims = read_claims("- Question: A? [Answer: 1]\n2. Question: B? [Answer: 2]")
+    assert [claim.answer for claim in claims] == ["1", "2"]
 
 
 def test_a_checker_that_contradicts_itself_cannot_be_read():

@@ -23,6 +23,8 @@ _BULLET = re.compile(
 """Each run of blanks and stars is read once, so that a hostile reply is read in linear time."""
 _NO_BULLET = re.compile(r"^[ \t]*(?:\d{1,3}[.)][ \t]*)?(?=\*{0,4}+question\b)", re.I | re.MULTILINE)
 _ITEM = re.compile(r"^[ \t>*#]*(\d{1,4})[ \t]*[.)](?!\d)", re.MULTILINE | re.ASCII)
+_ANY_ITEM = re.compile(r"(?im)^[ \t>*#(-]*+(?:item[ \t]++)?(\d{1,4})[ \t*]*+[.):](?!\d)", re.ASCII)
+"""Also `(1)`, `- 1.`, `1:`, `**1**.` and `Item 1.`, where it is known how many there are."""
 _ANSWER = re.compile(r"\[[ \t]*+answer[ \t]*+[:：]([^\]]*+)\]", re.IGNORECASE)
 _SAME = re.compile(
     r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
@@ -40,6 +42,10 @@ _QUERY_HEAD = re.compile(
     r"^[ \t#*\[]*+(?:user[ \t]++)?(?:question|query)[ \t\]*]*+(?:[:：][ \t*]*+|$)",
     re.MULTILINE | re.IGNORECASE,
 )
+
+
+YEAR = 100
+"""From here on a number beyond the count that follows no answer begins no item: it may be a year."""
 
 
 class _Tagged(NamedTuple):
@@ -98,7 +104,7 @@ def read_claims(text: str) -> list[Claim]:
     >>> read_claims("1. Question: How many towers? [Answer: 3]")
     [Claim(question='How many towers?', answer='3')]
     """
-    return parse_claims(text) or parse_claims(_NO_BULLET.sub("- ", text))
+    return parse_claims(_NO_BULLET.sub("- ", as_text("text", text)))
 
 
 def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
@@ -107,9 +113,8 @@ def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
     A block reaches to the next line that begins with a number and a dot; its last answer counts, and
     a block without one is left out. Of an item that stands twice the last one counts, as in the
     reference; `check_items` has all of them. Where no block is numbered 1, what stands before the first
-    number is item 1. With `count`, an item beyond it is nobody's: it changes no answer. A higher number
-    that neither follows on the one before nor stands behind an answer (a year at the start of a line)
-    begins no item.
+    number is item 1. With `count`, an item beyond it is nobody's: it changes no answer. A number of three
+    digits or more that does not stand behind an answer (a year at the start of a line) begins no item.
 
     >>> parse_checks("Evidence: page 2 [Answer: 7]\\n2. not found\\n3. Evidence: x [Answer: 9]")
     {1: '7', 3: '9'}
@@ -128,7 +133,8 @@ def check_items(text: str, count: int | None) -> list[tuple[int, str]]:
     """The items of a Checker that have an answer, in the order in which they stand there."""
     as_text("text", text)
     most = None if count is None else as_whole("count", count, low=0)
-    heads = [(int(head[1]), *head.span()) for head in _ITEM.finditer(text) if int(head[1]) > 0]
+    head_form = _ITEM if most is None else _ANY_ITEM
+    heads = [(int(head[1]), *head.span()) for head in head_form.finditer(text) if int(head[1]) > 0]
     if most != 0 and not any(number == 1 for number, _, _ in heads):
         heads.insert(0, (1, 0, 0))
     places = [start for _, start, _ in heads[1:]] + [len(text)]
@@ -137,7 +143,7 @@ def check_items(text: str, count: int | None) -> list[tuple[int, str]]:
         tags = _answers(text[begin:end])
         answers = [" ".join(tag[1].split()) for tag in tags if tag[1].strip()]
         is_further = most is not None and number > most
-        if is_further and blocks and not blocks[-1][1] and number != blocks[-1][0] + 1:
+        if is_further and number >= YEAR and blocks and not blocks[-1][1]:
             blocks[-1][1].extend(answers)
         else:
             blocks.append((number, answers))
