@@ -104,7 +104,8 @@ def speak(
     back-channel. What an engine cannot do is said once. Stopped, the same command continues.
 
     In a text, `Ann: Hello.` names a speaker. Stage directions are not spoken: (quietly) is the tone of
-    what follows. A paragraph without a name is read by a narrator.
+    what follows. A paragraph without a name is read by a narrator, unless the name before it stands on a
+    line of its own.
 
     \b
       burnish speak play.txt -o play.wav --lively --timeline play.svg

@@ -97,22 +97,35 @@ class ControlTokens:
             if id_ in self._read and end > start
         )
 
+    def count(self, text: str) -> int:
+        """How many control tokens the tokenizer reads in a text."""
+        return len(self._ranges(text))
+
+    def shattered(self, message: Message) -> Message:
+        """The message broken wherever a control token may begin.
+
+        A template that leaves out words can make one of what is left: `<|im_/thinkend|>`.
+        """
+        firsts = re.compile(f"[{''.join(re.escape(name[0]) for name in self._ids)}]")
+
+        def shatter(text: str) -> str:
+            return firsts.sub(lambda found: found[0] + self._break, text)
+
+        own = self.broken(message)
+        return replace(
+            own,
+            content=_each_part(own, shatter),
+            tool_calls=_each_text(own.tool_calls, shatter),
+        )
+
     def broken(self, message: Message) -> Message:
         """The message with every control token's text in it made plain."""
         return replace(
             message,
             role=self._broken(message.role),
-            content=self._broken_content(message),
+            content=_each_part(message, self._broken),
             name=None if message.name is None else self._broken(message.name),
             tool_calls=_each_text(message.tool_calls, self._broken),
-        )
-
-    def _broken_content(self, message: Message) -> Content:
-        if not message.media or isinstance(message.content, str):
-            return self._broken(message.text)
-        return tuple(
-            TextPart(self._broken(part.text)) if isinstance(part, TextPart) else part
-            for part in message.content
         )
 
     def disguised(self, rendered: str, authors: Sequence[Author] | None) -> Disguised:
@@ -207,6 +220,16 @@ def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
     if "merges" in model:
         pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
         model["merges"] = [pair for pair in pairs if not names.keys() & {*pair, "".join(pair)}]
+
+
+def _each_part(message: Message, change: Callable[[str], str]) -> Content:
+    """The content with every text in it changed; images and sounds stay."""
+    if not message.media or isinstance(message.content, str):
+        return change(message.text)
+    return tuple(
+        TextPart(change(part.text)) if isinstance(part, TextPart) else part
+        for part in message.content
+    )
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:

@@ -332,7 +332,16 @@ class Tokenizer:
         encoding = self.backend.encode(text, add_special_tokens=self.template is None)
         if authors is not None and self.control.reach(encoding, text, authors):
             return self._guarded(messages, add_generation_prompt)
+        if authors is None and self._writes_more(text, messages, add_generation_prompt):
+            return self._guarded(messages, add_generation_prompt)
         return self._cut(Encoded(encoding.ids, _places(encoding)), authors, messages)
+
+    def _writes_more(
+        self, text: str, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> bool:
+        """Whether a rendering has more control tokens than the template writes around contents."""
+        frame = self._framed(messages, add_generation_prompt)
+        return self.control.count(text) > self.control.count(frame)
 
     def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> Rendered:
         """A conversation whose data holds the text of control tokens."""
@@ -403,9 +412,12 @@ class Tokenizer:
     def _disguised(
         self, messages: Sequence[Message], *, add_generation_prompt: bool
     ) -> tuple[Disguised, list[Author] | None]:
-        broken = tuple(self.control.broken(message) for message in messages)
-        text = self.render_text(broken, add_generation_prompt=add_generation_prompt)
-        authors = self._authors(text, broken, add_generation_prompt)
+        for breaks in (self.control.broken, self.control.shattered):
+            broken = tuple(map(breaks, messages))
+            text = self.render_text(broken, add_generation_prompt=add_generation_prompt)
+            authors = self._authors(text, broken, add_generation_prompt)
+            if authors is not None or not self._writes_more(text, broken, add_generation_prompt):
+                break
         return self.control.disguised(text, authors), authors
 
     def _authors(
