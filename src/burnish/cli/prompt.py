@@ -92,7 +92,6 @@ def optimise(
     """
     from burnish.api.config import Config
     from burnish.api.prompt import optimise_prompt
-    from burnish.tasks.rows import SUFFIXES
 
     if prompt is not None and prompt.resolve() == out.resolve():
         raise UserError(
@@ -101,16 +100,7 @@ def optimise(
         )
     name, *settings = words
     is_rows = bool(reward)
-    if is_rows and settings:
-        raise UserError(
-            f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
-        )
-    if not is_rows and Path(name).suffix.lower() in SUFFIXES:
-        raise UserError(
-            f"{name} is a file of rows, and nothing says how its answers are scored; add --reward NAME, "
-            "such as --reward match, which compares them with the rows' own, or give a recipe "
-            "(my.toml)."
-        )
+    _check_words(name, settings, is_rows=is_rows)
     with err.status("answering and scoring ..."):
         result = optimise_prompt(
             model,
@@ -135,6 +125,22 @@ def optimise(
         return 0
     _print(result, out)
     return 0
+
+
+def _check_words(name: str, settings: list[str], *, is_rows: bool) -> None:
+    """Rows need a reward, and a recipe's settings need a recipe."""
+    from burnish.tasks.rows import SUFFIXES
+
+    if is_rows and settings:
+        raise UserError(
+            f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
+        )
+    if not is_rows and Path(name).suffix.lower() in SUFFIXES:
+        raise UserError(
+            f"{name} is a file of rows, and nothing says how its answers are scored; add --reward NAME, "
+            "such as --reward match, which compares them with the rows' own, or give a recipe "
+            "(my.toml)."
+        )
 
 
 def _text_of(prompt: Path | None) -> str | None:
