@@ -15,10 +15,8 @@ import argparse
 import csv
 import statistics
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -27,6 +25,7 @@ from torch import Tensor
 from burnish.bench.statistics import t_estimate
 from burnish.models.masked_diffusion import Noise, PPots, build_noise, probe_losses, token_nll
 from burnish.seeds import derive
+from studies.at_once import at_once
 from studies.masked_diffusion import sorting
 from studies.masked_diffusion.sorting import LENGTH, MASK, Rows, Sorter
 
@@ -119,7 +118,8 @@ def next_rows(pool: Rows | None, size: int, data: torch.Generator) -> Rows:
 
 
 def run(name: str, seed: int, steps: int, examples: int) -> dict[str, object]:
-    """One row of the table."""
+    """One row of the table, on one thread."""
+    torch.set_num_threads(1)
     began = time.process_time()
     model, forwards = train(ARMS[name], seed, steps, examples)
     held_out = sorting.rows(HELD_OUT, generator("held out"))
@@ -140,7 +140,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, a thread each")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     stem = f"seeds_{given.examples}" if given.examples else "seeds"
     file = given.out / f"{stem}.csv"
@@ -151,24 +150,13 @@ def main() -> None:
         for name, seed in wanted
         if (name, str(seed), str(given.steps), str(given.examples)) not in done
     ]
-    for row in rows_of(missing, given.jobs):
+    for row in at_once(run, missing, given.jobs):
         append(file, row)
         print(*row.values(), flush=True)
     done_rows = read(file)
     text = summary([row for row in done_rows if row["steps"] == str(given.steps)], given)
     (given.out / f"{stem}.md").write_text(text)
     print(text)
-
-
-def rows_of(runs: list[tuple[str, int, int, int]], jobs: int) -> Iterator[dict[str, object]]:
-    """Rows of runs as they end, in the order of `runs`."""
-    if jobs == 1:
-        yield from (run(*one) for one in runs)
-        return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        yield from pool.map(run, *zip(*runs, strict=True)) if runs else ()
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -179,11 +167,11 @@ def read(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def append(file: Path, row: dict[str, object]) -> None:
+def append(file: Path, row: Mapping[str, object]) -> None:
     """One more finished run."""
     is_new = not file.is_file()
     with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(stream, list(row), lineterminator="\n")
         if is_new:
             writer.writeheader()
         writer.writerow(row)

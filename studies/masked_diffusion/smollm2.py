@@ -14,7 +14,6 @@ and not a bound, so the two are not compared. A finished run is a row of the CSV
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import statistics
 import time
@@ -30,19 +29,9 @@ from burnish.training.algorithms.diffusion import held_out_losses
 from burnish.training.algorithms.sft import nll_of
 from burnish.training.events import HeldOut
 from studies.at_once import at_once
+from studies.masked_diffusion.seeds import append, read
 
 RESULTS = Path(__file__).parent / "results"
-COLUMNS = (
-    "arm",
-    "seed",
-    "model",
-    "steps",
-    "batch",
-    "forwards",
-    "exact_match",
-    "eval_loss",
-    "seconds",
-)
 PROBE = {"probe_rows": 8, "probe_rates": 15, "probe_masks": 4}
 
 
@@ -171,24 +160,6 @@ def _causal_loss(trainer: Any, plan: Plan) -> float:
     return math.fsum(losses) / len(losses)
 
 
-def append(file: Path, row: Mapping[str, Any]) -> None:
-    """One more finished run."""
-    is_new = not file.is_file()
-    with file.open("a", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def done_runs(file: Path) -> list[dict[str, str]]:
-    """Rows of the CSV."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
 def table(rows: list[dict[str, str]]) -> str:
     """Mean, range and standard deviation over seeds, in Markdown."""
     lines = [
@@ -239,14 +210,14 @@ def main() -> None:
     load_model(f"diffusion:{plan.model}", device="cpu")  # converted once, before anything is timed
     file = given.out / f"{given.model}.csv"
     given.out.mkdir(parents=True, exist_ok=True)
-    done = {(row["arm"], row["seed"]) for row in done_runs(file)}
+    done = {(row["arm"], row["seed"]) for row in read(file)}
     wanted = [(name, seed) for seed in range(given.seeds) for name in given.arms]
     missing = [(name, seed, plan) for name, seed in wanted if (name, str(seed)) not in done]
     for found in at_once(run, missing, given.jobs):
         append(file, found)
         name, seed = found["arm"], found["seed"]
         print(f"{name}, seed {seed}: exact match {found['exact_match']}, loss {found['eval_loss']}")
-    shown = table(done_runs(file))
+    shown = table(read(file))
     (given.out / f"{given.model}.md").write_text(shown, encoding="utf-8")
     print(shown)
 
