@@ -23,6 +23,7 @@ METHODS = (
     "etr",
     "gd2po",
     "genrm",
+    "long_speech",
     "march",
     "medalign",
     "ppo",

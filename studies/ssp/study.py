@@ -3,7 +3,7 @@
     python -m studies.run ssp --jobs 4 --only ssp_world
     python -m studies.run ssp --cpu                        # a trial with a random tiny model
 
-All arms start from the same 150 steps on templated transcripts of both roles. The measure asks the
+All arms start from the same 300 steps on templated transcripts of both roles. The measure asks the
 trained model greedily on held-out two-hop questions, whose answers no proposer was given, and lets it
 propose to held-out answers: what share of its questions is valid, and unique, by the world's oracle?
 """
@@ -78,7 +78,7 @@ def by_oracle(subject: Subject) -> dict[str, float]:
 
 SIZES: dict[str, Any] = {
     "steps": 40,
-    "stages.0.steps": 150,
+    "stages.0.steps": 300,
     "rollout.prompts": 16,
     "rollout.max_tokens": MAX_TOKENS,
     "rollout.turn_tokens": TURN_TOKENS,
