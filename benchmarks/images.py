@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import io
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -211,13 +212,20 @@ WAYS: dict[str, Callable[[Job], Result]] = {
 def measure(job: Job, repeats: int) -> dict[str, list[Result]]:
     """Every way once to warm up, then in turn."""
     warm = job._replace(parts=job.parts[: min(len(job.parts), 2 * job.batch)])
-    for way in WAYS.values():
-        way(warm)
+    for name, way in WAYS.items():
+        _tell(name, "warm", way(warm))
     found: dict[str, list[Result]] = {name: [] for name in WAYS}
-    for _ in range(repeats):
+    for turn in range(repeats):
         for name, way in WAYS.items():
             found[name].append(way(job))
+            _tell(name, f"{turn + 1}/{repeats}", found[name][-1])
     return found
+
+
+def _tell(name: str, which: str, result: Result) -> None:
+    """A pass that is over: a benchmark that is cut short has said something."""
+    told = f"{name}, {which}: {result.wall_s:.1f} s, waits {result.waits:.1%}"
+    print(told, file=sys.stderr, flush=True)
 
 
 def table(job: Job, found: dict[str, list[Result]]) -> list[str]:

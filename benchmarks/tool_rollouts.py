@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,12 @@ def measured(
     return Result(wall, (busy() if busy else lm.busy_s) / wall, lm.tokens, between)
 
 
+def tell(name: str, which: str, result: Result) -> None:
+    """A pass that is over: a benchmark that is cut short has said something."""
+    told = f"{name}, {which}: {result.wall_s:.2f} s, model busy {100 * result.busy:.0f} %"
+    print(told, file=sys.stderr, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="tiny")
@@ -159,13 +166,14 @@ def main() -> None:
         ways["trl"], busy_of["trl"] = trl_rollouts(
             options.model, options.device, prompts, options.turns, options.tokens, wait, RESULT
         )
-    for work in ways.values():
-        work()  # caches, graphs and threads
+    for name, work in ways.items():
+        tell(name, "warm", measured(lm, work, busy_of.get(name)))  # caches, graphs and threads
     options.tool_ms = tool_ms
     found: dict[str, list[Result]] = {name: [] for name in ways}
-    for _ in range(options.repeats):
+    for turn in range(options.repeats):
         for name, work in ways.items():  # in turn, so that other work on the machine meets all
             found[name].append(measured(lm, work, busy_of.get(name)))
+            tell(name, f"{turn + 1}/{options.repeats}", found[name][-1])
     print(
         f"{options.model} on {options.device}: {options.episodes} episodes of {options.turns} turns, "
         f"{options.tokens} tokens each, a tool of {options.tool_ms:g} ms; median of {options.repeats}"

@@ -16,7 +16,7 @@ T = TypeVar("T")
 def at_once(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[T]:
     """What `work` gives for each call, as they end; with one job in this process, in their order.
 
-    Where one fails beside others, the others are given first.
+    Where one fails beside others, that is said at once and the others are given first.
     """
     if jobs == 1:
         yield from (work(*call) for call in calls)
@@ -31,5 +31,6 @@ def at_once(work: Callable[..., T], calls: Sequence[tuple[Any, ...]], jobs: int)
                 yield one.result()
             else:
                 failed.append(error)
+                print(f"a run failed: {error}", flush=True)
     if failed:
         raise failed[0]
