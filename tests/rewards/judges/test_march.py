@@ -260,7 +260,8 @@ def test_refusals_are_no_claims():
         "No information available",
         "No information about the mayor",
         "N/A",
-        "none",
+        "none mentioned",
+        "None is given in the passages",
         "无法回答该问题",
     ],
 )
@@ -279,6 +280,8 @@ def test_a_refusal_may_have_a_short_tail(answer):
         "not given to children",
         "No answer from the embassy until 1951",
         "none of the towers",
+        "none",
+        "None.",
         "unable to find work",
         "Not enough chairs",
     ],
@@ -609,6 +612,23 @@ def test_hostile_prompts_are_split_in_linear_time(begin, part, end):
     with pytest.raises(ArgumentError, match=r"prompt: got no (documents|question)"):
         split_docs_and_query(prompt)
     assert time.process_time() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("stated", "answer"),
+    [
+        ("50 %", "Half of the town voted, 3 days late."),
+        ("2", "It burned twice before 1900."),
+        ("14", "Louis XIV built it in 1670."),
+        ("25 %", "A quarter of its 9 bridges fell."),
+        ("2", "Both towers stand since 1901."),
+    ],
+)
+def test_a_number_in_no_digits_is_no_invented_claim(stated, answer):
+    assert is_own_claim(Claim("How many?", stated), answer)
+    assert not is_own_claim(
+        Claim("How many?", stated), "The mill of Arlen has 77 sails. I like it."
+    )
 
 
 def test_thousands_of_claims_are_looked_up_in_an_answer_that_is_read_once():

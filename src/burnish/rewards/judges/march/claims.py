@@ -49,7 +49,7 @@ _REFUSAL = re.compile(
     rf"|no (?:answer|information|evidence|data)(?: (?:is |was )?(?:{_UNTOLD}))?"
     r"|no information (?:\w+ )?(?:about|on|regarding) .{1,60}"
     r"|insufficient(?: (?:information|data|evidence|context))?"
-    rf"|unanswerable|unknown|n/?a|none){_TAIL})|(?:无法回答|无法确定|不知道|未提及).{{0,12}}",
+    rf"|none (?:(?:is|was|are|were) )?(?:{_UNTOLD})|unanswerable|unknown|n/?a){_TAIL})|(?:无法回答|无法确定|不知道|未提及).{{0,12}}",
     re.IGNORECASE,
 )
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
@@ -124,7 +124,7 @@ def answers_match(
 def is_refusal(answer: str) -> bool:
     """Whether an answer says that there is none: "Cannot answer", "not mentioned in the passages".
 
-    It has to say nothing else: "no evidence of fracture" is a claim.
+    It has to say nothing else: "no evidence of fracture" is a claim, and so is "none" of side effects.
 
     >>> is_refusal("Cannot answer."), is_refusal("No evidence of fracture")
     (True, False)

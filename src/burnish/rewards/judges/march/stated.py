@@ -32,9 +32,11 @@ from burnish.rewards.judges.march.parsing import Claim
 
 _YES_NO = frozenset({"yes", "no", "true", "false"})
 _NUMBER_WORDS = re.compile(
-    rf"\b(?:{'|'.join((*NUMBER_WORDS, *TENS_WORDS))}|\w+teen|hundred|thousand|million|billion|dozen)\b",
-    re.IGNORECASE,
+    rf"\b(?:(?i:{'|'.join((*NUMBER_WORDS, *TENS_WORDS))}|\w+teen|hundred|thousand|million|billion|dozen|"
+    r"hal(?:f|ves|ved)|thirds?|quarters?|once|twice|thrice|doubled?|tripled?|both|pair|couple|single|score)"
+    r"|[IVXLCDM]{2,})\b"
 )
+"""Words that may be a number, and Roman numerals."""
 OWN_SHARE = 0.5
 """Words of a stated answer that an answer has, at least, where the claim is its own."""
 MOST_NUMBERS = 1000
