@@ -12,6 +12,7 @@ from burnish.models.masked_diffusion import collate, token_nll, variance_report
 from burnish.models.masked_diffusion.objective import mask_chance
 from burnish.models.masked_diffusion.report import (
     MASK_KINDS,
+    _shares,
     _stratum_shares,
     hiding_fields,
     rate_cells,
@@ -177,6 +178,11 @@ def test_fewer_coordinates_estimate_the_same_trace():
     assert some.parameters == 24
     ratio = some.samplers[0].gradient.value / whole.samplers[0].gradient.value
     assert 0.4 < ratio < 2.5
+
+
+def test_a_part_below_zero_by_chance_has_no_share():
+    shares = _shares(torch.tensor([[3.0, 1.0, -1.0], [0.0, 0.0, 0.0]], dtype=torch.double))
+    assert shares.tolist() == [[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]
 
 
 def test_strata_share_out_the_grid():

@@ -389,6 +389,12 @@ def _variances(
     return [_interval(value_3[k], drawn_R3[:, k]) for k in range(3)]
 
 
+def _shares(parts: Tensor) -> Tensor:
+    """Shares (..., 3) that add up to 1; a part that is below 0 by chance is none."""
+    parts = parts.clamp(min=0.0)
+    return parts / parts.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
 def _stratum_shares(mass_T: Tensor, strata: int) -> Tensor:
     """Share of each cell, by the mass of its draws, that falls into each stratum of u: (S, T)."""
     ends_T = (mass_T / mass_T.sum()).cumsum(0)
@@ -419,8 +425,7 @@ def _parts(stats: list[_RowStats], grid: Cells, resamples_RX: Tensor) -> dict[st
     drawn_R3 = torch.stack([parts(index) for index in resamples_RX])
     # Resampled rows repeat: their variance is (n - 1)/n of that of rows.
     drawn_R3[:, 2] *= rows / (rows - 1)
-    share_3 = value_3 / value_3.sum().clamp(min=1e-300)
-    shares_R3 = drawn_R3 / drawn_R3.sum(1, keepdim=True).clamp(min=1e-300)
+    share_3, shares_R3 = _shares(value_3), _shares(drawn_R3)
     return {
         name: Part(_interval(value_3[k], drawn_R3[:, k]), _interval(share_3[k], shares_R3[:, k]))
         for k, name in enumerate("ABC")
