@@ -19,7 +19,7 @@ which pull against each other (what is not said is not contradicted). `solver_su
 them up, `..._gdpo` normalises each first, `..._gd2po` also leaves out answers that they disagree on:
 
     python -m studies.march.world --name combination --out studies/march/results \\
-        --arms solver_only solver_sum solver_gdpo solver_gd2po joint joint_sum joint_gdpo joint_gd2po
+        --arms solver_only solver_sum solver_gdpo solver_gd2po      # and joint_sum, ... alike
 
 Figures: share of claims against the document where document and prior differ (`conflict`), over all
 claims, claims an answer, Checkers right where document and prior differ, and the probe: claims that
@@ -381,7 +381,6 @@ def train(model: Transformer, memory: Memory, arm: Arm, seed: int, steps: int) -
         parts_BK = torch.tensor(parts, dtype=torch.float64)
         loss = surrogate(model, prompts, answers, advantages(parts_BK, groups, arm.combine))
         if arm.trains_checker:
-            # The paper's sighted Checker shares the reward; by consensus it would be paid alike.
             paid = torch.tensor([[value] for game in games for value in game.paid]).double()
             own = [index // CHECKERS for index in range(len(paid))]
             loss = loss + surrogate(model, asked, said, advantages(paid, own))

@@ -1,6 +1,7 @@
 """Prompt optimisation: what is accepted, what never is, and that a killed search goes on."""
 
 import random
+import re
 from functools import partial
 
 import anyio
@@ -109,7 +110,7 @@ def test_what_the_proposer_sees_is_the_shown_slice_alone():
     assert [case.question for case in first.failures] == [f"What is {i}?" for i in (1, 3, 5, 7)]
     assert [case.answer for case in first.solved] == ["0", "2", "4", "6"]
     assert first.failures[0].score == 0.0
-    assert "correct" in first.failures[0].why or first.failures[0].why == ""
+    assert first.failures[0].why == ""
     assert (second.prompt, second.failures) == ("Be right.", [])
 
 
@@ -125,6 +126,18 @@ def test_the_winner_of_a_round_is_the_best_that_passed():
         (False, "passed; another was better"), (True, "accepted"),
     ]  # fmt: skip
     assert result.prompt == "best"
+
+
+def test_of_equal_candidates_the_first_one_takes_the_place():
+    def graded(messages, index):
+        prompt = messages[0].text if messages[0].role == "system" else ""
+        number = messages[-1].text.split()[2].rstrip("?")
+        return number if prompt in ("one", "two") or int(number) % 10 < 1 else "no"
+
+    result = search(ScriptedLM(graded), Ideas(["one", "two"], []))
+    assert [(t.is_accepted, t.verdict) for t in result.tried] == [
+        (True, "accepted"), (False, "passed; an equal one came first"),
+    ]  # fmt: skip
 
 
 def test_what_is_not_confirmed_is_not_used():
@@ -344,6 +357,16 @@ def test_worked_examples_come_from_solved_tasks():
     (next_one,) = anyio.run(WorkedExamples((1,)).propose, again, 1, 2)
     assert next_one.prompt == "Be brief.\n\nExamples:\n\nQuestion: What is 6?\nAnswer: 6"
     assert anyio.run(WorkedExamples().propose, Situation("", [case(1, 0.0)], []), 2, 1) == []
+
+
+def test_shuffled_examples_never_have_their_own_answer():
+    seen = Situation("", [], [case(n) for n in (2, 4, 6, 8)])
+    found = anyio.run(WorkedExamples((4,), shuffled=True).propose, seen, 20, 1)
+    pairs = [p for one in found for p in re.findall(r"What is (\d)\?\nAnswer: (\d)", one.prompt)]
+    assert len(pairs) == 80
+    assert all(question != answer for question, answer in pairs)
+    alone = Situation("", [], [case(2)])
+    assert anyio.run(WorkedExamples(shuffled=True).propose, alone, 2, 1) == []
 
 
 def test_a_model_reads_failures_and_writes_prompts():

@@ -32,5 +32,8 @@ def test_the_plan_for_a_device_names_its_arms() -> None:
     for study in STUDIES:
         assert study.measure is by_oracle
         assert {arm.recipe for arm in study.arms} == {"ssp"}
-        assert len({arm.name for arm in study.arms}) == len(study.arms)
         assert study.run_s > 0
+    world, choices = STUDIES
+    assert [arm.overrides.get("rollout.options.reader") for arm in world.arms][-1] == "none"
+    assert world.arms[1].overrides["rollout.options.train"] == ["solver"]
+    assert world.arms[2].overrides == choices.arms[0].overrides == {}

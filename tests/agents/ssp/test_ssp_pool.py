@@ -69,7 +69,6 @@ def test_a_reset_keeps_the_newest_share():
 
 def test_the_state_goes_through_a_checkpoint():
     pool = pool_of(0.1, None, 0.7)
-    pool.use(next(iter(pool.entries)))
     again = QuestionPool()
     again.restore(pool.state())
     assert again.entries == pool.entries

@@ -68,6 +68,9 @@ def test_each_operation_by_hand():
     assert apply_edit(TEXT, edit("add_section", target_section="## New", content="n")).endswith(
         "2. write\n\n\n## New\n\nn"
     )
+    twice = apply_edit(TEXT, edit("add_section", target_section=rules, content="- be kind"))
+    assert twice.count(rules) == 1
+    assert "- be brief\n\n- be kind\n" in twice
     assert (
         apply_edit(TEXT, edit("delete_section", target_section=rules))
         == "# Skill\n## Steps\n1. read\n2. write\n"

@@ -1,11 +1,14 @@
 """A new skill is accepted only where it is not worse on tasks it has not learnt from."""
 
+from functools import partial
+
 import anyio
 import pytest
 from fake_author import SKILL, StubRoles
 
 from burnish.agents.trace2skill import Trace, choose_skill, evolve, held_out
 from burnish.agents.trace2skill.evolve import paired_change
+from burnish.agents.trace2skill.patches import Patch
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.seeds import derive
@@ -59,6 +62,27 @@ def evolved(agent, count=20, **options):
         return await evolve(SKILL, tasks, agent, lambda seed: StubRoles(), **options)
 
     return anyio.run(work)
+
+
+def test_the_best_is_chosen_among_the_seeds_that_changed_the_skill():
+    class Second(StubRoles):
+        def __init__(self, seed):
+            super().__init__()
+            self.is_silent = seed == 0
+
+        async def propose(self, records, files):
+            return Patch() if self.is_silent else await super().propose(records, files)
+
+    async def agent(task, files, seed):
+        log = (Message("assistant", "LESSON: Check the last row."),)
+        return Trace(id=task, task_id=task, instruction=f"Do {task}.", messages=log, passed=True)
+
+    tasks = {f"task-{i}": f"task-{i}" for i in range(20)}
+    found = anyio.run(partial(evolve, SKILL, tasks, agent, Second, seeds=2))
+    assert [run.status for run in found.runs] == ["nothing to learn", "changed"]
+    assert found.rates == (1.0, 1.0)
+    assert found.choice is not None
+    assert "Check the last row" in found.files["SKILL.md"]
 
 
 def test_without_a_held_out_pair_nothing_is_accepted():

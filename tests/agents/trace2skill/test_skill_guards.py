@@ -147,6 +147,11 @@ def test_gold_values_and_ids_do_not_get_into_a_skill():
     edits = [append("- The sum is 48213."), append("- As in task-7, sort."), append("- Sum 482135."),
              append("- Compare with the golden file."), append("- Sum the rows.")]  # fmt: skip
     assert leaks(edits, secrets).kept == [edits[2], edits[4]]
+    ordinary = [append("- Read the reference file references/dates.md first."),
+                append("- Keep the precision of the expected output.")]  # fmt: skip
+    assert leaks(ordinary, secrets).kept == ordinary
+    told = [append("- Open the reference solution."), append("- Copy the expected answers.")]
+    assert leaks(told, secrets).kept == []
 
 
 @pytest.mark.parametrize(

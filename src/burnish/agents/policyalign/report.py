@@ -166,7 +166,8 @@ def make_report(
         _check_ids(name, answers)
     losses = losses or {}
     measured = {
-        name: _measured(prompts, answers, losses.get(name)) for name, answers in arms.items()
+        name: _measured(prompts, answers, losses.get(name), has_losses=bool(losses))
+        for name, answers in arms.items()
     }
     change = None
     if BEFORE in arms and AFTER in arms:
@@ -181,7 +182,11 @@ def make_report(
 
 
 def _measured(
-    prompts: Sequence[Prompt], answers: Sequence[Judged], losses: Sequence[float] | None
+    prompts: Sequence[Prompt],
+    answers: Sequence[Judged],
+    losses: Sequence[float] | None,
+    *,
+    has_losses: bool,
 ) -> Measured:
     marks = _marks(prompts, answers)
     groups: dict[str, list[float]] = {}
@@ -202,7 +207,11 @@ def _measured(
         if expected not in rates
     }
     if perplexity is None:
-        notes["perplexity"] = "neutral text is measured without the policy alone"
+        notes["perplexity"] = (
+            "neutral text is measured without the policy alone"
+            if has_losses
+            else "no neutral text was measured"
+        )
     return Measured(
         rates.pop("refuse", None),
         rates.pop("comply", None),
@@ -305,9 +314,11 @@ def load_prompts(path: Path | str) -> list[Prompt]:
     path = Path(path)
     where = shown_path(path)
     found: list[Prompt] = []
-    rows = read_table(path).rows
-    check_columns(str(where), [row for _, row in rows], ("prompt",), _COLUMNS)
-    for number, row in rows:
+    table = read_table(path)
+    if table.bad:
+        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
+    check_columns(str(where), [row for _, row in table.rows], ("prompt",), _COLUMNS)
+    for number, row in table.rows:
         text = row.get("prompt")
         label = str(row.get("expected") or row.get("label") or "").lower()
         words: dict[str, Expected] = {

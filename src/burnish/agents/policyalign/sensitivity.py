@@ -340,10 +340,21 @@ def check_changes(
     """
     own = _mean(instructions, scored)
     if own is None:
-        cut = sum(one.truncated for one in scored)
+        asked = [s for one, s in zip(instructions, scored, strict=True) if one.kind == "violating"]
+        if not asked:
+            raise UserError(
+                f"all of {counted(len(scored), 'request')} are benign; expected some that the policy "
+                'speaks of (kind = "violating"): what it changes is measured on those.'
+            )
+        found = Counter(one.status for one in asked).most_common()
+        told = ", ".join(f"{status}: {count}" for status, count in found)
+        next_step = {
+            "empty": "look at what it answers with `burnish chat`",
+            "no verdict": "take a guard that keeps to its form",
+            "guard failed": "see whether the guard's server answers, then say it again",
+        }.get(found[0][0], "look at the answers in scored.jsonl")
         raise UserError(
-            f"none of {counted(len(scored), 'request')} has a score ({cut} answers were cut at the "
-            "token limit, the others are empty); raise --max-tokens."
+            f"none of {counted(len(asked), 'violating request')} has a score ({told}); {next_step}."
         )
     base = _mean(instructions, neutral) if neutral is not None else None
     is_same = own <= NOTHING or (base is not None and own < CHANGES * base)

@@ -209,6 +209,7 @@ class _Search:
         present = start
         known = {start.strip()}
         tried: list[Tried] = []
+        winners: list[Tried] = []
         marks, _ = await self.answer(present, slices.trial, "trial")
         valid = [mark for mark in marks if mark is not None]
         if not valid:
@@ -229,9 +230,9 @@ class _Search:
                 if one.is_accepted and (best is None or _gain(one) > _gain(best[0])):
                     best = one, after
             if best is not None:
+                winners.append(best[0])
                 present, marks = best[0].candidate.prompt, best[1]
-        # Of several candidates that passed in one round, the best one took the place.
-        final = tuple(self._settled(one, tried, present) for one in tried)
+        final = tuple(_settled(one, winners) for one in tried)
         confirmation = None
         if present != start:
             before, _ = await self.answer(start, slices.confirm, "confirm")
@@ -273,12 +274,6 @@ class _Search:
         else:
             verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
         return Tried(number, candidate, paired, is_better, verdict)
-
-    def _settled(self, one: Tried, tried: Sequence[Tried], present: str) -> Tried:
-        rivals = [t for t in tried if t.round == one.round and t.is_accepted]
-        if not one.is_accepted or _gain(one) == max(map(_gain, rivals)):
-            return one
-        return msgspec.structs.replace(one, is_accepted=False, verdict="passed; another was better")
 
     async def propose(
         self, proposer: Proposer, present: str, shown: Sequence[Task], number: int
@@ -362,6 +357,15 @@ def _with_parts(reward: Reward) -> Iterator[Reward]:
     yield reward
     for part in reward.parts:
         yield from _with_parts(part)
+
+
+def _settled(one: Tried, winners: Sequence[Tried]) -> Tried:
+    """Of several candidates that passed in one round, the first of the best ones took the place."""
+    if not one.is_accepted or any(one is winner for winner in winners):
+        return one
+    is_equal = any(w.round == one.round and _gain(w) == _gain(one) for w in winners)
+    verdict = "passed; an equal one came first" if is_equal else "passed; another was better"
+    return msgspec.structs.replace(one, is_accepted=False, verdict=verdict)
 
 
 def _gain(one: Tried) -> float:

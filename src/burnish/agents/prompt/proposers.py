@@ -152,7 +152,10 @@ class WorkedExamples:
             chosen = rng.sample(list(seen.solved), size)
             answers = [case.answer for case in chosen]
             if self.shuffled:
-                answers = [rng.choice(seen.solved).answer for _ in chosen]
+                others = [[o.answer for o in seen.solved if o.answer != own] for own in answers]
+                if not all(others):
+                    break
+                answers = [rng.choice(wrong) for wrong in others]
             lines = [
                 f"Question: {case.question}\nAnswer: {answer.strip()}"
                 for case, answer in zip(chosen, answers, strict=True)

@@ -67,7 +67,7 @@ class SearchSelfPlay(StepGame):
     file_options = FileOptions(
         functions=("corpus", "reader_path"),
         sources=("corpus_options.source", "corpus_options.path"),
-        written=("corpus_options.index",),
+        written=("corpus_options.folder",),
     )
 
     def __init__(self, settings: MultiTurnSettings, root: Path = Path(), **options: Any) -> None:
@@ -356,10 +356,8 @@ class SearchSelfPlay(StepGame):
                 facts = trajectory.info.get("ssp", {})
                 if trajectory.role == "solver" and facts.get("origin") in ("proposed", "replayed"):
                     seen[facts["id"]] = facts
-        for key, facts in seen.items():
+        for facts in seen.values():
             self.pool.add(facts["question"], facts["answer"], success=facts["success"], step=step)
-            if facts["origin"] == "replayed":
-                self.pool.use(key)
         dropped = self.pool.end_step(step)
         return step_metrics(trajectories, pool=len(self.pool), dropped=dropped)
 

@@ -40,8 +40,6 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Share of attempts that solved it, the last time it was played; None: not known."""
     step: int = 0
     """When it was proposed."""
-    used: int = 0
-    """How often it filled a place."""
 
 
 def question_id(question: str, answer: Any) -> str:
@@ -93,12 +91,6 @@ class QuestionPool:
         else:
             newest = known.success if rate is None else rate
             self.entries[key] = msgspec.structs.replace(known, success=newest)
-
-    def use(self, key: str) -> None:
-        """Count that a question filled a place; one that is gone is not counted."""
-        if key in self.entries:
-            known = self.entries[key]
-            self.entries[key] = msgspec.structs.replace(known, used=known.used + 1)
 
     def draw(self, seed: int, ceiling: float = 1.0) -> Drawn | None:
         """One question, uniform among those with a success rate of at most `ceiling`.

@@ -2,7 +2,6 @@
 
     found = await distil(pool, files, LMRoles(model), Settings())
     found.status, found.files, found.diff
-    write_report(found, Path("out"))
 
 All analysts and proposers see the same frozen skill, and the pool is sorted, so the order in which
 trajectories came changes nothing. `order="sequential"` edits after each trajectory instead, as a
@@ -22,7 +21,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from burnish.agents.trace2skill.anchoring import anchored, is_anchored
-from burnish.agents.trace2skill.edits import KNOWN
+from burnish.agents.trace2skill.edits import KNOWN, NO_TARGET
 from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     Dropped,
@@ -272,17 +271,20 @@ class _Work:
 
     async def sequential(self, records: Sequence[Record]) -> Distilled:
         """One patch after another, each against what the last one left."""
-        state, made, count = dict(self.files), list[Edit](), 0
+        state, made, count, depth = dict(self.files), list[Edit](), 0, 0
         size = self.settings.batch
         for place in range(0, len(records), size):
             for patch in await self.propose(records[place : place + size], state):
-                edits = [one for e in patch.edits if (one := anchored(e, _text(e, state)))]
-                edits = self._note(conflicts(edits, state, self.support))
-                done = carry_out(edits, state)
+                placed = [(e, anchored(e, _text(e, state))) for e in patch.edits]
+                lost = [Dropped(e, NO_TARGET) for e, one in placed if one is None]
+                edits = [one for _, one in placed if one is not None]
+                done = carry_out(self._note(conflicts(edits, state, self.support)), state)
+                self.found.dropped += lost + done.skipped
                 state, made, count = done.files, made + done.applied, count + 1
+                depth += 1
             self.progress("sequential", place + size, len(records))
         self.count("patches", count)
-        self.count("depth", len(records))
+        self.count("depth", depth)
         return await self._checked(state, made)
 
     # --- the end
@@ -373,7 +375,7 @@ class _Work:
                 self.found.refused.append(("anchor", final.reason, final.raw))
                 final = None
             if final is None or not is_anchored(final, _text(final, self.files)):
-                self.found.dropped.append(Dropped(edit, "its target is not in the file"))
+                self.found.dropped.append(Dropped(edit, NO_TARGET))
             else:
                 kept.append(final)
         return kept

@@ -27,6 +27,7 @@ ALIASES = {"create_file": "create", "createFile": "create", "deleteFile": "delet
 """Other names that models give to an operation."""
 TEXTS = ("file", "target_section", "target_text", "old_text", "after_section", "content")
 KNOWN = "already there"
+NO_TARGET = "its target is not in the file"
 """Why an edit that was made before is not made again."""
 WRITERS = ("replace_in_section", "delete_section")
 """Operations that take lines away; the others only add."""
@@ -215,8 +216,8 @@ def _add_section(text: str, edit: _Fields) -> Applied:
     lines = text.split("\n")
     header = edit.target_section or "## New Section"
     known = section_bounds(lines, header)
-    if known is not None and has_lines(lines[known.start + 1 : known.end], edit.content):
-        return Applied(text, KNOWN)
+    if known is not None:  # a second one of this name would never be found again
+        return _append(text, edit._replace(target_section=header))
     place = len(lines)
     if edit.after_section:
         bounds = section_bounds(lines, edit.after_section)

@@ -1,7 +1,7 @@
 """Evolve a skill on tasks: run the agent, distil, pick the best seed, and accept it only if not worse.
 
     found = await evolve(files, tasks, agent, roles)
-    found.accepted, found.files, found.p
+    found.accepted, found.files, found.held      # `held.p`: of the paired test
 
 `agent` plays one task with a skill and gives a trajectory with its verdict. A share of the tasks is
 held out from learning; there the old and the new skill meet in a paired sign test.
@@ -162,8 +162,9 @@ async def evolve(
         changes.append(paired_change([a for a, _ in pairs], [b for _, b in pairs]))
     rates = [None if one is None else one.after for one in changes]
     before = max((one.before for one in changes if one is not None), default=None)
-    best = max(range(seeds), key=lambda i: (-1.0 if (rate := rates[i]) is None else rate, -i))
-    if runs[best].status != CHANGED:
+    changed = [seed for seed, run in enumerate(runs) if run.status == CHANGED]
+    best = max(changed, key=lambda i: (-1.0 if rates[i] is None else rates[i], -i), default=None)
+    if best is None:
         return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before, tuple(changes))
     old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
     pairs = _pairs(old, new)

@@ -48,8 +48,8 @@ def leaks(edits: Sequence[Edit], secrets: Sequence[str]) -> Sifted:
 
 
 _GOLD = re.compile(
-    r"\b(?:gold(?:en)?|ground[ -]?truth|reference|expected)[ _-]?"
-    r"(?:file|workbook|output|answer|solution|value)s?\b|\banswer key\b|_golden\b|_answer\.xlsx",
+    r"\b(?:gold(?:en)?|ground[ -]?truth)[ _-]?(?:file|workbook|output|answer|solution|value)s?\b"
+    r"|\b(?:reference|expected)[ _-]?(?:workbook|answer|solution)s?\b|\banswer key\b|_golden\b|_answer\.xlsx",
     re.IGNORECASE,
 )
 _HOSTILE = {

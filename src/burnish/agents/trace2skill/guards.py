@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnish.agents.trace2skill.edits import (
+    NO_TARGET,
     OPERATIONS,
     WRITERS,
     as_edit,
@@ -337,11 +338,13 @@ def conflicts(
             continue
         span = span_of(edit, state[file])
         if span is None:
-            dropped.append(Dropped(edit, "its target is not in the file"))
+            dropped.append(Dropped(edit, NO_TARGET))
         elif span.start < front_lines(state[file].split("\n")):
             dropped.append(Dropped(edit, "it would change the front matter"))
         elif any(path == file and _overlap(span, other) for path, other in taken):
-            dropped.append(Dropped(edit, "another edit of these lines has more support"))
+            dropped.append(
+                Dropped(edit, "another edit of these lines has more support or came first")
+            )
         else:
             taken.append((file, span))
             chosen.add(index)

@@ -1,6 +1,6 @@
 """What a distillation did, for people and programs: every edit with the trajectories behind it.
 
-table = report_of(found, cost)          # JSON-able
+table = report_of(found, pool)          # JSON-able
 markdown(table)                         # the same to read
 """
 

@@ -23,8 +23,11 @@ class SkillEnv:
 
     tools: Sequence[Tool] = ()
 
-    def __init__(self, *, skill: str, references: bool = False) -> None:
-        """`skill`: a folder, a zip or a shipped skill; `references`: their text too."""
+    def __init__(self, *, skill: str, references: bool = True) -> None:
+        """`skill`: a folder, a zip or a shipped skill.
+
+        `references`: their text too; false where the agent has a tool that opens them.
+        """
         self._prompt = skill_prompt(read_skill(skill), references=references) if skill else ""
 
     def opening(self, task: Task) -> tuple[Message, ...]:

@@ -54,11 +54,14 @@ class TaskAgent:
         part: str = "",
         pass_at: float = 1.0,
         deadline_s: float = 60.0,
-        references: bool = False,
+        references: bool = True,
         journal: Path | None = None,
         on_play: Callable[[Trace | None], None] | None = None,
     ) -> None:
-        """`part`: the reward that counts, the total where empty; `on_play` is told of every game."""
+        """`part`: the reward that counts, the total where empty; `on_play` is told of every game.
+
+        `references`: shows these files of the skill too, which the agent has no tool to open.
+        """
         self.lm, self.scorer, self.sampling, self.rollout = lm, scorer, sampling, rollout
         self.part, self.pass_at, self.deadline_s = part, pass_at, deadline_s
         self.references, self.on_play = references, on_play

@@ -124,6 +124,7 @@ def citation_scorer(
         settings=digest(
             repr(chosen), "" if asked is None else asked.fingerprint, wording("citation")
         ),
+        check_task=partial(_documents, options=chosen),
     )
 
 
@@ -214,9 +215,13 @@ class _Read(NamedTuple):
     """Of each sentence, of each document."""
 
 
-def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
+def _documents(task: Task, options: CitationOptions) -> list[str]:
     where = f"task {task.id}, field '{options.documents}'"
-    documents = documents_of(task.fields[options.documents], where)
+    return documents_of(task.fields.get(options.documents), where)
+
+
+def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
+    documents = _documents(task, options)
     sentences = cited_sentences(response.text)[:MOST_SENTENCES]
     known = [_Document(one) for one in documents]
     found = [_of_sentence(one.text, known, options.least) for one in sentences]
@@ -238,9 +243,7 @@ def documents_of(given: Any, where: str = "documents") -> list[str]:
 
 
 def _parse(task: Task, response: Response, options: CitationOptions) -> Sequence[Item]:
-    documents = documents_of(
-        task.fields[options.documents], f"task {task.id}, field '{options.documents}'"
-    )
+    documents = _documents(task, options)
     items = []
     for place, one in enumerate(cited_sentences(response.text)):
         for order, (number, start) in enumerate(zip(one.numbers, one.places, strict=True)):

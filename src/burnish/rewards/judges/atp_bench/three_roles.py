@@ -180,6 +180,8 @@ class ThreeRoles:
     """False: its model is asked about texts alone, whatever the task holds."""
     settings: str = ""
     """Changes the fingerprint."""
+    check_task: Callable[[Task], object] = lambda task: None
+    """Raises `UserError` for a task that it cannot judge, before anything is asked."""
     scope: Scope = field(default=Scope.POINT, init=False)
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@
     found.reward, found.faulty, found.votes
 
 Each of K Checker samples agrees with a claim (+1) or not (-1, also where it gave no answer); a claim
-whose votes add up to less than 0 is faulty. Zero tolerance (`ztr`): -1 where any claim is faulty,
+whose votes add up to 0 or less is faulty. Zero tolerance (`ztr`): -1 where any claim is faulty,
 else 0; `err`: minus the share of faulty claims; `count`: minus a tenth of them, 13 at most.
 
 Where we differ from the reference (arXiv 2603.24579): an even split is faulty; a claim whose stated
