@@ -40,22 +40,21 @@ def watch_of(config: Any, origins: Mapping[str, str]) -> Watch:
     turn = getattr(config.rollout, "turn_tokens", 0)  # rollouts of one turn have none
     # A shipped recipe's own limit fits its own task and model: the short answers are meant.
     is_meant = as_shipped(origins, ("rollout.max_tokens", "task.kind", "model.path"))
-    return Watch(0 if is_meant else config.rollout.max_tokens, mismatch, turn)
+    budget = 0 if is_meant else config.rollout.max_tokens
+    kind = config.rollout.__struct_config__.tag
+    return Watch(budget, mismatch, turn, is_program=kind == "agent")
 
 
 class Watch:
     """Sees every step; `budget` is the token limit that cuts answers (0: it may), `turn` that of one
     reply (0: none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
 
-    def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
+    def __init__(
+        self, budget: int, mismatch: float = 0.0, turn: int = 0, *, is_program: bool = False
+    ) -> None:
+        """`is_program`: replies are asked for by a program, which may have limits of its own."""
         self.mismatch = mismatch
-        self.warns_of_cuts = budget > 0
-        self.limit = f"rollout.max_tokens={budget}"
-        self.longer = f"rollout.max_tokens={2 * budget}"
-        if turn:
-            # Which of the two cut them is not known: a rollout of several turns needs both.
-            self.limit += f" or rollout.turn_tokens={turn}"
-            self.longer += f" and rollout.turn_tokens={2 * turn}"
+        self.budget, self.turn, self.is_program = budget, turn, is_program
         self._seen: Counter[str] = Counter()
 
     def see(self, event: StepDone) -> list[str]:
@@ -77,9 +76,9 @@ class Watch:
             "left them out, so this step teaches nothing",
             "failed": failed > FAILED_SHARE
             and f"{share(failed)} of the rewards have no value ({_statuses(event)})",
-            "cut": self.warns_of_cuts
+            "cut": self.budget > 0
             and cut > CUT_SHARE
-            and cut_text(cut, self.limit, self.longer),
+            and cut_text(cut, self.budget, self.turn, is_program=self.is_program),
             "gate": unread > 0 and gate_text(unread),
             "no_facts": empty > 0 and no_facts_text(empty),
             "mismatch": 0 < self.mismatch < apart
@@ -108,8 +107,18 @@ def _statuses(event: StepDone) -> str:
     return ", ".join(f"{name} {share(value)}" for name, value in ordered) or "unknown"
 
 
-def cut_text(cut: float, limit: str, longer: str) -> str:
-    """What answers that were cut mean, and what to do about it."""
+def cut_text(cut: float, budget: int, turn: int = 0, *, is_program: bool = False) -> str:
+    """What answers that were cut mean, and what to do about it.
+
+    Which limit cut them is not known: that of the rollout, that of one reply, or a program's own.
+    """
+    limit, longer = f"rollout.max_tokens={budget}", f"rollout.max_tokens={2 * budget}"
+    if turn:
+        limit += f" or rollout.turn_tokens={turn}"
+        longer += f" and rollout.turn_tokens={2 * turn}"
+    if is_program:
+        limit += " or by the program's own limit"
+        longer += ", and in the program"
     return (
         f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
         f"seen nor rewarded; give them room with {longer}"

@@ -75,7 +75,10 @@ class FakeTrainer:
         )
         self.config = load(Config, CONFIG).value
         self.state = SimpleNamespace(step=0)
-        self.stage = SimpleNamespace(name="", steps=3)
+        self.saved_step = 0
+        self.stage = SimpleNamespace(
+            name="", steps=3, algorithm=SimpleNamespace(samples_prompts=True)
+        )
 
     def note_end(self, error: BaseException) -> None:
         status, reason = ending(error)

@@ -255,6 +255,18 @@ def test_again_continues_an_interrupted_repetition(
     assert training.folders[1] == training.folders[2]
 
 
+def test_ctrl_c_says_which_steps_are_done_again() -> None:
+    stage = SimpleNamespace(
+        name="warm_start", steps=60, algorithm=SimpleNamespace(samples_prompts=False)
+    )
+    trainer = SimpleNamespace(stage=stage, state=SimpleNamespace(step=42), saved_step=30)
+    assert launch.interrupted_after(trainer) == (
+        "after 42 of 60 steps of stage 'warm_start' (12 since its last checkpoint, which are done again)"
+    )
+    trainer.saved_step = 42
+    assert launch.interrupted_after(trainer) == "after 42 of 60 steps of stage 'warm_start'"
+
+
 def test_ctrl_c_says_how_to_continue_and_marks_the_run(
     typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:

@@ -225,6 +225,13 @@ def _warnings_kept(trainer: Any) -> Callable[[Any], None]:
 
 
 def interrupted_after(trainer: Any) -> str:
-    """How far an interrupted run came: `after 3 of 20 steps`."""
+    """How far an interrupted run came: `after 3 of 20 steps`, and what of it is to be done again.
+
+    Where a step samples its answers these are in the store, and its update alone is done again.
+    """
     stage = f" of stage '{trainer.stage.name}'" if trainer.stage.name else ""
-    return f"after {trainer.state.step} of {trainer.stage.steps} steps{stage}"
+    told = f"after {trainer.state.step} of {trainer.stage.steps} steps{stage}"
+    lost = trainer.state.step - trainer.saved_step
+    if not lost or trainer.stage.algorithm.samples_prompts:
+        return told
+    return f"{told} ({lost} since its last checkpoint, which are done again)"

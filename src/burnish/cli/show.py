@@ -356,10 +356,13 @@ def _print_cut(store: RunStore) -> None:
     points = store.metrics(CUT).get(CUT, [])[-LATE:]
     shares = [point.value for point in points if point.value is not None]
     cut = sum(shares) / len(shares) if shares else 0.0
-    limit = setting(store.about, "rollout.max_tokens")
+    limit, turn, kind = (
+        setting(store.about, f"rollout.{key}") for key in ("max_tokens", "turn_tokens", "kind")
+    )
     if cut > CUT_SHARE and isinstance(limit, int) and limit:
-        longer = f"rollout.max_tokens={2 * limit}"
-        say(f"cut       {cut_text(cut, f'rollout.max_tokens={limit}', longer)}", style="yellow")
+        turn = turn if isinstance(turn, int) else 0
+        text = cut_text(cut, limit, turn, is_program=kind == "agent")
+        say(f"cut       {text}", style="yellow")
 
 
 def _print_last_step(store: RunStore) -> None:

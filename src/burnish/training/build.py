@@ -79,7 +79,7 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.other_model import OtherModel, other_forecast
 from burnish.training.trackers import Trackers, check_trackers
 from burnish.training.trainable import Trainable, start_model
-from burnish.training.trainer import FINAL, Stage, Trainer
+from burnish.training.trainer import FINAL, Stage, Trainer, ending
 from burnish.training.validate import (
     check_names,
     check_same,
@@ -165,7 +165,10 @@ def build(
             config, store, data, scorer, world, loop, prompts, length_of, answers, paid, remote
         )
         return _assemble(parts, trainings, trainable, place)
-    except BaseException:
+    except BaseException as error:
+        if world.is_main:
+            status, reason = ending(error)
+            store.finish(status, {"reason": reason, "exception": type(error).__name__})
         store.close()
         raise
 

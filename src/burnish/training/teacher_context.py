@@ -11,6 +11,7 @@ behind them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from burnish.errors import UserError
 from burnish.records import Message, Span, Task, Trajectory
 from burnish.tasks.base import TaskSet
 from burnish.tasks.mapping import Columns, RowError
+from burnish.texts import counted
 from burnish.training.forecast import MEASURED
 from burnish.training.packing import Row
 from burnish.training.policy_text import (
@@ -35,6 +37,8 @@ from burnish.training.teacher import Teacher
 if TYPE_CHECKING:
     from burnish.config.schema import DistilTrain
     from burnish.training.algorithm import Setup
+
+logger = logging.getLogger(__name__)
 
 LEAST_PREFIX = 32
 """Tokens of a policy from which on its keys are worth keeping."""
@@ -105,6 +109,11 @@ class TeacherContext:
         allow = self.settings.allow_truncate
         found = [fit_policy(one, length_of, room, allow_truncate=allow) for one in found]
         for policy in found:
+            if policy.cut:
+                left = (
+                    f"policy {policy.name}: its last {counted(policy.cut, 'item')} left out to fit "
+                )
+                logger.warning("%sthe teacher's context (train.allow_truncate).", left)
             for task in shown:
                 messages = with_policy(task.messages, policy, self.default)
                 check_only_policy(tokenizer, task.messages, messages, policy)

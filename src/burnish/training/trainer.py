@@ -149,6 +149,8 @@ class Trainer:
     """The last step is done and the next has not begun: evaluations, checkpoints, the end."""
     has_ended: bool = False
     """The store knows how and why the run ended."""
+    saved_step: int = 0
+    """Steps of the stage under way that its newest checkpoint has."""
 
     @property
     def folder(self) -> Path:
@@ -291,6 +293,7 @@ class Trainer:
     def _train(self) -> Generator[Event, None, str]:
         """The steps of the stage under way; returns why it stopped early, if it did."""
         stage = self.stage
+        self.saved_step = self.state.step
         tellers: dict[str, Callable[[Activity], None]] = {}  # work in two parts has one clock
         for what, work in stage.algorithm.prepare():
             teller = tellers.setdefault(what, told_every(TELL_S, self._tell_preparing))
@@ -634,6 +637,7 @@ class Trainer:
             )
         self.world.wait()
         self.pace.saves.append(time.perf_counter() - began)
+        self.saved_step = step
         return Saved(step, stage.checkpoints / f"step-{step:06d}")
 
     def _write_model(self, folder: Path) -> None:

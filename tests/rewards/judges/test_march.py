@@ -291,7 +291,7 @@ def test_what_only_begins_like_a_refusal_is_a_claim(answer):
     kept = kept_claims(
         [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
     )
-    assert kept == ([Claim("How many?", "3")], 1, 1, 0)
+    assert kept == ([Claim("How many?", "3")], 1, 1, 0, 0)
 
 
 def test_documents_under_another_name_are_hinted_at():
@@ -303,7 +303,7 @@ def test_documents_under_another_name_are_hinted_at():
 
 def test_a_leak_in_another_spelling_is_one():
     leaks = [Claim("Which of the 1 200 towers?", "1,200"), Claim("Who is Jose\u0301?", "José")]
-    assert kept_claims(leaks) == ([], 0, 2, 0)
+    assert kept_claims(leaks) == ([], 0, 2, 0, 0)
     assert kept_claims(leaks, leaks="plain").claims == leaks
     with pytest.raises(ArgumentError, match="rule: got 'loose'"):
         kept_claims(leaks, leaks="loose")
@@ -323,7 +323,7 @@ def test_a_leak_in_another_spelling_is_one():
     ],
 )
 def test_a_leak_is_a_number_however_it_is_written(question, answer):
-    assert kept_claims([Claim(question, answer)]) == ([], 0, 1, 0)
+    assert kept_claims([Claim(question, answer)]) == ([], 0, 1, 0, 0)
     assert kept_claims([Claim("How much is it?", answer)]).leaks == 0
 
 
@@ -372,7 +372,7 @@ def test_a_claim_is_the_answers_own_where_it_states_it(stated, answer, is_own):
 def test_claims_that_the_answer_does_not_make_are_left_out_and_counted():
     claims = [Claim("Where?", "Tampa"), Claim("Who won?", "Patriots"), Claim("Why?", "unknown")]
     kept = kept_claims(claims, own_to="Tampa, Florida")
-    assert kept == ([claims[0]], 1, 0, 1)
+    assert kept == ([claims[0]], 1, 0, 1, 0)
     assert kept.left_out == 2
     assert kept_claims(claims).claims == claims[:2]
 
@@ -612,6 +612,20 @@ def test_hostile_prompts_are_split_in_linear_time(begin, part, end):
     with pytest.raises(ArgumentError, match=r"prompt: got no (documents|question)"):
         split_docs_and_query(prompt)
     assert time.process_time() - began < 3.0
+
+
+def test_a_claim_that_comes_again_counts_once():
+    bridges, mills = Claim("How many bridges?", "14"), Claim("How many mills?", "7")
+    again = [
+        bridges,
+        Claim("how many  BRIDGES?", "14"),
+        mills,
+        bridges,
+        Claim("How many bridges?", "1.4"),
+    ]
+    kept = kept_claims(again)
+    assert kept.claims == [bridges, mills, again[-1]]
+    assert (kept.repeated, kept.left_out) == (2, 2)
 
 
 @pytest.mark.parametrize(

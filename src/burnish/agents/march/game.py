@@ -100,6 +100,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     refusals: int
     leaks: int
     invented: int = 0
+    repeated: int = 0
     reward: float
     documents: str
     """The task field that holds them."""
@@ -364,6 +365,7 @@ def _trace(
                 refusals=found.refusals,
                 leaks=found.leaks,
                 invented=found.invented,
+                repeated=found.repeated,
                 reward=counted.reward,
                 documents=documents,
             )

@@ -379,6 +379,7 @@ class MarchJudge:
         told += [f"{found.invented} that the answer does not make were left out"] * bool(
             found.invented
         )
+        told += [f"{found.repeated} that came again were left out"] * bool(found.repeated)
         told += [f"{silent} checkers could not be read"] * bool(silent)
         return Reward(
             self.name,

@@ -111,11 +111,13 @@ class Kept(NamedTuple):
     """Their question states its own answer."""
     invented: int = 0
     """The answer does not make them."""
+    repeated: int = 0
+    """The same question with the same answer as an earlier one."""
 
     @property
     def left_out(self) -> int:
         """Claims that nobody is asked about."""
-        return self.refusals + self.leaks + self.invented
+        return self.refusals + self.leaks + self.invented + self.repeated
 
 
 def kept_claims(
@@ -128,16 +130,16 @@ def kept_claims(
 
     `leaks` says when a question states its own answer: see `states_its_answer`. With an answer in
     `own_to`, claims that it does not make are left out (see `is_own_claim`), and so are those of the
-    worked example, which a model may copy. No more than
-    `MOST_READ` claims are looked at.
+    worked example, which a model may copy. A claim that comes again counts once, or its share of the
+    claims would be a matter of repeating it. No more than `MOST_READ` claims are looked at.
 
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
     [Claim(question='How many?', answer='3')]
     """
     limit = as_whole("most", most, low=1)
     own_text = None if own_to is None else SearchedText(own_to)
-    good: list[Claim] = []
-    refusals = leaking = invented = 0
+    good: dict[Claim, Claim] = {}
+    refusals = leaking = invented = repeated = 0
     for claim in [Claim(*one) for one in as_list("claims", claims)[: max(MOST_READ, limit)]]:
         if is_refusal(claim.answer):
             refusals += 1
@@ -145,9 +147,11 @@ def kept_claims(
             invented += 1
         elif len(claim.question) > LONGEST or states_its_answer(claim, leaks):
             leaking += 1
+        elif (key := Claim(*(" ".join(part.casefold().split()) for part in claim))) in good:
+            repeated += 1
         else:
-            good.append(claim)
-    return Kept(good[:limit], refusals, leaking, invented)
+            good[key] = claim
+    return Kept(list(good.values())[:limit], refusals, leaking, invented, repeated)
 
 
 def solver_messages(
