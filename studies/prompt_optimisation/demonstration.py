@@ -89,8 +89,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         f"Trial slice of {SIZES['trial']} tasks, held-out slice of {SIZES['confirm']}; a try passes at "
         f"p <= {rows[0]['level']:.3g}.",
         "",
-        "| seed | candidates | present prompt | best candidate | p | accepted | held out: before, after, p |",
-        "|---|---|---|---|---|---|---|",
+        "| seed | candidates | present prompt | best candidate | p | passed | held out: before, after, p | used |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in rows:
         held = "not tried"
@@ -100,8 +100,8 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{one['held_out_p']:.3g}"
             )
         best, p = ("-" if one[key] is None else f"{one[key]:.3g}" for key in ("best", "p"))
-        said = "yes" if one["accepted"] else "no"
-        cells = [one["seed"], one["arm"], f"{one['start']:.3f}", best, p, said, held]
+        passed, used = ("yes" if one[key] else "no" for key in ("accepted", "confirmed"))
+        cells = [one["seed"], one["arm"], f"{one['start']:.3f}", best, p, passed, held, used]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 

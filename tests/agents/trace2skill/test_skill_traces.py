@@ -108,8 +108,16 @@ def test_samples_of_a_run(tmp_path):
 
 
 def test_a_reason_is_an_error_only_where_the_status_says_so(tmp_path):
-    told = {"id": "a", "instruction": "P", "passed": True, "reason": "all cells agree"}
-    late = {"id": "b", "instruction": "P", "passed": True, "status": "timeout", "reason": "60 s"}
+    row = {"instruction": "P", "response": "done", "passed": True}
+    told = row | {"id": "a", "reason": "all cells agree"}
+    late = row | {"id": "b", "status": "timeout", "reason": "60 s"}
     pool = read_traces(written(tmp_path, told, told | {"id": "c", "status": "ok"}, late))
     assert [(one.id, one.error) for one in pool.passed] == [("a", ""), ("c", "")]
     assert [(one.id, one.error) for one in pool.failed] == [("b", "60 s")]
+
+
+def test_a_row_without_a_log_teaches_nothing(tmp_path):
+    misspelt = {"id": "a", "msgs": [{"role": "user", "content": "x"}], "passed": False}
+    pool = read_traces(written(tmp_path, misspelt, ROW))
+    ((name, why),) = pool.left_out
+    assert (name, why[:21]) == ("a", "no log: none of messa")

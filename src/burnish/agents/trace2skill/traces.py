@@ -199,6 +199,8 @@ def trace_of(
         raise UserError(f"{where}: score is {shown(score)}; expected a finite number.")
     if passed is None and score is None and not error:
         return name, "no verdict: neither passed nor a score"
+    if found["messages"] is None and row.get("response") is None and not error:
+        return name, f"no log: none of {', '.join(NAMES['messages'])}, response"
     if passed is None:
         passed = score is not None and score >= pass_at
     return Trace(
