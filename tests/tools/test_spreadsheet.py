@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.tools import recalculation, spreadsheet
 from burnish.tools.recalculation import recalculate
 from burnish.tools.spreadsheet import (
@@ -345,3 +345,47 @@ def test_results_of_an_array_formula_are_stored_in_all_its_cells(tmp_path):
     book.save(tmp_path / "a.xlsx")
     recalculate(tmp_path / "a.xlsx", engine="formulas")
     assert Spreadsheet(tmp_path / "a.xlsx").read("B1:B2") == {"B1": 20, "B2": 30}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"A1": "\ud800"}, "half characters"),
+        ({"A1": "a\x00b"}, "control characters"),
+        ({"A1:B2": 1}, "the name of one cell"),
+        ({"A1": 10**400}, "beyond 1e300"),
+        ({"A1": "='C:\\x\\[a.xlsx]S'!A1"}, "without files"),
+        ({"A1": "='[http://x/y.xlsx]S'!A1"}, "without files"),
+        ({"A1": "=[/etc/x.xlsx]S!A1"}, "without files"),
+        ({"A1": '=IMAGE("http://x/y.png")'}, "without files"),
+    ],
+)
+def test_what_a_workbook_cannot_hold_is_refused_and_nothing_is_written(values, said):
+    sheet = Spreadsheet()
+    with pytest.raises(ArgumentError, match=said):
+        sheet.write({"C1": 5} | values)
+    assert sheet.read("C1") == {"C1": None}
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(SpreadsheetError, match="cannot be written"):
+        Spreadsheet().save(tmp_path / "none" / "out.xlsx")
+
+
+@pytest.mark.parametrize("kind", ["entity", "utf-16"])
+def test_a_merge_in_another_spelling_is_still_a_bomb(kind, tmp_path):
+    place = tmp_path / "a.xlsx"
+    sheet = Spreadsheet()
+    sheet.book.active.merge_cells("A1:B2")
+    sheet.save(place)
+    bomb = tmp_path / "bomb.xlsx"
+    with zipfile.ZipFile(place) as old, zipfile.ZipFile(bomb, "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if "sheet1.xml" in name:
+                colon = b"&#58;" if kind == "entity" else b":"
+                text = text.replace(b"A1:B2", b"A1" + colon + b"CZ3000")
+                text = text.decode().encode("utf-16") if kind == "utf-16" else text
+            new.writestr(name, text)
+    with pytest.raises(SpreadsheetError, match="merges or links|not in UTF-8"):
+        Spreadsheet(bomb)

@@ -12,6 +12,7 @@ formula has no value until `burnish.tools.recalculation` has computed it.
 from __future__ import annotations
 
 import datetime
+import html
 import io
 import math
 import os
@@ -61,16 +62,19 @@ MOST_TEXT = 32_767
 FAR_ROWS, FAR_COLUMNS = 10_000, 256
 """How far from the used range a cell may be written."""
 
-_RANGES = re.compile(
-    rb"<(?:\w+:)?(?:mergeCell|hyperlink)\b[^>]*?\bref\s*=\s*[\"']"
-    rb"\$?([A-Za-z]{1,3})\$?(\d+):\$?([A-Za-z]{1,3})\$?(\d+)"
-)
+_REFS = re.compile(rb"<(?:\w+:)?(?:mergeCell|hyperlink)\b[^>]*?\bref\s*=\s*[\"']([^\"'<>]{0,200})")
+_RANGE = re.compile(r"\s*\$?([A-Za-z]{1,3})\$?(\d+)\s*:\s*\$?([A-Za-z]{1,3})\$?(\d+)")
 _OUTSIDE = re.compile(
-    r"\b(?:WEBSERVICE|DDE|RTD|CALL|REGISTER(?:\.ID)?|IMPORT(?:DATA|XML|HTML|FEED|RANGE))\s*\("
-    r"|\b(?:file|ftps?|smb|dav|vnd\.[\w.-]+):|'\s*https?:|'\s*\\\\|\|'",
+    r"\b(?:WEBSERVICE|IMAGE|DDE|RTD|CALL|REGISTER(?:\.ID)?|IMPORT(?:DATA|XML|HTML|FEED|RANGE))\s*\("
+    r"|\b(?:file|ftps?|smb|dav|vnd\.[\w.-]+):|['\[]\s*https?:|['\[]\s*\\\\|\|'"
+    r"|\[[^\]]*\.xl\w+\s*\]|\[\s*/|'[A-Za-z]:\\",
     re.IGNORECASE,
 )
 """What lets a formula reach a file, a server or another program."""
+
+
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What no XML file can hold."""
 
 
 class SpreadsheetError(BoundaryError):
@@ -137,6 +141,11 @@ def refuse_bomb(data: bytes, shown: str) -> None:
                         f"{shown}: unpacks to more than a workbook should ({part.filename}); it is "
                         "not opened"
                     )
+                if part.filename.endswith((".xml", ".rels")) and b"\0" in text[:4096]:
+                    raise SpreadsheetError(
+                        f"{shown}: {part.filename} is not in UTF-8, which every workbook is; it is not "
+                        "opened"
+                    )
                 if b"<!DOCTYPE" in text[:4096] or b"<!ENTITY" in text:
                     raise SpreadsheetError(
                         f"{shown}: {part.filename} declares entities, which no workbook needs; it is "
@@ -156,8 +165,13 @@ def refuse_bomb(data: bytes, shown: str) -> None:
 def _merged(text: bytes) -> int:
     """Cells under merged ranges and links of a sheet: openpyxl makes each of them when it opens."""
     total = 0
-    for left, top, right, bottom in _RANGES.findall(text):
-        columns = abs(column_number(right.decode()) - column_number(left.decode())) + 1
+    for ref in _REFS.findall(text):
+        # A colon may be written as an entity, which the reader of XML takes for one.
+        found = _RANGE.match(html.unescape(ref.decode("utf-8", "replace")))
+        if found is None:
+            continue
+        left, top, right, bottom = found.groups()
+        columns = abs(column_number(right) - column_number(left)) + 1
         total += columns * (abs(int(bottom[:9]) - int(top[:9])) + 1)
     return total
 
@@ -209,6 +223,29 @@ def _refuse_far(page: Any, cell: str) -> None:
         raise ArgumentError(f"{cell}: far from the used cells, expected one within A1:{end}")
 
 
+def _cell_of(page: Any, name: str, value: Any) -> str:
+    """The cell that a value may be written to; what a workbook cannot hold is refused."""
+    cells = expand_range(name)
+    if len(cells) != 1:
+        raise refused("cell", name, "the name of one cell, such as B2")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refused(name, value, "a finite number, a text, a date or None")
+    if isinstance(value, int) and abs(value) >= 10**300:
+        raise ArgumentError(
+            f"{name}: a whole number beyond 1e300, expected a smaller one or a text"
+        )
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        raise ArgumentError(f"{name}: {len(value):,} characters, expected up to {MOST_TEXT:,}")
+    if isinstance(value, str) and _UNWRITABLE.search(value):
+        raise refused(name, value, "a text without control characters and half characters")
+    if not isinstance(value, int | float | str | datetime.date | datetime.time | None):
+        raise refused(name, value, "a number, a text, a date or None")
+    if isinstance(value, str) and value[:1] == "=" and reaches_outside(value):
+        raise refused(name, value, "a formula without files, servers or other programs")
+    _refuse_far(page, cells[0])
+    return cells[0]
+
+
 class Spreadsheet:
     """One workbook in memory, its cells by name."""
 
@@ -246,22 +283,12 @@ class Spreadsheet:
         return found
 
     def write(self, values: Mapping[str, Any], sheet: str = "") -> None:
-        """Set cells; a text that begins with = is a formula, None empties the cell."""
+        """Set cells, all or none; a text that begins with = is a formula, None empties the cell."""
         page = self._sheet(self.book, sheet)
         known = None if self._values is None else self._sheet(self._values, page.title)
+        cells = {name: _cell_of(page, name, value) for name, value in values.items()}
         for name, value in values.items():
-            (cell,) = expand_range(name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise refused(name, value, "a finite number, a text, a date or None")
-            if isinstance(value, str) and len(value) > MOST_TEXT:
-                raise ArgumentError(
-                    f"{name}: {len(value):,} characters, expected up to {MOST_TEXT:,}"
-                )
-            if not isinstance(value, int | float | str | datetime.date | datetime.time | None):
-                raise refused(name, value, "a number, a text, a date or None")
-            if isinstance(value, str) and value[:1] == "=" and reaches_outside(value):
-                raise refused(name, value, "a formula without files, servers or other programs")
-            _refuse_far(page, cell)
+            cell = cells[name]
             page[cell].value = value
             if known is not None:
                 known[cell].value = None if isinstance(value, str) and value[:1] == "=" else value
@@ -269,15 +296,17 @@ class Spreadsheet:
     def save(self, path: str | Path) -> None:
         """Write the file whole: a kill on the way leaves the old one."""
         target = as_path("path", path)
-        handle, name = tempfile.mkstemp(suffix=".xlsx", dir=target.parent)
-        os.close(handle)
+        name = ""
         try:
+            handle, name = tempfile.mkstemp(suffix=".xlsx", dir=target.parent)
+            os.close(handle)
             self.book.save(name)
             os.replace(name, target)
         except OSError as error:
             raise SpreadsheetError(f"{target}: cannot be written ({error})") from error
         finally:
-            Path(name).unlink(missing_ok=True)
+            if name:
+                Path(name).unlink(missing_ok=True)
 
     @staticmethod
     def _sheet(book: Any, name: str) -> Any:
