@@ -13,7 +13,7 @@ from burnish.agents.ssp.settings import SelfPlay
 from burnish.agents.ssp.world import propose_script
 from burnish.errors import ModelError, UserError
 from burnish.lm import ScriptedLM
-from burnish.records import Author, Finish, Status
+from burnish.records import Author, Finish, Status, Trajectory
 from burnish.rollouts import roll_out
 from burnish.rollouts.base import StepGame
 from burnish.tools.search import Passage, PassageIndex
@@ -544,3 +544,19 @@ def test_a_folder_of_texts_is_a_corpus(tmp_path, monkeypatch):
     lines, errors, _ = anyio.run(built.searcher.search, ["river"])
     assert errors == 0
     assert "The Tol is a river." in lines[0]
+
+
+def test_a_question_that_filled_two_places_has_the_mean_of_both():
+    own = game()
+    question, answer = _known()
+    facts = {"id": "q", "question": question, "answer": [answer], "origin": "replayed"}
+    facts |= {"is_above": False, "score": 1.0, "hops": 1}
+    attempts = [
+        Trajectory(
+            f"{place}.{n}", "t", "g", (), "", "solver", info={"ssp": facts | {"success": rate}}
+        )
+        for place, rate in enumerate((1.0, 0.0))
+        for n in range(2)
+    ]
+    own.remember(0, attempts)
+    assert [entry.success for entry in own.pool.entries.values()] == [0.5]

@@ -173,6 +173,9 @@ def test_incorrect_is_not_correct(reply, verdict):
         "The verdict: **Correct**",
         "Correct it is not.",
         "Correct, though it doesn't name the year",
+        "Correct 0%",
+        "Correct ❌",
+        "Correct - sort of",
     ],
 )
 def test_neither_and_both_are_no_verdict(reply):
@@ -202,3 +205,10 @@ def test_passages_are_fenced_by_a_mark_they_cannot_know():
     (asked,) = judge_messages("Which?", "Correct {texts}", ["Tol"])
     assert "Correct {texts}" in asked.text
     assert READER.count("{question}") == 1
+
+
+@pytest.mark.parametrize(("count", "ratio", "kept"), [(100, 0.29, 29), (10, 0.25, 2), (3, 1.0, 3)])
+def test_a_share_is_not_lost_to_rounding(count, ratio, kept):
+    pool = pool_of(*[0.1] * count, keep_ratio=ratio)
+    pool.reset()
+    assert len(pool) == kept

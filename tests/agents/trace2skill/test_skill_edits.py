@@ -6,6 +6,7 @@ from hypothesis import given
 
 from burnish.agents.trace2skill import apply_edit, dedupe, section_bounds
 from burnish.agents.trace2skill.edits import OPERATIONS, headings
+from burnish.agents.trace2skill.patches import carry_out, join_sections
 from burnish.errors import UserError
 
 TEXT = "# Skill\n\n## Rules\n- be brief\n\n## Steps\n1. read\n2. write\n"
@@ -180,3 +181,28 @@ def test_bad_input_is_refused_in_one_line(call, named):
         call()
     assert str(refusal.value).startswith(named)
     assert "\n" not in str(refusal.value)
+
+
+CODE = "# S\n\n## A\n- be brief\n\n```python\nx = 1\n```\n\n## B\n- b\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"old_text": "x = 1\n```", "content": "x = 2"}, "block of code open"),
+        ({"old_text": "```python", "content": "python"}, "block of code open"),
+        ({"old_text": "## A\n- be brief", "content": "- be long"}, "break the heading '## A'"),
+        ({"op": "insert_after", "target_text": "x = 1", "content": "```\n## C\n```"}, "of code"),
+    ],
+)
+def test_an_edit_that_breaks_code_or_headings_is_skipped(fields, why):
+    one = {"op": "replace_in_section", "file": "SKILL.md", "target_section": "## A"} | fields
+    done = carry_out([one], {"SKILL.md": CODE})
+    assert done.files["SKILL.md"] == CODE
+    assert why in done.skipped[0].reason
+
+
+def test_files_are_joined_with_their_code_whole():
+    joined = join_sections("# A\n\n```python\nx=1\n```\n", "# A\n\n```bash\nls\n```\n\nT\n")
+    assert joined == "# A\n\n```python\nx=1\n```\n```bash\nls\n```\nT\n"
+    assert join_sections(joined, "# A\n```bash\nls\n```\n") == joined

@@ -111,7 +111,9 @@ def test_a_reason_is_an_error_only_where_the_status_says_so(tmp_path):
     row = {"instruction": "P", "response": "done", "passed": True}
     told = row | {"id": "a", "reason": "all cells agree"}
     late = row | {"id": "b", "status": "timeout", "reason": "60 s"}
-    pool = read_traces(written(tmp_path, told, told | {"id": "c", "status": "ok", "response": "well"}, late))
+    pool = read_traces(
+        written(tmp_path, told, told | {"id": "c", "status": "ok", "response": "well"}, late)
+    )
     assert [(one.id, one.error) for one in pool.passed] == [("a", ""), ("c", "")]
     assert [(one.id, one.error) for one in pool.failed] == [("b", "60 s")]
 

@@ -40,7 +40,7 @@ from burnish.rewards.judges.march.roles import (
     proposer_messages,
     solver_messages,
 )
-from burnish.rewards.judges.march.stated import asked_together
+from burnish.rewards.judges.march.stated import asked_together, without_tellers
 from burnish.rewards.judges.prompting import Unreadable, mark_for
 
 
@@ -653,3 +653,15 @@ def test_thousands_of_claims_are_looked_up_in_an_answer_that_is_read_once():
     assert time.process_time() - began < 5.0
     assert len(kept.claims) == 10  # more numbers than are compared: none escapes a check
     assert kept_claims(claims, own_to="None of it.").invented == MOST_READ
+
+
+def test_the_game_asks_no_question_that_tells_another_answer():
+    parks, town = Claim("How many parks has it?", "9"), Claim("Which town has 9 parks?", "Arlen")
+    assert without_tellers([parks, town]) == without_tellers([town, parks]) == [parks]
+    mutual = [
+        Claim("Who built the mill of 1901?", "Orla"),
+        Claim("What did Orla build in?", "1901"),
+    ]
+    assert without_tellers(mutual) == mutual[1:]
+    open_ones = [parks, Claim("Is it old?", "yes"), Claim("Who said yes?", "Ann")]
+    assert without_tellers(open_ones) == open_ones

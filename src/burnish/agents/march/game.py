@@ -60,6 +60,7 @@ from burnish.rewards.judges.march.roles import (
     sighted_messages,
     wording_of,
 )
+from burnish.rewards.judges.march.stated import without_tellers
 from burnish.rollouts.base import Players
 from burnish.rollouts.function import prepared_by
 from burnish.rollouts.session import Session
@@ -263,12 +264,15 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
     if not answer.strip():
         return Kept([], 0, 0)
     most = rules.most_claims
-    kept = partial(
-        kept_claims,
-        most=most,
-        leaks=rules.leaks,
-        own_to=answer if rules.invented == "drop" else None,
-    )
+
+    def kept(claims: Sequence[Claim]) -> Kept:
+        own_to = answer if rules.invented == "drop" else None
+        found = kept_claims(claims, most, rules.leaks, own_to)
+        if rules.leaks == "plain":
+            return found
+        blind = without_tellers(found.claims)
+        return found._replace(claims=blind, leaks=found.leaks + len(found.claims) - len(blind))
+
     if rules.proposer is not None:
         return kept([Claim(*one) for one in rules.proposer(answer, task)])
     least = max(1, min(rules.min_claims, most))

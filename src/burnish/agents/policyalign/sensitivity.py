@@ -30,7 +30,7 @@ from torch import Tensor
 
 from burnish.agents.policyalign.guards import Guard
 from burnish.agents.policyalign.instructions import KINDS, Instruction
-from burnish.arguments import as_flag, as_number, as_whole, as_word, same_length
+from burnish.arguments import as_flag, as_number, as_whole, as_word, refused, same_length
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling
@@ -297,6 +297,15 @@ def keep_sensitive(
     whatever their score, so many that they are `benign_share` of what is kept, as far as they last.
     """
     same_length("scored", scored, len(instructions), "instructions")
+    for one, score in zip(instructions, scored, strict=True):
+        if score.id != one.id:
+            raise refused(
+                "scored", score.id, f"the score of '{one.id}': one a request, in their order"
+            )
+        if score.score is not None:
+            as_number(f"scored: {score.id}", score.score)
+    if len({one.id for one in instructions}) < len(instructions):
+        raise refused("instructions", "an id twice", "ids that differ")
     keep = as_number("keep", keep, above=0, high=1)
     benign_share = as_number("benign_share", benign_share, low=0, below=1)
     as_whole("per_clause", per_clause, low=0)

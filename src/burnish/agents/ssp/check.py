@@ -49,7 +49,8 @@ Reply with one word: Correct or Wrong."""
 _ANSWER = re.compile(r"\banswer\s*[:：]", re.IGNORECASE)
 _VERDICT = re.compile(r"\W*(?:(correct)|wrong|incorrect)\b(?!\s*\?)", re.IGNORECASE)
 _AGAINST = re.compile(
-    r"\b(?:not?|nor|never|neither|cannot|incorrect\w*|wrong\w*|false|unless|except|but|however)\b|n['’]t\b",
+    r"\b(?:not?|nor|never|neither|cannot|incorrect\w*|wrong\w*|false|unless|except|but|however|partly|"
+    r"partially|almost|sort of|kind of|maybe|perhaps|unsure)\b|n['’]t\b|[❌✗✘👎❓?]|\b0+(?:\.0+)?\s*(?:%|/)",
     re.IGNORECASE,
 )
 _FOR = re.compile(r"\bcorrect\b", re.IGNORECASE)

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -350,14 +351,16 @@ class SearchSelfPlay(StepGame):
 
     def remember(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         """Put the step's questions into the pool; the metrics of the step."""
-        seen: dict[str, dict[str, Any]] = {}
+        seen: dict[str, list[dict[str, Any]]] = {}
         if self.options.strategy in ("full", "periodic"):
             for trajectory in trajectories:
                 facts = trajectory.info.get("ssp", {})
                 if trajectory.role == "solver" and facts.get("origin") in ("proposed", "replayed"):
-                    seen[facts["id"]] = facts
-        for facts in seen.values():
-            self.pool.add(facts["question"], facts["answer"], success=facts["success"], step=step)
+                    seen.setdefault(facts["id"], []).append(facts)
+        for own in seen.values():  # one question may have filled several places
+            rates = [facts["success"] for facts in own if facts["success"] is not None]
+            success = fmean(rates) if rates else None
+            self.pool.add(own[0]["question"], own[0]["answer"], success=success, step=step)
         dropped = self.pool.end_step(step)
         return step_metrics(trajectories, pool=len(self.pool), dropped=dropped)
 

@@ -15,6 +15,7 @@ pile up; what is drawn above the ceiling is marked; all of it goes into the chec
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -115,7 +116,7 @@ class QuestionPool:
     def reset(self) -> int:
         """Keep the newest share; how many questions left."""
         before = len(self.entries)
-        kept = int(before * self.keep_ratio)
+        kept = math.floor(before * self.keep_ratio + 1e-9)  # 100 x 0.29 is below 29
         by_age = sorted(self.entries.values(), key=lambda entry: entry.step)
         newest = {entry.id for entry in by_age[before - kept :]}
         self.entries = {key: entry for key, entry in self.entries.items() if key in newest}

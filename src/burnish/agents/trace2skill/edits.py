@@ -14,6 +14,7 @@ Paper: Trace2Skill (arXiv 2603.25158), section "patches"; the operations are tho
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -64,19 +65,63 @@ def headings(lines: Sequence[str]) -> dict[int, int]:
 
 def outline(lines: Sequence[str]) -> Outline:
     """The headings of a text, outside fenced code and front matter."""
-    found: dict[int, int] = {}
-    start, fence = front_lines(lines), ""
-    for place in range(start, len(lines)):
-        line = lines[place]
-        mark = _FENCE.fullmatch(line.rstrip("\r"))
+    blocks, is_open = _fenced(lines)
+    found = {
+        place: len(heading[1])
+        for place in range(front_lines(lines), len(lines))
+        if not blocks[place] and (heading := _HEADING.match(lines[place])) is not None
+    }
+    return Outline(found, is_open)
+
+
+def _fenced(lines: Sequence[str]) -> tuple[list[int], bool]:
+    """Of each line the number of its block of code, 0 outside one; whether the last is left open."""
+    found = [0] * len(lines)
+    number, fence = 0, ""
+    for place in range(front_lines(lines), len(lines)):
+        mark = _FENCE.fullmatch(lines[place].rstrip("\r"))
         if fence:
+            found[place] = number
             closes = mark is not None and mark[1].startswith(fence) and not mark[2].strip()
             fence = "" if closes else fence
         elif mark is not None and not (mark[1][0] == "`" and "`" in mark[2]):
-            fence = mark[1]
-        elif (heading := _HEADING.match(line)) is not None:
-            found[place] = len(heading[1])
-    return Outline(found, bool(fence))
+            fence, number = mark[1], number + 1
+            found[place] = number
+    return found, bool(fence)
+
+
+def code_blocks(lines: Sequence[str]) -> list[list[str]]:
+    """The lines one by one, those of a block of code together."""
+    found: list[list[str]] = []
+    last = 0
+    for line, number in zip(lines, _fenced(["", *lines])[0][1:], strict=True):
+        if number and number == last:
+            found[-1].append(line)
+        else:
+            found.append([line])
+        last = number
+    return found
+
+
+def breaks(before: str, after: str, edit: Mapping[str, Any]) -> str:
+    """What an edit would break in a file, in one line: a block of code, or headings of others."""
+    old, new = before.split("\n"), after.split("\n")
+    was, now = outline(old), outline(new)
+    if now.is_open and not was.is_open:
+        return "it would leave a block of code open"
+    had = Counter(old[place].strip() for place in was.headings)
+    has = Counter(new[place].strip() for place in now.headings)
+    lost = had - has
+    if lost and edit["op"] != "delete_section":
+        return f"it would break the heading '{next(iter(lost))}'"
+    own = ["", *str(edit.get("content") or "").split("\n")]
+    allowed = Counter(own[place].strip() for place in outline(own).headings)
+    allowed[str(edit.get("target_section") or "## New Section").strip()] += (
+        edit["op"] == "add_section"
+    )
+    if has - had - allowed:
+        return "it would make a heading of a line of code"
+    return ""
 
 
 def front_lines(lines: Sequence[str]) -> int:

@@ -19,6 +19,8 @@ from burnish.agents.trace2skill.edits import (
     KNOWN,
     TEXTS,
     as_edit,
+    breaks,
+    code_blocks,
     dedupe,
     headings,
     plain_words,
@@ -277,8 +279,9 @@ def join_sections(first: str, second: str) -> str:
     sections = _sections(first)
     for title, lines in _sections(second).items():
         known = sections.setdefault(title, [])
-        has = {plain_words(line) for line in known if line.strip()}
-        fresh = [line for line in lines if line.strip() and plain_words(line) not in has]
+        has = {_key(block) for block in code_blocks(known)}
+        blocks = [block for block in code_blocks(lines) if _key(block) not in has]
+        fresh = [line for block in blocks for line in block if len(block) > 1 or line.strip()]
         if fresh:
             while known and not known[-1].strip():
                 known.pop()
@@ -287,6 +290,11 @@ def join_sections(first: str, second: str) -> str:
         line for title, lines in sections.items() for line in ([title] if title else []) + lines
     ]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _key(block: Sequence[str]) -> str:
+    """What two equal lines have in common; a block of code is equal word for word alone."""
+    return plain_words(block[0]) if len(block) == 1 else "\n".join(block)
 
 
 def _sections(text: str) -> dict[str, list[str]]:
@@ -333,7 +341,9 @@ def carry_out(edits: Sequence[Edit], files: Mapping[str, str]) -> Changed:
         elif edit["op"] == "delete_file":
             del copy[file]
         else:
-            copy[file], problem = try_edit(copy[file], edit)
+            made, problem = try_edit(copy[file], edit)
+            problem = problem or breaks(copy[file], made, edit)
+            copy[file] = copy[file] if problem else made
         if problem:
             skipped.append(Dropped(edit, problem))
         else:

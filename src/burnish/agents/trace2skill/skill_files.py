@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from burnish.agents.trace2skill.edits import front_lines
+from burnish.agents.trace2skill.edits import front_lines, outline
 from burnish.arguments import as_path, as_table, as_text
 from burnish.errors import StoreError, UserError
 from burnish.rewards.judges.skill_rm.package import (
@@ -124,6 +124,8 @@ def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
             problems.append(f"{path}: no link to it in {MANUAL}")
         if is_reference and len(text.rstrip("\n").split("\n")) > REFERENCE_LINES:
             problems.append(f"{path}: more than {REFERENCE_LINES} lines")
+        if path.endswith(".md") and outline(text.split("\n")).is_open:
+            problems.append(f"{path}: a block of code is never closed")
         problems += [
             f"{path}: links to {one}, which is not there"
             for one in (mentioned(text) if path.endswith(".md") else ())

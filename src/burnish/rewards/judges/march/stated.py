@@ -130,6 +130,22 @@ def is_yes_or_no(answer: str) -> bool:
     return not _YES_NO.isdisjoint(normalize_answer(answer).split())
 
 
+def without_tellers(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims whose questions tell no answer of another one that stays: one prompt can hold them all.
+
+    >>> without_tellers([Claim("Which town has 9 parks?", "Arlen"), Claim("How many parks has it?", "9")])
+    [Claim(question='How many parks has it?', answer='9')]
+    """
+    questions = [SearchedText(claim.question) for claim in claims]
+    answers = [SearchedText(claim.answer) for claim in claims]
+    kept = dict.fromkeys(range(len(claims)))
+    for place, question in enumerate(questions):
+        others = (one for one in kept if one != place and not is_yes_or_no(claims[one].answer))
+        if any(question.states(answers[one]) for one in others):
+            del kept[place]
+    return [claims[place] for place in kept]
+
+
 def asked_together(claims: Sequence[Claim]) -> list[list[int]]:
     """Claims by their places, in groups in which no question tells the answer of another claim.
 
