@@ -127,6 +127,7 @@ class Alignment:
         self.policy: PolicyText = read_policy(policy)
         self.guard: Guard = RuleGuard() if guard is None else self._open_guard(guard)
         self._tell, self.stage = tell, "at the start"
+        self._read_files()
         self._begin()
 
     def whole(self, *, force: bool) -> Aligned:
@@ -177,6 +178,15 @@ class Alignment:
         return Aligned(self.out, run, self._report(prompts, arms, losses, len(rows), len(kept)))
 
     # --- the folder
+
+    def _read_files(self) -> None:
+        """Refuse files that cannot be read before the folder belongs to them."""
+        from burnish.agents.policyalign import load_instructions, load_prompts
+
+        if self.instructions_file is not None:
+            load_instructions(self.instructions_file)
+        if self.evaluate_file is not None:
+            load_prompts(self.evaluate_file)
 
     def _begin(self) -> None:
         place = self.out / "align.json"

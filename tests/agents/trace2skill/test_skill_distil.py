@@ -1,15 +1,18 @@
 """From trajectories to a skill: every check of the spec's section 6."""
 
 import json
+import math
 import random
 import re
 import shutil
 import subprocess
+import time
 from collections import Counter
 
 import anyio
 import hypothesis.strategies as st
 import msgspec
+import numpy
 import pytest
 from fake_author import SKILL, StubRoles, answer, append, pool, trace
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +24,7 @@ from burnish.agents.trace2skill import (
     Settings,
     balanced_chunks,
     distil,
+    merge_by_meaning,
     merge_tree,
     needed_support,
     parse_failures,
@@ -40,7 +44,7 @@ from burnish.agents.trace2skill.patches import (
 )
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.agents.trace2skill.support import by_support, cite
-from burnish.errors import ModelError, UserError
+from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Unreadable
@@ -681,3 +685,29 @@ def test_a_new_skill_begins_with_a_draft():
     assert found.status == "changed"
     assert "- Check the last row." in found.files["SKILL.md"]
     assert skill_problems(found.files, name="new-skill") == []
+
+
+def test_united_patches_do_not_depend_on_their_order():
+    edit = {"op": "add_section", "file": "SKILL.md", "target_section": "## N", "content": "- n"}
+    patches = [
+        Patch(
+            ({**edit, "after_section": place, "source_ids": [place]},),
+            f"why {place}",
+            (place,),
+            (place,),
+        )
+        for place in ("## Rules", "## Steps")
+    ]
+    assert united(patches) == united(patches[::-1])
+
+
+def test_merging_by_meaning_takes_vectors_of_every_edit():
+    patches = [Patch((append(f"- rule {n}", [f"t{n}"]),), source_ids=(f"t{n}",)) for n in range(3)]
+    for wrong in (numpy.full((3, 2), math.nan), numpy.ones((2, 2))):
+        with pytest.raises(ArgumentError, match="3 vectors"):
+            merge_by_meaning(lambda texts, wrong=wrong: wrong)(patches)
+    many = [Patch((append(f"- rule {n}", [f"t{n}"]),), source_ids=(f"t{n}",)) for n in range(600)]
+    began = time.process_time()
+    (one,) = merge_by_meaning(lambda texts: numpy.ones((len(texts), 1)))(many).edits
+    assert len(one["source_ids"]) == 600
+    assert time.process_time() - began < 5.0

@@ -123,3 +123,22 @@ def test_a_row_without_a_log_teaches_nothing(tmp_path):
     pool = read_traces(written(tmp_path, misspelt, ROW))
     ((name, why),) = pool.left_out
     assert (name, why[:21]) == ("a", "no log: none of messa")
+
+
+def test_odd_rows_are_read_or_refused_in_one_line(tmp_path):
+    deep: object = "x"
+    for _ in range(900):
+        deep = [deep]
+    odd = ROW | {
+        "id": "odd",
+        "gold": deep,
+        "messages": [{"role": "assistant", "content": "a\u2028b", "tool_calls": 5}],
+    }
+    path = tmp_path / "odd.jsonl"
+    path.write_text(json.dumps(odd, ensure_ascii=False) + "\n", encoding="utf-8")
+    (found,) = read_traces(path).all
+    assert (found.gold, found.messages[0].text) == (("x",), "a\u2028b")
+    for wrong in ({"score": True}, {"passed": 2}):
+        row = {"id": "a", "instruction": "x", "response": "y"} | wrong
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            read_traces(written(tmp_path, row))

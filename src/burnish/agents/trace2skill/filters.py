@@ -10,12 +10,14 @@ what is written plainly, not every disguise.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-from burnish.agents.trace2skill.edits import plain_words
 from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
 from burnish.arguments import refused
+from burnish.rewards.checks.match import is_stated_in, loose_forms
 
 
 def secrets_of(values: Iterable[Any], public: str = "") -> list[str]:
@@ -35,10 +37,11 @@ def secrets_of(values: Iterable[Any], public: str = "") -> list[str]:
 def leaks(edits: Sequence[Edit], secrets: Sequence[str]) -> Sifted:
     """Drop edits that quote a secret, or speak of the file with the answers."""
     kept, dropped = [], []
+    hidden = [_Secret(one) for one in secrets]
     for edit in edits:
         text = _words_of(edit)
-        said = next((one for one in secrets if _quotes(text, one)), None)
-        if said is not None:
+        shown = _Text(text)
+        if any(shown.quotes(one) for one in hidden):
             dropped.append(Dropped(edit, "it quotes an answer or the id of a task"))
         elif _GOLD.search(text):
             dropped.append(Dropped(edit, "it speaks of the file with the answers"))
@@ -58,7 +61,10 @@ _HOSTILE = {
         r"|\b(?:ignore|disregard|forget)\s+(?:all|everything|anything)\b.{0,20}\b(?:above|before|previous)"
         r"|\byou are now\b|\bnew (?:system )?(?:instructions|prompt)\b|\bsystem prompt\b"
     ),
-    "holds marks of a chat template": r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant)>",
+    "holds marks of a chat template": (
+        r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant)>|</?(?:start|end)_of_turn>|"
+        r"</?s>|<[|\uff5c][^>\n]{1,40}>"
+    ),
     "asks for secrets": (
         r"\b(?:passwords?|passwd|passphrases?|credentials?|(?:api|secret|private|ssh)[ _-]?keys?|"
         r"access[ _-]?tokens?|id_(?:rsa|dsa|ecdsa|ed25519))\b|/etc/shadow\b|"
@@ -69,10 +75,17 @@ _HOSTILE = {
         r"\bos\.system\b|\bsubprocess\b|\bnc\s+-|/dev/tcp|\bchmod\s+\+?[0-7x]|\bsudo\b|"
         r"\b(?:send|post|upload|e-?mail|exfiltrate)\b.{0,40}\b(?:to|https?)\b.{0,20}(?:https?:|@)"
     ),
-    "hides text": r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]|[A-Za-z0-9+/]{160,}={0,2}|<!--",
+    "hides text": (
+        r"[\u00ad\u034f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e007f]"
+        r"|[A-Za-z0-9+/]{160,}={0,2}|<!--"
+    ),
 }
 _HOSTILE_PATTERNS = {why: re.compile(text, re.IGNORECASE) for why, text in _HOSTILE.items()}
-_URL = re.compile(r"https?://[^\s)>\]]+", re.IGNORECASE)
+_URL = re.compile(
+    r"\b(?:https?|ftps?|file)://[^\s)>\]]+|\bwww\.[^\s)>\]]+|(?<![:/\w])//[\w-]+\.[^\s)>\]]+"
+    r"|\bjavascript:[^\s)>\]]+|\bdata:[\w/+.-]*[;,][^\s)>\]]+",
+    re.IGNORECASE,
+)
 
 
 def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
@@ -82,7 +95,7 @@ def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
     for edit in edits:
         text = _words_of(edit)
         # An order that is broken into lines is still one.
-        forms = (text, " ".join(text.split()))
+        forms = (text, " ".join(text.split()), " ".join(_plain_form(text).split()))
         found = [why for why, p in _HOSTILE_PATTERNS.items() if any(map(p.search, forms))]
         if not found and set(_URL.findall(text)) - known:
             found = ["has an address that the skill does not have"]
@@ -100,15 +113,51 @@ def _words_of(edit: Mapping[str, Any]) -> str:
 
 def _quotes(text: str, secret: str) -> bool:
     """Whether a text holds a secret, also in another spelling: 1,234,567 for 1234567, other marks."""
-    number = _number(secret)
-    if number is not None and number in _numbers(text):
-        return True
-    plain = plain_words(secret)
-    spelt = len(plain) >= 4 and f" {plain} " in f" {plain_words(text)} "
-    return spelt or _has_word(text, secret)
+    return _Text(text).quotes(_Secret(secret))
 
 
-_DIGITS = re.compile(r"(?<![\w.])[-+]?\d[\d,.'\u2019_\u00a0\u202f]*(?: \d{3}(?!\d))*")
+class _Secret:
+    """A secret, read once for all texts."""
+
+    def __init__(self, text: str) -> None:
+        if not text:
+            raise refused("secret", text, "a text")
+        self.number = _number(_plain_form(text))
+        self.lowered = text.casefold()
+        self.forms = loose_forms(text.replace("_", " "))
+        self.is_long = len(self.forms[1].strip()) >= 4
+        start = r"(?<!\w)" if text[0].isalnum() else ""
+        end = r"(?!\w)" if text[-1].isalnum() else ""
+        self.word = f"{start}{re.escape(text)}{end}"
+
+
+class _Text:
+    """A text in which secrets are looked up, read once for all of them."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.lowered = text, text.casefold()
+        self.numbers = _numbers(_plain_form(text))
+        self.forms = loose_forms(text.replace("_", " "))
+
+    def quotes(self, secret: _Secret) -> bool:
+        """Whether it holds the secret: its number, its words in another spelling, or itself."""
+        if secret.number is not None and secret.number in self.numbers:
+            return True
+        if secret.is_long and is_stated_in(self.forms, secret.forms):
+            return True
+        if secret.lowered not in self.lowered:
+            return False
+        return re.search(secret.word, self.text, re.IGNORECASE) is not None
+
+
+def _plain_form(text: str) -> str:
+    """Full-width digits and other forms of a sign as the usual one."""
+    return unicodedata.normalize("NFKC", text)
+
+
+_DIGITS = re.compile(
+    r"(?<![\w.])[-+]?\d[\d,.'\u2019_\u00a0\u202f]*(?:[eE][-+]?\d{1,2}(?!\d))?(?: \d{3}(?!\d))*"
+)
 
 
 def _numbers(text: str) -> set[str]:
@@ -129,17 +178,10 @@ def _number(text: str) -> str | None:
     plain = plain.replace(",", "")
     if plain.count(".") > 1:
         plain = plain.replace(".", "")
+    if re.fullmatch(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,2}", plain):
+        plain = f"{Decimal(plain):f}"
     if not re.fullmatch(r"[-+]?\d+(?:\.\d+)?", plain):
         return None
     whole, _, part = plain.lstrip("+-").partition(".")
     part = part.rstrip("0")
     return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Whether the text holds the word, not as a part of a longer one."""
-    if not word:
-        raise refused("word", word, "a text")
-    start = r"(?<!\w)" if word[0].isalnum() else ""
-    end = r"(?!\w)" if word[-1].isalnum() else ""
-    return re.search(f"{start}{re.escape(word)}{end}", text, re.IGNORECASE) is not None

@@ -28,7 +28,7 @@ from burnish.agents.trace2skill.edits import (
     try_edit,
 )
 from burnish.agents.trace2skill.guards import Dropped, Edit, is_forbidding, support_of
-from burnish.arguments import as_number, as_whole
+from burnish.arguments import as_number, as_whole, refused
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.reading import after_thoughts, objects_in
@@ -204,7 +204,12 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     """
     every = [edit for patch in patches for edit in patch.edits]
     every.sort(
-        key=lambda edit: (target_of(edit), -len(edit.get("content") or ""), content_of(edit))
+        key=lambda edit: (
+            target_of(edit),
+            -len(content_of(edit)),
+            content_of(edit),
+            edit.get("after_section") or "",
+        )
     )
     made: dict[str, Edit] = {}
     others: list[Edit] = []
@@ -221,8 +226,8 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     edits = [{**edit, "level": level} for edit in dedupe([*made.values(), *others], "content")]
     return Patch(
         tuple(edits),
-        " ".join(dict.fromkeys(patch.reasoning for patch in patches if patch.reasoning)),
-        tuple(dict.fromkeys(line for patch in patches for line in patch.changelog)),
+        " ".join(sorted({patch.reasoning for patch in patches if patch.reasoning})),
+        tuple(sorted({line for patch in patches for line in patch.changelog})),
         tuple(sorted({one for patch in patches for one in patch.source_ids})),
     )
 
@@ -245,7 +250,9 @@ def merge_by_meaning(
         import numpy
 
         vectors = numpy.asarray(embed([content_of(edit) for edit in edits]), dtype=float)
-        near = vectors @ vectors.T >= threshold
+        if vectors.ndim != 2 or len(vectors) != len(edits) or not numpy.isfinite(vectors).all():
+            raise refused("embed", vectors.shape, f"{len(edits)} vectors of finite numbers")
+        near = numpy.tril(vectors @ vectors.T >= threshold, -1)
         # Embeddings hardly see a "not": what forbids is never joined with what demands.
         places = [
             (e.get("file"), e["op"], e.get("target_section"), is_forbidding(content_of(e)))
@@ -253,13 +260,18 @@ def merge_by_meaning(
         ]
         groups: dict[int, list[int]] = {}
         owner = list(range(len(edits)))
-        for i in range(len(edits)):
-            for j in range(i):
-                if near[i, j] and places[i] == places[j] and edits[i]["op"] not in _EXACT:
-                    first, second = sorted((owner[i], owner[j]))
-                    owner = [first if one == second else one for one in owner]
-        for index, root in enumerate(owner):
-            groups.setdefault(root, []).append(index)
+
+        def root(index: int) -> int:
+            while owner[index] != index:
+                owner[index] = index = owner[owner[index]]
+            return index
+
+        for i, j in zip(*map(list, numpy.nonzero(near)), strict=True):
+            if places[i] == places[j] and edits[i]["op"] not in _EXACT:
+                first, second = sorted((root(i), root(j)))
+                owner[second] = first
+        for index in range(len(edits)):
+            groups.setdefault(root(index), []).append(index)
         made = []
         for members in groups.values():
             best = max(members, key=lambda i: (support_of(edits[i]), len(content_of(edits[i])), -i))

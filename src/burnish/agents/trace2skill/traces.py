@@ -158,7 +158,7 @@ def gold_of(task: Task) -> tuple[str, ...]:
 
 def _of_file(path: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # U+2028 may stand in a text
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected JSON lines.") from error
     for number, line in enumerate(lines, start=1):
@@ -193,9 +193,10 @@ def trace_of(
     # A reason explains any verdict; it says what went wrong only where the status does.
     error = str(row.get("error") or ("" if status == "ok" else row.get("reason") or status))
     passed, score = found["passed"], found["score"]
-    if passed is not None and not isinstance(passed, bool | int):
+    if passed is not None and passed not in (True, False):
         raise UserError(f"{where}: passed is {shown(passed)}; expected true or false.")
-    if score is not None and not (isinstance(score, int | float) and math.isfinite(score)):
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    if score is not None and not (is_number and math.isfinite(score)):
         raise UserError(f"{where}: score is {shown(score)}; expected a finite number.")
     if passed is None and score is None and not error:
         return name, "no verdict: neither passed nor a score"
@@ -233,10 +234,14 @@ def _messages(given: Any, response: Any, where: str) -> tuple[Message, ...]:
             str(one["role"]),
             one["content"] if isinstance(one.get("content"), str) else _as_text(one.get("content")),
             name=one.get("name") if isinstance(one.get("name"), str) else None,
-            tool_calls=tuple(c for c in one.get("tool_calls") or () if isinstance(c, dict)),
+            tool_calls=_tool_calls(one.get("tool_calls")),
         )
         for one in rows
     )
+
+
+def _tool_calls(given: Any) -> tuple[Any, ...]:
+    return tuple(c for c in given if isinstance(c, dict)) if isinstance(given, list) else ()
 
 
 def _as_text(content: Any) -> str:
@@ -250,9 +255,15 @@ def _as_text(content: Any) -> str:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Every plain value of a nested one, as text."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return tuple(text for one in value for text in _texts(one))
-    return () if value is None or value == "" else (str(value),)
+    """Every plain value of a nested one, as text; however deep it is."""
+    found: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            one = list(one.values())
+        if isinstance(one, list | tuple):
+            left.extend(reversed(one))
+        elif one is not None and one != "":
+            found.append(str(one))
+    return tuple(found)

@@ -127,14 +127,25 @@ def is_stated_in(text: tuple[str, str], gold: tuple[str, str]) -> bool:
     return any(one.strip() and one in form for one, form in zip(gold, text, strict=True))
 
 
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
+)
+"""Letters that Unicode does not take apart."""
+
+
 def loose_forms(text: str) -> tuple[str, str]:
     """A text without case, accents and separators, between blanks; its punctuation left out, and made
     blanks."""
-    wide = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    bare = "".join(c for c in wide if unicodedata.category(c) not in ("Mn", "Cf"))
-    bare = _SEPARATORS.sub("", unicodedata.normalize("NFC", bare))
-    first, second = (normalize_answer(_MARKS.sub(mark, bare)) for mark in ("", " "))
-    return _padded(first), _padded(second)
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_STROKES)
+    wide = [c for c in unicodedata.normalize("NFKD", folded) if unicodedata.category(c) != "Mn"]
+
+    def form(mark: str) -> str:
+        # A hidden character may stand inside a word, or in the place of a blank.
+        shown = "".join(mark if unicodedata.category(c) == "Cf" else c for c in wide)
+        bare = _SEPARATORS.sub("", unicodedata.normalize("NFC", shown))
+        return _padded(normalize_answer(_MARKS.sub(mark, bare)))
+
+    return form(""), form(" ")
 
 
 def _f1(answer: str, gold: str) -> float:
