@@ -62,7 +62,9 @@ def methods(
     others = {one: path for one, path in _cards().items() if one not in known}
     if name and name not in known and name not in others:
         hint = did_you_mean(name, [*known, *others])
-        raise UserError(f"no method '{name}'; expected one of {', '.join(known)}.{hint}")
+        raise UserError(
+            f"no method '{name}'; expected one of {', '.join([*known, *others])}.{hint}"
+        )
     if name in others:
         _print_card(name, others[name], as_json=as_json)
         return 0

@@ -368,10 +368,11 @@ def print_report(event: Any, *, brief: bool = False) -> None:
         _print_curves(event.folder)
     with RunStore.open(event.folder, read_only=True) as store:
         rewards, raised = rewarded(store.about), raised_line(store)
+        is_paid = setting(store.about, "train.kind") in (None, "policy")
     if raised and not event.reason:  # the reason of a stop has it already
         warn(raised)
     if rewards and not brief:
-        say(f"rewarded  {one_line(rewards)}")
+        say(f"{'rewarded' if is_paid else 'scored  '}  {one_line(rewards)}")
     say(result_line(event), style="bold")
     if brief:
         return

@@ -90,7 +90,10 @@ def search(
     for rank, hit in enumerate(hits, start=1):
         _show(rank, hit, query)
     if not hits:
-        say("nothing found: no word of the query stands in any passage", style="yellow")
+        why = (
+            "no word of the query stands in any passage" if query.strip() else "the query is empty"
+        )
+        say(f"nothing found: {why}", style="yellow")
     said = f"{how} over {counted(len(found), 'passage')}, {1000 * seconds:.1f} ms"
     say(said, style="bright_black")
     return 0
