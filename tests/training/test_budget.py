@@ -141,14 +141,25 @@ def test_logits_are_those_of_a_chunk():
 
 
 def test_a_step_of_64_by_8_by_32_is_one_pass_of_a_large_gpu():
-    assert tokens_within(130 * 2**30, SMOLLM2) > 64 * (40 + 8 * 32)
+    assert tokens_within(130 * 2**30, SMOLLM2, 49_152) > 64 * (40 + 8 * 32)
 
 
 def test_more_memory_holds_more_within_bounds():
-    budgets = [tokens_within(free * 2**30, SMOLLM2) for free in (1, 12, 24, 80, 4000)]
+    sizes = (0.1, 1, 4, 12, 24, 80, 4000)
+    budgets = [tokens_within(int(free * 2**30), SMOLLM2, 49_152) for free in sizes]
     assert budgets == sorted(budgets)
     assert (budgets[0], budgets[-1]) == (ROW_TOKENS, MOST_TOKENS)
-    assert len(set(budgets)) == 5
+    assert len(set(budgets)) == len(sizes)
+
+
+def test_a_small_share_of_a_gpu_is_not_kept_free_for_logits_that_never_come():
+    # 4 GiB beside other programs: a chunk of logits of 2 GiB is never full.
+    found = tokens_within(4 * 2**30, SMOLLM2, 49_152)
+    assert found > 4 * ROW_TOKENS
+    kept = activation_bytes_per_token(SMOLLM2, ROW_TOKENS, is_masked=True)
+    assert found * (kept + 2 * 49_152 * SMOLLM2.bytes_per_value) <= 0.6 * 4 * 2**30
+    edges = [tokens_within(free, SMOLLM2, 49_152) for free in range(20 * 2**30, 40 * 2**30, 2**30)]
+    assert edges == sorted(edges)
 
 
 def test_a_decoder_knows_its_sizes_and_a_cpu_its_constant():

@@ -148,13 +148,20 @@ def pass_tokens(model: object, device: torch.device) -> int:
         return CPU_TOKENS
     if not isinstance(model, Decoder):
         return GPU_TOKENS
-    return tokens_within(available_bytes(device), decoder_sizes(model))
+    vocabulary = model.head_weight.shape[0]
+    return tokens_within(available_bytes(device), decoder_sizes(model), vocabulary)
 
 
-def tokens_within(free: int, sizes: Sizes) -> int:
-    """How many tokens of packed rows fit into the free bytes beside a chunk of logits."""
-    room = SHARE * free - 2 * GPU_CHUNK_BYTES
-    fitting = int(room / activation_bytes_per_token(sizes, ROW_TOKENS, is_masked=True))
+def tokens_within(free: int, sizes: Sizes, vocabulary: int) -> int:
+    """How many tokens of packed rows fit into the free bytes beside their logits.
+
+    Logits and their gradient are there for a chunk of tokens at one time: for all of a small pass.
+    """
+    kept = activation_bytes_per_token(sizes, ROW_TOKENS, is_masked=True)
+    logits = vocabulary * sizes.bytes_per_value
+    fitting = int(SHARE * free / (kept + 2 * logits))
+    if fitting * logits > GPU_CHUNK_BYTES:
+        fitting = int((SHARE * free - 2 * GPU_CHUNK_BYTES) / kept)
     return min(max(fitting, ROW_TOKENS), MOST_TOKENS)
 
 
