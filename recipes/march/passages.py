@@ -16,7 +16,6 @@ import re
 from typing import Any
 
 from burnish.records import Response
-from burnish.rewards.judges.march.parsing import Claim
 from burnish.rewards.judges.march.roles import (
     NUMBERS,
     checker_messages,
@@ -96,12 +95,6 @@ def read_facts(text: str) -> Facts:
     for number, thing in _FACT.findall(text):
         found.setdefault(thing, int(number))
     return found
-
-
-def claims(answer: str, task: Any) -> list[Claim]:
-    """An exact Proposer, for trials without a model that can propose."""
-    town = task.fields["town"]
-    return [Claim(question(town, thing), str(n)) for thing, n in read_facts(answer).items()]
 
 
 def demonstrate(

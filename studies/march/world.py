@@ -393,9 +393,7 @@ def train(model: Transformer, memory: Memory, arm: Arm, seed: int, steps: int) -
 
 
 @torch.no_grad()
-def measure(
-    model: Transformer, memory: Memory, arm: Arm, worlds: int = 256
-) -> dict[str, float | None]:
+def measure(model: Transformer, memory: Memory, worlds: int = 256) -> dict[str, float | None]:
     """Figures on worlds that no step has seen; Checkers are always blind here."""
     rng, generator = random.Random("held out"), torch.Generator().manual_seed(1)
     tested = [memory.world(rng) for _ in range(worlds)]
@@ -451,9 +449,9 @@ def run(seed: int, arms: list[str], taught: int, steps: int) -> Iterator[dict[st
             starts[arm.rate] = {k: v.clone() for k, v in model.state_dict().items()}
         model = Transformer()
         model.load_state_dict(starts[arm.rate])
-        before = measure(model, memory, arm)
+        before = measure(model, memory)
         curve = train(model, memory, arm, seed, 0 if name == "base" else steps)
-        after = measure(model, memory, arm)
+        after = measure(model, memory)
         seconds = time.process_time() - begun
         told = ", ".join(f"{k} {_shown(before[k])} -> {_shown(v)}" for k, v in after.items())
         print(f"seed {seed} {name:12} {told}  ({seconds:.0f} s)", flush=True)

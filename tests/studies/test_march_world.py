@@ -63,7 +63,7 @@ def test_every_arm_learns_and_the_base_does_not(arm, taught):
     moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert len(curve) == (arm != "base")
     assert moved == (arm != "base")
-    found = world.measure(model, memory, rules, worlds=4)
+    found = world.measure(model, memory, worlds=4)
     assert set(world.COLUMNS) <= set(found)
 
 
