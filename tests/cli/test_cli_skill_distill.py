@@ -215,3 +215,9 @@ def test_killed_in_the_fleet_or_the_merge_the_same_command_continues(tmp_path, a
     cost = json.loads((tmp_path / "new" / "report.json").read_text())["cost"]
     assert cost["calls"] == 10 + 10 + 3
     assert cost["calls_now"] == cost["calls"] - (at - 1)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert distill(*GIVEN, *ROLES, "--out", tmp_path / "file" / "new") == 3
+    assert "cannot make the folder" in capsys.readouterr().err

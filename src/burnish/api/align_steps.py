@@ -24,7 +24,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.lm.lines import LineFile
 from burnish.seeds import derive
-from burnish.store.durable import write_file
+from burnish.store.durable import make_folder, write_file
 from burnish.texts import counted, shown_path
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Alignment:
                     f"({', '.join(changed)}); choose another folder with out=",
                 )
             return
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         write_file(place, msgspec.json.format(msgspec.json.encode(self.plan)))
 
     def tell(self, line: str) -> None:

@@ -15,6 +15,7 @@ import typer
 from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
 from burnish.errors import UserError
+from burnish.store.durable import make_folder
 from burnish.texts import duration
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def distill(
     # Before anything is paid for.
     for place in (out / name, out / "rejected" / name):
         refuse_foreign(place, skill)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     model = None
     if with_:
         model = open_author(

@@ -28,6 +28,7 @@ from burnish.cli.skill_distill import (
     read_settings,
 )
 from burnish.errors import UserError
+from burnish.store.durable import make_folder
 from burnish.texts import counted
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def evolve(
             f"--share {share:g} holds out {aside} of {counted(len(chosen), 'task')}; expected 1 or more "
             "to learn from and 1 or more to test on. Change --share or --tasks."
         )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     author = partial(_roles, with_, roles, out, settings, temperature, max_tokens, prices,
                      open_budget(budget_usd), api_key_env)  # fmt: skip
     lm = open_lm(model or asked.resolved.value.model.path, api_key_env=api_key_env or None)

@@ -65,6 +65,12 @@ def whole_folder(place: Path, what: str) -> Iterator[Path]:
         sync(place.parent)
 
 
+def make_folder(place: Path) -> None:
+    """A folder and those above it, where they are not there."""
+    with store_errors(f"make the folder {place}", place):
+        place.mkdir(parents=True, exist_ok=True)
+
+
 def remove_folder(place: Path) -> None:
     """Take a folder away: under another name first, so that a kill leaves no half of it."""
     gone = place.with_name(f"{DRAFT}removed-{place.name}-{os.getpid()}")
