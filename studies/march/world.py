@@ -496,11 +496,12 @@ def _line(name: str, figures: list[dict[str, float | None]]) -> str:
         # Shares of hardly any claims say nothing.
         told = [one for one in figures if column == "claims" or (one["claims"] or 0) >= 0.5]
         values = [value for one in told if (value := one[column]) is not None]
+        fewer = f" ({len(values)} of them)" if 0 < len(values) < len(figures) else ""
         if len(values) < 2:
-            cells.append(f"{values[0]:.3f}" if values else "-")
+            cells.append(f"{values[0]:.3f}{fewer}" if values else "-")
             continue
         found = t_estimate(values)
-        cells.append(f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]")
+        cells.append(f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]{fewer}")
     return f"| {name} | {len(figures)} | {' | '.join(cells)} |"
 
 
