@@ -3,7 +3,7 @@
     python -m studies.run long_speech --jobs 4             # minutes on one H200
     python -m studies.run long_speech --cpu                # a trial with a random tiny model
 
-All arms start from the same examples, of whose captions 40 % are those of another manner. Then GRPO is paid
+All arms start from the same examples, of whose captions 40 % are drawn at random. Then GRPO is paid
 for the goals that a plan meets, or, as a control, for its form alone. Measured on held-out instructions,
 greedily, and as the best of eight sampled plans by the same score: what sampling alone would give.
 """

@@ -254,3 +254,11 @@ def test_errors_speak_the_language_of_the_caller(place, capsys):
     words = ["align", "tiny", "policy.md", *SETTINGS, "--instructions", "rows.jsonl", "--force"]
     assert run([*words, "--steps", "3", "--max-tokens", "4", "--keep-truncated"]) == 2
     assert "with --out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_that_cannot_be_read_takes_no_folder(place):
+    (place / "empty.jsonl").write_text("")
+    for name in ("instructions", "evaluate"):
+        with pytest.raises(UserError, match="the file is empty"):
+            go(**{name: "empty.jsonl"})
+        assert not (place / "aligned").exists()

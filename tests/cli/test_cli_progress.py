@@ -19,6 +19,7 @@ from burnish.cli import choose_view
 from burnish.cli.choose_view import view_for
 from burnish.cli.console import interval, number, one_line, share, size
 from burnish.cli.progress import LiveView, Watch, result_line, reward_text, step_line, step_table
+from burnish.step_warnings import cut_text
 from burnish.texts import duration
 from burnish.training.events import Finished
 
@@ -182,3 +183,11 @@ def test_an_evaluation_without_a_score_is_not_called_none() -> None:
     assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
     none = Finished("finished", "", Path("x"), seconds=3.0)
     assert result_line(none) == "finished in 3 s, without a held-out evaluation"
+
+
+def test_advice_on_cut_answers_names_every_limit() -> None:
+    assert "cut at rollout.max_tokens=32: " in cut_text(0.5, 32)
+    several = cut_text(0.5, 32, 8)
+    assert "rollout.max_tokens=32 or rollout.turn_tokens=8: " in several
+    assert several.endswith("rollout.max_tokens=64 and rollout.turn_tokens=16")
+    assert "or by the program's own limit: " in cut_text(0.5, 32, is_program=True)

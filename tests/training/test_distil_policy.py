@@ -10,12 +10,13 @@ import torch
 from test_distil import plain_loss, write_tasks
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
+import burnish
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm import load_model, tiny_model
 from burnish.policy import ema
 from burnish.records import Message
-from burnish.store import manifest
+from burnish.store import RunStatus, RunStore, manifest
 from burnish.training import build
 from burnish.training.events import StepDone
 from burnish.training.policy_text import (
@@ -349,3 +350,16 @@ def test_a_policy_trains_as_a_stage_before_another_kind(tmp_path):
     finish(trainer)
     text = (tmp_path / "run" / "config.json").read_text()
     assert "files.policies/policy.md" in json.loads(text)["config"]
+
+
+def test_a_policy_without_room_is_refused_and_the_run_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    given = {"model": "tiny", "steps": 1, "runs": "runs", "show": False}
+    with pytest.raises(UserError, match="its context has room for") as refused:
+        burnish.train("policyalign", **given)
+    (folder,) = (tmp_path / "runs").iterdir()
+    with RunStore.open(folder, read_only=True) as store:
+        assert store.status() is RunStatus.CRASHED
+        assert store.summary().result["reason"] == str(refused.value)
+    burnish.train("policyalign", "train.allow_truncate=true", "evaluation.prompts=0", **given)
+    assert "item left out to fit the teacher's context" in caplog.text

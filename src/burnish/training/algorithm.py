@@ -283,7 +283,8 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     """One kind of training. Subclass it: what is not overridden does nothing or the usual thing."""
 
     samples_prompts: ClassVar[bool] = False
-    """Prompts over `rollout.max_prompt_tokens` are refused, or dropped, before the first step."""
+    """Its steps sample answers to prompts, and the store keeps them for a run that is continued. Prompts
+    over `rollout.max_prompt_tokens` are refused, or dropped, before the first step."""
     samples_answers: ClassVar[bool] = True
     """False where its steps only read given answers: no limit is then chosen for answers."""
     can_be_stage: ClassVar[bool] = True

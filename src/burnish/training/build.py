@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from burnish.config.recipes import OPEN
 from burnish.config.resolve import to_plain
 from burnish.config.schema import FREE, Checkpoint, DistilTrain, DpoTrain, Optimiser, Remote
 from burnish.config.schema import Stage as StageConfig
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.folder import (
     DTYPES,
@@ -166,9 +167,11 @@ def build(
         )
         return _assemble(parts, trainings, trainable, place)
     except BaseException as error:
-        if world.is_main:
-            status, reason = ending(error)
-            store.finish(status, {"reason": reason, "exception": type(error).__name__})
+        status, reason = ending(error)
+        # A store that fails now must not hide why the run could not be built.
+        with contextlib.suppress(StoreError):
+            if world.is_main:
+                store.finish(status, {"reason": reason, "exception": type(error).__name__})
         store.close()
         raise
 

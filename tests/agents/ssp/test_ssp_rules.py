@@ -26,6 +26,7 @@ from burnish.agents.ssp.report import diversity
 from burnish.errors import ArgumentError
 from burnish.policy import grpo_advantage
 from burnish.records import Message
+from burnish.rewards.checks.match import states
 
 ASKED = "On which long river does the old town of Vel lie today?"
 
@@ -307,3 +308,17 @@ def test_diversity_of_questions():
     same = diversity(["who is it", "Who is it?"])
     assert (same["ssp/distinct"], same["ssp/word_overlap"]) == (0.5, 1.0)
     assert diversity([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "gold"),
+    [
+        ("New\u200bYork", "New York"),
+        ("Zu\u00adrich", "Zürich"),
+        ("Lodz", "Łódź"),
+        ("Orsted", "Ørsted"),
+    ],
+)
+def test_hidden_characters_and_strokes_give_an_answer_away(asked, gold):
+    assert states(f"Which old town on the river is {asked}?", gold)
+    assert not states("Which old town lies on the river?", gold)

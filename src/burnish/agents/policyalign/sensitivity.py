@@ -336,6 +336,14 @@ def _in_turn(rows: Sequence[Instruction]) -> list[Instruction]:
     return [own[i] for i in range(longest) for own in by_clause.values() if i < len(own)]
 
 
+_REMEDIES = {
+    "empty": "look at what the model answers with `burnish chat`",
+    "no verdict": "take a guard that keeps to its form",
+    "guard failed": "see whether the guard's server answers, then repeat the command",
+}
+"""What to do where a request has no score, by its status."""
+
+
 def check_changes(
     instructions: Sequence[Instruction],
     scored: Sequence[Scored],
@@ -357,13 +365,9 @@ def check_changes(
             )
         found = Counter(one.status for one in asked).most_common()
         told = ", ".join(f"{status}: {count}" for status, count in found)
-        next_step = {
-            "empty": "look at what it answers with `burnish chat`",
-            "no verdict": "take a guard that keeps to its form",
-            "guard failed": "see whether the guard's server answers, then say it again",
-        }.get(found[0][0], "look at the answers in scored.jsonl")
         raise UserError(
-            f"none of {counted(len(asked), 'violating request')} has a score ({told}); {next_step}."
+            f"none of {counted(len(asked), 'violating request')} has a score ({told}); "
+            f"{_REMEDIES[found[0][0]]}."
         )
     base = _mean(instructions, neutral) if neutral is not None else None
     is_same = own <= NOTHING or (base is not None and own < CHANGES * base)

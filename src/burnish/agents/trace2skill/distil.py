@@ -271,7 +271,7 @@ class _Work:
 
     async def sequential(self, records: Sequence[Record]) -> Distilled:
         """One patch after another, each against what the last one left."""
-        state, made, count, depth = dict(self.files), list[Edit](), 0, 0
+        state, made, count = dict(self.files), list[Edit](), 0
         size = self.settings.batch
         for place in range(0, len(records), size):
             for patch in await self.propose(records[place : place + size], state):
@@ -281,10 +281,9 @@ class _Work:
                 done = carry_out(self._note(conflicts(edits, state, self.support)), state)
                 self.found.dropped += lost + done.skipped
                 state, made, count = done.files, made + done.applied, count + 1
-                depth += 1
             self.progress("sequential", place + size, len(records))
         self.count("patches", count)
-        self.count("depth", depth)
+        self.count("depth", count)
         return await self._checked(state, made)
 
     # --- the end

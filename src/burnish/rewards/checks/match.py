@@ -23,6 +23,10 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _SEPARATORS = re.compile(r"(?<=\d)[,.'’_ \u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _MARKS = re.compile(r"[^\w\s]|_")
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
+)
+"""Letters that Unicode does not take apart."""
 READ = 200_000
 """Characters at the end of an answer that are compared."""
 
@@ -125,12 +129,6 @@ def states(text: Any, golds: Any) -> bool:
 def is_stated_in(text: tuple[str, str], gold: tuple[str, str]) -> bool:
     """The same of `loose_forms`, for a text in which many references are looked up."""
     return any(one.strip() and one in form for one, form in zip(gold, text, strict=True))
-
-
-_STROKES = str.maketrans(
-    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
-)
-"""Letters that Unicode does not take apart."""
 
 
 def loose_forms(text: str) -> tuple[str, str]:
