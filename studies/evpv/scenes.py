@@ -20,14 +20,18 @@ sighted     a verifier trained with the scene before its eyes, no gate
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 
+from burnish.concurrency import gather
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards.judges.evpv import (
     EvpvJudge,
@@ -193,8 +197,15 @@ def extract(folder: Path, scenes: Sequence[Scene]) -> list[list[str]]:
     return [[line for line in answer.text.splitlines() if line.strip()] for answer in said]
 
 
+def verifier_of(folder: Path) -> ProcessRewardModelReward:
+    """What scores steps, from the folder of its training."""
+    return ProcessRewardModelReward(
+        ProcessRewardModelConfig(path=str(folder), name="prm", split="lines")
+    )
+
+
 def accuracy(
-    verifier: Path,
+    steps: ProcessRewardModelReward,
     scenes: Sequence[Scene],
     candidates: Sequence[Sequence[Candidate]],
     facts: Sequence[Sequence[str]] | None,
@@ -202,18 +213,19 @@ def accuracy(
     sighted: bool = False,
 ) -> float:
     """Expected accuracy of the best of 8 by step scores, gated where there are facts."""
-    steps = ProcessRewardModelReward(
-        ProcessRewardModelConfig(path=str(verifier), name="prm", split="lines")
-    )
     judge = EvpvJudge(None, steps=steps, split="lines", undeclared="ignore")
-    total = 0.0
+    scorer = steps if facts is None else judge
+    calls = []
     for number, (one, drawn) in enumerate(zip(scenes, candidates, strict=True)):
         known = [] if facts is None else list(facts[number])
         evidence = {"type": "facts", "facts": known, "single": True}
         prompt = (Message("user", prompt_of(one, sighted)),)
         task = Task(str(number), prompt, {"evidence": evidence})
         responses = [Response(str(n), c.text) for n, c in enumerate(drawn)]
-        rewards = anyio.run((steps if facts is None else judge).score, task, responses)
+        calls.append(functools.partial(scorer.score, task, responses))
+    total = 0.0
+    # All scenes at once, so that the verifier reads them in batches.
+    for drawn, rewards in zip(candidates, anyio.run(gather, calls), strict=True):
         scores = [reward.value if facts is not None else _raw(reward) for reward in rewards]
         total += best_of_k(scores, [c.is_right for c in drawn]).bon_at_k[-1]
     return total / len(scenes)
@@ -232,6 +244,11 @@ def run(seed: int, model: str, sizes: Sizes, work: Path) -> dict[str, float]:
     if done.exists():
         found: dict[str, float] = json.loads(done.read_text())
         return found
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"seed {seed}: {what} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+
     rng = random.Random(derive("evpv", "scenes", seed))
     scenes = [scene(rng) for _ in range(sizes.scenes)]
     held = [scene(rng) for _ in range(sizes.held_out)]
@@ -239,23 +256,31 @@ def run(seed: int, model: str, sizes: Sizes, work: Path) -> dict[str, float]:
     demonstrations = [
         {"prompt": extractor_prompt(one), "completion": "\n".join(facts_of(one))} for one in scenes
     ]
-    blind = train("blind", rows_for_verifier(scenes, seed, sighted=False), model, sizes, seed, work)
-    seeing = train(
-        "sighted", rows_for_verifier(scenes, seed, sighted=True), model, sizes, seed, work
-    )
-    extractor = train("extractor", demonstrations, model, sizes, seed, work)
+    rows = {
+        "blind": rows_for_verifier(scenes, seed, sighted=False),
+        "sighted": rows_for_verifier(scenes, seed, sighted=True),
+        "extractor": demonstrations,
+    }
+    folders = {}
+    for kind, shown in rows.items():
+        folders[kind] = train(kind, shown, model, sizes, seed, work)
+        tell(f"{kind} model trained")
+    blind, seeing, extractor = folders.values()
     facts = extract(extractor, held)
+    tell("facts listed")
     spoilt = {
         name: [spoil(one, SPOILT, seed=seed, sample_id=str(n)) for n, one in enumerate(facts)]
         for name, spoil in (("dropped", corrupt_drop), ("flipped", corrupt_flip))
     }
+    verifier = verifier_of(blind)
     arms = {
-        "none": accuracy(blind, held, drawn, None),
-        "gate": accuracy(blind, held, drawn, facts),
-        **{name: accuracy(blind, held, drawn, some) for name, some in spoilt.items()},
-        "perfect": accuracy(blind, held, drawn, [facts_of(one) for one in held]),
-        "sighted": accuracy(seeing, held, drawn, None, sighted=True),
+        "none": accuracy(verifier, held, drawn, None),
+        "gate": accuracy(verifier, held, drawn, facts),
+        **{name: accuracy(verifier, held, drawn, some) for name, some in spoilt.items()},
+        "perfect": accuracy(verifier, held, drawn, [facts_of(one) for one in held]),
+        "sighted": accuracy(verifier_of(seeing), held, drawn, None, sighted=True),
     }
+    tell("measured")
     flags = [one.is_right for row in drawn for one in row]
     figures = {"pass@1": sum(flags) / len(flags), **arms, "facts found": recall(held, facts)}
     done.parent.mkdir(parents=True, exist_ok=True)
