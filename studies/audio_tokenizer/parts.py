@@ -25,6 +25,7 @@ from burnish.models.audio_tokenizer import (
 )
 from burnish.store.manifest import newest_weights
 from burnish.training import build
+from burnish.training.events import StepDone
 
 PROMPT = "Write the words you hear: "
 
@@ -52,12 +53,13 @@ def read_items(file: Path, rate: int, column: str, text: str = "", most: int = 0
 
 
 def train_tokenizer(
-    folder: Path, table: dict[str, Any]
+    folder: Path, table: dict[str, Any], each_step: Callable[[], None] = lambda: None
 ) -> tuple[AudioTokenizerModel, dict[str, Any]]:
     """A run of `burnish train codec` and its last evaluation, if any; goes on where it was."""
     trainer = build(load(Config, table), folder)
-    for _ in trainer.run():
-        pass
+    for event in trainer.run():
+        if isinstance(event, StepDone):
+            each_step()
     evaluations = trainer.store.evaluations("held_out")
     summary = evaluations[-1].summary if evaluations else {}
     trainer.store.close()
