@@ -8,7 +8,8 @@ About 100 M weights in 24 and in 48 layers, bytes, 512 a row, bfloat16: half of 
 sums such as `17+25=42`, of which a tenth is held out. Pre-Norm and SiameseNorm at three rates without
 warm-up, Post-Norm as a control at the middle rate; three seeds each. Then a small diffusion
 transformer on drawn shapes. First of all, alone on the GPU, the time and memory of a step. The model is
-the built-in decoder, as `burnish train pretrain` trains it.
+the built-in decoder, which `burnish train pretrain` trains, from the first weights of its family (std
+0.02, matrices that write to the stream smaller by the root of 2 x layers).
 
 A row of `gpu-500.csv` (by the number of steps) is written when its training is done, and a second start
 goes on with what is missing. `gpu-500.md` has means and spreads over seeds, never the best one.
@@ -33,7 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.lm.architecture import OWN, Architecture
-from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
 from burnish.models.blocks import Topology
 from burnish.models.norm_report import LayerWatch, drop_sensitivity
@@ -171,20 +172,22 @@ def batch(text: Text, plan: Plan, draw: torch.Generator) -> Tensor:
 
 
 def model_of(arm: str, layers: int, plan: Plan, seed: int) -> nn.Module:
+    """A new model with the first weights of its family, in the built-in decoder or in transformers."""
     width, heads = WIDTHS[layers], max(1, WIDTHS[layers] // 64)
     inner = 64 * round(width * 8 / 3 / 64) or 64
+    made = new_model(
+        seed=seed,
+        vocab_size=256,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=plan.length,
+        initializer_range=0.02,
+        norm_topology=ARMS[arm],
+        tie_word_embeddings=False,
+    )
     if plan.is_transformers:
-        made = new_model(
-            seed=seed,
-            vocab_size=256,
-            hidden_size=width,
-            intermediate_size=inner,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            max_position_embeddings=plan.length,
-            initializer_range=0.02,
-            norm_topology=ARMS[arm],
-        )
         return made.to(plan.device)
     decoder = Decoder(
         Architecture(
@@ -202,7 +205,7 @@ def model_of(arm: str, layers: int, plan: Plan, seed: int) -> nn.Module:
             topology=Topology(ARMS[arm]),
         )
     )
-    init_weights(decoder, seed)
+    decoder.load_state_dict(made.state_dict())
     return decoder.to(plan.device)
 
 

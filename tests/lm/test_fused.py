@@ -171,6 +171,34 @@ def test_both_streams_and_all_their_gradients(dtype, size):
         assert float((ours - their).norm() / their.norm()) < 2 * ROUNDING[dtype]
 
 
+def relative(ours, theirs):
+    return float((ours.double() - theirs).norm() / theirs.norm())
+
+
+@pytest.mark.parametrize("large", [1.0, 1e3, 1e5])
+@pytest.mark.parametrize("case", ["apart", "cancelling", "x vanishes"])
+def test_gradients_of_long_and_of_cancelling_streams_in_types_of_autocast(large, case):
+    """Float32 weights and streams, an update in bfloat16, as a training under autocast has them."""
+    update = random(7, 576, seed=2, dtype=torch.bfloat16)
+    weights = [random(576, seed=i).detach().abs().add(0.5).requires_grad_() for i in (4, 5, 6)]
+    y = (large * random(7, 576, seed=3).detach()).requires_grad_()
+    x = random(7, 576, seed=1)
+    with torch.no_grad():
+        if case == "cancelling":  # X' is nearly what y_norm takes off
+            b = plain_norm(y + update.float(), weights[1], 1e-5)
+            x.copy_((-b + 0.01 * x) / weights[0] - 0.4 * update.float())
+        elif case == "x vanishes":
+            x.copy_(1e-2 * x - 0.4 * update.float())
+    inputs = (x, y, update, *weights)
+    of_outs = [random(7, 576, seed=9 + i) for i in range(3)]
+    got = torch.autograd.grad(read_both(*inputs), inputs, of_outs)
+    exactly = exact(*inputs)
+    theirs = plainly(*exactly[:3], exactly[3:], 0.4)
+    expected = torch.autograd.grad(theirs, exactly, exact(*of_outs))
+    for place, (ours, their) in enumerate(zip(got, expected, strict=True)):
+        assert relative(ours, their) < (8e-3 if place == 2 else 1e-4), place
+
+
 @pytest.mark.parametrize("programs", [1, 3, 1000])
 def test_gradients_of_three_weights_are_whole_however_rows_are_shared(monkeypatch, programs):
     monkeypatch.setattr(siamese_kernels, "PROGRAMS", programs)

@@ -75,6 +75,14 @@ def test_rescaling_evens_out_bins():
     assert baseline.adjust(torch.tensor([1.0, 3.0]), t).tolist() == pytest.approx([2.0, 2.0])
 
 
+def test_rescaling_leaves_equal_losses_alone_however_often_a_rate_was_seen():
+    baseline = LossBaseline("rescale")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        t = torch.rand(4, generator=generator, dtype=torch.float64)
+        assert baseline.adjust(torch.ones(4).double(), t).tolist() == pytest.approx([1.0] * 4)
+
+
 def test_the_best_coefficient_is_found_as_the_run_goes():
     baseline = LossBaseline(coefficient=None, bins=2, lr=0.2)
     plain, adjusted = [], []

@@ -7,6 +7,7 @@ import torch
 
 from burnish.errors import ArgumentError
 from burnish.models.blocks import TOPOLOGIES
+from burnish.models.blocks.topology import Streams
 from burnish.models.siamesenorm import (
     DiffusionTransformer,
     VisionTransformer,
@@ -38,14 +39,20 @@ def test_drop_path_takes_an_update_from_both_streams_or_from_none() -> None:
     torch.manual_seed(3)
     model = VisionTransformer(**SMALL, drop_path=0.5).train()
     seen: list[tuple[torch.Tensor, ...]] = []
+    stays: list[torch.Tensor] = []
 
-    def watch(index: int, before: object, after: object, updates: list[torch.Tensor]) -> None:
+    def watch(index: int, before: Streams, after: Streams, updates: list[torch.Tensor]) -> None:
         seen.append(tuple(updates))
+        stays.append((after.y == before.y).flatten(1).all(1))
 
     model.stack(torch.randn(64, 3, 16), watch=watch)
     assert all(bool((update.abs().sum((1, 2)) > 0).all()) for update in seen[0])  # rate 0
     dropped = seen[1][0].abs().sum((1, 2)) == 0
     assert 10 < int(dropped.sum()) < 54
+    # Y moves by the two updates alone: it stays where both were taken away.
+    both = dropped & (seen[1][1].abs().sum((1, 2)) == 0)
+    assert int(both.sum()) > 0
+    assert stays[1].tolist() == both.tolist()
     model.eval()
     seen.clear()
     model.stack(torch.randn(64, 3, 16), watch=watch)

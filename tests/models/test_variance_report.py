@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -145,9 +146,25 @@ def test_samplers_keep_their_order(report):
     assert found["P-POTS, one mask"] < found["uniform, one mask"]
     assert len(found) == 12
     for one in report.samplers:
-        assert one.loss.low <= one.loss.value * 1.5
-        assert one.gradient.low <= one.gradient.high
-    assert report.best.cost == min(one.cost for one in report.samplers)
+        assert one.loss.low <= one.loss.value <= one.loss.high
+        assert one.gradient.low <= one.gradient.value <= one.gradient.high
+
+
+def test_of_a_draw_strata_are_chosen_for_they_cost_nothing(report):
+    least = min(report.samplers, key=lambda one: one.cost)
+    twins = [one for one in report.samplers if (one.rates, one.masks) == (least.rates, least.masks)]
+    plain, strata = sorted(twins, key=lambda one: one.strata)
+
+    def best(cost):
+        figure = replace(strata.gradient, value=cost * plain.gradient.value)
+        others = [one for one in report.samplers if one not in twins]
+        kept = [*others, replace(plain), replace(strata, gradient=figure)]
+        kept = [one for one in kept if one.cost >= min(1.0, cost) * plain.cost]
+        return replace(report, samplers=kept).best.strata
+
+    assert best(1.01) == strata.strata
+    assert best(1.1) == 1
+    assert best(0.9) == strata.strata
 
 
 def test_parts_add_up_and_the_report_is_json(report):

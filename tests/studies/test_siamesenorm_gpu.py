@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import torch
 from studies.siamesenorm import gpu
 
 
@@ -41,3 +43,23 @@ def test_held_out_sums_are_not_trained_on() -> None:
     trained = set(bytes(text.sums.tolist()).decode().split("\n"))
     assert text.held_sums
     assert not trained & {one.strip() for one in text.held_sums}
+
+
+@pytest.mark.parametrize("arm", list(gpu.ARMS))
+def test_the_decoder_and_the_model_of_transformers_are_one_function(arm: str) -> None:
+    ids = torch.randint(0, 256, (2, 16), generator=torch.Generator().manual_seed(0))
+    theirs = gpu.TINY._replace(is_transformers=True)
+    with torch.no_grad():
+        one, other = (gpu.logits_of(gpu.model_of(arm, 4, p, 3), ids) for p in (gpu.TINY, theirs))
+    assert torch.allclose(one, other, atol=1e-5)
+    outputs, inputs = (
+        torch.cat(
+            [
+                p.flatten()
+                for n, p in gpu.model_of(arm, 8, gpu.TINY, 3).named_parameters()
+                if n.endswith(end)
+            ]
+        ).std()
+        for end in ("o_proj.weight", "q_proj.weight")
+    )
+    assert float(inputs / outputs) == pytest.approx(4.0, rel=0.1)  # the root of 2 x 8 layers

@@ -13,7 +13,7 @@ from training_cases import (
 )
 
 from burnish.errors import UserError
-from burnish.lm.diffusion.bound import likelihood_bound, mask_places
+from burnish.lm.diffusion.bound import likelihood_bound
 from burnish.store import RunStore
 from burnish.training import build
 
@@ -54,7 +54,6 @@ def test_shares_add_up_to_the_bound_under_the_steps_masks(tmp_path):
             canvas=4,
             end=algorithm.end,
         )
-        assert mask_places(4, 3, seed) == mask_places(4, 3, seed)
         assert share_BT[row].sum().item() == pytest.approx(wanted.logprob, abs=1e-9)
         assert bound_BK[row].mean().item() == pytest.approx(wanted.per_token, abs=1e-9)
     one.store.close()
@@ -111,6 +110,8 @@ def test_several_updates_begin_at_ratio_one_and_a_run_goes_on_bit_by_bit(tmp_pat
     assert_same(outcome(tmp_path / "b" / "run"), outcome(tmp_path / "a" / "run"))
     with RunStore.open(tmp_path / "a" / "run", read_only=True) as store:
         metrics = store.metrics()
+    # Epochs that follow are off by what the first one moved.
+    assert metrics["policy/ratio_max"][0].value > 1
     assert metrics["diffusion/bound_error"][0].value > 0
     assert metrics["diffusion/bound"][0].value < 0
 

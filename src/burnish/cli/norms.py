@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 def norms(
     model: LocalModelName,
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="What the model reads.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[TEXT]", help="What the model reads, or a file of it.", show_default=False
+        ),
     ] = "",
     file: Annotated[
         Path | None,
@@ -44,13 +48,15 @@ def norms(
     from burnish.api.norms import TEXT, draw_norms, measure_norms
     from burnish.errors import UserError
 
+    if file is not None and text:
+        raise UserError("got TEXT and --file; expected one of them")
+    if os.path.exists(text):  # False, too, of a text that is too long for a name
+        file = Path(text)
     if file is not None:
-        if text:
-            raise UserError("got TEXT and --file; expected one of them")
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--file {file} cannot be read as text: {error}") from error
+            raise UserError(f"{file} cannot be read as text: {error}") from error
     elif not text:
         text = TEXT
     with err.status("measuring ..."):

@@ -99,7 +99,7 @@ def _print_parts(report: VarianceReport) -> None:
         one, whole = part.share, part.variance
         say(
             f"{letter} {SOURCES[letter]:5} {share(one.value)} [{share(one.low)}, {share(one.high)}] of "
-            f"the loss's variance, {number(whole.value)}"
+            f"the loss's variance, {number(max(whole.value, 0.0))}"
         )
 
 
@@ -127,6 +127,8 @@ def _print_choice(report: VarianceReport) -> None:
         f"{MASKS[best.masks]} train.strata={str(best.strata > 1).lower()}",
         style="green",
     )
+    if best.rates == "P-POTS":
+        say("its probe comes on top, once", style="bright_black")
     high = (best.gradient or best.loss).high * best.forwards
     near = sum(one.cost <= high for one in report.samplers) - 1
     if near:

@@ -67,6 +67,8 @@ class NormReport(NamedTuple):
 class LayerWatch:
     """Measures every forward pass inside its `with`; the mean over their tokens is reported.
 
+    Gradients are those that were noted, or else those that the weights hold when it is reported.
+
     >>> import torch
     >>> from burnish.models.siamesenorm import LayerWatch, new_model
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
@@ -174,6 +176,8 @@ class LayerWatch:
         """The figures; a model that was not run is refused."""
         if self.is_empty:
             raise ArgumentError("nothing was measured: run the model inside the `with`")
+        if not self._gradients:
+            self.note_gradients()
         total = torch.stack(self._embedding).view(-1, 2).sum(0)
         layers = []
         for index, sums in enumerate(self._sums):
@@ -255,11 +259,12 @@ def drop_sensitivity(
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
     >>> effects = drop_sensitivity(model, lambda: model(ids, labels=ids).loss)
     >>> [effect.layers for effect in effects]
-    [(0,), (1,), (2,), (3,), (3,)]
+    [(0,), (1,), (2,), (3,)]
     """
     count = len(find_layers(model)[1])
     if groups is None:
-        groups = [*((index,) for index in range(count)), last_quarter(model)]
+        alone = [(index,) for index in range(count)]
+        groups = list(dict.fromkeys([*alone, last_quarter(model)]))
     whole = _value(loss)
     effects = []
     for group in groups:

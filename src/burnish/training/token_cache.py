@@ -133,9 +133,10 @@ class Tokens:
     def line(self) -> str:
         """For people."""
         t, h = self.counts.train, self.counts.held_out
+        share = h.bytes / max(t.bytes + h.bytes, 1)
         return (
             f"{t.documents:,} documents, {t.tokens:,} tokens, {t.bytes:,} bytes; held out "
-            f"{h.documents:,} documents, {h.bytes:,} bytes{self.note}"
+            f"{h.documents:,} documents, {h.bytes:,} bytes ({share:.0%}){self.note}"
         )
 
 

@@ -121,7 +121,12 @@ class LossBaseline:
             adjusted_B = losses_B - self._best(losses_B.detach(), here_B) * here_B.to(losses_B)
         else:
             adjusted_B = losses_B / self.scales(t_B).to(losses_B)
-        self.baseline = ema_update(baseline_K, losses_B, bin_B, self.lr).tolist()
+        moved_K = ema_update(baseline_K, losses_B, bin_B, self.lr)
+        if self.mode == "rescale":
+            # A bin starts at its first loss: one on its way up from 0 would weigh by how often it was seen.
+            first_K = ema_update(baseline_K, losses_B, bin_B, 1.0)
+            moved_K = torch.where(baseline_K > 0, moved_K, first_K)
+        self.baseline = moved_K.tolist()
         return adjusted_B
 
     def scales(self, t_B: Tensor) -> Tensor:
