@@ -80,3 +80,13 @@ def test_bad_words_get_one_line(capsys, tiny, tmp_path):
     code, _, err = said(capsys, "norms", tiny, "Hi", "--out", tmp_path / "x.nothing")
     assert code == 2
     assert "norms.png" in err
+
+
+def test_a_file_in_the_place_of_words_is_read(capsys, tiny, tmp_path):
+    (tmp_path / "words.txt").write_text("Hello there, all of you")
+    by_name = said(capsys, "norms", tiny, tmp_path / "words.txt", "--json")[1]
+    by_option = said(capsys, "norms", tiny, "--file", tmp_path / "words.txt", "--json")[1]
+    assert json.loads(by_name)["tokens"] == json.loads(by_option)["tokens"] == 23
+    code, _, err = said(capsys, "norms", tiny, tmp_path)
+    assert code
+    assert "cannot be read as text" in err

@@ -150,6 +150,7 @@ def test_words_reach_into_a_list_that_is_the_default() -> None:
         ("name='12'", "name", "12"),
         ("name=a=b", "name", "a=b"),
         ("name=", "name", ""),
+        ("name=\n", "name", "\n"),
         ("name=1\nsteps = 3", "name", "1\nsteps = 3"),
         ("quiet=true", "quiet", True),
         ('task.operators=["*", "/"]', "task.operators", ["*", "/"]),

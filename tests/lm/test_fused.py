@@ -283,7 +283,7 @@ def test_heads_are_normed_in_their_own_type(dtype, size):
 def rotation_of(rows, length, size, dtype):
     angles = random(rows, 1, length, size // 2, seed=9, scale=3.0).detach()
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-    return fused.Rotation(torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))
+    return fused.SignedRotation(torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))
 
 
 @pytest.mark.parametrize("size", [24, 64, 128])
@@ -300,7 +300,7 @@ def test_rotation_and_its_gradient(dtype, size):
     got = torch.autograd.grad(turned, (query, key), of)
 
     inputs = exact(query, key)
-    wide = fused.Rotation(*(t.double() for t in rotation))
+    wide = fused.SignedRotation(*(t.double() for t in rotation))
     theirs = [fused._turned(t.transpose(1, 2), wide) for t in inputs]
     expected = torch.autograd.grad(theirs, inputs, [o.double() for o in of])
     for ours, their in zip((*turned, *got), (*theirs, *expected), strict=True):
@@ -322,7 +322,7 @@ def test_rotated_keys_and_values_for_every_query_head(dtype, heads, kv_heads, si
     of = [random(*t.shape, seed=i, dtype=dtype).detach() for i, t in enumerate(ours)]
     gradients = torch.autograd.grad(ours, inputs, of)
 
-    wide = fused.Rotation(*(t.double() for t in rotation))
+    wide = fused.SignedRotation(*(t.double() for t in rotation))
     precise = exact(*inputs)
     theirs = fused.rotate_and_repeat(*precise, wide)
     expected = torch.autograd.grad(theirs, precise, [o.double() for o in of])

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion import (
     GradientBaseline,
     LossBaseline,
@@ -153,3 +154,14 @@ def test_the_smoothed_loss_has_no_bias_under_weights_and_bounds():
         [0.03125, 0.3125, 0.3125, 0.3125, 0.03125]
     )
     assert bin_widths(3).tolist() == [0.25, 0.5, 0.25]
+
+
+def test_a_loss_that_is_not_finite_is_refused_and_spoils_nothing():
+    baseline = LossBaseline("rescale", bins=2)
+    baseline.adjust(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]).double())
+    kept = list(baseline.baseline)
+    with pytest.raises(ArgumentError, match="losses_B"):
+        baseline.adjust(torch.tensor([float("nan")]), torch.tensor([0.2]).double())
+    assert baseline.baseline == kept
+    with pytest.raises(ArgumentError, match="parameters: got none"):
+        GradientBaseline([])

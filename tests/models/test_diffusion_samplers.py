@@ -20,6 +20,7 @@ from burnish.models.masked_diffusion import (
     probe_losses,
     sample_t,
     stratum_counts,
+    token_nll,
 )
 from burnish.models.masked_diffusion.objective import mask_chance
 from burnish.models.masked_diffusion.samplers import stratified
@@ -294,3 +295,49 @@ def test_unknown_options_and_contradictions_are_refused():
         build_noise("p_pots", options={"refit": 3})
     with pytest.raises(ArgumentError, match="passes: got 2, expected 1 for masks mirror"):
         build_noise(masks="mirror", passes=2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "options"),
+    [
+        ("uniform", {"max_weight": math.nan}),
+        ("uniform", {"max_weight": -1}),
+        ("p_pots", {"moment": "foo"}),
+        ("p_pots", {"loss_max": math.nan}),
+        ("p_pots", {"n_starts": -1}),
+    ],
+)
+def test_options_are_refused_when_they_are_given(rates, options):
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        build_noise(rates, options=options)
+
+
+@pytest.mark.parametrize("rates", ["uniform", "p_pots"])
+def test_weights_of_one_are_never_cut_and_rates_are_from_0_to_1(rates):
+    noise, generator = (
+        build_noise(rates, options={"max_weight": 1.0}),
+        torch.Generator().manual_seed(0),
+    )
+    ids, eligible = batch(4)
+    u_B, u_FBL = noise.rate_uniforms(4, generator), noise.mask_uniforms(4, LENGTH, generator)
+    assert noise.corrupt(ids, eligible, u_B, u_FBL, MASK_ID).clipped_share == 0.0
+    for wrong in (math.nan, 2.0):
+        with pytest.raises(ArgumentError, match="u_B"):
+            noise.corrupt(ids, eligible, torch.full((4,), wrong), u_FBL, MASK_ID)
+
+
+def test_a_model_without_losses_is_drawn_uniformly_with_a_warning():
+    rates, grid = build_noise("p_pots").rates, torch.linspace(0.05, 0.95, 9)
+    with pytest.warns(RuntimeWarning, match="every loss is 0; t is drawn uniformly"):
+        rates.refit(grid, torch.zeros(3, 9, 4))
+    u = torch.rand(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert rates.rates(u).weight.tolist() == pytest.approx([1.0] * 50)
+
+
+def test_logits_that_are_not_finite_and_masks_beyond_them_are_refused():
+    logits, ids = torch.zeros(1, 2, 4), torch.tensor([[1, 2]])
+    with pytest.raises(ArgumentError, match="mask_id: got 9"):
+        token_nll(logits, ids, 9)
+    logits[0, 0, 0] = math.nan
+    with pytest.raises(ArgumentError, match="logits_BLV"):
+        token_nll(logits, ids, 3)

@@ -259,3 +259,16 @@ def test_bad_arguments_are_refused_by_name(arguments: dict[str, Any], words: str
     with pytest.raises(ArgumentError) as caught:
         siamese_block(**fine | arguments)
     assert words in str(caught.value)
+
+
+def test_x_keeps_its_length_and_y_grows_on_average() -> None:
+    draw = torch.Generator().manual_seed(0)
+    h = torch.randn(64, 32, generator=draw, dtype=torch.float64)
+    matrices = [torch.randn(32, 32, generator=draw, dtype=torch.float64) for _ in range(12)]
+    pairs = siamese_paper(h, matrices, True, True, x_gain=0.7).streams
+    sizes = [float(h.norm(dim=-1).mean())]
+    for pair in pairs:
+        assert torch.allclose(pair.X.norm(dim=-1), torch.tensor(0.7 * 32**0.5).double(), rtol=1e-4)
+        sizes.append(float(pair.Y.norm(dim=-1).mean()))
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > 2 * sizes[0]

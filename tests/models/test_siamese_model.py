@@ -198,3 +198,18 @@ def test_depth_scales() -> None:
     assert Topology("siamese", depth_scale="sqrt_l").x_share(7) == pytest.approx(8**-0.5)
     assert Topology("siamese", depth_scale="sqrt_l").x_share(6) == pytest.approx(7**-0.5)
     assert Topology("siamese", depth_scale="none").x_share(7) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"initializer_range": float("nan")}, "initializer_range"),
+        ({"rope_theta": 0.0}, "rope_theta"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"hidden_size": float("nan")}, "hidden_size"),
+        ({"dtype": "foo"}, "dtype"),
+    ],
+)
+def test_sizes_that_are_none_are_refused_by_name(given, named):
+    with pytest.raises(ArgumentError, match=named):
+        new_model(**given)

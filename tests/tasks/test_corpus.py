@@ -4,6 +4,7 @@ import json
 import random
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from burnish.errors import UserError
@@ -89,6 +90,16 @@ FAULTS = {
     "i.docx": (b"PK", r"not a file of text; expected a folder or a file that ends in .txt"),
     "j.jsonl": (b'{"text": "\\ud800"}\n', r"j.jsonl:1: "),
 }
+
+
+def test_bytes_of_a_parquet_text_that_are_none_are_one_line(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    offsets, values = pa.py_buffer(np.array([0, 4, 6], "<i4")), pa.py_buffer(b"fine" + b"a\xff")
+    column = pa.StringArray.from_buffers(2, offsets, values)
+    parquet.write_table(pa.table({"text": column}), tmp_path / "k.parquet")
+    with pytest.raises(UserError, match=r"k.parquet:2: not UTF-8 \(invalid start byte\)"):
+        documents(tmp_path / "k.parquet")
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -24,8 +24,15 @@ from burnish.lm.tokenizer import Tokenizer
 from burnish.store import RunStore
 from burnish.tasks.corpus import Corpus
 from burnish.training import build, token_cache
+from burnish.training.devices import World
 from burnish.training.events import HeldOut, Prepared, Preparing, StepDone
-from burnish.training.packed_text import document_starts, shuffled, window_start, windows
+from burnish.training.packed_text import (
+    PackedText,
+    document_starts,
+    shuffled,
+    window_start,
+    windows,
+)
 from burnish.training.token_cache import open_tokens, token_bytes
 from burnish.training.trainable import start_model
 from warm import start
@@ -134,6 +141,32 @@ def test_tokens_are_written_once_and_again_for_other_text_or_another_tokenizer(
     assert other.train.count.bytes == first.train.count.bytes
     assert other.train.count.tokens < first.train.count.tokens
     assert token_bytes(bpe)[other.train.ids].sum() == other.train.count.bytes
+
+
+@pytest.mark.parametrize("kind", ["added", "prefix space", "normaliser"])
+def test_bytes_are_those_of_the_text_whatever_the_tokenizer_adds(tmp_path, kind):
+    from tokenizers import AddedToken, normalizers, pre_tokenizers
+
+    from burnish.lm.new_tokenizer import train_bpe
+
+    rows = [
+        f"{word} \u65e5\u672c\u8a9e caf\u00e9 {i}" for i in range(30) for word in ("one", "two")
+    ]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    train_bpe(rows, 300, tmp_path / "bpe")
+    bpe = Tokenizer.from_folder(tmp_path / "bpe")
+    if kind == "added":
+        bpe.backend.add_tokens([AddedToken("\u65e5\u672c\u8a9e", special=False)])
+    elif kind == "prefix space":
+        bpe.backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    else:
+        bpe.backend.normalizer = normalizers.NFKD()
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    text = PackedText(corpus, bpe, held_out=0.0, length=8, world=World(), seed=0)
+    train = text.tokens.train
+    assert text.bytes_of(train.ids) == pytest.approx(train.count.bytes)
+    if kind == "added":
+        assert token_bytes(bpe)[train.ids].sum() == train.count.bytes
 
 
 def test_text_that_looks_like_a_boundary_is_none(tmp_path, tokenizer):
@@ -449,6 +482,26 @@ def test_text_that_changed_is_not_continued(tmp_path):
     finish(make(tmp_path))
     with RunStore.open(tmp_path / "run", read_only=True) as store:
         assert store.about.data_hash
+
+
+def test_a_function_whose_texts_changed_is_not_continued(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text(" ".join(f"alpha{i}" for i in range(80)))
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "def documents():\n"
+        "    yield from (Path(__file__).parent / 'words.txt').read_text().split()\n"
+    )
+    given = {"data": "mine.py:documents"}
+    more = {"checkpoint": {"every": 1}}
+    stop_after(make(tmp_path, given, **more), 3)
+    words.write_text(" ".join(f"omega{i}" for i in range(80)))
+    with pytest.raises(
+        UserError, match="its texts are others than those that this run was started"
+    ):
+        finish(make(tmp_path, given, **more))
+    words.write_text(" ".join(f"alpha{i}" for i in range(80)))
+    finish(make(tmp_path, given, **more))
 
 
 # --- faults

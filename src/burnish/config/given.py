@@ -144,7 +144,9 @@ def override(
             f"{label}: {_shown(word)} is no override; expected dotted.key=value, for example "
             "rollout.samples=8."
         )
-    put(root, keys, _parse(text.strip(), word, label), Origin(label, word), meaning)
+    # White space alone is a value: a separator.
+    value = _parse(text.strip(), word, label) if text.strip() else text
+    put(root, keys, value, Origin(label, word), meaning)
 
 
 def put(

@@ -13,6 +13,7 @@ from burnish.lm.new_model import NewModel
 from burnish.tasks.config import TaskConfig
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+RowCount = Annotated[int, Meta(ge=1, le=100_000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e9)]

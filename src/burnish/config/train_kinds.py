@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from burnish.config.tables import Amount, Count, Positive, Section, Share, short
+from burnish.config.tables import Amount, Count, Positive, RowCount, Section, Share, short
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.term import TermConfig
@@ -90,7 +90,7 @@ class PolicyTrain(TrainSection, frozen=True, tag="policy"):
 class SftTrain(TrainSection, frozen=True, tag="sft"):
     """Supervised fine-tuning on the demonstrations of `[experts]`."""
 
-    batch: Positive = 32
+    batch: RowCount = 32
     """Demonstrations of each step."""
     by: str = ""
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
@@ -99,7 +99,7 @@ class SftTrain(TrainSection, frozen=True, tag="sft"):
 class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
 
-    batch: Positive = 16
+    batch: RowCount = 16
     """Pairs of a step."""
     task: TaskConfig | None = None
     """Tasks that carry pairs; without it, the run's own."""
@@ -133,7 +133,7 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
 class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     """Learn a score from pairs of answers of which one is preferred (Bradley-Terry)."""
 
-    batch: Positive = 32
+    batch: RowCount = 32
     """Pairs of a step; pairs with one prompt are drawn together."""
     task: TaskConfig | None = None
     """Tasks that carry pairs; without it, the run's own."""
@@ -166,7 +166,7 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
 class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):
     """Learn from labelled steps of solutions which steps are right (a process reward model)."""
 
-    batch: Positive = 32
+    batch: RowCount = 32
     """Solutions of a step; those of one prompt are drawn together."""
     task: TaskConfig | None = None
     """Tasks that carry solutions; without it, the run's own."""
@@ -188,7 +188,7 @@ class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_mod
 class DistilTrain(TrainSection, frozen=True, tag="distil"):
     """Bring the model's next-token distributions to those of a teacher."""
 
-    batch: Positive = 8
+    batch: RowCount = 8
     """Prompts of a step."""
     samples: Positive = 1
     """Answers that the student samples to each prompt."""
@@ -247,7 +247,7 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
 class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Train a masked diffusion model on demonstrations, or on text: predict masked tokens."""
 
-    batch: Positive = 32
+    batch: RowCount = 32
     """Rows of a step."""
     by: str = ""
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
@@ -359,7 +359,7 @@ class PretrainTrain(DataTrain, frozen=True, tag="pretrain"):
     """Between the documents of one text; empty: a file or a row is one document."""
     held_out: HeldOutShare = 0.05
     """Share of the documents that is never trained on, chosen by a hash of their text."""
-    batch: Positive = 32
+    batch: RowCount = 32
     """Sequences of a step."""
     sequence: Annotated[int, Meta(ge=2, le=1 << 24)] = 512
     """Tokens of a sequence; documents are laid end to end and cut without padding."""
@@ -377,7 +377,7 @@ class PretrainTrain(DataTrain, frozen=True, tag="pretrain"):
 class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """Learn to imagine pictures between words: latents, predicted and fed back as inputs (GAP)."""
 
-    batch: Positive = 16
+    batch: RowCount = 16
     """Records of a step."""
     task: TaskConfig | None = None
     """Tasks that carry records; without it, the run's own."""
@@ -492,7 +492,7 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     held_out: HeldOutShare = 0.05
     """Share of the sounds that is never trained on where `held_out_data` names none, chosen by a hash of
     their samples."""
-    batch: Positive = 16
+    batch: RowCount = 16
     """Crops of a step."""
     seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 1.0
     """Length of a crop; shorter sounds are padded, and padding counts for nothing."""
@@ -556,7 +556,7 @@ class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     held_out: HeldOutShare = 0.05
     """Share of the sentences that is never trained on where `held_out_data` names none, chosen by a hash
     of their text."""
-    batch: Positive = 16
+    batch: RowCount = 16
     """Rows of a step."""
     sizes: GeneratorSizes = GeneratorSizes()
     """Of the generator where `model.path` is `new`."""

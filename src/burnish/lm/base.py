@@ -102,6 +102,8 @@ def shipped_model(name: str) -> str | None:
 
 COLDEST = 1e-6
 """The lowest temperature above 0: float32 logits divided by less overflow, and NaN is sampled."""
+HOTTEST = 1e6
+"""All tokens are alike long before; float32 has no number above 3e38."""
 
 
 class TooLong(UserError):
@@ -157,8 +159,8 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("n", _whole(1), "a whole number of at least 1"),
     (
         "temperature",
-        _number(lambda value: value == 0 or COLDEST <= value < float("inf")),
-        f"0 (greedy) or at least {COLDEST:g}",
+        _number(lambda value: value == 0 or COLDEST <= value <= HOTTEST),
+        f"0 (greedy) or from {COLDEST:g} to {HOTTEST:g}",
     ),
     ("top_k", _whole(0), "0 (off) or a whole number above"),
     ("top_p", _number(lambda value: 0 < value <= 1), "a number in (0, 1]"),

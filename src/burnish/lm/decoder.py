@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from burnish.errors import UserError
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.fused import (
-    Rotation,
+    SignedRotation,
     add_norm,
     gated,
     norm,
@@ -149,7 +149,7 @@ class Decoder(nn.Module):
         """What one token of one row costs in the key-value cache."""
         return self.architecture.kv_values_per_token * self.head_weight.element_size()
 
-    def rotation(self, positions_BS: Tensor, dtype: torch.dtype) -> Rotation:
+    def rotation(self, positions_BS: Tensor, dtype: torch.dtype) -> SignedRotation:
         """Cosine and sine for every position, computed in float32."""
         device = positions_BS.device
         frequencies = self._inverse_frequencies.get(device)
@@ -164,7 +164,7 @@ class Decoder(nn.Module):
         if (scale := self.architecture.rotary_scale) != 1:
             cos, sin = cos * scale, sin * scale
         cos, sin = cos.to(dtype), sin.to(dtype)
-        return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+        return SignedRotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
     def _window_mask(self, positions_BS: Tensor, mask: Tensor | None) -> Tensor | None:
         """What a query of a windowed layer may attend to, (B or 1, S, S); None where all fits.
@@ -247,7 +247,7 @@ class Layer(nn.Module):
     def forward(
         self,
         streams: Streams,
-        rotation: Rotation,
+        rotation: SignedRotation,
         mask: Tensor | Segments | None,
         keep: KeepsKeys | None,
         index: int,
@@ -304,7 +304,7 @@ class Attention(nn.Module):
     def forward(
         self,
         hidden_ND: Tensor,
-        rotation: Rotation,
+        rotation: SignedRotation,
         mask: Tensor | Segments | None,
         keep: KeepsKeys | None,
         index: int,

@@ -25,7 +25,7 @@ from burnish.lm.head import HALF
 from burnish.models.blocks.topology import Norms, Streams
 
 
-class Rotation(NamedTuple):
+class SignedRotation(NamedTuple):
     """Rotary positions of a batch, (B, 1, S, Dh) each."""
 
     cos: Tensor
@@ -78,7 +78,7 @@ def norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     return normed
 
 
-def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
+def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: SignedRotation) -> tuple[Tensor, Tensor]:
     """Rotary positions, the halves of a head as each pair's two coordinates.
 
     (B, S, H, Dh), (B, S, Hkv, Dh) -> (B, H, S, Dh), (B, Hkv, S, Dh): heads before tokens, as
@@ -93,7 +93,7 @@ def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: Rotation) -> tuple[Te
 
 
 def rotate_and_repeat(
-    query_BSHE: Tensor, key_BSHE: Tensor, value_BSHE: Tensor, rotation: Rotation
+    query_BSHE: Tensor, key_BSHE: Tensor, value_BSHE: Tensor, rotation: SignedRotation
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`rotate`, and a key and a value for every query head: query head h reads that of h // (H / Hkv).
 
@@ -117,7 +117,7 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def _turned(heads_BHSE: Tensor, rotation: Rotation) -> Tensor:
+def _turned(heads_BHSE: Tensor, rotation: SignedRotation) -> Tensor:
     swapped = heads_BHSE.roll(heads_BHSE.shape[-1] // 2, dims=-1)
     return torch.addcmul(heads_BHSE * rotation.cos, swapped, rotation.sin)
 

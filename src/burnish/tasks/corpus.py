@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
@@ -248,7 +248,7 @@ def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
             name = _column(path, column, file.schema_arrow.names)
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(PARQUET_ROWS, columns=[name], use_threads=False):
-                for value in batch.column(0).to_pylist():
+                for value in _values(batch.column(0), path, number):
                     number += 1
                     yield _text(f"{path}:{number}", name, value)
                 now = int(number / total * size)
@@ -256,6 +256,22 @@ def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
                 told = now
     except pyarrow.ArrowException as error:
         raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+
+
+def _values(column: Any, path: Path, before: int) -> list[Any]:
+    """A part of a column, read at once; `before` rows of the file stand before it."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        for number, one in enumerate(column, start=before + 1):
+            try:
+                one.as_py()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}:{number}: not UTF-8 ({error.reason}); save it as UTF-8."
+                ) from None
+        raise
+    return found
 
 
 def _column(path: Path, given: str, names: list[str]) -> str:

@@ -58,6 +58,9 @@ class Bits(NamedTuple):
 class Rows(ABC):
     """The rows of a run."""
 
+    text: PackedText | None = None
+    """The corpus that they are cut of, if any."""
+
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         self.setup, self.settings, self.module = setup, settings, module
         self.tokenizer = setup.trainable.loaded.tokenizer
@@ -122,6 +125,8 @@ def open_rows(setup: Setup, settings: DiffusionTrain, module: Decoder) -> Rows:
 
 class CorpusRows(Rows):
     """Packed rows of text."""
+
+    text: PackedText
 
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         super().__init__(setup, settings, module)

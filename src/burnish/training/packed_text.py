@@ -101,6 +101,14 @@ class PackedText:
             f"{self.corpus.name}: {tokens.line()}{note}; this run reads {epochs:.3g} epochs",
         )
 
+    def check_same(self, fingerprint: str) -> None:
+        """Refuse to go on with another text than the one a checkpoint was trained on."""
+        if fingerprint and fingerprint != self.tokens.fingerprint:
+            raise UserError(
+                f"{self.corpus.name}: its texts are others than those that this run was started on. "
+                "Give it those again, or start a new run: other --runs, or another run.seed."
+            )
+
     def epochs(self, sequences: int) -> float:
         """How often so many sequences read the corpus."""
         return sequences / windows(self.tokens.train, self.length)
@@ -142,10 +150,12 @@ class PackedText:
     def _bytes_V(self) -> NDArray[np.float64]:
         """Bytes of text that each id stands for; their mean where the tokenizer does not tell."""
         size = len(self.tokens.frequencies)
-        exact = token_bytes(self.tokenizer)
+        exact, count = token_bytes(self.tokenizer), self.tokens.counts.train
         if exact is not None:
-            return np.pad(exact, (0, size - len(exact))).astype(np.float64)
-        count = self.tokens.counts.train
+            bytes_V = np.pad(exact, (0, size - len(exact))).astype(np.float64)
+            written = float(self.tokens.frequencies @ bytes_V)
+            # A normaliser or a space before each text writes other bytes than were read.
+            return bytes_V * (count.bytes / written) if written else bytes_V
         mean = np.full(size, count.bytes / max(count.tokens - count.documents - 1, 1))
         mean[self.tokens.boundary] = 0.0
         return mean

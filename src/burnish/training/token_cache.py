@@ -130,6 +130,11 @@ class Tokens:
         found: NDArray[np.int64] = np.load(self.folder / "frequencies.npy")
         return found
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of what is in it: sizes, and how often each id stands in the training stream."""
+        return digest((self.folder / "counts.json").read_bytes(), self.frequencies.tobytes())
+
     def line(self) -> str:
         """For people."""
         t, h = self.counts.train, self.counts.held_out
@@ -275,12 +280,14 @@ def token_bytes(tokenizer: Tokenizer) -> NDArray[np.int64] | None:
     backend = tokenizer.backend
     if "ByteLevel" not in str(json.loads(backend.to_str()).get("decoder")):
         return None
-    special = {i for i, t in backend.get_added_tokens_decoder().items() if t.special}
+    added = backend.get_added_tokens_decoder()
+    special = {i for i, token in added.items() if token.special}
     vocabulary = backend.get_vocab(with_added_tokens=True)
     found = np.zeros(max(vocabulary.values()) + 1, dtype=np.int64)
     for text, index in vocabulary.items():
-        # A byte-level token has one character for each byte.
-        found[index] = 0 if index in special else len(text)
+        # A byte-level token has one character for each byte; an added one is plain text.
+        size = len(text.encode()) if index in added else len(text)
+        found[index] = 0 if index in special else size
     return found
 
 

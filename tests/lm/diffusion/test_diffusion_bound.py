@@ -9,7 +9,7 @@ import anyio
 import pytest
 import torch
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
 from burnish.lm.base import TooLong
 from burnish.lm.diffusion.bound import Bound, likelihood_bound, mask_places
@@ -203,3 +203,8 @@ def test_answers_are_filled_with_the_token_that_ends_a_turn(loaded):
     found = LocalLM(other, decoding="canvas=6").score_batch([(PROMPT, [41, end])])[0]
     (wanted,) = likelihood_bound(loaded.module, [(PROMPT, [41, end])], canvas=6, end=end)
     assert math.fsum(found.logprobs) == pytest.approx(wanted.logprob)
+
+
+def test_a_bound_without_a_look_is_refused(loaded):
+    with pytest.raises(ArgumentError, match="samples: got 0"):
+        likelihood_bound(loaded.module, [(PROMPT, ANSWER)], samples=0)

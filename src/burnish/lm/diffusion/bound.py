@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from burnish.arguments import as_whole
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, pair_row, passes, unit_logprobs
 from burnish.seeds import derive
@@ -64,6 +65,7 @@ def likelihood_bound(
     end: int | None = None,
 ) -> list[Bound]:
     """Bounds for responses to prompts, each as token ids; an empty response has log-prob 0."""
+    samples = as_whole("samples", samples, low=1)
     mask = module.architecture.mask_id
     assert mask is not None
     device = module.head_weight.device

@@ -48,6 +48,14 @@ class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.order not in ORDERS:
             raise ArgumentError(f"order: got {self.order!r}, expected one of {', '.join(ORDERS)}")
 
+    def words(self) -> str:
+        """As `parse_decoding` reads them.
+
+        >>> Decoding(steps=8).words()
+        'block=32,steps=8,order=confidence,canvas=0'
+        """
+        return ",".join(f"{name}={getattr(self, name)}" for name in self.__struct_fields__)
+
 
 def read_decoding(folder: Path) -> Decoding:
     """The settings that lie with a model; the defaults where it has none."""

@@ -114,6 +114,7 @@ class LossBaseline:
 
     def adjust(self, losses_B: Tensor, t_B: Tensor) -> Tensor:
         """Losses of a step as they are reported or trained on, (B,); the running losses move on."""
+        check_finite(losses_B, "losses_B")
         baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=losses_B.device)
         bin_B = bins_of(t_B.to(losses_B.device), self.bins)
         here_B = baseline_K[bin_B]
@@ -183,6 +184,8 @@ class GradientBaseline:
     def __post_init__(self) -> None:
         self.bins = as_whole("bins", self.bins, low=2, high=10_000)
         self.lr = as_number("lr", self.lr, low=0, high=1)
+        if not len(self.parameters):
+            raise ArgumentError("parameters: got none, expected at least one")
         if self.gradients_KN is None:
             first = self.parameters[0]
             size = sum(one.numel() for one in self.parameters)

@@ -96,8 +96,10 @@ def fit_epr(
     if (w_T[is_known_T] < 0).any():
         raise refused("w", w_T.tolist(), "costs of at least 0")
     known = int(is_known_T.sum())
-    if known < FEWEST:
-        why = f"{known} rates have a loss, a fit needs {FEWEST}; t is drawn uniformly"
+    is_flat = not (w_T[is_known_T] > 0).any()
+    if known < FEWEST or is_flat:
+        why = "every loss is 0" if known >= FEWEST else f"{known} rates have a loss"
+        why += f"; t is drawn uniformly (a fit needs {FEWEST} rates with losses above 0)"
         warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=2)
         return density_of(grid_T, {}, share, fallback=why)
     target_T = normalised(w_T[is_known_T], grid_T[is_known_T], "w")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.arguments import as_number, refused
+from burnish.arguments import as_number, as_whole, refused
 from burnish.errors import ArgumentError
 from burnish.tensors import as_finite, as_logp, as_mask, check_finite, check_shape, torch
 
@@ -147,6 +147,9 @@ def token_nll(logits_BLV: Tensor, ids_BL: Tensor, mask_id: int) -> Tensor:
 
     The mask token's logit is taken as -inf, in training as in decoding.
     """
+    check_shape(ids_BL, "ids_BL", tuple(logits_BLV.shape[:-1]))
+    mask_id = as_whole("mask_id", mask_id, low=0, high=logits_BLV.shape[-1] - 1)
+    check_finite(logits_BLV, "logits_BLV")
     logits_BLV = logits_BLV.float() if logits_BLV.dtype.itemsize < 4 else logits_BLV
     is_mask_V = torch.arange(logits_BLV.shape[-1], device=logits_BLV.device) == mask_id
     allowed_BLV = logits_BLV.masked_fill(is_mask_V, -torch.inf)

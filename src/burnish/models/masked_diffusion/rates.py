@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from burnish.tensors import Numbers
 
+MOMENTS = ("second", "within")
 MAX_WEIGHT = 1e6
 AREA_TOLERANCE = 1e-3
 """How far from 1 the integral of a given density may be."""
@@ -189,7 +190,7 @@ def probe_moments(
     >>> probe_moments([[[3.0, 3.0]], [[1.0, 1.0]]], moment="within").w.tolist()
     [2.0]
     """
-    moment = as_word("moment", moment, ("second", "within"))
+    moment = as_word("moment", moment, MOMENTS)
     losses_XTK = as_float64(losses, "losses")
     if losses_XTK.ndim != 3 or not losses_XTK.numel():
         raise ArgumentError(

@@ -24,6 +24,9 @@ class Rows(NamedTuple):
     """Rows without an answer, or whose answer was cut off."""
 
 
+LARGEST_ID = 2**31 - 1
+
+
 def collate(rows: Sequence[Mapping[str, Any]], max_length: int = 4096, pad_id: int = 0) -> Rows:
     """Rows `{"input_ids": [...], "prompt_length": n}` as one batch; rows without an answer are dropped.
 
@@ -34,7 +37,7 @@ def collate(rows: Sequence[Mapping[str, Any]], max_length: int = 4096, pad_id: i
     [[False, False, True], [True, False, False]]
     """
     most = as_whole("max_length", max_length, low=1)
-    pad = as_whole("pad_id", pad_id, low=0)
+    pad = as_whole("pad_id", pad_id, low=0, high=LARGEST_ID)
     kept: list[tuple[list[int], int]] = []
     given = as_list("rows", rows, least=1)
     for place, row in enumerate(given):
@@ -45,7 +48,9 @@ def collate(rows: Sequence[Mapping[str, Any]], max_length: int = 4096, pad_id: i
         prompt = as_whole(
             "prompt_length", table.get("prompt_length", table.get("prompt_len", 0)), low=0
         )
-        tokens = [as_whole("input_ids", one, low=0) for one in as_list("input_ids", ids)][:most]
+        tokens = [
+            as_whole("input_ids", one, low=0, high=LARGEST_ID) for one in as_list("input_ids", ids)
+        ][:most]
         if len(tokens) > prompt:
             kept.append((tokens, prompt))
     if not kept:

@@ -41,6 +41,7 @@ from burnish.models.masked_diffusion.masks import (
 )
 from burnish.models.masked_diffusion.objective import (
     EPS,
+    as_rates,
     batch_loss,
     isad_mask_prob,
     mask_chance,
@@ -48,6 +49,7 @@ from burnish.models.masked_diffusion.objective import (
 )
 from burnish.models.masked_diffusion.rates import (
     MAX_WEIGHT,
+    MOMENTS,
     Rates,
     inverse_cdf,
     probe_moments,
@@ -67,10 +69,11 @@ MASKS = ("independent", "mirror", "mirror_deduplicated")
 class RateSampler(Protocol):
     """From uniform numbers to rates and their weights."""
 
-    max_weight: float
-
     def rates(self, u_B: Tensor) -> Rates:
         """Rates and weights of these uniform numbers."""
+
+    def clipped_share(self, weight_B: Tensor) -> float:
+        """Share of weights that were cut."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON has it."""
@@ -86,14 +89,20 @@ class UniformRates:
     low: float = 0.0
     high: float = 1.0
     max_weight: float = MAX_WEIGHT
+    """For all samplers alike: weights of 1 are never cut."""
 
     def __post_init__(self) -> None:
+        self.max_weight = as_number("max_weight", self.max_weight, above=0)
         self.low = as_number("low", self.low, low=0, below=1)
         self.high = as_number("high", self.high, above=self.low, high=1)
 
     def rates(self, u_B: Tensor) -> Rates:
         """`low + (high - low) u`."""
         return Rates(self.low + (self.high - self.low) * u_B, torch.ones_like(u_B))
+
+    def clipped_share(self, weight_B: Tensor) -> float:
+        """None is cut."""
+        return 0.0
 
     def state(self) -> dict[str, Any]:
         """Nothing is learned."""
@@ -129,6 +138,10 @@ class PPots:
         self.refit_every = as_whole("refit_every", self.refit_every, low=0)
         self.start = as_whole("start", self.start, low=0)
         self.max_weight = as_number("max_weight", self.max_weight, above=0)
+        self.n_starts = as_whole("n_starts", self.n_starts, low=1, high=10_000)
+        self.moment = as_word("moment", self.moment, MOMENTS)
+        if self.loss_max is not None:
+            self.loss_max = as_number("loss_max", self.loss_max, above=0)
 
     def wants_probe(self, step: int) -> bool:
         """True where this step should begin with a probe and a fit."""
@@ -154,6 +167,10 @@ class PPots:
             return Rates(u_B, torch.ones_like(u_B))
         grid_F, density_F = (x.to(u_B) for x in (self.fit.fine_grid, self.fit.fine_density))
         return inverse_cdf(grid_F, density_F, u_B, self.max_weight)
+
+    def clipped_share(self, weight_B: Tensor) -> float:
+        """Of a fitted density; without one no weight is cut."""
+        return 0.0 if self.fit is None else (weight_B >= self.max_weight).double().mean().item()
 
     def state(self) -> dict[str, Any]:
         """The fitted curve and its probe."""
@@ -257,6 +274,7 @@ class Noise:
 
     def rate_uniforms(self, n: int, generator: Generator) -> Tensor:
         """Uniform numbers for all n rows of an update, micro-batches and ranks together: (n,)."""
+        n = as_whole("n", n, low=0, high=LARGEST_COUNT)
         u_N = _draw((n,), generator)
         if self.strata == "none":
             return u_N
@@ -274,7 +292,7 @@ class Noise:
     ) -> Noised:
         """Rates, weights and masked copies of a batch, from numbers drawn before."""
         device = ids_BL.device
-        drawn = self.rates.rates(u_B.to(device))
+        drawn = self.rates.rates(as_rates(u_B, "u_B").to(device))
         p_B = mask_chance(drawn.t, self.eps)
         chance_BX = p_B
         if self.delimiters:
@@ -287,7 +305,7 @@ class Noise:
         if self.delimiters and self.delimiter_weight == "row":
             passes = [_row_weighted(one, p_B[:, None], chance_BX, eligible_BL) for one in passes]
         ids_PBL = torch.stack([ids_BL.masked_fill(one.mask_BL, mask_id) for one in passes])
-        clipped = (drawn.weight >= self.rates.max_weight).double().mean().item()
+        clipped = self.rates.clipped_share(drawn.weight)
         return Noised(ids_PBL, drawn.t, drawn.weight, eligible_BL.sum(1), passes, clipped)
 
     def loss(self, noised: Noised, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:

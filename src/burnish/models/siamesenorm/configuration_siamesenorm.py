@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import transformers
 
+from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.models.blocks.attention import QKV_NORMS
 from burnish.models.blocks.topology import Topology
@@ -15,6 +16,16 @@ if int(transformers.__version__.partition(".")[0]) < 5:
         f"models of type burnish-siamesenorm need transformers 5; got {transformers.__version__}. "
         "Run: pip install --upgrade transformers"
     )
+
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+)
 
 
 class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -59,6 +70,11 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     pad_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for name in SIZES:
+            as_whole(name, getattr(self, name), low=1)
+        as_number("rope_theta", self.rope_theta, above=0)
+        if self.initializer_range is not None:
+            as_number("initializer_range", self.initializer_range, low=0)
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         topology = self.topology

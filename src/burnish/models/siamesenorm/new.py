@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from burnish.arguments import as_path, as_seed
+from burnish.arguments import as_path, as_seed, as_word
 from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
 from burnish.models.siamesenorm.modeling_siamesenorm import SiameseNormForCausalLM
 
@@ -29,6 +29,7 @@ def new_model(
     >>> model.num_parameters()
     53856
     """
+    dtype = as_word("dtype", dtype, ("float32", "bfloat16", "float16", "float64"))
     config = SiameseNormConfig(**sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))

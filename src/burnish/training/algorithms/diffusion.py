@@ -99,9 +99,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         self.canvas = canvas_of(settings)
         how = parse_decoding(settings.decoding, read_decoding(loaded.folder))
         self.decoding = parse_decoding(f"canvas={self.canvas}", how)
-        setup.decoding = (
-            f"block={how.block},steps={how.steps},order={how.order},canvas={self.canvas}"
-        )
+        setup.decoding = self.decoding.words()
         self.baseline_K: list[float | None] = [None] * BINS
         self.rows = open_rows(setup, settings, self.module)
         self.gradient_baseline = None
@@ -347,9 +345,14 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         if self.gradient_baseline is not None:
             assert self.gradient_baseline.gradients_KN is not None
             tensors = {"gradients": self.gradient_baseline.gradients_KN}
-        return AlgorithmState({"noise": self.noise.state(), "baseline": self.baseline_K}, tensors)
+        values: dict[str, Any] = {"noise": self.noise.state(), "baseline": self.baseline_K}
+        if self.rows.text is not None:
+            values["text"] = self.rows.text.tokens.fingerprint
+        return AlgorithmState(values, tensors)
 
     def restore(self, state: AlgorithmState) -> None:
+        if self.rows.text is not None:
+            self.rows.text.check_same(state.values.get("text", ""))
         self.noise.load(state.values["noise"])
         self.baseline_K = state.values["baseline"]
         if self.gradient_baseline is not None:

@@ -32,6 +32,7 @@ from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
     Algorithm,
+    AlgorithmState,
     HeldOutScores,
     Loss,
     Preparation,
@@ -99,6 +100,12 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
     @classmethod
     def check(cls, config: Config, settings: PretrainTrain, data: Data) -> None:
         check_corpus(settings, data)
+
+    def state(self) -> AlgorithmState:
+        return AlgorithmState({"text": self.text.tokens.fingerprint})
+
+    def restore(self, state: AlgorithmState) -> None:
+        self.text.check_same(state.values.get("text", ""))
 
     def _check_model(self) -> None:
         tokenizer, module = self.loaded.tokenizer, self.loaded.module
