@@ -1983,8 +1983,13 @@ CASES = [
     Case(masked_diffusion.stratum_counts, {"n": 10, "rounding": "ceil"}),
     Case(
         masked_diffusion.probe_moments,
-        {"losses": f64([[[1.0, 2.0]], [[1.0, 1.0]]]), "loss_max": 10.0, "moment": "second"},
-        {"losses": "short nan", "loss_max": "none"},
+        {
+            "losses": f64([[[1.0, 2.0]], [[1.0, 1.0]]]),
+            "loss_max": 10.0,
+            "moment": "second",
+            "chances": [[0.5], [1.0]],
+        },
+        {"losses": "nan", "loss_max": "none", "chances": "none"},
     ),
     Case(
         masked_diffusion.decompose_variance,

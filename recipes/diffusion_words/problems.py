@@ -29,14 +29,14 @@ def make(rng: Random, steps: int = 0) -> dict[str, Any]:
     said = [f"{who} has {have} {thing}."]
     lines = []
     for _ in range(count):
-        kind = rng.choice(("gets", "gives", "doubles")) if have <= 40 else "gives"
+        kind = _kind(rng, have)
         if kind == "gets":
             more = rng.randint(2, 20)
             said.append(f"{who} gets {more} more.")
             lines.append(f"{have}+{more}={have + more}")
             have += more
         elif kind == "gives":
-            fewer = rng.randint(1, max(1, have - 1))
+            fewer = rng.randint(1, have - 1)
             said.append(f"{who} gives {fewer} away.")
             lines.append(f"{have}-{fewer}={have - fewer}")
             have -= fewer
@@ -51,3 +51,10 @@ def make(rng: Random, steps: int = 0) -> dict[str, Any]:
         "demonstration": "\n".join([*lines, f"#### {have}"]),
         "split_by": "\n".join(lines),
     }
+
+
+def _kind(rng: Random, have: int) -> str:
+    """What happens next: numbers stay small, and nobody gives the last thing away."""
+    if have > 40:
+        return "gives"
+    return rng.choice(("gets", "gives", "doubles") if have >= 2 else ("gets", "doubles"))

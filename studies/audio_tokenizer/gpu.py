@@ -41,12 +41,12 @@ TESTS = ("librispeech", "ljspeech", "esc")
 NOISE = (0.0, 0.3, 0.6)
 SIZES: dict[str, Any] = {
     "sampling_rate": RATE,
-    "n_fft": 640,
-    "frame_hop": 320,
-    "strides": [2],
+    "n_fft": 320,
+    "frame_hop": 80,
+    "strides": [8],
     "hidden_size": 384,
     "latent_size": 64,
-    "residual_dilations": [1, 3],
+    "residual_dilations": [1, 1, 1],
     "bottleneck": "norm+noise",
 }
 GENERATOR: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 8, "num_attention_heads": 6}
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     tokenizer_s: float
     generator_s: float
-    batch: int = 48
+    batch: int = 32
     seeds: int = 2
     held: int = 24
     """Digit strings that are spoken."""
@@ -88,12 +88,15 @@ def table_of(plan: Plan, steps: int) -> dict[str, Any]:
             "batch": plan.batch,
             "seconds": 1.0,
             "sizes": plan.sizes,
-            "windows": [128, 512, 2048],
-            "adversarial": {"after": int(0.6 * steps), "channels": 8 if plan.is_tiny else 32},
+            "adversarial": {
+                "after": int(0.6 * steps),
+                "channels": 8 if plan.is_tiny else 32,
+                "windows": [128, 512, 2048],
+            },
         },
         "model": {"path": "new"},
         "optimiser": {
-            "learning_rate": 1e-3,
+            "learning_rate": 6e-4,
             "warmup_steps": min(200, steps // 10),
             "schedule": "cosine",
             "final_ratio": 0.05,

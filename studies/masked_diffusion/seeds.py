@@ -23,7 +23,14 @@ import torch
 from torch import Tensor
 
 from burnish.bench.statistics import t_estimate
-from burnish.models.masked_diffusion import Noise, PPots, build_noise, probe_losses, token_nll
+from burnish.models.masked_diffusion import (
+    Noise,
+    PPots,
+    Probe,
+    build_noise,
+    probe_losses,
+    token_nll,
+)
 from burnish.seeds import derive
 from studies.at_once import at_once
 from studies.masked_diffusion import sorting
@@ -85,7 +92,7 @@ def train(arm: Arm, seed: int, steps: int, examples: int) -> tuple[Sorter, int]:
         batch = next_rows(pool, size, data)
         if isinstance(noise.rates, PPots) and noise.rates.wants_probe(step):
             few = Rows(batch.ids_BL[:PROBE_ROWS], batch.eligible_BL[:PROBE_ROWS])
-            noise.rates.refit(*probed(model, few, draws), step)
+            noise.rates.refit(*probed(model, few, draws), step=step)
             forwards += probe
         for group in optimiser.param_groups:
             group["lr"] = PEAK * min(1.0, (step + 1) / 20) * (1 - 0.9 * step / own_steps)
@@ -100,7 +107,7 @@ def train(arm: Arm, seed: int, steps: int, examples: int) -> tuple[Sorter, int]:
     return model, forwards
 
 
-def probed(model: Sorter, few: Rows, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+def probed(model: Sorter, few: Rows, draws: torch.Generator) -> Probe:
     """Rates and losses of a probe."""
 
     def nll_of(noisy_BL: Tensor, ids_BL: Tensor, rows_B: Tensor) -> Tensor:

@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 from burnish.config.recipes import resolve
 from burnish.lm.folder import load_model
 from burnish.training import build
-from burnish.training.algorithms.diffusion import held_out_losses
 from burnish.training.algorithms.sft import nll_of
 from burnish.training.events import HeldOut
+from burnish.training.masked_losses import held_out_losses
 from studies.at_once import at_once
 from studies.masked_diffusion.seeds import append, read
 
 RESULTS = Path(__file__).parent / "results"
-PROBE = {"probe_rows": 8, "probe_rates": 15, "probe_masks": 4}
+PROBE = {"probe_rows": 8, "probe_rates": 14, "probe_masks": 4}
 
 
 class Arm(NamedTuple):
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 def words_of(name: str, seed: int, plan: Plan) -> tuple[list[str], int]:
     """The command line of one run, and how many forward passes of a row it has."""
     arm = ARMS[name]
-    probe = PROBE["probe_rows"] * (PROBE["probe_rates"] - 1) * PROBE["probe_masks"]
+    probe = PROBE["probe_rows"] * PROBE["probe_rates"] * PROBE["probe_masks"]
     cost = probe if arm.probes else 0
     batch = plan.batch // arm.forwards
     steps = max(1, (plan.steps * plan.batch - cost) // (batch * arm.forwards))

@@ -70,11 +70,16 @@ class Sorter(nn.Module):
 
     def forward(self, ids_BL: Tensor, attention_BL: Tensor | None = None) -> Tensor:
         """Logits; rows have no padding, so the attention mask is not looked at."""
+        logits: Tensor = self.head(self.hidden(ids_BL))
+        return logits
+
+    def hidden(self, ids_BL: Tensor) -> Tensor:
+        """What the head reads, (B, L) -> (B, L, D)."""
         h_BLD = self.embed(ids_BL) + self.place.weight[: ids_BL.shape[1]]
         for block in self.blocks:
             h_BLD = block(h_BLD)
-        logits: Tensor = self.head(self.norm(h_BLD))
-        return logits
+        normed: Tensor = self.norm(h_BLD)
+        return normed
 
 
 def noised_loss(

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import torch
 
+from burnish.models.masked_diffusion import stratum_counts
 from burnish.models.masked_diffusion.report import Interval, VarianceReport, variance_report
 from burnish.models.masked_diffusion.rows import Rows as ReportRows
 from studies.masked_diffusion import sorting
-from studies.masked_diffusion.seeds import ARMS, RESULTS, generator, train
+from studies.masked_diffusion.seeds import ARMS, BATCH, RESULTS, generator, train
 from studies.masked_diffusion.sorting import MASK
 
 
@@ -41,7 +42,7 @@ def main() -> None:
         parameters=[model.head.weight],
         rates=given.rates,
         masks=given.masks,
-        mix_uniform=0.1,
+        strata=stratum_counts(BATCH).count,
         on_row=lambda done, of: print(f"row {done} of {of}", flush=True),
     )
     given.out.mkdir(parents=True, exist_ok=True)

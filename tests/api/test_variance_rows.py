@@ -32,6 +32,9 @@ def loaded() -> LoadedModel:
         (json.dumps({"prompt": "a", "answer": ""}), "'answer' is empty; expected the text of"),
         ('{"text": "a \\ud800 b"}', r"\\ud800 is half of a surrogate pair"),
         ('{"text": "a", "b"', "not JSON"),
+        ('{"text": null}', "'text' is null; expected a text"),
+        ('{"text": ""}', "'text' is empty; expected a text"),
+        ('{"words": "a"}', "the row has words; expected input_ids"),
     ],
 )
 def test_rows_that_cannot_be_measured_are_named(

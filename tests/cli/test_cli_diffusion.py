@@ -69,11 +69,14 @@ def test_the_variance_report_names_a_sampler(capsys, model, tmp_path):
     assert "A mask" in out
     assert "least noise for its forward passes" in out
     assert "(a bound, standard error" in out
+    assert "6 strata: those of a step of 32 rows" in out
     code, out, _ = said(capsys, *words, "--no-gradient", "--json")
     found = json.loads(out)
     assert set(found["parts"]) == {"A", "B", "C"}
     assert found["likelihood"]["is_bound"] is True
     assert found["samplers"][0]["gradient"] is None
+    code, out, _ = said(capsys, *words, "--no-gradient", "--json", "--batch", 10)
+    assert {one["strata"] for one in json.loads(out)["samplers"]} == {1, 4}
 
 
 def test_bits_a_byte_are_those_of_the_text_without_its_end_tokens(tmp_path, model, monkeypatch):

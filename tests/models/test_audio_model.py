@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ from burnish.models.audio_tokenizer import (
     codec_loss,
     draw_noise,
     multi_scale_spectral_loss,
+    new_generator,
+    new_representation,
     new_tokenizer,
 )
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
+from burnish.models.audio_tokenizer.convolutions import Residual
 from burnish.models.audio_tokenizer.spectral import mel_filters, spectrum, waveform
 
 DECODERS = ("istft", "transposed")
@@ -38,6 +42,28 @@ def model_of(**changes: Any) -> AudioTokenizerModel:
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_magnitudes_carry_no_phase_and_complex_spectra_do() -> None:
+    turned = -WAVES  # every phase by half a turn
+    for features, is_same in (("magnitude", True), ("complex", False)):
+        model = model_of(features=features)
+        one, two = (model.encode(waves).latents for waves in (WAVES, turned))
+        assert torch.equal(one, two) == is_same
+
+
+def test_a_residual_unit_is_that_of_numpy() -> None:
+    unit = Residual(3, kernel=3, dilation=2, causal=True).requires_grad_(False)
+    x_CT = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
+    padded = np.pad(x_CT.numpy(), ((0, 0), (4, 0)))
+    taps, bias = unit.over_time.weight.numpy()[:, 0], unit.over_time.bias.numpy()
+    mixed = sum(taps[:, k, None] * padded[:, 2 * k : 2 * k + 9] for k in range(3)) + bias[:, None]
+    normal = mixed / np.sqrt((mixed**2).mean(0) + 1e-6) * unit.norm.weight.numpy()[:, None]
+    wide = unit.widen.weight.numpy()[..., 0] @ normal + unit.widen.bias.numpy()[:, None]
+    active = np.array([0.5 * w * (1 + math.erf(w / math.sqrt(2))) for w in wide.ravel()])
+    narrow = unit.narrow.weight.numpy()[..., 0] @ active.reshape(wide.shape)
+    expected = x_CT.numpy() + narrow + unit.narrow.bias.numpy()[:, None]
+    np.testing.assert_allclose(unit(x_CT[None])[0].numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -235,11 +261,12 @@ def test_it_learns_four_clips() -> None:
     clips = torch.stack(
         [0.3 * torch.sin(6.2832 * f * steps) for f in (200.0, 450.0, 900.0, 1500.0)]
     )
-    model = new_tokenizer(seed=0, hidden_size=48, latent_size=16, n_fft=64, frame_hop=32)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    sizes = {"n_fft": 64, "frame_hop": 32, "strides": [2], "latent_size": 16}
+    model = new_tokenizer(seed=0, hidden_size=48, **sizes)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(0)
     losses = []
-    for _ in range(150):
+    for _ in range(250):
         output = model.train()(clips, generator=generator)
         loss = multi_scale_spectral_loss(output.audio_values, clips, windows=(64, 128), eps=1e-2)
         optimiser.zero_grad()
@@ -253,6 +280,7 @@ def test_it_learns_four_clips() -> None:
     ("changes", "said"),
     [
         ({"bottleneck": "nrom"}, "bottleneck: got 'nrom'"),
+        ({"features": "phases"}, "features: got 'phases'"),
         ({"decoder": "wavenet"}, "decoder: got 'wavenet'"),
         ({"n_fft": 20}, "n_fft: got 20 with frame_hop 16"),
         ({"strides": []}, "strides"),
@@ -263,6 +291,12 @@ def test_it_learns_four_clips() -> None:
 def test_a_bad_setting_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         AudioTokenizerConfig(**SIZES | changes)
+
+
+@pytest.mark.parametrize("make", [new_tokenizer, new_representation, new_generator])
+def test_a_setting_that_a_model_does_not_have_is_refused(make: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"hiden_size: is no .* Did you mean 'hidden_size'"):
+        make(hiden_size=16)
 
 
 def test_bad_audio_and_latents_are_refused_in_one_line() -> None:
@@ -276,7 +310,7 @@ def test_bad_audio_and_latents_are_refused_in_one_line() -> None:
         with pytest.raises(ArgumentError, match="input_values"):
             StreamingEncoder(model).push(bad)
     latents = model.encode(WAVES).latents
-    for bad in (latents * float("inf"), latents[..., :2], latents[:, :0], "z"):
+    for bad in (latents * float("inf"), latents * 1e30, latents[..., :2], latents[:, :0], "z"):
         with pytest.raises(ArgumentError, match="latents"):
             model.decode(bad)
 

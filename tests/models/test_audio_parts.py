@@ -74,7 +74,7 @@ def test_projection_and_codebook_are_buffers_and_survive_saving(tmp_path: Path) 
 
 
 def test_no_gradient_reaches_the_language_model_or_the_tokenizer() -> None:
-    tokenizer = new_tokenizer(n_fft=32, frame_hop=16, hidden_size=8, latent_size=6)
+    tokenizer = new_tokenizer(n_fft=32, frame_hop=16, strides=[2], hidden_size=8, latent_size=6)
     tokenizer.requires_grad_(False)
     with torch.no_grad():
         latents = tokenizer.encode(0.1 * torch.randn(2, 250)).latents

@@ -165,3 +165,51 @@ def test_a_loss_that_is_not_finite_is_refused_and_spoils_nothing():
     assert baseline.baseline == kept
     with pytest.raises(ArgumentError, match="parameters: got none"):
         GradientBaseline([])
+
+
+@pytest.mark.parametrize("t", [math.nan, -0.1, 1.5, math.inf])
+def test_a_rate_that_is_none_is_refused_and_spoils_nothing(t):
+    t_B, losses_B = torch.tensor([0.5, t]).double(), torch.tensor([1.0, 2.0])
+    for mode in ("subtract", "rescale"):
+        baseline = LossBaseline(mode, coefficient=None)
+        with pytest.raises(ArgumentError, match="t_B"):
+            baseline.adjust(losses_B, t_B)
+        with pytest.raises(ArgumentError, match="t_B"):
+            baseline.scales(t_B)
+        assert baseline.state() == LossBaseline().state()
+    weight = torch.ones(1, requires_grad=True)
+    baseline = GradientBaseline([weight])
+    with pytest.raises(ArgumentError, match="t_B"):
+        baseline.shift(weight * losses_B, t_B, torch.ones(2))
+    with pytest.raises(ArgumentError, match="t_B"):
+        smoothed_loss(losses_B, t_B, torch.ones(2), [None] * 10)
+
+
+def test_rates_are_one_for_each_loss():
+    with pytest.raises(ArgumentError, match=r"t_B: got shape \(1,\), expected \(2,\)"):
+        LossBaseline().adjust(torch.tensor([1.0, 2.0]), torch.tensor([0.5]))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"baseline": [1.0] * 3}, "baseline: got 3, expected one for each of the 10 bins"),
+        ({"baseline": [math.nan] * 10}, "baseline: item 0 is nan, expected a finite number"),
+        ({"moments": [1.0]}, "moments: got 1, expected none or 4"),
+        ({"moments": [math.inf] * 4}, "moments: item 0 is inf"),
+    ],
+)
+def test_running_losses_that_fit_no_bins_are_refused(given, said):
+    with pytest.raises(ArgumentError, match=said):
+        LossBaseline(**given)
+    baseline = LossBaseline(baseline=[2.0] * 10)
+    kept = baseline.state()
+    with pytest.raises(ArgumentError, match=said):
+        baseline.load(kept | given)
+    assert baseline.state() == kept
+
+
+@pytest.mark.parametrize("bounds", [{"low": math.nan}, {"low": 0.9, "high": 0.1}, {"high": 2.0}])
+def test_bounds_of_running_gradients_are_rates(bounds):
+    with pytest.raises(ArgumentError, match=r"low: got nan|high: got"):
+        GradientBaseline([torch.ones(1, requires_grad=True)], **bounds)

@@ -1,5 +1,6 @@
 """Every combination of rate and mask sampler estimates one loss; reductions, strata, checkpoints."""
 
+import inspect
 import itertools
 import json
 import math
@@ -9,20 +10,28 @@ import numpy as np
 import pytest
 import torch
 
+from burnish.config.schema import DiffusionTrain
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion import (
     IndependentMasks,
+    MirrorMasks,
     Noise,
     PPots,
     build_noise,
     evaluation_uniforms,
+    fit_epr,
     mdm_loss,
     probe_losses,
+    probe_moments,
     sample_t,
     stratum_counts,
     token_nll,
+    variance_report,
 )
+from burnish.models.masked_diffusion.masks import nonempty_mask_fields
 from burnish.models.masked_diffusion.objective import mask_chance
+from burnish.models.masked_diffusion.probe import probe_table
+from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.samplers import stratified
 
 LENGTH, MASK_ID = 5, 9
@@ -260,7 +269,7 @@ def test_a_probe_is_wanted_at_the_start_and_every_so_many_steps():
 
 def test_a_probe_without_losses_falls_back_to_uniform_rates():
     rates = PPots()
-    with pytest.warns(RuntimeWarning, match="drawn uniformly"):
+    with pytest.warns(RuntimeWarning, match="0 rates have a loss; t is drawn uniformly"):
         rates.refit(np.arange(1, 7) / 7, np.full((2, 6, 3), math.nan))
     u = torch.rand(9, dtype=torch.float64)
     assert torch.allclose(rates.rates(u).t, u)
@@ -300,8 +309,9 @@ def test_unknown_options_and_contradictions_are_refused():
 @pytest.mark.parametrize(
     ("rates", "options"),
     [
-        ("uniform", {"max_weight": math.nan}),
-        ("uniform", {"max_weight": -1}),
+        ("p_pots", {"max_weight": math.nan}),
+        ("p_pots", {"max_weight": -1}),
+        ("uniform", {"max_weight": 3.0}),
         ("p_pots", {"moment": "foo"}),
         ("p_pots", {"loss_max": math.nan}),
         ("p_pots", {"n_starts": -1}),
@@ -314,16 +324,73 @@ def test_options_are_refused_when_they_are_given(rates, options):
 
 @pytest.mark.parametrize("rates", ["uniform", "p_pots"])
 def test_weights_of_one_are_never_cut_and_rates_are_from_0_to_1(rates):
-    noise, generator = (
-        build_noise(rates, options={"max_weight": 1.0}),
-        torch.Generator().manual_seed(0),
-    )
+    options = {"max_weight": 1.0} if rates == "p_pots" else {}
+    noise, generator = build_noise(rates, options=options), torch.Generator().manual_seed(0)
     ids, eligible = batch(4)
     u_B, u_FBL = noise.rate_uniforms(4, generator), noise.mask_uniforms(4, LENGTH, generator)
     assert noise.corrupt(ids, eligible, u_B, u_FBL, MASK_ID).clipped_share == 0.0
     for wrong in (math.nan, 2.0):
         with pytest.raises(ArgumentError, match="u_B"):
             noise.corrupt(ids, eligible, torch.full((4,), wrong), u_FBL, MASK_ID)
+
+
+@pytest.mark.parametrize("masks", [IndependentMasks(), IndependentMasks(2), MirrorMasks()])
+@pytest.mark.parametrize("chance", [0.002, 0.2, 0.45, 0.7, 1.0, (0.05, 0.3, 0.1, 0.4, 0.6)])
+def test_masks_that_hide_something_are_drawn_as_often_as_they_should(masks, chance):
+    rows = 20_000
+    q_BL = torch.tensor(chance, dtype=torch.float64).expand(rows, LENGTH)
+    eligible = batch(rows)[1]
+    generator = torch.Generator().manual_seed(0)
+    u_FBL, chance_B = nonempty_mask_fields(masks, q_BL, eligible, generator)
+    assert u_FBL.shape == (masks.fields, rows, LENGTH)
+    assert ((u_FBL >= 0) & (u_FBL <= 1)).all()
+    hidden = torch.stack([one.mask_BL for one in masks.passes(u_FBL, q_BL, eligible)])
+    assert hidden.any(0).any(1).all()
+    own = q_BL[0][ELIGIBLE]
+    none = (1 - 2 * own).clamp(min=0) if isinstance(masks, MirrorMasks) else (1 - own)
+    free = none.prod() ** (1 if isinstance(masks, MirrorMasks) else masks.count)
+    assert torch.allclose(chance_B, 1 - free)
+    # Over all masks, the empty ones included, every token is masked with its chance in every pass,
+    # and two tokens of a pass independently.
+    for mask_BL in hidden:
+        shown = mask_BL[:, ELIGIBLE].double()
+        assert torch.allclose(shown.mean(0) * chance_B[0], own, rtol=0.08, atol=2e-4)
+        both = (shown[:, 0] * shown[:, 3]).mean() * chance_B[0]
+        assert both.item() == pytest.approx((own[0] * own[3]).item(), rel=0.15, abs=2e-4)
+
+
+@pytest.mark.parametrize("delimiters", [(), (1,)])
+def test_a_probe_finds_the_second_moment_of_every_rate(delimiters):
+    noise = Noise(delimiters=frozenset(delimiters))
+
+    def losses_of(noised, row_N):
+        return noised.loss(nll(noised.ids_PBL)).row_B
+
+    generator = torch.Generator().manual_seed(0)
+    rows = batch(2)
+    found = probe_table(losses_of, *rows, MASK_ID, generator, noise=noise, rates=8, masks=4000)
+    assert found.t_grid.tolist() == rate_cells(8).t_T.tolist()
+    assert (found.losses > 0).all()
+    seen = probe_moments(found.losses, None, chances=found.chances)
+    p = mask_chance(found.t_grid)
+    q = noise.chances(IDS.expand(8, LENGTH), p).reshape(8, -1).expand(8, LENGTH)[:, 1:]
+    first, second = torch.zeros(8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
+    for bits in itertools.product([False, True], repeat=4):
+        mask = torch.tensor(bits)
+        chance = torch.where(mask, q, 1 - q).prod(1)
+        own = nll(IDS.masked_fill(torch.tensor([False, *bits]), MASK_ID))[1:]
+        loss = torch.where(mask, own / q, 0.0).sum(1) / 4
+        first += chance * loss
+        second += chance * loss.square()
+    assert torch.allclose(seen.g, first, rtol=0.05)
+    assert torch.allclose(seen.w, second.sqrt(), rtol=0.05)
+
+
+def test_runs_and_reports_share_one_uniform_part():
+    report = inspect.signature(variance_report).parameters["mix_uniform"].default
+    assert PPots().mix_uniform == report == DiffusionTrain().mix_uniform == 0.1
+    assert inspect.signature(fit_epr).parameters["mix_uniform"].default == 0.0
+    assert (PPots().loss_max or 0.0) == DiffusionTrain().loss_max
 
 
 def test_a_model_without_losses_is_drawn_uniformly_with_a_warning():
@@ -338,6 +405,80 @@ def test_logits_that_are_not_finite_and_masks_beyond_them_are_refused():
     logits, ids = torch.zeros(1, 2, 4), torch.tensor([[1, 2]])
     with pytest.raises(ArgumentError, match="mask_id: got 9"):
         token_nll(logits, ids, 9)
+    for odd in (-100, 4):
+        wanted = rf"ids_BL: \[0, 1\] is {odd}, expected a token id from 0 to 3"
+        with pytest.raises(ArgumentError, match=wanted):
+            token_nll(logits, torch.tensor([[1, odd]]), 3)
     logits[0, 0, 0] = math.nan
     with pytest.raises(ArgumentError, match="logits_BLV"):
         token_nll(logits, ids, 3)
+
+
+@pytest.mark.parametrize("odd", [math.nan, 7.0, -3.0])
+def test_fields_that_are_not_uniform_numbers_are_refused(odd):
+    noise, ids, eligible = build_noise(), torch.tensor([[1, 2, 3]]), torch.ones(1, 3).bool()
+    field = torch.full((1, 1, 3), 0.5)
+    field[0, 0, 1] = odd
+    with pytest.raises(ArgumentError, match="u_FBL"):
+        noise.corrupt(ids, eligible, torch.tensor([1.0]), field, 9)
+    with pytest.raises(ArgumentError, match=r"u_FBL: got shape \(1, 3\)"):
+        noise.corrupt(ids, eligible, torch.tensor([1.0]), field[0], 9)
+
+
+@pytest.mark.parametrize("masks", ["independent", "mirror"])
+def test_only_what_is_masked_must_have_a_finite_nll_as_in_mdm_loss(masks):
+    noise = build_noise(masks=masks, control="subtract")
+    noised = drawn(noise, rows=20)
+    nll_PBL = torch.ones(noised.ids_PBL.shape)
+    masked_PBL = torch.stack([one.mask_BL for one in noised.passes])
+    expected = noised.loss(nll_PBL).loss
+    assert torch.equal(noised.loss(nll_PBL.masked_fill(~masked_PBL, math.nan)).loss, expected)
+    kept = noise.baseline.state()
+    broken = nll_PBL.masked_fill(masked_PBL, math.nan)
+    for loss in (noised.loss, lambda nll_PBL: noise.loss(noised, nll_PBL)):
+        with pytest.raises(ArgumentError, match=r"nll_PBL\[0\]: .* nan, expected a finite number"):
+            loss(broken)
+        with pytest.raises(ArgumentError, match=r"nll_PBL\[0\]: got shape"):
+            loss(nll_PBL[:, :, :1])
+        with pytest.raises(ArgumentError, match="nll_PBL: got 0, expected one for each of the"):
+            loss([])
+    assert noise.baseline.state() == kept
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"mix_uniform": math.nan}, "mix_uniform: got nan"),
+        ({"mix_uniform": 2.0}, "mix_uniform: got 2"),
+        ({"params": {"a": 1.0}}, "b: got None"),
+        ({"fitted_at": None}, "fitted_at: got None"),
+    ],
+)
+def test_a_stored_curve_that_is_none_is_refused_and_spoils_nothing(change, said):
+    noise = fitted(build_noise("p_pots"))
+    kept = noise.rates.state()
+    with pytest.raises(ArgumentError, match=said):
+        noise.rates.load(kept | change)
+    assert noise.rates.state() == kept
+    noise.rates.load(kept)
+    assert noise.rates.state() == kept
+
+
+def test_a_probe_refuses_what_is_no_batch_and_losses_of_another_shape():
+    rows, generator = batch(2), torch.Generator().manual_seed(0)
+
+    def probe(nll_of, size=64):
+        return probe_losses(
+            nll_of, *rows, MASK_ID, generator, rates=5, masks=1, batch=size
+        ).losses.shape
+
+    assert probe(lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape)) == (2, 5, 1)
+    with pytest.raises(ArgumentError, match="batch: got 0"):
+        probe(lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape), 0)
+    for wrong in (lambda *parts: torch.ones(3), lambda *parts: torch.ones(10, 2), lambda *p: None):
+        with pytest.raises(ArgumentError, match="what nll_of gives: got"):
+            probe(wrong)
+    with pytest.raises(ArgumentError, match=r"what losses_of gives: got shape \(3,\), expected"):
+        probe_table(
+            lambda *parts: torch.ones(3), *rows, MASK_ID, generator, noise=Noise(), rates=5, masks=1
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,6 @@ def test_a_report_measures_the_streams_behind_every_block(topology: str) -> None
     for index, (figures, (before, after, updates)) in enumerate(
         zip(report.layers, seen, strict=True)
     ):
-        total = sum(updates)
         for name in ("x", "y"):
             old, new = getattr(before, name), getattr(after, name)
             norm = getattr(figures, f"{name}_norm")
@@ -61,6 +61,10 @@ def test_a_report_measures_the_streams_behind_every_block(topology: str) -> None
                 assert ratio is None
                 continue
             assert norm == pytest.approx(float(new.detach().norm(dim=-1).mean()), rel=1e-5)
+            shares = (1.0, 1.0)
+            if name == "x" and topology.startswith("siamese"):
+                shares = ((2 * (index + 1)) ** -0.5,) * 2
+            total = sum(share * one for share, one in zip(shares, updates, strict=True))
             expected = float(total.detach().abs().mean() / old.detach().abs().mean())
             assert ratio == pytest.approx(expected, rel=1e-4)
         square = sum(float(p.grad.square().sum()) for p in model.model.layers[index].parameters())
@@ -110,14 +114,25 @@ def test_several_passes_are_averaged_over_their_tokens() -> None:
         LayerWatch(model).report()
 
 
+def without_blocks_1_and_3(model: torch.nn.Module) -> torch.Tensor:
+    """Logits with the two blocks that stay called by hand."""
+    stack, given = model.model.layers, []
+    hook = stack[0].register_forward_pre_hook(lambda module, args: given.append(args))
+    model(IDS, use_cache=False)
+    hook.remove()
+    x, y, dtype, context = given[0]
+    for block in (stack[0], stack[2]):
+        x, y, _ = block(x, y, dtype, context)
+    last = stack.final
+    return model.lm_head(last.in_norm(last.x_norm(x) + last.y_norm(y)))
+
+
 def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path: Path) -> None:
     model = new_model(tmp_path, norm_topology="siamese", **SIZES).eval()
     write_byte_tokenizer(tmp_path)
     decoder = load_model(tmp_path, dtype="float32", device="cpu").module
     whole = model(IDS).logits
-    model.model.layers.skipped = (1, 3)
-    expected = model(IDS).logits
-    model.model.layers.skipped = ()
+    expected = without_blocks_1_and_3(model)
     with without_layers(model, (1, 3)):
         torch.testing.assert_close(model(IDS).logits, expected)
     assert torch.equal(model(IDS).logits, whole)
@@ -128,8 +143,37 @@ def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path: Path) -> None:
     effects = drop_sensitivity(theirs, lambda: theirs(IDS, labels=IDS).loss, [(), (2,), (0, 1, 2)])
     assert effects[0].change == 0
     assert effects[1].change != 0
-    with pytest.raises(ArgumentError, match="groups: got 9"):
-        drop_sensitivity(theirs, lambda: 0.0, [(9,)])
+    found = drop_sensitivity(theirs, lambda: theirs(IDS, labels=IDS).loss)
+    assert [effect.layers for effect in found] == [(0,), (1,), (2,), (3,)]
+    assert found[2] == effects[1]
+    assert drop_sensitivity(theirs, lambda: 0.0, [{2, 1}])[0].layers == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([(9,)], r"groups\[0\]: got 9, expected a whole number from 0 to 3"),
+        ([[0], [0, 0]], r"groups\[1\]: got \[0, 0\], expected every layer once"),
+        ([1], r"groups\[0\]: got 1, expected a list"),
+        (2, "groups: got 2, expected a list"),
+        ([["0"]], r"groups\[0\]: got '0', expected a whole number"),
+    ],
+)
+def test_groups_of_layers_that_are_none_are_refused(groups: Any, said: str) -> None:
+    model = new_model(norm_topology="siamese", **SIZES)
+    with pytest.raises(ArgumentError, match=said):
+        drop_sensitivity(model, lambda: 0.0, groups)
+    assert all("forward" not in vars(layer) for layer in model.model.layers)
+
+
+def test_passes_without_gradients_do_not_count_where_training_alone_is_watched() -> None:
+    model = new_model(**SIZES)
+    with LayerWatch(model, only_training=True) as watch:
+        with torch.no_grad():
+            model(IDS)
+        assert watch.is_empty
+        model(IDS)
+    assert watch.report().layers[0].update_ratio_x is not None
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])
@@ -153,6 +197,13 @@ def test_a_model_without_a_counterpart_is_refused() -> None:
         from_prenorm(transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1)))
     with pytest.raises(ArgumentError, match="its attention_bias has no counterpart"):
         from_prenorm(llama(attention_bias=True))
+    windows = {"use_sliding_window": True, "sliding_window": 4}
+    for changes in (windows | {"max_window_layers": 0}, windows | {"max_window_layers": 3}):
+        with pytest.raises(ArgumentError, match="its sliding_window has no counterpart"):
+            from_prenorm(llama("Qwen3", **changes))
+    with pytest.raises(ArgumentError, match="its sliding_window has no counterpart"):
+        from_prenorm(llama("Mistral", sliding_window=4))
+    from_prenorm(llama("Qwen3", **windows, max_window_layers=4))
     with pytest.raises(ArgumentError, match="warm: got 'slow'"):
         from_prenorm(llama(), "slow")
 
@@ -172,6 +223,45 @@ def test_the_built_in_decoder_reports_what_layers_add_to_a_normalised_stream(
         module(ModelInput(IDS, positions))
     for ours, theirs in zip(own.report().layers, watch.report().layers, strict=True):
         assert ours.update_ratio_x == pytest.approx(theirs.update_ratio_x, rel=1e-4)
+
+
+@pytest.mark.parametrize("topology", ["post", "hybrid", "siamese", "siamese_hybrid_pre"])
+@pytest.mark.parametrize("scale", ["none", "sqrt_2i", "sqrt_l"])
+def test_what_a_layer_adds_to_x_is_what_its_depth_scale_lets_through(
+    topology: str, scale: str, tmp_path: Path
+) -> None:
+    sizes = SIZES | {"norm_topology": topology, "depth_scale": scale}
+    model = new_model(tmp_path, initializer_range=0.5, **sizes).eval()
+    write_byte_tokenizer(tmp_path)
+    decoder = load_model(tmp_path, dtype="float32", device="cpu").module
+    positions = torch.arange(IDS.shape[1]).expand_as(IDS)
+    expected = []
+    for index, block in enumerate(model.model.layers):
+        share = {
+            "none": (1.0, 1.0),
+            "sqrt_2i": ((2 * index + 2) ** -0.5, (2 * index + 2) ** -0.5),
+            "sqrt_l": ((2 * index + 1) ** -0.5, (2 * index + 2) ** -0.5),
+        }[scale]
+        seen: dict[str, torch.Tensor] = {}
+        hooks = [
+            block.register_forward_pre_hook(lambda _, args, seen=seen: seen.update(x=args[0])),
+            block.self_attn.register_forward_hook(lambda *a, seen=seen: seen.update(first=a[2])),
+            block.mlp.register_forward_hook(lambda *a, seen=seen: seen.update(second=a[2])),
+        ]
+        with torch.no_grad():
+            model(IDS)
+        for hook in hooks:
+            hook.remove()
+        added = share[0] * seen["first"] + share[1] * seen["second"]
+        expected.append(float(added.abs().sum() / seen["x"].abs().sum()))
+    for module, run in (
+        (model, lambda: model(IDS)),
+        (decoder, lambda: decoder(ModelInput(IDS, positions))),
+    ):
+        with LayerWatch(module) as watch:
+            run()
+        found = [layer.update_ratio_x for layer in watch.report().layers]
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("change", [{"normalized_input": False}, {"norm_type": "layer"}])

@@ -208,6 +208,14 @@ def test_depth_scales() -> None:
         ({"vocab_size": 0}, "vocab_size"),
         ({"hidden_size": float("nan")}, "hidden_size"),
         ({"dtype": "foo"}, "dtype"),
+        ({"num_key_value_heads": -1}, "num_key_value_heads: got -1"),
+        ({"num_key_value_heads": 3}, "4 heads, 3 of keys"),
+        ({"head_dim": -2}, "head_dim: got -2"),
+        ({"is_causal": "yes"}, "is_causal: got 'yes', expected True or False"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings: got 1"),
+        ({"norm_topolgy": "pre"}, "norm_topolgy: is no setting .* Did you mean 'norm_topology'?"),
+        ({"foo": 3}, "foo: is no setting of SiameseNormConfig, expected some of bos_token_id, "),
+        ({"model_type": "llama"}, "model_type: is no setting"),
     ],
 )
 def test_sizes_that_are_none_are_refused_by_name(given, named):

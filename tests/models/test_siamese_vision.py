@@ -107,6 +107,43 @@ def test_flow_matching_learns_shapes() -> None:
     torch.testing.assert_close(straight, images)
 
 
+def test_flow_matching_has_its_values() -> None:
+    model = DiffusionTransformer(image=4, patch=2, size=8, layers=1, heads=2)
+    with torch.no_grad():
+        for number, weight in enumerate(model.parameters()):
+            values = 0.3 * (torch.arange(weight.numel()) * 0.37 + number).sin()
+            weight.copy_(values.view(weight.shape))
+        # The numbers below are those of cosines before sines.
+        columns = model.time[0].weight
+        columns.copy_(columns.roll(4, dims=1))
+    images = (torch.arange(96) * 0.11).cos().view(2, 3, 4, 4)
+    noise = (torch.arange(96) * 0.23).sin().view(2, 3, 4, 4)
+    labels, tau = torch.tensor([0, 2]), torch.tensor([0.2, 0.7])
+    with torch.no_grad():
+        rows = flow_loss(model, images, labels, noise, tau).rows
+        made = sample_images(model, labels, noise, steps=3).flatten()[::17]
+    assert rows.tolist() == pytest.approx([1.137529, 1.205509], abs=1e-5)
+    expected = [0.102409, -0.340756, 1.386457, -0.914151, -0.776963, -0.283053]
+    assert made.tolist() == pytest.approx(expected, abs=1e-5)
+    # The same equations by hand, of a velocity in one line.
+    at = tau.view(-1, 1, 1, 1)
+    found = flow_loss(lambda x, t, c: 0.5 * x, images, labels, noise, tau).rows
+    error = 0.5 * ((1 - at) * noise + at * images) - (images - noise)
+    assert torch.equal(found, error.square().flatten(1).mean(1))
+    moved = noise
+    for step in range(7):
+        moved = moved + (moved + step / 7) / 7
+    by_steps = sample_images(lambda x, t, c: x + t.view(-1, 1, 1, 1), labels, noise, steps=7)
+    torch.testing.assert_close(by_steps, moved)
+
+
+def test_classes_begin_as_small_as_all_other_weights() -> None:
+    torch.manual_seed(7)
+    model = DiffusionTransformer(image=8, patch=4, size=64, layers=1, heads=2, classes=100)
+    for weight in (model.classes.weight, model.time[0].weight):
+        assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+
+
 def test_images_of_another_size_are_refused() -> None:
     with pytest.raises(ArgumentError, match="images: got shape"):
         VisionTransformer(**SMALL)(torch.zeros(1, 3, 9, 9))

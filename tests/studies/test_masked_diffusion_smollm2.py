@@ -8,7 +8,7 @@ from studies.masked_diffusion.smollm2 import ARMS, PROBE, Plan, table, words_of
 from burnish.config.recipes import resolve
 
 PLAN = Plan("tiny", 100, 32, 8, 3e-4, Path("runs"))
-PROBED = PROBE["probe_rows"] * (PROBE["probe_rates"] - 1) * PROBE["probe_masks"]
+PROBED = PROBE["probe_rows"] * PROBE["probe_rates"] * PROBE["probe_masks"]
 
 
 @pytest.mark.parametrize("name", ARMS)

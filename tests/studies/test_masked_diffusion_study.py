@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from studies.masked_diffusion import seeds, sorting, variance
+from studies.masked_diffusion import seeds, sorting, steps, variance
 from studies.masked_diffusion.sorting import DIGITS, LENGTH, MASK, Sorter
 
 from burnish.models.masked_diffusion import build_noise
@@ -79,6 +79,46 @@ def test_a_study_that_was_cut_short_goes_on(tmp_path, monkeypatch, capsys):
     assert "the same 6 rows" in text
     assert "| MIRROR | 2 | 2 |" in text
     assert "standard" in capsys.readouterr().out
+
+
+def test_the_sampler_writes_a_sorter_as_the_plain_loop_does():
+    model, held_out = Sorter(generator(3)), sorting.rows(40, generator(4))
+    # Its own greedy answers are the truth: all are right, and fewer steps change some.
+    ids = held_out.ids_BL.masked_fill(held_out.eligible_BL, MASK)
+    with torch.no_grad():
+        for _ in range(DIGITS):
+            logits = model(ids)
+            logits[..., MASK] = -torch.inf
+            sure, token = logits.softmax(-1).max(-1)
+            place = sure.masked_fill(ids != MASK, -1.0).argmax(1, keepdim=True)
+            ids = ids.scatter(1, place, token.gather(1, place))
+    own = sorting.Rows(ids, held_out.eligible_BL)
+    assert steps.exact_match(model, own, steps.WAYS["confidence"].decoding(12)) == 1.0
+    assert steps.exact_match(model, own, steps.WAYS["confidence"].decoding(1)) < 1.0
+
+
+def test_blocks_share_the_steps_of_an_answer():
+    found = {name: [way.decoding(n) for n in steps.COUNTS] for name, way in steps.WAYS.items()}
+    counts = {name: [one and one.steps for one in ways] for name, ways in found.items()}
+    assert counts["random"] == [12, 6, 4, 3, 2, 1]
+    assert counts["confidence, blocks of 6"] == [6, 3, 2, None, 1, None]
+    assert counts["confidence, blocks of 4"] == [4, 2, None, 1, None, None]
+    assert counts["left to right"] == [1, None, None, None, None, None]
+
+
+def test_the_steps_study_writes_its_table_and_repeats_no_seed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(seeds, "BATCH", 4)
+    command = ["steps", "--steps", "2", "--rows", "3", "--out", str(tmp_path)]
+    for count in (1, 2):
+        monkeypatch.setattr(sys, "argv", [*command, "--seeds", str(count)])
+        steps.main()
+    text = (tmp_path / "steps.md").read_text()
+    assert "2 sorters of 2 training steps" in text
+    assert "| confidence, blocks of 4 | 0.000 [0.000, 0.000] |" in text
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["0"] * 32 + ["1"] * 32
+    assert "seed 1 after" in capsys.readouterr().out
 
 
 def test_the_variance_study_writes_its_tables(tmp_path, monkeypatch, capsys):

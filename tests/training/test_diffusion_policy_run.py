@@ -55,7 +55,9 @@ def test_shares_add_up_to_the_bound_under_the_steps_masks(tmp_path):
             end=algorithm.end,
         )
         assert share_BT[row].sum().item() == pytest.approx(wanted.logprob, abs=1e-9)
-        assert bound_BK[row].mean().item() == pytest.approx(wanted.per_token, abs=1e-9)
+        assert bound_BK[row].mean().item() == pytest.approx(
+            wanted.logprob / len(wanted.tokens), abs=1e-9
+        )
     one.store.close()
 
 

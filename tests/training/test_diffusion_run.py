@@ -19,7 +19,7 @@ from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm.diffusion.decoding import read_decoding
 from burnish.lm.diffusion.layout import both_ways
-from burnish.lm.diffusion.masked_rows import Unit, mask_row, passes, unit_losses
+from burnish.lm.diffusion.masked_rows import Unit, passes, unit_losses, unit_of
 from burnish.lm.folder import find_folder
 from burnish.lm.tiny import tiny_model
 from burnish.seeds import Seeds
@@ -46,7 +46,7 @@ PROBED = {
     "probe_at": 1,
     "refit_every": 2,
     "probe_rows": 3,
-    "probe_rates": 7,
+    "probe_rates": 6,
     "probe_masks": 2,
     "fit_starts": 1,
 }
@@ -144,7 +144,7 @@ def test_strata_spread_the_rates_of_the_whole_step(tmp_path):
 def test_nothing_masked_is_exactly_zero(tmp_path):
     one, algorithm = made(tmp_path)
     row = algorithm.batch(0).rows[0]
-    empty = mask_row(row, np.zeros(len(row.ids), bool), np.ones(len(row.ids)))
+    empty = unit_of(row, np.zeros(len(row.ids), bool), np.ones(len(row.ids)))
     loss = unit_losses(algorithm.module, [empty], torch.device("cpu"))
     loss.sum().backward()
     one.store.close()

@@ -11,12 +11,14 @@ import torch
 from training_cases import assert_same, finish, finish_with_stops, outcome
 
 from burnish.config import Config, load
+from burnish.config.recipes import resolve
 from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
-from burnish.lm.diffusion.layout import both_ways, documents_apart
+from burnish.lm import load_model
+from burnish.lm.diffusion.layout import both_ways, packed_input
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses
 from burnish.training import build
-from burnish.training.diffusion_settings import check_settings
+from burnish.training.diffusion_settings import check_settings, noise_of
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.masked_losses import held_out_losses
 from burnish.training.packed_text import ended_document_starts
@@ -92,13 +94,13 @@ def test_rows_are_the_text_behind_one_another(tmp_path):
     assert all(name.startswith("held-out text") for name in held_out)
 
 
-def test_documents_do_not_see_each_other_and_begin_anew(tmp_path):
+def test_documents_do_not_see_each_other_and_positions_restart(tmp_path):
     write_text(tmp_path)
     one = make(tmp_path)
     module, mask = one.algorithm.module, one.algorithm.module.architecture.mask_id
     first, second, third = [10, mask, 12], [mask, 14], [20, 21, mask, 22, mask]
     starts = [np.array([0, 0, 0, 3, 3]), np.zeros(5, np.int64)]
-    inputs = documents_apart([[*first, *second], third], starts, device=CPU, pad=mask, multiple=4)
+    inputs = packed_input([[*first, *second], third], starts, device=CPU, pad=mask, multiple=4)
     together = module(inputs)
     alone = [module(both_ways([ids], pad=0, device=CPU))[0] for ids in (first, second, third)]
     one.store.close()
@@ -159,7 +161,7 @@ def test_bits_per_byte_are_the_loss_over_the_bytes(tmp_path):
 @pytest.mark.parametrize("noise", [{}, {"rates": "p_pots", "probe_at": 1, "probe_rows": 2}])
 def test_a_stopped_run_goes_on_bit_by_bit(tmp_path, noise):
     write_text(tmp_path)
-    small = {"probe_rates": 7, "probe_masks": 2, "fit_starts": 1} if noise else {}
+    small = {"probe_rates": 6, "probe_masks": 2, "fit_starts": 1} if noise else {}
     finish(make(tmp_path, {**noise, **small}, "whole"))
     finish_with_stops(lambda: make(tmp_path, {**noise, **small}, "parts"), 3)
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "parts"))
@@ -188,6 +190,11 @@ def test_it_learns_from_text_and_continues_it(tmp_path):
         ({"on": "text", "data": "a", "by": "x"}, "train.by is 'x', which only a task set"),
         ({"on": "text", "data": "a", "held_out": "rewards"}, "train.data is text without prompts"),
         ({"syntax_rest": 0.5}, "train.syntax_rest is 0.5, which only train.syntax reads"),
+        ({"on": "text", "canvas": 16}, "train.canvas is 16, which only train.on = 'answers' reads"),
+        (
+            {"stacked": False},
+            "train.stacked is False, which only train.passes above 1 or train.masks",
+        ),
     ],
 )
 def test_keys_that_nothing_reads_are_refused(given, line):
@@ -195,10 +202,56 @@ def test_keys_that_nothing_reads_are_refused(given, line):
         check_settings(DiffusionTrain(**given))
 
 
+@pytest.mark.parametrize(
+    ("words", "canvas", "origin"),
+    [
+        ("train.on=text train.data=a.txt", 64, "left open: diffusion.toml has 16 for answers"),
+        ("train.on=answers", 16, "diffusion.toml:"),
+        ("train.on=text train.data=a.txt train.canvas=32", 32, "command line"),
+        ("train.on=text train.data=a.txt train.canvas=16", 16, "command line"),
+    ],
+)
+def test_the_canvas_of_a_recipe_for_answers_does_not_stand_in_the_way_of_text(
+    words, canvas, origin
+):
+    found = resolve(["diffusion", *words.split()]).resolved
+    assert found.value.train.canvas == canvas
+    assert origin in found.origins["train.canvas"]
+    if origin == "command line":
+        with pytest.raises(UserError, match=f"train.canvas is {canvas}, which only train.on"):
+            check_settings(found.value.train)
+    else:
+        check_settings(found.value.train)
+
+
+def test_text_is_learned_by_the_recipe_for_answers(tmp_path, monkeypatch):
+    write_text(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    small = "model.path=new model.new.layers=1 model.new.width=16 model.new.heads=2"
+    rows = "train.sequence=16 train.batch=2 train.on=text train.data=text.jsonl steps=1"
+    asked = resolve(["diffusion", *small.split(), *rows.split(), "model.new.context=64"])
+    one = build(asked.resolved, tmp_path / "run", root=asked.root)
+    assert one.algorithm.canvas == 0
+    one.store.close()
+
+
+def test_delimiters_without_a_token_are_refused():
+    tokenizer = load_model("tiny", device="cpu").tokenizer
+    for given, known in ((("",), None), (("#", ""), tokenizer), (("",), tokenizer)):
+        with pytest.raises(UserError, match=r"train.delimiters has '', which has no token"):
+            noise_of(DiffusionTrain(delimiters=given), known)
+    noise = noise_of(DiffusionTrain(delimiters=("##",)), tokenizer)
+    assert noise.delimiters == frozenset(tokenizer.encode_data("##"))
+    noise_of(DiffusionTrain(delimiters=("##",)), None)
+
+
 def test_texts_that_cannot_be_read_are_refused(tmp_path):
     write_text(tmp_path)
     with pytest.raises(UserError, match=r"no column 'words' of texts; it has body"):
         make(tmp_path, {"column": "words"})
+    (tmp_path / "a.txt").write_text("red cat")
+    with pytest.raises(UserError, match=r"train.column is 'words', and no file of it is a table"):
+        make(tmp_path, {"column": "words", "data": "a.txt"})
     with pytest.raises(UserError, match=r"train.sequence is 100; the model reads 64 tokens"):
         make(tmp_path, {"sequence": 100})
     (tmp_path / "text.jsonl").write_text('{"body": " "}\n')
@@ -285,4 +338,5 @@ def test_a_run_probes_as_the_public_function_does(tmp_path):
     one.store.close()
     assert found.losses.shape == (3, 6, 4)
     assert torch.equal(found.t_grid, wanted.t_grid)
+    assert torch.equal(found.chances, wanted.chances)
     assert torch.allclose(found.losses, wanted.losses, rtol=1e-9)

@@ -35,6 +35,7 @@ TOKENIZER = {
     "sampling_rate": RATE,
     "n_fft": 32,
     "frame_hop": 16,
+    "strides": [2],
     "hidden_size": 16,
     "latent_size": 4,
 }

@@ -30,6 +30,7 @@ from burnish.lm.folder import LoadedModel, is_diffusion, load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.turns import end_of_turn
+from burnish.models.masked_diffusion.rates import stratum_counts
 from burnish.models.masked_diffusion.report import VarianceReport, variance_report
 from burnish.models.masked_diffusion.rows import collate
 from burnish.store.manifest import is_ours, newest_weights
@@ -92,6 +93,7 @@ def measure_variance(
     rows: int = 16,
     rates: int = 20,
     masks: int = 8,
+    batch: int = 32,
     field: str = "",
     gradient: bool = True,
     seed: int = 0,
@@ -101,7 +103,7 @@ def measure_variance(
     """Measure on the first rows of a recipe's training tasks or of a file.
 
     The gradient is that of the last layer's output matrices. Answers are filled with end tokens as
-    the model was trained.
+    the model was trained. Strata are those of a training step of `batch` rows.
     """
     run = Path(model).expanduser()
     loaded = load_model(newest_weights(run) if is_ours(run) else model, device=device)
@@ -128,7 +130,7 @@ def measure_variance(
         parameters=picked,
         rates=rates,
         masks=masks,
-        strata=min(8, rates),
+        strata=stratum_counts(batch).count,
         seed=seed,
         device=str(loaded.device),
         with_prompts=True,
@@ -253,10 +255,14 @@ def _of_values(
     answer = next((text_of(values[n]) for n in names if text_of(values.get(n))), "")
     if asked and answer:
         return _answered(tokenizer, as_messages(asked), answer, canvas)
-    text = text_of(values.get(field or "text"))
+    name = field or "text"
+    text = text_of(values.get(name))
     empty = [name for name in names if name in values]
     if asked and empty and not text:
         raise UserError(f"{where}: '{empty[0]}' is empty; expected the text of an answer.")
+    if not text and not asked and name in values:
+        what = "null" if values[name] is None else "empty"
+        raise UserError(f"{where}: '{name}' is {what}; expected a text.")
     if not text:
         raise UserError(
             f"{where}: the row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "

@@ -39,6 +39,15 @@ def variance(
     rows: Annotated[int, typer.Option("--rows", min=2, help="Rows to measure on.")] = 16,
     rates: Annotated[int, typer.Option("--rates", min=5, help="Mask rates of the grid.")] = 20,
     masks: Annotated[int, typer.Option("--masks", min=2, help="Pairs of masks at each rate.")] = 8,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            min=1,
+            max=100_000,
+            help="Rows of a training step: its rates have the root of that many strata, rounded up.",
+        ),
+    ] = 32,
     field: Annotated[
         str, typer.Option("--field", metavar="NAME", help="Field of the answer, or of the text.")
     ] = "",
@@ -71,6 +80,7 @@ def variance(
             rows=rows,
             rates=rates,
             masks=masks,
+            batch=batch,
             field=field,
             gradient=gradient,
             seed=seed,
@@ -91,6 +101,8 @@ def variance(
         + (")" if size is None else f"); its part for the text is {number(size)} bits a byte")
     )
     _print_choice(found.report)
+    strata = max(one.strata for one in found.report.samplers)
+    say(f"{strata} strata: those of a step of {batch} rows; another: --batch", style="bright_black")
     return 0
 
 

@@ -130,7 +130,7 @@ def resolve(
                 f"'{word}' is not a setting; expected key=value after the recipe, such as steps=20."
             )
     resolved = load(Config, recipe, overrides, _from_here(), settings, label)
-    return Asked(recipe, _for_another_task(resolved, recipe))
+    return Asked(recipe, _fitted(resolved, recipe))
 
 
 def change(asked: Asked, settings: Mapping[str, Any]) -> Asked:
@@ -138,7 +138,38 @@ def change(asked: Asked, settings: Mapping[str, Any]) -> Asked:
     from burnish.config.loading import changed
 
     resolved = changed(asked.resolved, settings, _from_here())
-    return asked._replace(resolved=_for_another_task(resolved, asked.recipe))
+    return asked._replace(resolved=_fitted(resolved, asked.recipe))
+
+
+def _fitted(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
+    """Without the shipped recipe's own numbers that do not fit what was typed beside them."""
+    return _for_text(_for_another_task(resolved, recipe), recipe)
+
+
+def _is_shipped(resolved: Resolved[Config], recipe: Path, key: str) -> bool:
+    """Whether a setting has the value that a shipped recipe gives it."""
+    origin = resolved.origins.get(key, "")
+    return recipe in all_recipes().values() and origin.startswith(f"{recipe}:")
+
+
+def _for_text(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
+    """Leave `train.canvas` open where a shipped recipe's own stands beside text, which is never filled."""
+    from msgspec.structs import replace
+
+    from burnish.config.schema import DiffusionTrain
+
+    config, train = resolved.value, resolved.value.train
+    is_typed = resolved.origins.get("train.on", "").startswith((COMMAND_LINE, PYTHON))
+    if not isinstance(train, DiffusionTrain) or train.on != "text" or not is_typed:
+        return resolved
+    if not _is_shipped(resolved, recipe, "train.canvas"):
+        return resolved
+    why = f"{OPEN}: {recipe.name} has {train.canvas} for answers"
+    return dataclasses.replace(
+        resolved,
+        value=replace(config, train=replace(train, canvas=DiffusionTrain().canvas)),
+        origins={**resolved.origins, "train.canvas": why},
+    )
 
 
 def _for_another_task(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
@@ -148,9 +179,8 @@ def _for_another_task(resolved: Resolved[Config], recipe: Path) -> Resolved[Conf
     """
     from msgspec.structs import replace
 
-    config, origin = resolved.value, resolved.origins.get("rollout.max_tokens", "")
-    is_shipped = recipe in all_recipes().values() and origin.startswith(f"{recipe}:")
-    if not is_shipped or not config.rollout.max_tokens:
+    config = resolved.value
+    if not _is_shipped(resolved, recipe, "rollout.max_tokens") or not config.rollout.max_tokens:
         return resolved
     own, flat = read_toml(recipe.read_text(encoding="utf-8-sig")).get("task", {}), resolved.flat()
     is_another = any(

@@ -312,8 +312,8 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Of `p_pots`: steps between fits; 0 fits once."""
     probe_rows: Positive = 10
     """Of `p_pots`: rows of a probe."""
-    probe_rates: Annotated[int, Meta(ge=6, le=1000)] = 30
-    """Of `p_pots`: a probe measures one rate less than this, evenly spaced."""
+    probe_rates: Annotated[int, Meta(ge=5, le=1000)] = 29
+    """Of `p_pots`: rates of a probe, closer together where few tokens are masked."""
     probe_masks: Positive = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
     fit_starts: Positive = 20
@@ -321,8 +321,8 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     moment: Literal["second", "within"] = "second"
     """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
     reference has it."""
-    loss_max: Annotated[float, Meta(gt=0.0, le=1e6)] = 10.0
-    """Of `p_pots`: losses of a probe are cut here."""
+    loss_max: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.0
+    """Of `p_pots`: losses of a probe are cut here; 0: never."""
     max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
     """Largest weight of a row; a cut weight biases the loss, and how many were cut is reported."""
     eps: Annotated[float, Meta(gt=0.0, lt=1.0)] = 1e-3
@@ -439,19 +439,19 @@ class CodecSizes(Section, frozen=True):
 
     sampling_rate: Annotated[int, Meta(ge=1000, le=768_000)] = 16_000
     """Samples a second; sounds are resampled to it."""
-    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 640
+    n_fft: Annotated[int, Meta(ge=4, le=65_536)] = 320
     """Samples of a window of the spectrum."""
-    frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 320
+    frame_hop: Annotated[int, Meta(ge=2, le=65_536)] = 80
     """Samples from one window to the next; even, at most half of `n_fft`."""
-    strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (2,)
+    strides: Annotated[tuple[Annotated[int, Meta(ge=1, le=64)], ...], Meta(min_length=1)] = (8,)
     """By how much each stage lowers the rate of windows; 25 latents a second by default."""
     hidden_size: Annotated[int, Meta(ge=1, le=65_536)] = 256
     """Channels of the convolutions."""
     latent_size: Annotated[int, Meta(ge=1, le=65_536)] = 64
     """Channels of a latent."""
-    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 5
+    kernel_size: Annotated[int, Meta(ge=1, le=1024)] = 7
     """Of the convolutions over time."""
-    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1,)
+    residual_dilations: tuple[Annotated[int, Meta(ge=1, le=1024)], ...] = (1, 1)
     """One residual unit each, in every stage."""
     bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
     """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
@@ -460,6 +460,9 @@ class CodecSizes(Section, frozen=True):
     """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
     sigma_std: Amount = 0.625
     """Of `sigma`: standard deviation of the strength."""
+    features: Literal["magnitude", "complex"] = "magnitude"
+    """What the encoder reads of the spectrum: logarithms of magnitudes, or real and imaginary parts, from
+    which it learns much more slowly."""
     decoder: Literal["istft", "transposed"] = "istft"
     """From latents to samples by an inverse spectrum, or by transposed convolutions."""
     causal: bool = True
@@ -477,6 +480,8 @@ class Adversarial(Section, frozen=True):
     """Of the distance between its hidden layers on the sound and on the reconstruction."""
     channels: Annotated[int, Meta(ge=1, le=4096)] = 32
     """Of its convolutions."""
+    windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
+    """Samples of the windows whose spectra it judges; empty: about 16 and 64 ms."""
 
 
 class CodecTrain(SoundTrain, frozen=True, tag="codec"):
@@ -499,11 +504,12 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     sizes: CodecSizes = CodecSizes()
     """Of the tokenizer where `model.path` is `new`."""
     windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
-    """Samples of the windows whose spectra are compared; empty: about 16 and 64 ms."""
+    """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
     mel_weight: Amount = 15.0
     """Of mel bands in the loss."""
-    wave_weight: Amount = 10.0
-    """Of the waveform in the loss."""
+    wave_weight: Amount = 0.0
+    """Of the waveform in the loss. Latents of 25 frames a second carry no phases: there it only makes
+    sounds quieter."""
     kl_weight: Amount = 1e-2
     """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None

@@ -42,6 +42,11 @@ def check_settings(settings: DiffusionTrain) -> None:
         (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
         (not is_text, ("syntax",), "train.on = 'answers'"),
         (settings.held_out == "loss", ("held_out_masks",), "train.held_out = 'loss'"),
+        (
+            settings.passes > 1 or settings.masks != "independent",
+            ("stacked",),
+            "train.passes above 1 or train.masks = 'mirror'",
+        ),
     )
     default = DiffusionTrain()
     for is_read, keys, reader in rules:
@@ -77,22 +82,28 @@ def check_canvas(decoding: str, canvas: int) -> None:
 
 def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
     """The samplers that the settings name; without a tokenizer, to check them."""
-    options: dict[str, Any] = {"max_weight": settings.max_weight}
+    options: dict[str, Any] = {}
     if settings.rates == "clipped":
-        options |= {"low": settings.low, "high": settings.high}
+        options = {"low": settings.low, "high": settings.high}
     if settings.rates == "p_pots":
-        options |= {
+        options = {
             "mix_uniform": settings.mix_uniform,
             "refit_every": settings.refit_every,
             "start": settings.probe_at,
             "n_starts": settings.fit_starts,
             "moment": settings.moment,
-            "loss_max": settings.loss_max,
+            "loss_max": settings.loss_max or None,
+            "max_weight": settings.max_weight,
         }
     ids: set[int] = set()
-    if tokenizer is not None:
-        for text in settings.delimiters:
-            ids |= set(tokenizer.encode_data(text))
+    for text in settings.delimiters:
+        found = tokenizer.encode_data(text) if text and tokenizer is not None else []
+        if not text or (tokenizer is not None and not found):
+            raise UserError(
+                f"train.delimiters has {text!r}, which has no token; expected texts such as '####'. Leave "
+                "it out"
+            )
+        ids |= set(found)
     return build_noise(
         settings.rates,
         settings.masks,

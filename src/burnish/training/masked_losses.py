@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.masked_rows import TokenRow, Unit, mask_row, passes, unit_losses
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, passes, unit_losses, unit_of
 from burnish.models.masked_diffusion.probe import Probe, probe_table
 from burnish.models.masked_diffusion.samplers import (
     Noise,
@@ -65,7 +65,7 @@ def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
     ]
     return [
         [
-            mask_row(row, mask_BL[i, : len(row.ids)], chance_BL[i, : len(row.ids)], number=i)
+            unit_of(row, mask_BL[i, : len(row.ids)], chance_BL[i, : len(row.ids)], number=i)
             for mask_BL, chance_BL in plain
         ]
         for i, row in enumerate(rows)

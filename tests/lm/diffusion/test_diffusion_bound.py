@@ -55,11 +55,38 @@ def test_the_estimate_comes_to_the_bound(loaded):
     assert found.standard_error is not None
     assert abs(found.logprob - wanted) < 4 * found.standard_error + 1e-9
     assert math.fsum(found.tokens) == pytest.approx(found.logprob)
-    assert found.per_token == pytest.approx(found.logprob / 3)
 
 
-def test_the_bound_is_below_the_log_prob_of_every_order(loaded):
-    """A model of one token has an exact log-prob, and the bound is that."""
+def order_logprob(module, prompt, answer, order):
+    """Log-prob of an answer whose tokens are written one by one in this order."""
+    mask = module.architecture.mask_id
+    prompts = [len(prompt)] if module.architecture.prompt_sees == "prompt" else None
+    shown, total = [mask] * len(answer), 0.0
+    for place in order:
+        with torch.no_grad():
+            inputs = both_ways(
+                [[*prompt, *shown]], pad=0, device=torch.device("cpu"), prompts=prompts
+            )
+            logits = module.logits(module(inputs))[0, len(prompt) + place]
+        logits[mask] = float("-inf")
+        total += logits.log_softmax(-1)[answer[place]].item()
+        shown[place] = answer[place]
+    return total
+
+
+def test_the_bound_is_the_mean_log_prob_of_all_orders_and_below_that_of_their_mixture(loaded):
+    orders = list(itertools.permutations(range(len(ANSWER))))
+    found = [order_logprob(loaded.module, PROMPT, ANSWER, one) for one in orders]
+    each = torch.tensor(found, dtype=torch.float64)
+    wanted = exact_bound(loaded.module, PROMPT, ANSWER)
+    assert wanted == pytest.approx(each.mean().item())
+    # A model that draws its order at random: its likelihood is the mean over orders.
+    likelihood = each.logsumexp(0).item() - math.log(len(orders))
+    assert each.max() - each.min() > 1e-4
+    assert wanted < likelihood
+
+
+def test_of_one_token_the_bound_is_the_log_prob(loaded):
     (found,) = likelihood_bound(loaded.module, [(PROMPT, [40])], samples=4)
     assert found.logprob == pytest.approx(exact_bound(loaded.module, PROMPT, [40]))
     assert found.standard_error == pytest.approx(0.0, abs=1e-12)
@@ -81,7 +108,6 @@ def test_rows_together_are_as_alone(loaded):
         (alone,) = likelihood_bound(loaded.module, [pair], samples=6)
         assert found.logprob == pytest.approx(alone.logprob, abs=1e-10)
     assert together[2] == Bound(0.0, None, 6, ())
-    assert together[2].per_token is None
 
 
 def test_a_filled_canvas_counts_with_the_last_token(loaded):
@@ -126,8 +152,6 @@ def test_a_mask_token_in_a_response_is_no_number(loaded):
         loaded.module, [(PROMPT, [40, mask]), (PROMPT, ANSWER)], samples=3
     )
     assert one == Bound(None, None, 3, ())
-    assert one.per_token is None
-    assert one.bits_per_byte(4) is None
     assert other.logprob < 0
     with pytest.raises(UserError, match=f"token 1 of a response is {mask}, the mask token"):
         LocalLM(loaded).score_batch([(PROMPT, [40, mask])])
@@ -161,11 +185,6 @@ def test_a_row_that_is_too_long_is_refused_and_the_canvas_is_not(loaded):
         loaded.module, [(PROMPT, [40, 2])], samples=1, canvas=longest, end=2
     )
     assert len(found.tokens) == 2
-
-
-def test_bits_per_byte():
-    assert Bound(-math.log(2) * 8, 0.0, 1, (-1.0,)).bits_per_byte(4) == pytest.approx(2.0)
-    assert Bound(-1.0, 0.0, 1, (-1.0,)).bits_per_byte(0) is None
 
 
 def test_scores_say_that_they_are_a_bound(loaded):

@@ -74,11 +74,12 @@ def test_a_block_is_spread_evenly_over_its_steps():
 @pytest.mark.parametrize("order", ["confidence", "entropy", "margin", "random"])
 def test_every_token_is_written_once_block_by_block(loaded, order):
     sampler = sampler_of(loaded, block=4, steps=2, order=order)
+    sampler.tokenizer = _Endless(loaded.tokenizer)
     (found,) = write(sampler, request(PROMPTS[0], temperature=1.0))
-    count = len(found.token_ids)
-    assert count == len(found.unmasked) == len(found.logprobs)
-    assert max(found.unmasked[:4]) == 1
-    assert min(found.unmasked[4:8], default=2) == 2
+    assert len(found.token_ids) == len(found.unmasked) == len(found.logprobs) == 10
+    # Two steps of two tokens in each block; the last has two tokens.
+    blocks = [sorted(found.unmasked[start : start + 4]) for start in (0, 4, 8)]
+    assert blocks == [[0, 0, 1, 1], [2, 2, 3, 3], [4, 5]]
     assert loaded.module.architecture.mask_id not in found.token_ids
     assert all(value <= 0 for value in found.logprobs)
 

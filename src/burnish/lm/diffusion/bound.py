@@ -6,8 +6,8 @@
 A masked diffusion model has no exact log-prob. With l of L response tokens masked, l drawn from 1 to
 L, `-E[L/l * sum of the masked tokens' nll]` is a lower bound of it (LLaDA). The number l is drawn in
 strata and masks come from the seed, the length and the sample's number alone: two models are
-compared on the very same masks. The standard error says how far the estimate is from the bound; how
-far the bound is from the truth nobody knows.
+compared on the very same masks. The standard error says how far the estimate is from the bound. The gap
+between bound and log-likelihood is not estimated.
 
 A model that was trained on a canvas filled with end tokens (`canvas`) is asked about such a canvas:
 the end tokens behind a response that ended count too, with its last token. Behind one that was cut off
@@ -43,15 +43,6 @@ class Bound(NamedTuple):
     samples: int
     tokens: tuple[float, ...]
     """What each token contributes; they add up to `logprob`. None of them where that is None."""
-
-    @property
-    def per_token(self) -> float | None:
-        """Nats a token; None for an empty response."""
-        return None if self.logprob is None or not self.tokens else self.logprob / len(self.tokens)
-
-    def bits_per_byte(self, size: int) -> float | None:
-        """An upper bound of the bits that one of `size` bytes takes; None without bytes."""
-        return None if self.logprob is None or not size else -self.logprob / (size * math.log(2))
 
 
 @torch.no_grad()

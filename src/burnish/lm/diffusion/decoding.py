@@ -5,7 +5,7 @@
 
 An answer is a canvas of mask tokens, filled block by block from the left. In each step all open places
 of the block get a candidate, and the surest ones are kept; the others stay masked. With as many steps
-as tokens one is kept a step; fewer steps are faster and worse.
+as tokens one is kept a step; fewer steps are faster, and worse where tokens have to agree.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.order not in ORDERS:
             raise ArgumentError(f"order: got {self.order!r}, expected one of {', '.join(ORDERS)}")
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         """As `parse_decoding` reads them.
 
-        >>> Decoding(steps=8).words()
+        >>> Decoding(steps=8).to_text()
         'block=32,steps=8,order=confidence,canvas=0'
         """
         return ",".join(f"{name}={getattr(self, name)}" for name in self.__struct_fields__)

@@ -3,7 +3,7 @@
     inputs = both_ways([[5, 6, 7], [5, 6]], pad=0, device=device)
     inputs = both_ways(rows, prompts=[2, 1], pad=0, device=device)     # prompts see themselves alone
 
-    inputs = documents_apart(rows, starts, pad=0, device=device)       # several documents in a row
+    inputs = packed_input(rows, starts, pad=0, device=device)       # several documents in a row
 
 Padding and rows that share a line are told apart by segments: a token sees its own segment. Padding
 is one segment of its own, so that no softmax runs over nothing.
@@ -49,7 +49,7 @@ def both_ways(
     return ModelInput(ids_RS, positions_RS, segment_mask(segment_RS, prompts_R))
 
 
-def documents_apart(
+def packed_input(
     rows: Sequence[Sequence[int]],
     starts: Sequence[NDArray[np.int64]],
     *,
@@ -58,7 +58,7 @@ def documents_apart(
     multiple: int = 1,
     takes_segments: bool = False,
 ) -> ModelInput:
-    """Rows of several documents that do not see each other; positions begin anew with each.
+    """Rows of several documents that do not see each other; positions restart with each.
 
     `starts` has for every token of a row the column at which its document begins. Padding is a
     document of its own.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.layout import both_ways, documents_apart
+from burnish.lm.diffusion.layout import both_ways, packed_input
 from burnish.lm.diffusion.sampler import without_mask
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
@@ -134,7 +134,7 @@ class Unit(NamedTuple):
     """Of the row in the batch, or of the unit."""
 
 
-def mask_row(
+def unit_of(
     row: TokenRow, mask_L: NDArray[np.bool_], chance_L: NDArray[np.float64], **more: Any
 ) -> Unit:
     """A row under a mask (L,) drawn with these chances (L,)."""
@@ -208,7 +208,7 @@ def _inputs(
             np.zeros(len(unit.row.ids), np.int64) if unit.row.starts is None else unit.row.starts
             for unit in units
         ]
-        return documents_apart(
+        return packed_input(
             noisy,
             starts,
             device=device,

@@ -18,6 +18,7 @@ if int(transformers.__version__.partition(".")[0]) < 5:
 
 BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
 ALIASES = {"noise": "sigma"}
+FEATURES = ("magnitude", "complex")
 DECODERS = ("istft", "transposed")
 LARGEST = 65_536
 
@@ -26,10 +27,11 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """Sizes of an `AudioTokenizerModel`, its bottleneck and its decoder.
 
     `bottleneck` is plain, kl (a VAE), sigma (noise of a random strength; also "noise"), norm
-    (normalised over channels) or norm+noise (both; F3). `decoder` is istft or transposed.
+    (normalised over channels) or norm+noise (both; F3). `features` is magnitude or complex, `decoder`
+    istft or transposed.
 
     >>> from burnish.models.audio_tokenizer import AudioTokenizerConfig
-    >>> config = AudioTokenizerConfig(sampling_rate=8000, n_fft=320, frame_hop=160, strides=[2])
+    >>> config = AudioTokenizerConfig(sampling_rate=8000, n_fft=160, frame_hop=40, strides=[8])
     >>> config.hop_length, config.frame_rate
     (320, 25.0)
     """
@@ -37,16 +39,16 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     model_type = "burnish-audio-tokenizer"
 
     sampling_rate: int = 8000
-    n_fft: int = 320
+    n_fft: int = 160
     """Samples of a window of the spectrum."""
-    frame_hop: int = 160
+    frame_hop: int = 40
     """Samples from one window to the next; even, and at most half of n_fft."""
-    strides: list[int] | tuple[int, ...] = (2,)
+    strides: list[int] | tuple[int, ...] = (8,)
     """By how much each stage of the encoder lowers the rate of windows."""
     hidden_size: int = 160
     latent_size: int = 64
-    kernel_size: int = 5
-    residual_dilations: list[int] | tuple[int, ...] = (1,)
+    kernel_size: int = 7
+    residual_dilations: list[int] | tuple[int, ...] = (1, 1)
     """One residual unit each, in every stage."""
     bottleneck: str = "norm+noise"
     norm_eps: float = 1e-5
@@ -54,9 +56,11 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """norm+noise: the strength is uniform from 0 to this, one a sequence."""
     sigma_std: float = 0.625
     """sigma: standard deviation of the strength, which is normal; VibeVoice's 0.5 / 0.8."""
+    features: str = "magnitude"
+    """What the encoder reads of a window: logarithms of magnitudes, or the compressed complex spectrum."""
     decoder: str = "istft"
     compression: float = 0.3
-    """Power that magnitudes are raised to before the encoder."""
+    """Power that magnitudes of complex spectra are raised to, before the encoder and behind the decoder."""
     causal: bool = True
     """Convolutions look at the past alone: audio can be encoded and decoded in chunks."""
 
@@ -70,6 +74,7 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         named = self.bottleneck
         known = ALIASES.get(named, named) if isinstance(named, str) else named
         self.bottleneck = as_word("bottleneck", known, BOTTLENECKS)
+        as_word("features", self.features, FEATURES)
         as_word("decoder", self.decoder, DECODERS)
         as_flag("causal", self.causal)
         as_number("norm_eps", self.norm_eps, above=0)

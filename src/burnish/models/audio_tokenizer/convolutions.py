@@ -29,8 +29,9 @@ class Conv(nn.Conv1d):
         causal: bool,
         stride: int = 1,
         dilation: int = 1,
+        groups: int = 1,
     ) -> None:
-        super().__init__(inputs, outputs, kernel, stride=stride, dilation=dilation)
+        super().__init__(inputs, outputs, kernel, stride=stride, dilation=dilation, groups=groups)
         self.reach = (kernel - 1) * dilation + 1 - stride
         self.causal = causal
 
@@ -71,26 +72,38 @@ class Upsample(nn.ConvTranspose1d):
         return y[..., first : first + frames] + self.bias[:, None]
 
 
-class Residual(nn.Module):
-    """x + f(x), f being two convolutions behind ELUs."""
+class ChannelNorm(nn.Module):
+    """Divides each frame by the root mean square of its channels, and scales every channel."""
 
-    def __init__(self, size: int, dilation: int, *, causal: bool) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.first = Conv(size, size, 3, dilation=dilation, causal=causal)
-        self.second = Conv(size, size, 1, causal=causal)
+        self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x: Tensor, state: State | None = None) -> Tensor:
         """(B, C, T) -> (B, C, T)."""
-        found: Tensor = x + self.second(F.elu(self.first(F.elu(x), state)), state)
-        return found
+        scale = torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-6)
+        return x * scale * self.weight[:, None]
 
 
-class Activation(nn.Module):
-    """ELU, as a link of a `Chain`."""
+class Narrow(Conv):
+    """The last layer of a residual unit; begins small, so that a unit begins as nearly nothing."""
+
+
+class Residual(nn.Module):
+    """x + f(x), f being a convolution of each channel over time, a norm, and two layers around a GELU."""
+
+    def __init__(self, size: int, kernel: int, dilation: int, *, causal: bool) -> None:
+        super().__init__()
+        self.over_time = Conv(size, size, kernel, dilation=dilation, groups=size, causal=causal)
+        self.norm = ChannelNorm(size)
+        self.widen = Conv(size, 3 * size, 1, causal=causal)
+        self.narrow = Narrow(3 * size, size, 1, causal=causal)
 
     def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """The same shape."""
-        return F.elu(x)
+        """(B, C, T) -> (B, C, T)."""
+        hidden = self.widen(self.norm(self.over_time(x, state)), state)
+        found: Tensor = x + self.narrow(F.gelu(hidden), state)
+        return found
 
 
 class Chain(nn.ModuleList):

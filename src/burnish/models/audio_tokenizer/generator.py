@@ -350,7 +350,7 @@ def new_generator(
     folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
 ) -> AudioGeneratorModel:
     """A generator with random weights; written to `folder` too, where there is one."""
-    return new_own(AudioGeneratorModel, AudioGeneratorConfig(**sizes), folder, seed)
+    return new_own(AudioGeneratorModel, sizes, folder, seed)
 
 
 def open_generator(folder: str | Path) -> AudioGeneratorModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,15 +12,19 @@ from transformers import PreTrainedModel
 
 from burnish.arguments import as_path, as_seed
 from burnish.errors import ArgumentError, UserError, first_line
-from burnish.models import quiet_transformers
+from burnish.models import check_known, quiet_transformers
 
 MOST_WEIGHTS = 1 << 31
 """Of a model: 8 GiB in single precision."""
 Opened = TypeVar("Opened", bound=PreTrainedModel)
 
 
-def new_own(kind: type[Opened], config: Any, folder: str | Path | None, seed: int) -> Opened:
+def new_own(
+    kind: type[Opened], sizes: Mapping[str, Any], folder: str | Path | None, seed: int
+) -> Opened:
     """A model of this package with random weights; written to `folder` too, where there is one."""
+    check_known(kind.config_class, sizes)
+    config = kind.config_class(**sizes)
     check_size(kind, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))

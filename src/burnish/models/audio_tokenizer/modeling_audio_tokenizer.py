@@ -1,10 +1,13 @@
 """A convolutional autoencoder of audio with five bottlenecks, in the Hugging Face convention.
 
-    samples (B, n) -> windows -> compressed spectrum (B, 2 F, K) -> encoder -> latents (B, T, D)
+    samples (B, n) -> windows -> log magnitudes (B, F, K) -> encoder -> latents (B, T, D)
     -> bottleneck -> decoder -> spectrum -> samples, or -> samples by transposed convolutions
 
-First weights are normal with standard deviation
-1 / sqrt(inputs), a fifth of that in the last convolution; biases are 0.
+The encoder reads magnitudes because latents of this rate do not carry phases: from the complex spectrum
+it would have to learn first that phases do not matter, and for hundreds of steps latents then say nothing.
+
+First weights are normal with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers
+of residual units and of the decoder; biases are 0.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from burnish.arguments import as_whole, refused
 from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import AudioTokenizerConfig
 from burnish.models.audio_tokenizer.convolutions import (
-    Activation,
     Chain,
+    ChannelNorm,
     Conv,
+    Narrow,
     Output,
     Residual,
     State,
@@ -37,6 +41,8 @@ from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
 from burnish.tensors import as_mask, check_finite, check_shape
 
+LARGEST_LATENT = 1e6
+"""Beyond it norms of channels overflow: such latents are no output of an encoder."""
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
 
@@ -109,11 +115,12 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         super().__init__(config)
         width, bins = config.hidden_size, config.n_fft // 2 + 1
         outputs = config.latent_size * (2 if config.bottleneck == "kl" else 1)
-        self.encoder = Chain([self._conv(2 * bins, width), *self._residuals(width)])
+        read = bins if config.features == "magnitude" else 2 * bins
+        self.encoder = Chain([self._conv(read, width), *self._residuals(width)])
         for stride in config.strides:
             down = Conv(width, width, 2 * stride, stride=stride, causal=config.causal)
-            self.encoder.extend([Activation(), down, *self._residuals(width)])
-        self.encoder.extend([Activation(), self._conv(width, outputs, 1)])
+            self.encoder.extend([ChannelNorm(width), down, *self._residuals(width)])
+        self.encoder.extend([ChannelNorm(width), self._conv(width, outputs, 1)])
         self.decoder = Chain([self._conv(config.latent_size, width), *self._residuals(width)])
         for stride in reversed(config.strides):
             self._grow(width, width, stride)
@@ -121,31 +128,34 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
             narrow = max(width // 2, 16)
             self._grow(width, narrow, factor)
             width = narrow
-        channels = 2 * bins if config.decoder == "istft" else 1
-        last = Output(width, channels, config.kernel_size, causal=config.causal)
-        self.decoder.extend([Activation(), last])
+        channels, kernel = (2 * bins, 1) if config.decoder == "istft" else (1, config.kernel_size)
+        last = Output(width, channels, kernel, causal=config.causal)
+        self.decoder.extend([ChannelNorm(width), last])
         self.post_init()
 
     def _conv(self, inputs: int, outputs: int, kernel: int | None = None) -> Conv:
         return Conv(inputs, outputs, kernel or self.config.kernel_size, causal=self.config.causal)
 
     def _residuals(self, size: int) -> list[Residual]:
-        causal, dilations = self.config.causal, self.config.residual_dilations
-        return [Residual(size, dilation, causal=causal) for dilation in dilations]
+        kernel, causal = self.config.kernel_size, self.config.causal
+        dilations = self.config.residual_dilations
+        return [Residual(size, kernel, dilation, causal=causal) for dilation in dilations]
 
     def _grow(self, inputs: int, outputs: int, factor: int) -> None:
         up = Upsample(inputs, outputs, factor, causal=self.config.causal)
-        self.decoder.extend([Activation(), up, *self._residuals(outputs)])
+        self.decoder.extend([ChannelNorm(inputs), up, *self._residuals(outputs)])
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Called for every module; what was loaded from a file is left as it is."""
         if isinstance(module, Conv | Upsample):
             taps = 2 if isinstance(module, Upsample) else module.kernel_size[0]
-            std = (module.in_channels * taps) ** -0.5
-            std *= 0.2 if isinstance(module, Output) else 1
+            std = 0.6 * (module.in_channels // module.groups * taps) ** -0.5
+            std *= 1 / 3 if isinstance(module, Output | Narrow) else 1
             init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
             init.zeros_(module.bias)
+        elif isinstance(module, ChannelNorm):
+            init.ones_(module.weight)
 
     def forward(
         self,
@@ -233,9 +243,12 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """Output of the encoder (B, T, X) for a signal with its edges."""
         config = self.config
         frames_BKF = spectrum(padded_BN, config.n_fft, config.frame_hop)
-        power_BKF = frames_BKF.real.square() + frames_BKF.imag.square()
-        scale_BKF = (power_BKF + 1e-8) ** ((config.compression - 1) / 2)
-        parts = torch.cat((frames_BKF.real * scale_BKF, frames_BKF.imag * scale_BKF), dim=-1)
+        power_BKF = frames_BKF.real.square() + frames_BKF.imag.square() + 1e-8
+        if config.features == "magnitude":
+            parts = 0.15 * power_BKF.log() + 1  # about -2 in silence, 1 in loud speech
+        else:
+            scale_BKF = power_BKF ** ((config.compression - 1) / 2)
+            parts = torch.cat((frames_BKF.real * scale_BKF, frames_BKF.imag * scale_BKF), dim=-1)
         found: Tensor = self.encoder(parts.transpose(1, 2).to(self.dtype), state).transpose(1, 2)
         return found
 
@@ -298,7 +311,7 @@ def new_tokenizer(
     >>> new_tokenizer(hidden_size=16, latent_size=4, bottleneck="kl").config.frame_rate
     25.0
     """
-    return new_own(AudioTokenizerModel, AudioTokenizerConfig(**sizes), folder, seed)
+    return new_own(AudioTokenizerModel, sizes, folder, seed)
 
 
 def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
@@ -339,6 +352,10 @@ def as_latents(latents: Tensor, size: int) -> Tensor:
     if latents.ndim not in (2, 3) or latents.shape[-1] != size:
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
     check_finite(latents, "latents")
+    if latents.numel() and (largest := float(latents.abs().max())) > LARGEST_LATENT:
+        raise ArgumentError(
+            f"latents: the largest is {largest:g}, expected numbers up to {LARGEST_LATENT:g}"
+        )
     return latents if latents.ndim == 3 else latents[None]
 
 

@@ -168,7 +168,7 @@ def new_representation(
     folder: str | Path | None = None, *, seed: int = 0, **sizes: Any
 ) -> AudioRepresentationModel:
     """An encoder with random weights and quantiser; written to `folder` too, where there is one."""
-    return new_own(AudioRepresentationModel, AudioRepresentationConfig(**sizes), folder, seed)
+    return new_own(AudioRepresentationModel, sizes, folder, seed)
 
 
 def open_representation(folder: str | Path) -> AudioRepresentationModel:

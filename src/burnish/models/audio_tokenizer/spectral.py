@@ -110,7 +110,7 @@ def codec_loss(
     """Loss of a reconstruction: spectra of several sizes, mel bands and the waveform: (B, n) -> ().
 
     Parts are those of `multi_scale_spectral_loss`, `mel` (L1 of the decimal logarithm of mel
-    magnitudes, largest window) and `wave` (L1 of samples). Weights are DAC's.
+    magnitudes, the mean over windows) and `wave` (L1 of samples). Weights are DAC's.
 
     >>> import torch
     >>> from burnish.models.audio_tokenizer import codec_loss
@@ -143,25 +143,23 @@ def reconstruction_terms(
     eps: float = EPS,
 ) -> dict[str, Tensor]:
     """The parts of a reconstruction's loss; values are not looked at. `mel` and `wave` with a rate."""
-    plain, logs = [], []
-    parts: dict[str, Tensor] = {}
+    plain, logs, mels = [], [], []
     for size in sizes:
         ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
         theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
         plain.append(_mean((ours_BKF - theirs_BKF).abs(), frames_B))
         ratio_BKF = ours_BKF.clamp(min=eps).log() - theirs_BKF.clamp(min=eps).log()
         logs.append(_mean(ratio_BKF.abs(), frames_B))
-        if rate is not None and size == max(sizes):
+        if rate is not None:
             filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
             ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
             theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
-            parts["mel"] = _mean((ours_BKM - theirs_BKM).abs(), frames_B)
-            parts["wave"] = _mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
-    return {
-        "magnitude": torch.stack(plain).mean(),
-        "log_magnitude": torch.stack(logs).mean(),
-        **parts,
-    }
+            mels.append(_mean((ours_BKM - theirs_BKM).abs(), frames_B))
+    parts = {"magnitude": torch.stack(plain).mean(), "log_magnitude": torch.stack(logs).mean()}
+    if mels:
+        parts["mel"] = torch.stack(mels).mean()
+        parts["wave"] = _mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
+    return parts
 
 
 def magnitudes(signal_Bn: Tensor, size: int, lengths_B: Tensor) -> tuple[Tensor, Tensor]:

@@ -118,7 +118,7 @@ class StreamingDecoder(_Stream):
     >>> from burnish.models.audio_tokenizer import StreamingDecoder, new_tokenizer
     >>> decoder = StreamingDecoder(new_tokenizer(hidden_size=16, latent_size=4).eval())
     >>> decoder.push(torch.zeros(1, 3, 4)).shape[1], decoder.finish().shape[1]
-    (880, 80)
+    (900, 60)
     """
 
     def __init__(self, model: AudioTokenizerModel, *, renormalise: bool = False) -> None:

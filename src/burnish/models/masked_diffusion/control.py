@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.arguments import as_number, as_whole, as_word
+from burnish.arguments import as_number, as_numbers, as_whole, as_word, same_length
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import as_rates
 from burnish.tensors import as_finite, as_logp, check_finite, check_shape, torch
@@ -44,7 +44,8 @@ class ControlVariate(NamedTuple):
 
 
 def bins_of(t_B: Tensor, bins: int) -> Tensor:
-    """Bin of each rate, `round(t (K - 1))`, halves to the even bin."""
+    """Bin of each rate, `round(t (K - 1))`, halves to the even bin; what is no rate is refused."""
+    as_rates(t_B, "t_B")
     return (t_B * (bins - 1)).round().long()
 
 
@@ -110,11 +111,19 @@ class LossBaseline:
         self.lr = as_number("lr", self.lr, low=0, high=1)
         if self.coefficient is not None:
             self.coefficient = as_number("coefficient", self.coefficient)
-        self.baseline = self.baseline or [0.0] * self.bins
+        self._put(self.baseline or [0.0] * self.bins, self.moments)
+
+    def _put(self, baseline: Sequence[float], moments: Sequence[float]) -> None:
+        baseline, moments = as_numbers("baseline", baseline), as_numbers("moments", moments)
+        same_length("baseline", baseline, self.bins, "bins")
+        if len(moments) not in (0, 4):
+            raise ArgumentError(f"moments: got {len(moments)}, expected none or 4")
+        self.baseline, self.moments = baseline, moments
 
     def adjust(self, losses_B: Tensor, t_B: Tensor) -> Tensor:
         """Losses of a step as they are reported or trained on, (B,); the running losses move on."""
         check_finite(losses_B, "losses_B")
+        check_shape(t_B, "t_B", tuple(losses_B.shape))
         baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=losses_B.device)
         bin_B = bins_of(t_B.to(losses_B.device), self.bins)
         here_B = baseline_K[bin_B]
@@ -157,7 +166,7 @@ class LossBaseline:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`."""
-        self.baseline, self.moments = list(state["baseline"]), list(state["moments"])
+        self._put(state["baseline"], state["moments"])
 
 
 @dataclass
@@ -184,6 +193,8 @@ class GradientBaseline:
     def __post_init__(self) -> None:
         self.bins = as_whole("bins", self.bins, low=2, high=10_000)
         self.lr = as_number("lr", self.lr, low=0, high=1)
+        self.low = as_number("low", self.low, low=0, below=1)
+        self.high = as_number("high", self.high, above=self.low, high=1)
         if not len(self.parameters):
             raise ArgumentError("parameters: got none, expected at least one")
         if self.gradients_KN is None:

@@ -1,6 +1,6 @@
 """The EPR curve: a smooth density through what each mask rate costs (P-POTS).
 
-    fit = fit_epr(t_grid, w, mix_uniform=0.05)
+    fit = fit_epr(t_grid, w, mix_uniform=0.1)
     sample_t(fit.fine_grid, fit.fine_density, u)
 
 Seven parameters, fitted by least KL from several starts at once (arXiv 2511.18159).
@@ -78,7 +78,7 @@ def fit_epr(
 
     BFGS from `n_starts` points; a missing cost (NaN or None) is left out. `mix_uniform` draws that
     share uniformly, which bounds the weights by its inverse. With fewer than 5 costs the density is
-    uniform, and a warning says so.
+    uniform, and a warning says so. Costs that are all 0 are refused.
 
     >>> from burnish.models.masked_diffusion import fit_epr
     >>> grid = [0.1, 0.3, 0.5, 0.7, 0.9]
@@ -96,18 +96,31 @@ def fit_epr(
     if (w_T[is_known_T] < 0).any():
         raise refused("w", w_T.tolist(), "costs of at least 0")
     known = int(is_known_T.sum())
-    is_flat = not (w_T[is_known_T] > 0).any()
-    if known < FEWEST or is_flat:
-        why = "every loss is 0" if known >= FEWEST else f"{known} rates have a loss"
-        why += f"; t is drawn uniformly (a fit needs {FEWEST} rates with losses above 0)"
-        warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=2)
-        return density_of(grid_T, {}, share, fallback=why)
+    if known < FEWEST:
+        return _uniform(grid_T, share, f"{known} rates have a loss")
     target_T = normalised(w_T[is_known_T], grid_T[is_known_T], "w")
     # Gradients are needed here also where the caller's inference mode has turned them off.
     with torch.inference_mode(False):
         raw, kl = _least_kl(grid_T[is_known_T].clone(), target_T.clone(), starts, seed)
     named = dict(zip(PARAMETERS, _constrained(raw).tolist(), strict=True))
     return density_of(grid_T, named, share, kl=kl)
+
+
+def fit_or_uniform(
+    t_grid: Numbers, w: Numbers, n_starts: int = 20, mix_uniform: float = 0.0
+) -> EprFit:
+    """As `fit_epr`, but where every cost is 0 rates are uniform and a warning says so: a run goes on."""
+    w_T = as_float64(w, "w")
+    known_T = w_T[~w_T.isnan()]
+    if len(known_T) >= FEWEST and (known_T == 0).all():
+        return _uniform(as_grid(t_grid), mix_uniform, "every loss is 0")
+    return fit_epr(t_grid, w_T, n_starts, mix_uniform)
+
+
+def _uniform(grid_T: Tensor, share: float, found: str) -> EprFit:
+    why = f"{found}; t is drawn uniformly (a fit needs {FEWEST} rates with losses above 0)"
+    warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=3)
+    return density_of(grid_T, {}, share, fallback=why)
 
 
 def density_of(
@@ -124,6 +137,9 @@ def density_of(
     at `RUNAWAY` times its largest value on the grid.
     """
     grid_T = as_grid(t_grid)
+    mix_uniform = as_number("mix_uniform", mix_uniform, low=0, high=1)
+    if params:
+        params = {name: as_number(name, params.get(name), low=0) for name in PARAMETERS}
     fine_F = torch.linspace(0, 1, FINE, dtype=torch.float64)
     numbers = [
         torch.tensor(float(params[name]), dtype=torch.float64) for name in PARAMETERS if params
@@ -176,7 +192,10 @@ def _least_kl(grid_T: Tensor, target_T: Tensor, starts: int, seed: int) -> tuple
 def _bfgs(
     function: Callable[[Tensor], Tensor], begin_SN: Tensor, iterations: int = 300
 ) -> tuple[Tensor, Tensor]:
-    """Least values from several starts at once, each with its own inverse Hessian: (S, N) -> (S,)."""
+    """Least values from several starts at once, each with its own inverse Hessian: (S, N) -> (S,).
+
+    Our own, because neither the core nor the torch extra brings scipy.
+    """
     at_SN = begin_SN.clone()
     value_S, gradient_SN = _with_gradient(function, at_SN)
     eye_NN = torch.eye(at_SN.shape[1], dtype=at_SN.dtype)

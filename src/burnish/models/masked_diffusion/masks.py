@@ -10,7 +10,7 @@ from burnish.models.masked_diffusion.objective import mirrored
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 class MaskPass(NamedTuple):
@@ -89,6 +89,56 @@ class MirrorMasks:
         union_BX = (2 * p_BX).clamp(max=1)
         divisor_BL = torch.where(first_BL & second_BL, union_BX, union_BX / 2)
         return [MaskPass(first_BL, divisor_BL), MaskPass(second_BL, divisor_BL)]
+
+
+class NonemptyFields(NamedTuple):
+    """Fields of uniform numbers under which something is masked in every row."""
+
+    u_FBL: Tensor
+    chance_B: Tensor
+    """That fields drawn freely mask something in the row; all other masks have loss 0."""
+
+
+def nonempty_mask_fields(
+    masks: IndependentMasks | MirrorMasks,
+    chance_BX: Tensor,
+    eligible_BL: Tensor,
+    generator: Generator,
+) -> NonemptyFields:
+    """Fields under which at least one token of each row is masked in some pass, and the chance of that.
+
+    Where few tokens are masked, most masks are empty: a moment of the loss over all masks is the chance
+    times its moment over these. The first masked token is drawn by the inverse of its distribution
+    function; those before it are not masked, those behind it are drawn freely.
+    """
+    rows, length = eligible_BL.shape
+    q_BL = _by_token(chance_BX.double()).expand(rows, length)
+    is_mirror = isinstance(masks, MirrorMasks)
+    hidden_BL = torch.where(eligible_BL, (2 * q_BL).clamp(max=1) if is_mirror else q_BL, 0.0)
+    # All fields of a row one behind the other; a number below the chance masks its token.
+    hidden_BS = hidden_BL.repeat(1, masks.fields)
+    shape = (rows, hidden_BS.shape[1] + 1)
+    drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
+    drawn = drawn.to(hidden_BS.device)
+    v_BS, s_B = drawn[:, :-1], drawn[:, -1]
+    log_none_BS = torch.log1p(-hidden_BS).cumsum(1)
+    chance_B = -torch.expm1(log_none_BS[:, -1])
+    asked_B1 = -torch.log1p(-s_B * chance_B)[:, None]
+    first_B1 = torch.searchsorted(-log_none_BS, asked_B1, right=True)
+    last_B1 = (log_none_BS == log_none_BS[:, -1:]).int().argmax(1, keepdim=True)
+    first_B1 = torch.minimum(first_B1, last_B1)
+    place_S = torch.arange(hidden_BS.shape[1], device=hidden_BS.device)
+    open_BS = hidden_BS + (1 - hidden_BS) * v_BS
+    v_BS = torch.where(place_S == first_B1, hidden_BS * v_BS, v_BS)
+    v_BS = torch.where(place_S < first_B1, open_BS, v_BS)
+    u_FBL = v_BS.view(rows, masks.fields, length).transpose(0, 1)
+    return NonemptyFields(_to_both_ends(u_FBL, q_BL) if is_mirror else u_FBL, chance_B)
+
+
+def _to_both_ends(v_FBL: Tensor, q_BL: Tensor) -> Tensor:
+    """What lies below 2q laid to the lowest and the highest q, which MIRROR masks."""
+    high_FBL = torch.where(v_FBL < 2 * q_BL, 1 - (2 * q_BL - v_FBL), v_FBL - q_BL)
+    return torch.where((v_FBL < q_BL) | (q_BL >= 0.5), v_FBL, high_FBL)
 
 
 def _by_token(chance_BX: Tensor) -> Tensor:

@@ -150,6 +150,13 @@ def token_nll(logits_BLV: Tensor, ids_BL: Tensor, mask_id: int) -> Tensor:
     check_shape(ids_BL, "ids_BL", tuple(logits_BLV.shape[:-1]))
     mask_id = as_whole("mask_id", mask_id, low=0, high=logits_BLV.shape[-1] - 1)
     check_finite(logits_BLV, "logits_BLV")
+    is_odd_BL = ~((ids_BL >= 0) & (ids_BL < logits_BLV.shape[-1]))
+    if is_odd_BL.any():
+        place = is_odd_BL.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"ids_BL: {place} is {ids_BL[tuple(place)].item()}, expected a token id from 0 to "
+            f"{logits_BLV.shape[-1] - 1}. Leave tokens out of the loss by the mask, not by their id"
+        )
     logits_BLV = logits_BLV.float() if logits_BLV.dtype.itemsize < 4 else logits_BLV
     is_mask_V = torch.arange(logits_BLV.shape[-1], device=logits_BLV.device) == mask_id
     allowed_BLV = logits_BLV.masked_fill(is_mask_V, -torch.inf)

@@ -1,7 +1,10 @@
 """Losses of a few rows at a grid of rates, several masks each: what P-POTS is fitted to.
 
-    t_grid, losses = probe_losses(nll_of, ids_XL, eligible_XL, mask_id, generator)
-    noise.rates.refit(t_grid, losses, step)
+    probe = probe_losses(nll_of, ids_XL, eligible_XL, mask_id, generator)
+    noise.rates.refit(*probe, step=step)
+
+Rates are those of `burnish variance` (`rate_cells`), and only masks that hide something are drawn: at small
+rates nearly all others are empty, and a few draws would miss the large losses.
 
 `nll_of(noisy_ids_BL, ids_BL, rows_B)` gives the negative log-prob of each true token; `rows_B` are the
 places of these rows in `ids_XL`, for a model that also takes an attention mask.
@@ -15,10 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_whole
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.masks import IndependentMasks
-from burnish.models.masked_diffusion.objective import EPS, row_losses
+from burnish.models.masked_diffusion.masks import IndependentMasks, nonempty_mask_fields
+from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses
+from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.samplers import Noise, Noised, UniformRates
-from burnish.tensors import torch
+from burnish.tensors import check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -34,15 +38,11 @@ class Probe(NamedTuple):
     """Losses by row, rate and mask."""
 
     t_grid: Tensor
-    """Rates j/T, (T,)."""
+    """Rates, closer together where they are small, (T,)."""
     losses: Tensor
-    """[x0, t, pattern], NaN where the model gave no finite number."""
-
-
-def inner_grid(rates: int = RATES) -> Tensor:
-    """Rates j/T between 0 and 1, without both."""
-    count = as_whole("rates", rates, low=2, high=100_000) + 1
-    return torch.arange(1, count, dtype=torch.float64) / count
+    """[x0, t, pattern], NaN where the model gave no finite number. No mask is empty."""
+    chances: Tensor
+    """[x0, t]: of a mask not to be empty."""
 
 
 def probe_losses(
@@ -57,7 +57,11 @@ def probe_losses(
     batch: int = 64,
     eps: float = EPS,
 ) -> Probe:
-    """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out."""
+    """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out.
+
+    Masks hide at least one token each; how likely that is stands beside the losses.
+    """
+    batch = as_whole("batch", batch, low=1)
 
     @torch.no_grad()
     def losses_of(noised: Noised, row_N: Tensor) -> Tensor:
@@ -66,6 +70,8 @@ def probe_losses(
         for part_B in torch.split(torch.arange(len(row_N), device=row_N.device), batch):
             ids_BL = ids_XL[row_N[part_B]]
             nll_BL = nll_of(noised.ids_PBL[0][part_B], ids_BL, row_N[part_B])
+            check_tensor(nll_BL, "what nll_of gives", "(B, L)")
+            check_shape(nll_BL, "what nll_of gives", tuple(ids_BL.shape))
             chance_B, count_B = one.chance_BX[part_B].to(nll_BL), noised.count_B[part_B]
             found.append(row_losses(nll_BL, one.mask_BL[part_B], chance_B, count_B))
         return torch.cat(found)
@@ -90,24 +96,23 @@ def probe_table(
     """The same where losses are computed elsewhere, over processes or within memory.
 
     `losses_of(noised, row_N)` has all masked copies at once, with the places of their rows in `ids_XL`.
-    Of `noise` the delimiters and `eps` count; rates are those of the grid, masks independent.
+    Of `noise` the delimiters and `eps` count; rates are those of the grid, one mask a pass. MIRROR's pairs
+    cost nearly the same at each rate, and half as many of them would be measured.
     """
     kept_X = eligible_XL.any(1).nonzero()[:, 0]
     if not len(kept_X):
         raise ArgumentError("eligible: no row has an answer; expected at least one to probe with")
-    grid_T, device = inner_grid(rates), ids_XL.device
+    grid_T = rate_cells(rates).t_T
     shape = (len(kept_X), len(grid_T), as_whole("masks", masks, low=1, high=100_000))
     row_N = kept_X.repeat_interleave(shape[1] * shape[2])
-    t_N = grid_T.repeat_interleave(shape[2]).repeat(shape[0])
-    u_1NL = torch.rand(
-        (1, len(row_N), ids_XL.shape[1]),
-        generator=generator,
-        dtype=torch.float64,
-        device=generator.device,
-    )
+    t_N = grid_T.repeat_interleave(shape[2]).repeat(shape[0]).to(ids_XL.device)
     plain = replace(noise, rates=UniformRates(), masks=IndependentMasks(), baseline=None)
-    noised = plain.corrupt(
-        ids_XL[row_N], eligible_XL[row_N], t_N.to(device), u_1NL.to(device), mask_id
-    )
-    losses_XTK = losses_of(noised, row_N).double().cpu().view(shape)
-    return Probe(grid_T, losses_XTK.masked_fill(~losses_XTK.isfinite(), torch.nan))
+    ids_NL, eligible_NL = ids_XL[row_N], eligible_XL[row_N]
+    chance_NX = plain.chances(ids_NL, mask_chance(t_N, plain.eps))
+    fields = nonempty_mask_fields(IndependentMasks(), chance_NX, eligible_NL, generator)
+    noised = plain.corrupt(ids_NL, eligible_NL, t_N, fields.u_FBL, mask_id)
+    loss_N = losses_of(noised, row_N)
+    check_shape(loss_N, "what losses_of gives", (len(row_N),))
+    losses_XTK = loss_N.double().cpu().view(shape)
+    chance_XT = fields.chance_B.cpu().view(shape)[:, :, 0]
+    return Probe(grid_T, losses_XTK.masked_fill(~losses_XTK.isfinite(), torch.nan), chance_XT)

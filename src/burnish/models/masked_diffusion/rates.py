@@ -1,7 +1,7 @@
 """Which mask rates t to train on: the best density, its fitted curve, and draws from it (P-POTS).
 
     moments = probe_moments(losses_XTK)                          # what each rate costs
-    fit = fit_epr(t_grid, moments.w, mix_uniform=0.05)           # a smooth curve through it
+    fit = fit_epr(t_grid, moments.w, mix_uniform=0.1)            # a smooth curve through it
     t, weight = sample_t(fit.fine_grid, fit.fine_density, u)     # E[weight * loss(t)] is unbiased
 
 Rates drawn from p(t) at weight 1/p(t) leave the expected loss as it is. The variance of one draw is
@@ -28,8 +28,29 @@ if TYPE_CHECKING:
 
 MOMENTS = ("second", "within")
 MAX_WEIGHT = 1e6
+MIX_UNIFORM = 0.1
+"""Share of uniform draws in runs and reports; the bare fit has none."""
 AREA_TOLERANCE = 1e-3
 """How far from 1 the integral of a given density may be."""
+
+
+class Cells(NamedTuple):
+    """Cells that together are all of [0, 1]."""
+
+    t_T: Tensor
+    """Their middles."""
+    width_T: Tensor
+
+
+def rate_cells(rates: int) -> Cells:
+    """The rates that a probe and a variance report measure: small cells where t is small.
+
+    Their edges are the squares of 0, 1/T, ..., 1. At small t a loss is of the order 1/p: a grid j/T would
+    begin where most of the noise of short answers lies before it.
+    """
+    count = as_whole("rates", rates, low=2, high=100_000)
+    edges = (torch.arange(count + 1, dtype=torch.float64) / count).square()
+    return Cells((edges[1:] + edges[:-1]) / 2, edges.diff())
 
 
 def optimal_t_density(g: Numbers, v: Numbers, t_grid: Numbers) -> Tensor:
@@ -178,13 +199,17 @@ class Moments(NamedTuple):
 
 
 def probe_moments(
-    losses: Numbers, loss_max: float | None = 10.0, moment: str = "second"
+    losses: Numbers,
+    loss_max: float | None = 10.0,
+    moment: str = "second",
+    chances: Numbers | None = None,
 ) -> Moments:
     """What each rate costs, from a table of losses [x0, t, pattern].
 
     `second` is the root of the mean squared loss, exact for the variance of a draw; `within` is the
     reference's, which leaves out how rows differ. Losses are cut at `loss_max`; None cuts nothing. A
-    missing loss is NaN or None.
+    missing loss is NaN or None. `chances` [x0, t] says how likely a mask is to be one of the table's,
+    where that has no empty ones: all others have loss 0.
 
     >>> from burnish.models.masked_diffusion import probe_moments
     >>> probe_moments([[[3.0, 3.0]], [[1.0, 1.0]]], moment="within").w.tolist()
@@ -199,12 +224,28 @@ def probe_moments(
     check_finite(losses_XTK, "losses", ~losses_XTK.isnan())
     if loss_max is not None:
         losses_XTK = losses_XTK.clamp(max=as_number("loss_max", loss_max, above=0))
-    g_T = losses_XTK.nanmean((0, 2))
+    shape = tuple(losses_XTK.shape[:2])
+    chance_XT1 = losses_XTK.new_ones(shape)[:, :, None]
+    if chances is not None:
+        read_XT = as_finite(chances, "chances").to(losses_XTK)
+        if tuple(read_XT.shape) != shape:
+            raise ArgumentError(
+                f"chances: got shape {tuple(read_XT.shape)}, expected one for each row and rate of "
+                f"losses, {shape}"
+            )
+        if not ((read_XT >= 0) & (read_XT <= 1)).all():
+            raise refused("chances", read_XT.tolist(), "chances from 0 to 1")
+        chance_XT1 = read_XT[:, :, None]
+
+    def spread(centre: Tensor) -> Tensor:
+        """Squared distance from a centre, masks that are not in the table included: (X, T, K)."""
+        return chance_XT1 * (losses_XTK - centre).square() + (1 - chance_XT1) * centre.square()
+
+    g_T = (chance_XT1 * losses_XTK).nanmean((0, 2))
     if moment == "second":
-        v_T = (losses_XTK - g_T[None, :, None]).square().nanmean((0, 2))
+        v_T = spread(g_T[None, :, None]).nanmean((0, 2))
     else:
-        centred_XTK = losses_XTK - losses_XTK.nanmean(2, keepdim=True)
-        v_T = centred_XTK.square().nanmean(2).nanmean(0)
+        v_T = spread(chance_XT1 * losses_XTK.nanmean(2, keepdim=True)).nanmean(2).nanmean(0)
     return Moments(g_T, v_T, (g_T.square() + v_T).sqrt())
 
 

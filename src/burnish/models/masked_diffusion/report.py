@@ -16,20 +16,22 @@ large; the variance over rows, divided by their number, is taken off.
 
 At small t a loss is nearly always 0 and rarely large, of the order 1/p: the noisy end of short answers. So
 cells of the grid shrink towards t = 0, and only masks that hide something are drawn; the chance of
-hiding nothing is known.
+hiding nothing is known. P-POTS draws one density for all masks, fitted to the loss of one mask at these
+rates: what a training fits with its probe.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import as_flag, as_function, as_list, as_number, as_seed, as_whole
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.epr import EprFit, fit_epr
+from burnish.models.masked_diffusion.epr import EprFit, fit_or_uniform
+from burnish.models.masked_diffusion.masks import MirrorMasks, nonempty_mask_fields
 from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses, token_nll
+from burnish.models.masked_diffusion.rates import MIX_UNIFORM, Cells, rate_cells
 from burnish.models.masked_diffusion.rows import Rows, collate
 from burnish.tensors import torch
 
@@ -38,11 +40,9 @@ if TYPE_CHECKING:
 
 MASK_KINDS = {"one mask": 1, "two independent masks": 2, "MIRROR": 2}
 """Forward passes a row."""
+TIE_FACTOR = 1.02
+"""Costs within 2 % count as equal."""
 _DRAWS = 1000
-
-
-DRAW = 1.02
-"""Times the least variance: what is as good."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ class VarianceReport:
 
     @property
     def best(self) -> SamplerVariance:
-        """Least variance for its forward passes; of a draw with its own strata these, which cost nothing."""
+        """Least variance per forward pass; of equal candidates, the stratified one."""
         least = min(self.samplers, key=lambda one: one.cost)
         alike = (
             one
             for one in self.samplers
             if (one.rates, one.masks) == (least.rates, least.masks) and one.strata > least.strata
         )
-        return next((one for one in alike if one.cost <= DRAW * least.cost), least)
+        return next((one for one in alike if one.cost <= TIE_FACTOR * least.cost), least)
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
@@ -136,7 +136,7 @@ def variance_report(
     rates: int = 20,
     masks: int = 8,
     strata: int = 8,
-    mix_uniform: float = 0.05,
+    mix_uniform: float = MIX_UNIFORM,
     coordinates: int = 4096,
     seed: int = 0,
     eps: float = EPS,
@@ -149,7 +149,8 @@ def variance_report(
     `model(input_ids, attention_mask)` gives logits (B, L, V), or an object that has them as `.logits`.
     `parameters` are the few tensors whose gradient is measured, at most `coordinates` numbers of them
     picked at random; the trace is scaled to all. `masks` is the number of pairs at each rate, `strata`
-    those of StraTS. `with_prompts` calls `model(input_ids, attention_mask, prompt_lengths)`, with the tokens
+    those of StraTS: a training step has `stratum_counts(rows).count`. P-POTS is fitted as a training's
+    probe is. `with_prompts` calls `model(input_ids, attention_mask, prompt_lengths)`, with the tokens
     before each row's answer (B,), for a model whose prompts see themselves alone. It takes
     `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
     """
@@ -160,8 +161,9 @@ def variance_report(
         raise ArgumentError("rows: got 1 with an answer, expected at least 2 to tell data noise")
     rates = as_whole("rates", rates, low=5, high=10_000)
     masks = as_whole("masks", masks, low=2, high=10_000)
-    strata = as_whole("strata", strata, low=1, high=rates)
+    strata = as_whole("strata", strata, low=1, high=10_000)
     mix_uniform = as_number("mix_uniform", mix_uniform, low=0, high=1)
+    eps = as_number("eps", eps, low=0, below=1)
     generator = torch.Generator().manual_seed(as_seed("seed", seed))
     grid = rate_cells(rates)
     picked = _picked(parameters, coordinates, generator)
@@ -177,20 +179,6 @@ def variance_report(
         if on_row:
             on_row(place + 1, len(table.ids_XL))
     return _report(stats, grid, masks, strata, mix_uniform, picked)
-
-
-class Cells(NamedTuple):
-    """Cells that together are all of [0, 1]."""
-
-    t_T: Tensor
-    """Their middles."""
-    width_T: Tensor
-
-
-def rate_cells(rates: int) -> Cells:
-    """Cells between the squares of 0, 1/T, ..., 1: small ones where t is small."""
-    edges = (torch.arange(rates + 1, dtype=torch.float64) / rates).square()
-    return Cells((edges[1:] + edges[:-1]) / 2, edges.diff())
 
 
 class _Picked(NamedTuple):
@@ -241,8 +229,10 @@ def _measure_row(
     prompt_B = row.eligible_XL.int().argmax(1).expand(2 * masks)
     for t in grid_T:
         p = mask_chance(t, eps).item()
-        u_KL, chance = hiding_fields(row.eligible_XL[0], p, masks, generator)
-        u_KL = u_KL.to(ids_BL.device)
+        eligible_KL = row.eligible_XL.expand(masks, -1)
+        chance_K = torch.full((masks,), p, dtype=torch.float64, device=ids_BL.device)
+        fields = nonempty_mask_fields(MirrorMasks(), chance_K, eligible_KL, generator)
+        u_KL, chance = fields.u_FBL[0], fields.chance_B[0].item()
         # MIRROR's pairs: the first K masks and their mirror images.
         mask_BL = torch.cat([u_KL < p, u_KL > 1 - p]) & row.eligible_XL
         with torch.set_grad_enabled(bool(picked.parameters)):
@@ -262,33 +252,6 @@ def _measure_row(
         [torch.stack([at[kind].mean_N for at in found]) for kind in kinds],
         [torch.stack([at[kind].noise for at in found]) for kind in kinds],
     )
-
-
-def hiding_fields(
-    eligible_L: Tensor, p: float, count: int, generator: Generator
-) -> tuple[Tensor, float]:
-    """Fields of uniform numbers of which MIRROR's pair hides at least one token, and the chance of that.
-
-    The first token that is hidden is drawn first, by the inverse of its distribution function; the
-    tokens before it are not hidden, those after it are drawn freely.
-    """
-    places = eligible_L.nonzero()[:, 0].cpu()
-    tokens, either = len(places), min(1.0, 2 * p)
-    chance = 1 - (1 - either) ** tokens
-    drawn_KL = torch.rand(count, len(eligible_L), generator=generator, dtype=torch.float64)
-    if either >= 1:
-        return drawn_KL, 1.0
-    v_K = torch.rand(count, generator=generator, dtype=torch.float64)
-    first_K = (torch.log1p(-v_K * chance) / math.log1p(-either)).floor().long()
-    first_K = first_K.clamp(0, tokens - 1)
-    order_A = torch.arange(tokens)
-    own_KA = drawn_KL[:, places]
-    # A hidden token lies in the lowest or the highest p, the others between them.
-    hidden_KA = torch.where(own_KA < 0.5, 2 * p * own_KA, 1 - 2 * p * (1 - own_KA))
-    seen_KA = p + (1 - 2 * p) * own_KA
-    own_KA = torch.where(order_A == first_K[:, None], hidden_KA, own_KA)
-    drawn_KL[:, places] = torch.where(order_A < first_K[:, None], seen_KA, own_KA)
-    return drawn_KL, chance
 
 
 def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
@@ -332,7 +295,7 @@ def _report(
 ) -> VarianceReport:
     second_T = torch.stack([one.second[0][0] for one in stats]).mean(0)
     root_T = second_T.clamp(min=0).sqrt()
-    fit = fit_epr(grid.t_T, root_T, mix_uniform=mix_uniform)
+    fit = fit_or_uniform(grid.t_T, root_T, mix_uniform=mix_uniform)
     # Densities of integral 1 over the cells, which all integrals here use.
     densities = {
         "uniform": torch.ones_like(grid.t_T),

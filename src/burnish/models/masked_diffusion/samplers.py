@@ -29,10 +29,12 @@ from burnish.arguments import (
     as_table,
     as_whole,
     as_word,
+    refused,
+    same_length,
 )
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.control import LossBaseline
-from burnish.models.masked_diffusion.epr import FINE, EprFit, density_of, fit_epr
+from burnish.models.masked_diffusion.epr import FINE, EprFit, density_of, fit_or_uniform
 from burnish.models.masked_diffusion.masks import (
     IndependentMasks,
     MaskPass,
@@ -49,13 +51,14 @@ from burnish.models.masked_diffusion.objective import (
 )
 from burnish.models.masked_diffusion.rates import (
     MAX_WEIGHT,
+    MIX_UNIFORM,
     MOMENTS,
     Rates,
     inverse_cdf,
     probe_moments,
     stratum_counts,
 )
-from burnish.tensors import torch
+from burnish.tensors import check_finite, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -88,11 +91,8 @@ class UniformRates:
 
     low: float = 0.0
     high: float = 1.0
-    max_weight: float = MAX_WEIGHT
-    """For all samplers alike: weights of 1 are never cut."""
 
     def __post_init__(self) -> None:
-        self.max_weight = as_number("max_weight", self.max_weight, above=0)
         self.low = as_number("low", self.low, low=0, below=1)
         self.high = as_number("high", self.high, above=self.low, high=1)
 
@@ -119,7 +119,7 @@ class PPots:
     Uniform until `refit` has seen a probe: a table of losses by row, rate and mask.
     """
 
-    mix_uniform: float = 0.05
+    mix_uniform: float = MIX_UNIFORM
     """Share of uniform draws; weights are at most its inverse."""
     refit_every: int = 0
     """Steps between fits; 0 fits once."""
@@ -127,7 +127,8 @@ class PPots:
     """First step with a probe; rates are uniform before it."""
     n_starts: int = 20
     moment: str = "second"
-    loss_max: float | None = 10.0
+    loss_max: float | None = None
+    """Losses of a probe are cut here. At small rates a loss is of the order 1/p: a cut would hide that."""
     max_weight: float = MAX_WEIGHT
     fit: EprFit | None = None
     fitted_at: int | None = None
@@ -149,10 +150,15 @@ class PPots:
             return step >= self.start
         return self.refit_every > 0 and step - self.fitted_at >= self.refit_every
 
-    def refit(self, t_grid: Numbers, losses: Numbers, step: int = 0) -> EprFit:
-        """Fit the density to a table of losses [x0, t, pattern] on a grid of rates."""
-        moments = probe_moments(losses, self.loss_max, self.moment)
-        self.fit = fit_epr(t_grid, moments.w, self.n_starts, self.mix_uniform)
+    def refit(
+        self, t_grid: Numbers, losses: Numbers, chances: Numbers | None = None, *, step: int = 0
+    ) -> EprFit:
+        """Fit the density to a table of losses [x0, t, pattern] on a grid of rates, as a `Probe` has it.
+
+        Where every loss is 0 rates stay uniform, and a warning says so.
+        """
+        moments = probe_moments(losses, self.loss_max, self.moment, chances)
+        self.fit = fit_or_uniform(t_grid, moments.w, self.n_starts, self.mix_uniform)
         self.fitted_at = step
         self.probe = {
             "t": torch.as_tensor(t_grid, dtype=torch.float64).tolist(),
@@ -192,14 +198,15 @@ class PPots:
         if not state:
             self.fit, self.fitted_at, self.probe = None, None, {}
             return
-        self.probe, self.fitted_at = dict(state["probe"]), state["fitted_at"]
+        fitted_at = as_whole("fitted_at", state["fitted_at"], low=0)
         self.fit = density_of(
-            self.probe["t"],
+            state["probe"]["t"],
             state["params"],
             state["mix_uniform"],
             kl=state["kl"],
             fallback=state["fallback"],
         )
+        self.probe, self.fitted_at = dict(state["probe"]), fitted_at
 
 
 class NoisedLoss(NamedTuple):
@@ -226,10 +233,12 @@ class Noised(NamedTuple):
 
     def loss(self, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:
         """The loss from each pass's negative log-probs of the true tokens."""
-        pairs = zip(nll_PBL, self.passes, strict=True)
-        rows = [
-            row_losses(nll, one.mask_BL, one.chance_BX.to(nll), self.count_B) for nll, one in pairs
-        ]
+        given, rows = list(nll_PBL), []
+        same_length("nll_PBL", given, len(self.passes), "passes")
+        for place, (nll, one) in enumerate(zip(given, self.passes, strict=True)):
+            check_shape(nll, f"nll_PBL[{place}]", tuple(one.mask_BL.shape))
+            check_finite(nll, f"nll_PBL[{place}]", one.mask_BL)
+            rows.append(row_losses(nll, one.mask_BL, one.chance_BX.to(nll), self.count_B))
         row_B = torch.stack(rows).mean(0) if len(rows) > 1 else rows[0]
         return NoisedLoss(batch_loss(row_B, self.count_B, self.weight_B.to(row_B)), row_B)
 
@@ -293,20 +302,28 @@ class Noise:
         """Rates, weights and masked copies of a batch, from numbers drawn before."""
         device = ids_BL.device
         drawn = self.rates.rates(as_rates(u_B, "u_B").to(device))
+        check_tensor(u_FBL, "u_FBL", "(F, B, L)", 3)
+        check_finite(u_FBL, "u_FBL")
+        if not ((u_FBL >= 0) & (u_FBL <= 1)).all():
+            raise refused("u_FBL", u_FBL, "numbers from 0 to 1")
         p_B = mask_chance(drawn.t, self.eps)
-        chance_BX = p_B
-        if self.delimiters:
-            known = torch.tensor(sorted(self.delimiters), device=device)
-            chance_BX = isad_mask_prob(p_B, torch.isin(ids_BL, known), self.delta).q
-            if self.delimiter_weight == "row":
-                # What is possible at p must be possible at q: never certain unless p is.
-                chance_BX = torch.minimum(chance_BX, (1 + p_B[:, None]) / 2)
+        chance_BX = self.chances(ids_BL, p_B)
         passes = self.masks.passes(u_FBL.to(device), chance_BX, eligible_BL)
         if self.delimiters and self.delimiter_weight == "row":
             passes = [_row_weighted(one, p_B[:, None], chance_BX, eligible_BL) for one in passes]
         ids_PBL = torch.stack([ids_BL.masked_fill(one.mask_BL, mask_id) for one in passes])
         clipped = self.rates.clipped_share(drawn.weight)
         return Noised(ids_PBL, drawn.t, drawn.weight, eligible_BL.sum(1), passes, clipped)
+
+    def chances(self, ids_BL: Tensor, p_B: Tensor) -> Tensor:
+        """With which tokens are masked where most have chance p: (B,), or (B, L) with delimiters."""
+        if not self.delimiters:
+            return p_B
+        known = torch.tensor(sorted(self.delimiters), device=ids_BL.device)
+        q_BL = isad_mask_prob(p_B, torch.isin(ids_BL, known), self.delta).q
+        # What is possible at p must be possible at q: never certain unless p is.
+        is_row = self.delimiter_weight == "row"
+        return torch.minimum(q_BL, (1 + p_B[:, None]) / 2) if is_row else q_BL
 
     def loss(self, noised: Noised, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:
         """As `noised.loss`, adjusted by the running losses; `row_B` is as it was measured."""
@@ -364,11 +381,15 @@ def build_noise(
     known: dict[str, tuple[str, ...]] = {
         "uniform": (),
         "clipped": ("low", "high"),
-        "p_pots": ("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
+        "p_pots": (
+            *("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
+            "max_weight",
+        ),
     }
-    allowed = (*known[rates], "max_weight")
-    if unknown := sorted(set(given) - set(allowed)):
-        raise ArgumentError(f"options: got '{unknown[0]}', rates {rates} has {', '.join(allowed)}")
+    if unknown := sorted(set(given) - set(known[rates])):
+        raise ArgumentError(
+            f"options: got '{unknown[0]}', rates {rates} has {', '.join(known[rates]) or 'none'}"
+        )
     if rates == "clipped":
         given = {"low": 0.1, "high": 0.9} | given
     sampler: RateSampler = PPots(**given) if rates == "p_pots" else UniformRates(**given)

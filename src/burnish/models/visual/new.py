@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from burnish.arguments import as_new_folder, as_path, as_seed
 from burnish.errors import ModelError, UserError, first_line
-from burnish.models import register
+from burnish.models import check_known, register
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
 from burnish.models.visual.encoder import LITE0, lite0_weights
 from burnish.models.visual.modeling_visual import VisualForConditionalGeneration
@@ -45,6 +45,7 @@ def new_visual(
     `sizes` are further settings of `VisualConfig`. The projector is random: the model sees nothing
     until it is trained.
     """
+    check_known(VisualConfig, sizes)
     source = as_path("decoder", decoder, "the folder of a language model")
     target = as_new_folder("folder", folder)
     text = _text_config(source)

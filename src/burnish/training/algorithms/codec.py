@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from burnish.models.audio_tokenizer import AudioTokenizerModel
     from burnish.training.data import Data
 
-WINDOWS_S = (0.016, 0.064)
+WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 """Of the spectra in the loss, rounded to powers of 2 in samples."""
+JUDGED_S = (0.016, 0.064)
+"""Of the spectra that the discriminator sees."""
 MEASURE = "log_spectral_distance"
 LOOKED_AT = 16
 """Sound files whose rate is looked up before a run starts."""
@@ -106,12 +108,13 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         self.settings = settings
         self.model: AudioTokenizerModel = _module(setup)
         self.config = self.model.config
-        self.windows = settings.windows or default_windows(self.config.sampling_rate)
+        self.windows = settings.windows or default_windows(self.config.sampling_rate, WINDOWS_S)
         self.judge: SpectralDiscriminator | None = None
-        if settings.adversarial is not None:
+        if (adversarial := settings.adversarial) is not None:
+            judged = adversarial.windows or default_windows(self.config.sampling_rate, JUDGED_S)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(setup.seeds.for_("discriminator"))
-                judge = SpectralDiscriminator(self.windows, settings.adversarial.channels)
+                judge = SpectralDiscriminator(judged, adversarial.channels)
             self.judge = judge.to(setup.trainable.device)
 
     # --- before a model is loaded
@@ -134,7 +137,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 
         module = open_tokenizer(path).to(device=device, dtype=dtype)
         c = module.config
-        layers = 12 * c.hidden_size * (1 + len(c.residual_dilations))
+        layers = 4 * c.hidden_size * (1 + 5 * len(c.residual_dilations))
         spectra = c.hop_length * len(WINDOWS_S) * 4 * 8
         kept = 4 * (c.frame_stride * (4 * (c.n_fft + 2) + layers) + spectra)
         return OtherModel(module, path, str(path), kept)
@@ -355,13 +358,13 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 ALGORITHM = CodecAlgorithm
 
 
-def default_windows(rate: int) -> tuple[int, ...]:
-    """Window sizes of about 16 and 64 ms, powers of 2.
+def default_windows(rate: int, seconds: Sequence[float]) -> tuple[int, ...]:
+    """Window sizes of about so many seconds, powers of 2.
 
-    >>> default_windows(8000), default_windows(16000)
+    >>> default_windows(8000, JUDGED_S), default_windows(16000, JUDGED_S)
     ((128, 512), (256, 1024))
     """
-    return tuple(max(4, 2 ** round(math.log2(seconds * rate))) for seconds in WINDOWS_S)
+    return tuple(max(4, 2 ** round(math.log2(one * rate))) for one in seconds)
 
 
 def _module(setup: Setup) -> Any:

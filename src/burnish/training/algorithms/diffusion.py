@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 RATES_FILE = "rates.json"
 
 
-class Noisy(NamedTuple):
+class MaskedBatch(NamedTuple):
     """The rows of a step under their masks."""
 
     rows: list[TokenRow]
@@ -79,7 +79,7 @@ class MaskedMicro(NamedTuple):
     """What the control variate adds to the gradient of the update, in one pass of it."""
 
 
-class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
+class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
     """`train = { kind = "diffusion" }`."""
 
     samples_answers = False
@@ -99,7 +99,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         self.canvas = canvas_of(settings)
         how = parse_decoding(settings.decoding, read_decoding(loaded.folder))
         self.decoding = parse_decoding(f"canvas={self.canvas}", how)
-        setup.decoding = self.decoding.words()
+        setup.decoding = self.decoding.to_text()
         self.baseline_K: list[float | None] = [None] * BINS
         self.rows = open_rows(setup, settings, self.module)
         self.gradient_baseline = None
@@ -133,15 +133,15 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
     def prepare(self) -> Iterator[Preparation]:
         return self.rows.prepare()
 
-    def batch(self, step: int) -> Noisy:
+    def batch(self, step: int) -> MaskedBatch:
         self._fit(step)
         seeds = self.setup.seeds
         rows = self.rows.train(step)
         generator = torch.Generator().manual_seed(seeds.for_("rates", step))
         u_B = self.noise.rate_uniforms(len(rows), generator)
-        return self._noisy(rows, u_B, Seeds(seeds.for_("masks", step)))
+        return self._masked(rows, u_B, Seeds(seeds.for_("masks", step)))
 
-    def _noisy(self, rows: list[TokenRow], u_B: Tensor, seeds: Seeds) -> Noisy:
+    def _masked(self, rows: list[TokenRow], u_B: Tensor, seeds: Seeds) -> MaskedBatch:
         """Each row under its masks; what a row gets does not depend on the others."""
         mask_id = self.module.architecture.mask_id
         assert mask_id is not None
@@ -173,9 +173,9 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         flat = [unit for own in units for unit in own]
         if not self.settings.stacked:
             flat = [unit for group in zip(*units, strict=True) for unit in group]
-        return Noisy(rows, flat, t_B, weight_B, metrics)
+        return MaskedBatch(rows, flat, t_B, weight_B, metrics)
 
-    def micro_batches(self, batch: Noisy, tokens: int) -> Iterator[MaskedMicro]:
+    def micro_batches(self, batch: MaskedBatch, tokens: int) -> Iterator[MaskedMicro]:
         count = self.noise.masks.forwards
         size = len(batch.rows)
         parts = [batch.units]
@@ -231,7 +231,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         rates = self.noise.rates
         return (rates.low, rates.high) if isinstance(rates, UniformRates) else (0.0, 1.0)
 
-    def _correction(self, batch: Noisy) -> Tensor | None:
+    def _correction(self, batch: MaskedBatch) -> Tensor | None:
         """Of the whole update; the first process adds it."""
         if self.gradient_baseline is None or not self.setup.world.is_main:
             return None
@@ -250,7 +250,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         pull = (flat_N * correction_N).sum()
         return pull - pull.detach()
 
-    def finish(self, step: int, batch: Noisy, result: StepResult) -> StepReport:
+    def finish(self, step: int, batch: MaskedBatch, result: StepResult) -> StepReport:
         has_answer_B = torch.tensor([row.count > 0 for row in batch.rows])
         loss_B = result.sums["row_losses"].cpu()[has_answer_B]
         t_B, weight_B = batch.t_B[has_answer_B], batch.weight_B[has_answer_B]
@@ -270,7 +270,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
             {**counts, **batch.metrics, **smooth, **self._text_metrics(step, batch, result)}
         )
 
-    def _text_metrics(self, step: int, batch: Noisy, result: StepResult) -> dict[str, float]:
+    def _text_metrics(self, step: int, batch: MaskedBatch, result: StepResult) -> dict[str, float]:
         """Bits per byte of a step's text, as its masks estimate the bound."""
         epochs = self.rows.epochs(step + 1)
         if epochs is None:
@@ -304,11 +304,11 @@ class DiffusionAlgorithm(Algorithm[Noisy, MaskedMicro]):
         settings = self.settings
         rows = self.rows.probe(settings.probe_rows)
         seed = self.setup.seeds.for_("probe", step)
-        sizes = settings.probe_rates - 1, settings.probe_masks
+        sizes = settings.probe_rates, settings.probe_masks
         found = self.setup.batches.within_memory(
             lambda: probed_losses(self.module, rows, *sizes, seed, self.setup.batches, self.noise)
         )
-        fit = rates.refit(*found, step)
+        fit = rates.refit(*found, step=step)
         if self.setup.world.is_main:
             said = json.dumps(rates.state(), indent=1).encode()
             write_file(self.setup.folder / RATES_FILE, said)

@@ -68,7 +68,7 @@ class DiffusionPolicy(PolicyAlgorithm):
         if settings.canvas:
             how = parse_decoding(f"canvas={settings.canvas}", how)
         self.decoding, self.masks = how, settings.masks
-        setup.decoding = how.words()
+        setup.decoding = how.to_text()
         self.end = next(iter(end_of_turn(loaded.tokenizer)), None)
         super().__init__(setup, settings)  # type: ignore[arg-type]  # reads none of them
         # What the sampler noted is the log-prob of a token when it was written, not a part of a bound.
