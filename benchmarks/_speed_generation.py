@@ -27,6 +27,8 @@ from burnish.lm.base import Sampling
 from burnish.lm.folder import find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.weights import read_json
+from burnish.models import register
 from burnish.seeds import derive
 from burnish.tasks.arithmetic import Arithmetic, ArithmeticTasks
 from burnish.tasks.base import TaskSet
@@ -185,6 +187,7 @@ class Peer:
         self.dtype = dtype
         folder = find_folder(job.model)
         self.pad = Tokenizer.from_folder(folder).pad_id
+        register(read_json(folder / "config.json").get("model_type"))
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.device = torch.device(job.device)
         self.model = model.to(self.device).eval()

@@ -17,6 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -127,7 +128,7 @@ def measure(
 
 
 def main() -> None:
-    """One line of JSON for each number of steps."""
+    """One line of JSON for each number of steps; all of them as a list with `--out`."""
     reader = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     reader.add_argument("--model", default="smollm2", choices=("smollm2", "tiny"))
     reader.add_argument("--rows", type=int, default=32)
@@ -137,12 +138,18 @@ def main() -> None:
     reader.add_argument("--steps", type=int, nargs="*", default=[0, 8], help="of a block; 0: all")
     reader.add_argument("--repeats", type=int, default=3)
     reader.add_argument("--dtype", default="auto")
+    reader.add_argument("--out", type=Path, help="write all rows here as JSON")
     given = reader.parse_args()
+    rows = []
     for steps in given.steps:
         decoding = Decoding(block=given.block, steps=steps)
         sizes = (given.rows, given.prompt, given.tokens)
         found = measure(given.model, *sizes, decoding, given.repeats, given.dtype)
+        rows.append(found)
         print(json.dumps(found), flush=True)
+        if given.out:
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            given.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -362,7 +362,8 @@ def main() -> int:
         job = prepare(options, Path(folder))
         found = {name: child(name, job) for name in ROWS if name in options.rows}
     if options.out:
-        options.out.write_text(json.dumps({"job": job, "rows": found}, indent=1))
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps({"job": job, "rows": found}, indent=1) + "\n")
     print("\n".join(table(job, found)))
     return 0
 

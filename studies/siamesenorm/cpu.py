@@ -1,10 +1,12 @@
 """Topologies at rising learning rates: a byte-level language model on a CPU, in minutes a cell.
 
     python -m studies.siamesenorm.cpu train.parquet --held-out test.parquet
+    python -m studies.siamesenorm.cpu train.parquet --held-out test.parquet --tied
 
 12 layers of width 64 and 4 heads, 250 steps of 12 rows of 64 bytes, 20 steps of warm-up: Pre-Norm,
 SiameseNorm, Post-Norm, and SiameseNorm without depth scaling, at rates 2e-3, 8e-3 and 2e-2, three
-seeds each. A cell is written when it is done, and a second start goes on behind the last one. The
+seeds each. Output weights are their own, as in the study on a GPU; with `--tied` they are the embedding's.
+A cell is written when it is done, and a second start goes on behind the last one. The
 table has the mean over seeds and the spread, never the best seed.
 """
 
@@ -56,10 +58,16 @@ class Cell(NamedTuple):
 
 
 def train(
-    arm: str, rate: float, seed: int, text: torch.Tensor, held: torch.Tensor, steps: int
+    arm: str,
+    rate: float,
+    seed: int,
+    text: torch.Tensor,
+    held: torch.Tensor,
+    steps: int,
+    is_tied: bool = False,
 ) -> Cell:
     """Train one model and measure it on the held-out bytes."""
-    model = new_model(seed=seed, **SIZES, **ARMS[arm])
+    model = new_model(seed=seed, tie_word_embeddings=is_tied, **SIZES, **ARMS[arm])
     draw = torch.Generator().manual_seed(Seeds(seed).for_("siamesenorm rows"))
     optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.95), weight_decay=0.1)
     largest = 0.0
@@ -96,27 +104,39 @@ def measure(
     return loss, last.x_norm, last.y_norm
 
 
-def table(cells: list[Cell]) -> str:
+COLUMNS = {
+    "loss": ("held-out loss, nats a byte", 3),
+    "y_norm": ("length of the stream Y behind the last layer, or of the only stream", 1),
+    "x_norm": ("length of the stream X behind the last layer", 1),
+    "largest_gradient": ("largest norm of a gradient behind the warm-up", 1),
+}
+"""What the tables show of the cells, with their digits."""
+
+
+def tables(cells: list[Cell]) -> str:
     """Mean and standard deviation over seeds of every arm and rate, as Markdown."""
     rates = sorted({cell.rate for cell in cells})
-    lines = [
-        "| held-out loss, nats a byte | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |",
-        "|---|" + "---|" * len(rates),
-    ]
-    for arm in ARMS:
-        row = []
-        for rate in rates:
-            own = [cell for cell in cells if cell.arm == arm and cell.rate == rate]
-            losses = [cell.loss for cell in own if cell.loss is not None]
-            word = "-"
-            if losses:
-                spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
-                word = f"{statistics.mean(losses):.3f}{spread} ({len(losses)})"
-            if lost := len(own) - len(losses):
-                word += f", {lost} diverged"
-            row.append(word)
-        lines.append(f"| {arm} | " + " | ".join(row) + " |")
-    return "\n".join(lines)
+    lines = []
+    for name, (words, digits) in COLUMNS.items():
+        lines += [
+            f"| {words} | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |",
+            "|---|" + "---|" * len(rates),
+        ]
+        for arm in ARMS:
+            own = [[c for c in cells if c.arm == arm and c.rate == rate] for rate in rates]
+            row = [_over_seeds([getattr(cell, name) for cell in some], digits) for some in own]
+            lines.append(f"| {arm} | " + " | ".join(row) + " |")
+        lines.append("")
+    lost = sum(cell.loss is None for cell in cells)
+    return "\n".join([*lines, f"{lost} of {len(cells)} trainings diverged."])
+
+
+def _over_seeds(values: list[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    spread = f" ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else ""
+    return f"{statistics.mean(known):.{digits}f}{spread} ({len(known)})"
 
 
 def read(path: Path) -> torch.Tensor:
@@ -139,11 +159,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--tied", action="store_true", help="output weights are the embedding's")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     text, held = read(given.text), read(given.held_out)
     given.out.mkdir(parents=True, exist_ok=True)
-    file = given.out / f"cpu-{given.steps}.jsonl"
+    kind = "cpu-tied" if given.tied else "cpu"
+    file = given.out / f"{kind}-{given.steps}.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     cells = [Cell(**json.loads(line)) for line in lines]
     done = {cell[:3] for cell in cells}
@@ -151,13 +173,13 @@ def main(arguments: list[str]) -> None:
     for place, (arm, rate, seed) in enumerate(wanted, 1):
         if (arm, rate, seed) in done:
             continue
-        cell = train(arm, rate, seed, text, held, given.steps)
+        cell = train(arm, rate, seed, text, held, given.steps, given.tied)
         cells.append(cell)
         with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps(cell._asdict()) + "\n")
         print(f"{place}/{len(wanted)} {arm}, rate {rate:g}, seed {seed}: loss {cell.loss}")
-    (given.out / "cpu.md").write_text(table(cells) + "\n", encoding="utf-8")
-    print(table(cells))
+    (given.out / f"{kind}.md").write_text(tables(cells) + "\n", encoding="utf-8")
+    print(tables(cells))
 
 
 if __name__ == "__main__":

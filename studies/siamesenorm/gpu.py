@@ -2,6 +2,7 @@
 
     python -m studies.siamesenorm.gpu books.parquet --processes 6 --minutes 9
     python -m studies.siamesenorm.gpu books.parquet --transformers    # its model, without our kernels
+    python -m studies.siamesenorm.gpu books.parquet --steps 2000 --rows 32 --minutes 60    # longer
     python -m studies.siamesenorm.gpu --cpu                 # every part once, tiny, in a minute
 
 About 100 M weights in 24 and in 48 layers, bytes, 512 a row, bfloat16: half of the rows are text, half
@@ -11,8 +12,9 @@ transformer on drawn shapes. First of all, alone on the GPU, the time and memory
 the built-in decoder, which `burnish train pretrain` trains, from the first weights of its family (std
 0.02, matrices that write to the stream smaller by the root of 2 x layers).
 
-A row of `gpu-500.csv` (by the number of steps) is written when its training is done, and a second start
-goes on with what is missing. `gpu-500.md` has means and spreads over seeds, never the best one.
+A row of `gpu-500.csv` (by the number of steps, and of rows where they are not 8) is written when its training is done, and a second start
+goes on with what is missing. `gpu-500.md` has how many tokens a training reads, and means and spreads
+over seeds, never the best one.
 """
 
 from __future__ import annotations
@@ -491,12 +493,21 @@ def _mean(values: Iterable[float | None], digits: int = 3) -> str:
     return f"{statistics.mean(known):.{digits}f}{spread}"
 
 
+def tokens_line(plan: Plan) -> str:
+    """How much a language model reads, as a sentence."""
+    tokens = plan.steps * plan.rows * plan.length
+    return (
+        f"A training on text reads {tokens:,} tokens: {plan.steps:,} steps x {plan.rows} rows x "
+        f"{plan.length} bytes."
+    )
+
+
 def report(rows: dict[Cell, Found]) -> str:
     """Means and standard deviations over seeds, as Markdown; diverged trainings are counted."""
     lines = [
         "| part | layers | arm | rate | warm-up | seeds | loss | sums right | without the last quarter "
-        "| largest gradient | stuck | diverged | ms a step | GiB |",
-        "|---" * 14 + "|",
+        "| growth of the stream | largest gradient | stuck | diverged | ms a step | GiB |",
+        "|---" * 15 + "|",
     ]
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for cell, found in rows.items():
@@ -511,6 +522,7 @@ def report(rows: dict[Cell, Found]) -> str:
             _mean(one.loss for one in own),
             _mean(one.sums_right for one in own),
             _mean((one.drop_change for one in own), 2),
+            _mean((one.growth for one in own), 0),
             _mean((one.largest_gradient for one in own), 2),
             str(sum(one.status == STUCK for one in own)),
             str(sum(one.status == DIVERGED for one in own)),
@@ -529,6 +541,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--steps", type=int, default=0, help="500 where not given")
+    parser.add_argument("--rows", type=int, default=0, help="of a step; 8 where not given")
     parser.add_argument("--seeds", type=int, default=0, help="3 where not given")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--warm-ups", type=int, nargs="+", help="steps; 0 where not given")
@@ -540,12 +553,16 @@ def main(arguments: list[str]) -> None:
     plan = plan._replace(is_transformers=given.transformers)
     plan = plan._replace(warm_ups=tuple(given.warm_ups or plan.warm_ups))
     plan = plan._replace(steps=given.steps or plan.steps, seeds=given.seeds or plan.seeds)
+    usual = plan.rows
+    plan = plan._replace(rows=given.rows or usual)
+    if plan.rows < 2:
+        parser.error(f"--rows: got {plan.rows}, expected 2 or more; half of them are sums")
     if plan.device == "cuda" and not torch.cuda.is_available():
         parser.error("no GPU here; --cpu runs every part with tiny models")
     until = time.time() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
     kind = "gpu-tiny" if given.cpu else f"gpu-{plan.steps}{'-eager' * given.eager}"
-    kind += "-transformers" * given.transformers
+    kind += f"-{plan.rows}-rows" * (plan.rows != usual) + "-transformers" * given.transformers
     file = given.out / f"{kind}.csv"
     rows = read_rows(file)
     wanted = [cell for cell in plan.cells() if cell.part in given.parts]
@@ -570,8 +587,9 @@ def main(arguments: list[str]) -> None:
         with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
             for cell, found in pool.imap_unordered(run, rest):
                 keep(cell, found)
-    file.with_suffix(".md").write_text(report(rows) + "\n", encoding="utf-8")
-    print(report(rows))
+    said = f"{tokens_line(plan)}\n\n{report(rows)}\n"
+    file.with_suffix(".md").write_text(said, encoding="utf-8")
+    print(said)
     if missing := len(wanted) - sum(cell in rows for cell in wanted):
         print(f"{missing} of {len(wanted)} are missing: the minutes were over; start it again.")
 

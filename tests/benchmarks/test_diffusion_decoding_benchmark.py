@@ -1,6 +1,7 @@
 """The benchmark of diffusion decoding: both ways write the same tokens, and figures are there."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 from burnish.lm.diffusion.decoding import Decoding
@@ -20,3 +21,14 @@ def test_both_ways_write_the_same_tokens():
     assert found["same_tokens"] == 1.0
     assert found["burnish_tokens_per_s"] > 0
     assert found["plain_tokens_per_s"] > 0
+
+
+def test_rows_are_written(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "new" / "rows.json"
+    words = ["--model", "tiny", "--rows", "2", "--prompt", "6", "--tokens", "4", "--block", "4"]
+    words += ["--steps", "0", "2", "--repeats", "1", "--out", str(file)]
+    monkeypatch.setattr("sys.argv", ["diffusion_decoding.py", *words])
+    loaded().main()
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert json.loads(file.read_text()) == said
+    assert [row["steps"] for row in said] == [4, 2]

@@ -22,7 +22,7 @@ from burnish.arguments import as_whole
 from burnish.bench.statistics import Estimate, paired_difference
 from burnish.errors import UserError
 from burnish.lm.local import LocalLM
-from burnish.models.norm_report import find_layers, last_quarter, without_layers
+from burnish.models.norm_report import layer_groups, without_each
 from burnish.tasks.corpus import Corpus
 
 
@@ -92,20 +92,17 @@ def measure_layers(
             f"{corpus.name}: {len(pairs)} documents with two tokens or more; expected at least 2. One "
             "long text can be cut: --separator."
         )
-    groups: list[tuple[int, ...]] = [(i,) for i in range(len(find_layers(module)[1]))]
-    if (deepest := last_quarter(module)) and deepest not in groups:
-        groups.append(deepest)
+    groups = layer_groups(module)
     whole = _losses(lm, pairs)
     if any(not math.isfinite(one) for one in whole):
         raise UserError(
             f"model '{lm.name}' gave no finite log-probs; expected weights without NaN."
         )
     effects = []
-    for done, group in enumerate(groups, 1):
-        with without_layers(module, group):
-            effects.append(_effect(group, whole, _losses(lm, pairs)))
+    for group, found in without_each(module, groups, lambda: _losses(lm, pairs)):
+        effects.append(_effect(group, whole, found))
         if on_group is not None:
-            on_group(done, len(groups))
+            on_group(len(effects), len(groups))
     size = sum(len(answer) for _, answer in pairs)
     return LayerDrop(lm.name, fmean(whole), _is_bound(lm, pairs), len(pairs), size, effects)
 

@@ -117,7 +117,7 @@ def measure_norm_gap(
         before = streams_before(module, args, kwargs)
         if not start:
             start.append(_lengths(before.x if before.y is None else before.y))
-        after, _ = streams_after(before, output)
+        after = streams_after(output)
         lengths.append(_lengths(after.x if after.y is None else after.y))
 
     for layer in find_layers(model)[1]:

@@ -11,19 +11,21 @@ whose one stream is reported as Y. Nothing is read from the device before `repor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from burnish.arguments import as_whole
+from burnish.arguments import as_list, as_whole, refused
 from burnish.errors import ArgumentError
 from burnish.models.blocks.residual import Layers, ResidualBlock
 from burnish.models.blocks.topology import Streams, Topology, settled
+
+Measured = TypeVar("Measured")
 
 
 class LayerFigures(NamedTuple):
@@ -34,7 +36,7 @@ class LayerFigures(NamedTuple):
     y_norm: float | None
     """The same in the stream that is never normalised."""
     update_ratio_x: float | None
-    """Mean size of what the layer adds, over the mean size of X before it."""
+    """Mean size of what the layer adds to X, depth scale included, over the mean size of X before it."""
     update_ratio_y: float | None
     gradient_norm: float | None
     """Of all the layer's weights."""
@@ -87,22 +89,18 @@ class LayerWatch:
         self._embedding: list[Tensor] = []
         self._gradients: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
-        self._updates: dict[int, list[Tensor]] = {}
+        self._updates: dict[int, dict[int, Tensor]] = {}
         """What the sublayers of a layer have computed, until the layer itself is done."""
 
     def __enter__(self) -> LayerWatch:
         for index, layer in enumerate(self.layers):
-            if _normalises_its_stream(self.model):
-                for part in (layer.self_attn, layer.mlp):
+            topology = _topology(self.model, layer)
+            if topology is not None and topology.has_x and not isinstance(layer, ResidualBlock):
+                for place, part in enumerate((layer.self_attn, layer.mlp)):
                     assert isinstance(part, nn.Module)
-                    self._hooks.append(part.register_forward_hook(partial(self._keep, index)))
-
-            def see(
-                module: nn.Module, args: Any, kwargs: Any, output: Any, index: int = index
-            ) -> None:
-                if self._counts:
-                    self._note(index, streams_before(module, args, kwargs), output)
-
+                    keep = partial(self._keep, index, place)
+                    self._hooks.append(part.register_forward_hook(keep))
+            see = partial(self._see, index, topology)
             self._hooks.append(layer.register_forward_hook(see, with_kwargs=True))
         return self
 
@@ -120,15 +118,42 @@ class LayerWatch:
     def _counts(self) -> bool:
         return torch.is_grad_enabled() or not self.only_training
 
-    def _keep(self, index: int, module: nn.Module, args: Any, output: Any) -> None:
+    def _keep(self, index: int, place: int, module: nn.Module, args: Any, output: Any) -> None:
         if self._counts and isinstance(output, Tensor):
-            self._updates.setdefault(index, []).append(output.detach())
+            self._updates.setdefault(index, {})[place] = output.detach()
+
+    def _see(
+        self,
+        index: int,
+        topology: Topology | None,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        output: Any,
+    ) -> None:
+        if self._counts:
+            updates = self._updates.pop(index, {})
+            if isinstance(module, ResidualBlock):
+                updates = dict(enumerate(output[2]))
+            self._note(index, topology, streams_before(module, args, kwargs), output, updates)
 
     @torch.no_grad()
-    def _note(self, index: int, before: Streams, output: Any) -> None:
-        after, update = streams_after(before, output, self._updates.pop(index, ()))
+    def _note(
+        self,
+        index: int,
+        topology: Topology | None,
+        before: Streams,
+        output: Any,
+        updates: Mapping[int, Tensor],
+    ) -> None:
+        after = streams_after(output)
+        added = _added(before, after, updates, index, topology)
         found: dict[str, Tensor] = {}
-        for letter, old, new in (("x", before.x, after.x), ("y", before.y, after.y)):
+        pairs = (
+            ("x", before.x, after.x, added.x),
+            ("y", before.y, after.y, added.y),
+        )
+        for letter, old, new, update in pairs:
             if old is None or new is None:
                 continue
             found[f"{letter}_norm"] = new.float().norm(dim=-1).mean()
@@ -261,18 +286,42 @@ def drop_sensitivity(
     >>> [effect.layers for effect in effects]
     [(0,), (1,), (2,), (3,)]
     """
-    count = len(find_layers(model)[1])
-    if groups is None:
-        alone = [(index,) for index in range(count)]
-        groups = list(dict.fromkeys([*alone, last_quarter(model)]))
-    whole = _value(loss)
-    effects = []
+    chosen = layer_groups(model) if groups is None else _as_groups(model, groups)
+    with torch.no_grad():
+        whole = float(loss())
+        found = list(without_each(model, chosen, lambda: float(loss())))
+    return [DropEffect(group, value, value - whole) for group, value in found]
+
+
+def _as_groups(model: nn.Module, groups: Sequence[Collection[int]]) -> list[tuple[int, ...]]:
+    """Groups that were given: places of layers, each once in a group."""
+    high = len(find_layers(model)[1]) - 1
+    found = []
+    for place, group in enumerate(as_list("groups", groups)):
+        what = f"groups[{place}]"
+        items = sorted(group) if isinstance(group, set | frozenset) else group
+        chosen = tuple(as_whole(what, one, low=0, high=high) for one in as_list(what, items))
+        if len(set(chosen)) < len(chosen):
+            raise refused(what, list(chosen), "every layer once")
+        found.append(chosen)
+    return found
+
+
+def layer_groups(model: nn.Module) -> list[tuple[int, ...]]:
+    """Every layer alone, then the last quarter at once where that is more than one layer."""
+    alone: list[tuple[int, ...]] = [(index,) for index in range(len(find_layers(model)[1]))]
+    deepest = last_quarter(model)
+    return alone if len(deepest) < 2 else [*alone, deepest]
+
+
+def without_each(
+    model: nn.Module, groups: Iterable[tuple[int, ...]], measure: Callable[[], Measured]
+) -> Iterator[tuple[tuple[int, ...], Measured]]:
+    """Each group of layers, with what `measure()` finds without it."""
     for group in groups:
-        chosen = tuple(as_whole("groups", index, low=0, high=count - 1) for index in group)
-        with without_layers(model, chosen):
-            value = _value(loss)
-        effects.append(DropEffect(chosen, value, value - whole))
-    return effects
+        with without_layers(model, group):
+            found = measure()
+        yield group, found
 
 
 @contextmanager
@@ -298,15 +347,11 @@ def without_layers(model: nn.Module, dropped: Collection[int]) -> Iterator[None]
             del layers[index].forward
 
 
-@torch.no_grad()
-def _value(loss: Callable[[], Any]) -> float:
-    return float(loss())
-
-
-def _normalises_its_stream(model: nn.Module) -> bool:
-    """Whether it is the built-in decoder over X alone, which keeps no update of its attention."""
-    topology = getattr(getattr(model, "architecture", None), "topology", None)
-    return isinstance(topology, Topology) and not topology.has_y
+def _topology(model: nn.Module, layer: nn.Module) -> Topology | None:
+    """That of a layer of ours; None for one of transformers, which has the one stream Y."""
+    holder = layer if isinstance(layer, ResidualBlock) else getattr(model, "architecture", None)
+    found = getattr(holder, "topology", None)
+    return found if isinstance(found, Topology) else None
 
 
 def streams_before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
@@ -321,21 +366,32 @@ def streams_before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
     return Streams(None, first)
 
 
-def streams_after(
-    before: Streams, output: Any, updates: Sequence[Tensor] = ()
-) -> tuple[Streams, Tensor | None]:
-    """The streams that leave a layer, and what it has added to them, where that is known."""
+def streams_after(output: Any) -> Streams:
+    """The streams that leave a layer, what is still to be added included."""
     if isinstance(output, Streams):
-        after = settled(output)
-        if after.y is None:
-            # X is normalised on the way, so its change is not what was added.
-            return after, torch.stack(list(updates)).sum(0) if updates else None
-    elif isinstance(output, tuple) and len(output) == 3 and isinstance(output[2], list):
-        after = Streams(output[0], output[1])
-        if after.y is None and output[2]:
-            return after, torch.stack(output[2]).sum(0)
-    else:
-        after = Streams(None, output[0] if isinstance(output, tuple) else output)
-    if before.y is None or after.y is None:
-        return after, None
-    return after, after.y - before.y
+        return settled(output)
+    if isinstance(output, tuple) and len(output) == 3 and isinstance(output[2], list):
+        return Streams(output[0], output[1])
+    return Streams(None, output[0] if isinstance(output, tuple) else output)
+
+
+def _added(
+    before: Streams,
+    after: Streams,
+    updates: Mapping[int, Tensor],
+    index: int,
+    topology: Topology | None,
+) -> Streams:
+    """What a layer has added to each stream; None where that is not known.
+
+    X is normalised on the way, so its change is not what was added: that is the share of each
+    sublayer's update that the depth scale lets through.
+    """
+    x = y = None
+    if topology is not None and after.x is not None and updates:
+        shares = [topology.x_share(2 * index + place) for place in updates]
+        parts = [share * one.float() for share, one in zip(shares, updates.values(), strict=True)]
+        x = torch.stack(parts).sum(0)
+    if before.y is not None and after.y is not None:
+        y = after.y - before.y
+    return Streams(x, y)

@@ -28,7 +28,7 @@ class Rotation(NamedTuple):
 def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Rotation:
     """Rotary angles of positions (B, T) or (T,), computed in float32.
 
-    Made anew in each pass: a table would be one more buffer that loading leaves empty.
+    Computed in each pass: a table would be one more buffer that loading leaves empty.
     """
     # In float64: float32 powers would move positions of thousands by a rounding error.
     pairs = torch.arange(head_dim // 2, dtype=torch.float64, device=positions.device)

@@ -50,8 +50,13 @@ def flow_pair(noise: Numbers, data: Numbers, tau: Numbers) -> FlowPair:
     tau_X = finite(tau, "tau").to(data_X)
     if not ((tau_X >= 0) & (tau_X <= 1)).all():
         raise refused("tau", tau, "times from 0 to 1")
-    tau_X = over_last_axes(tau_X, "tau", data_X)
-    return FlowPair((1 - tau_X) * noise_X + tau_X * data_X, data_X - noise_X)
+    return on_line(noise_X, data_X, tau_X)
+
+
+def on_line(noise: Tensor, data: Tensor, tau: Tensor) -> FlowPair:
+    """`flow_pair` without reading its numbers, so that a CUDA graph can record it."""
+    tau_X = over_last_axes(tau, "tau", data)
+    return FlowPair((1 - tau_X) * noise + tau_X * data, data - noise)
 
 
 def guided_velocity(v_cond: Numbers, v_uncond: Numbers, scale: float) -> Tensor:

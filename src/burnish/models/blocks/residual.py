@@ -9,7 +9,7 @@ own business. `watch` is shown the streams behind every block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -153,16 +153,12 @@ class ResidualStack(Layers):
         )
         self.topology = topology
         self.gradient_checkpointing = False
-        self.skipped: Collection[int] = ()
-        """Blocks to leave out: both streams pass by them."""
 
     def forward(self, h: Tensor, watch: Watch | None = None, **context: Any) -> Tensor:
         """`context` is handed to every sublayer."""
         streams = self.topology.start(h)
         is_checkpointed = self.gradient_checkpointing and self.training
         for index, block in enumerate(self):
-            if index in self.skipped:
-                continue
             arguments = (streams.x, streams.y, h.dtype, context)
             if is_checkpointed:
                 x, y, updates = checkpoint(block, *arguments, use_reentrant=False)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import transformers
 
-from burnish.arguments import as_number, as_whole
+from burnish.arguments import as_flag, as_number, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.models.blocks.attention import QKV_NORMS
 from burnish.models.blocks.topology import Topology
@@ -75,6 +75,11 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         as_number("rope_theta", self.rope_theta, above=0)
         if self.initializer_range is not None:
             as_number("initializer_range", self.initializer_range, low=0)
+        for name in ("num_key_value_heads", "head_dim"):
+            if getattr(self, name) is not None:
+                as_whole(name, getattr(self, name), low=1)
+        for name in ("is_causal", "tie_word_embeddings", "use_cache"):
+            as_flag(name, getattr(self, name))
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         topology = self.topology

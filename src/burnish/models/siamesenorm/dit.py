@@ -7,7 +7,6 @@ learns the velocity `image - noise`.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,8 @@ from torch import Tensor, nn
 from burnish.arguments import as_whole
 from burnish.errors import ArgumentError
 from burnish.models.blocks import ResidualStack, Topology
+from burnish.models.blocks.flow import euler_sample, on_line
+from burnish.models.blocks.flow_head import time_waves
 from burnish.models.siamesenorm.vit import first_weights, vision_blocks
 from burnish.tensors import check_shape
 
@@ -89,7 +90,7 @@ class DiffusionTransformer(nn.Module):
         check_shape(tau, "tau", (rows,))
         check_shape(labels, "labels", (rows,))
         tokens = self.patches(noised).flatten(2).transpose(1, 2) + self.positions
-        condition = self.time(_waves(tau, tokens.shape[-1])) + self.classes(labels)
+        condition = self.time(time_waves(tau.float(), tokens.shape[-1])) + self.classes(labels)
         hidden = self.stack(tokens, condition=condition)
         shift, scale = self.modulation(F.silu(condition)).unsqueeze(1).chunk(2, dim=-1)
         pixels = self.out((1 + scale) * hidden + shift)
@@ -111,21 +112,22 @@ def flow_loss(
 ) -> FlowLoss:
     """Flow matching with given noise (B, C, H, W) and times (B,) from 0, noise, to 1, image."""
     check_shape(noise, "noise", tuple(images.shape))
-    at = tau.view(-1, *[1] * (images.dim() - 1))
-    velocity = model((1 - at) * noise + at * images, tau, labels)
-    rows = (velocity - (images - noise)).square().flatten(1).mean(1)
+    check_shape(tau, "tau", (len(images),))
+    pair = on_line(noise, images, tau)
+    error = model(pair.x_tau, tau, labels) - pair.velocity
+    rows = error.square().flatten(1).mean(1)
     return FlowLoss(rows.mean(), rows)
 
 
 @torch.no_grad()
 def sample_images(model: nn.Module, labels: Tensor, noise: Tensor, steps: int = 20) -> Tensor:
     """Images by Euler's method from given noise."""
-    as_whole("steps", steps, low=1)
-    images = noise
-    for step in range(steps):
-        tau = torch.full((len(noise),), step / steps, device=noise.device)
-        images = images + model(images, tau, labels) / steps
-    return images
+
+    def velocity(images: Tensor, tau: float) -> Tensor:
+        found: Tensor = model(images, torch.full((len(images),), tau, device=images.device), labels)
+        return found
+
+    return euler_sample(velocity, noise, steps)
 
 
 def draw_shapes(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -146,12 +148,3 @@ def draw_shapes(count: int, size: int, generator: torch.Generator) -> tuple[Tens
     )
     inside = kinds[labels, torch.arange(count)].unsqueeze(1)
     return torch.where(inside, 2 * colour - 1, -torch.ones(())), labels
-
-
-def _waves(tau: Tensor, size: int) -> Tensor:
-    """Sines and cosines of times from 0 to 1: (B,) -> (B, size)."""
-    half = size // 2
-    rates = torch.exp(-math.log(10_000.0) * torch.arange(half, device=tau.device) / half)
-    angles = 1000 * tau.float().unsqueeze(1) * rates
-    waves = torch.cat((angles.cos(), angles.sin()), dim=1)
-    return F.pad(waves, (0, size - 2 * half))

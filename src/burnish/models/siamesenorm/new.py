@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from burnish.arguments import as_path, as_seed, as_word
+from burnish.models import check_known
 from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
 from burnish.models.siamesenorm.modeling_siamesenorm import SiameseNormForCausalLM
 
@@ -30,6 +31,7 @@ def new_model(
     53856
     """
     dtype = as_word("dtype", dtype, ("float32", "bfloat16", "float16", "float64"))
+    check_known(SiameseNormConfig, sizes)
     config = SiameseNormConfig(**sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))

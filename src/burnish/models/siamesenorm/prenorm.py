@@ -63,6 +63,13 @@ def _norm(name: str, weights: dict[str, torch.Tensor], normalized_input: bool) -
     return weights[f"model.layers.{layer}.{old}.weight"]
 
 
+def _has_windows(config: Any) -> bool:
+    """Whether some layer sees the last tokens alone; Qwen3 says so by layer."""
+    if config.model_type == "mistral" and config.sliding_window is not None:
+        return True
+    return any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ())
+
+
 def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
     old: Any = getattr(model, "config", None)
     family = getattr(old, "model_type", None)
@@ -76,7 +83,7 @@ def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
         "rope type": rope.get("rope_type", "default") != "default",
         "attention_bias": bool(getattr(old, "attention_bias", False)),
         "mlp_bias": bool(getattr(old, "mlp_bias", False)),
-        "sliding_window": family == "mistral" and old.sliding_window is not None,
+        "sliding_window": _has_windows(old),
         "hidden_act": old.hidden_act != "silu",
     }
     if any(odd.values()):

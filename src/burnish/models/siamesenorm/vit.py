@@ -83,7 +83,9 @@ def vision_blocks(
 def first_weights(model: nn.Module, layers: int, std: float = 0.02) -> None:
     """Normal weights, those that end in a stream smaller by the root of twice the depth."""
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
+        if isinstance(module, nn.Embedding):
+            nn.init.trunc_normal_(module.weight, std=std)
+        elif isinstance(module, nn.Linear | nn.Conv2d):
             is_output = isinstance(module, OutputLinear)
             nn.init.trunc_normal_(
                 module.weight, std=std / (2 * layers) ** 0.5 if is_output else std
