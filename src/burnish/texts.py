@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HALF_PAIR = re.compile(
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 
 
 def safe(text: str) -> str:
@@ -81,6 +85,16 @@ def whole_characters(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
+
+
+def half_pair(text: str) -> str:
+    """The first escape in a JSON text that is half of a surrogate pair; empty where there is none.
+
+    >>> half_pair('["\\\\ud83d\\\\ude00", "\\\\ud83d"]')
+    '\\\\ud83d'
+    """
+    found = _HALF_PAIR.search(text)
+    return found.group() if found else ""
 
 
 def before_stop(text: str, stops: Sequence[str]) -> str:

@@ -1,8 +1,10 @@
 """The embedded SmolLM2: converted once, equal to transformers, and able to answer."""
 
+import errno
 import importlib.util
 import multiprocessing
 import struct
+import threading
 
 import anyio
 import pytest
@@ -170,6 +172,60 @@ def test_a_build_that_fails_leaves_nothing(monkeypatch, tmp_path):
     with pytest.raises(OSError, match="disk full"):
         make_once("model", breaks)
     assert list(tmp_path.iterdir()) == []
+
+
+def _build_and_hang(building):
+    def build(folder):
+        (folder / "half").write_text("x")
+        building.set()
+        threading.Event().wait()
+
+    make_once("model[1]", build)
+
+
+def test_what_a_killed_process_was_building_is_removed_by_the_next(monkeypatch, tmp_path):
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
+    context = multiprocessing.get_context("fork")
+    building = [context.Event(), context.Event()]
+    killed, alive = (
+        context.Process(target=_build_and_hang, args=(one,), daemon=True) for one in building
+    )
+    killed.start()
+    assert building[0].wait(60)
+    (left,) = tmp_path.iterdir()
+    killed.kill()
+    killed.join(60)
+    (tmp_path / ".model[1]-about").mkdir()
+    (tmp_path / ".model[1]-about" / "lock").touch()  # of a process that is about to take the lock
+    (tmp_path / ".model[1]-other").mkdir()  # of nobody knows whom
+    alive.start()
+    assert building[1].wait(60)
+    assert not left.exists()
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert len(kept) == 3
+    make_once("model[1]", lambda folder: (folder / "whole").write_text("x"))
+    assert {path.name for path in tmp_path.iterdir()} == {"model[1]", *kept}
+    assert [path.name for path in (tmp_path / "model[1]").iterdir()] == ["whole"]
+    assert list(tmp_path.glob(".model*/model*/half"))  # the living one still has its own
+    alive.kill()
+    alive.join(60)
+
+
+def test_a_folder_is_built_where_nothing_can_be_locked(monkeypatch, tmp_path):
+    from burnish.store import lock
+
+    def refuses(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
+    monkeypatch.setattr(lock.fcntl, "flock", refuses)
+
+    def build(folder):
+        make_once("model", lambda inner: (inner / "who").write_text("the other"))
+        (folder / "who").write_text("the first")
+
+    assert (make_once("model", build) / "who").read_text() == "the other"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def _build_slowly(barrier, number, results):

@@ -88,7 +88,14 @@ FAULTS = {
     "g.jsonl": (b'{"text": "a"\n', r"g.jsonl:1: not a JSON object"),
     "h.parquet": (b"PAR1", r"not a readable Parquet file"),
     "i.docx": (b"PK", r"not a file of text; expected a folder or a file that ends in .txt"),
-    "j.jsonl": (b'{"text": "\\ud800"}\n', r"j.jsonl:1: "),
+    "j.jsonl": (b'{"text": "\\ud800"}\n', r"j.jsonl:1: \\ud800 is half of a surrogate pair"),
+    "k.jsonl": (
+        b"\x1f\x8b\x08\0",
+        r"k.jsonl: a gzip file by its first bytes.* Decompress it first",
+    ),
+    "l.txt": (b"\x1f\x8b\x08\0", r"l.txt: a gzip file by its first bytes"),
+    "m.csv": (b"PK\x03\x04\0\0", r"m.csv: a ZIP file by its first bytes"),
+    "n.parquet": (b"\x28\xb5\x2f\xfd", r"n.parquet: a Zstandard file by its first bytes"),
 }
 
 
@@ -109,6 +116,58 @@ def test_every_fault_is_one_line(tmp_path, name):
     with pytest.raises(UserError, match=line) as error:
         documents(tmp_path / name)
     assert "\n" not in str(error.value)
+
+
+def test_a_document_of_a_csv_file_may_be_longer_than_a_piece(tmp_path):
+    text = "some words " * 30_000
+    assert len(text) > PIECE
+    (tmp_path / "a.csv").write_text(f'id,text\n1,"{text}"\n2,short\n')
+    assert documents(tmp_path / "a.csv") == [text, "short"]
+
+
+def test_a_device_is_no_text():
+    with pytest.raises(
+        UserError, match=r"/dev/null: not a regular file; expected a folder or a file"
+    ):
+        documents("/dev/null")
+
+
+def test_separators_are_counted_wherever_blocks_end(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("||one||two||||three")
+    (tmp_path / "b.jsonl").write_text('{"text": "four"}\n{"text": "five||six"}\n')
+    (tmp_path / "mine.py").write_text("def documents():\n    yield 'seven||eight'\n")
+    sources = [str(tmp_path / name) for name in ("a.txt", "b.jsonl", "mine.py:documents")]
+    for block in (1, 3, 1000):
+        monkeypatch.setattr(corpus_module, "BLOCK", block)
+        found = []
+        texts = list(Corpus(tuple(sources), separator="||").documents(found.append))
+        assert texts == ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+        assert sum(found) == 6
+    none = []
+    assert list(Corpus((sources[1],), separator="|||").documents(none.append))
+    assert not none
+
+
+def test_a_separator_that_is_not_found_is_named():
+    plain = Corpus(("a.txt",), separator="<|cut|>").unused_separator("in none of its texts")
+    assert plain == 'a.txt: train.separator "<|cut|>" is in none of its texts.'
+    typed = Corpus(("a.txt",), separator=r"\n\n").unused_separator("in none of its texts")
+    assert typed.startswith(r'a.txt: train.separator "\\n\\n" is in none of its texts. ')
+    assert typed.endswith(r"""A line break is written in quotes: 'train.separator="\n\n"'.""")
+    assert "\n" not in Corpus(("a.txt",), separator="\n").unused_separator("in none")
+
+
+def test_a_column_that_nothing_reads_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("words")
+    (tmp_path / "mine.py").write_text("def documents():\n    yield 'words'\n")
+    for name in ("a.txt", "mine.py:documents"):
+        with pytest.raises(
+            UserError, match=r"train.column is 'foo', and no file of it is a table"
+        ) as e:
+            Corpus((str(tmp_path / name),), "foo").check()
+        assert "\n" not in str(e.value)
+    (tmp_path / "b.csv").write_text("foo\nwords\n")
+    Corpus((str(tmp_path),), "foo").check()
 
 
 def test_a_folder_without_text_and_a_missing_file_are_refused(tmp_path):

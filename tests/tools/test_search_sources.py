@@ -14,7 +14,7 @@ from search_cases import ROWS, write_rows
 
 from burnish.errors import UserError
 from burnish.tools.search import Passage, Source, read_passages
-from burnish.tools.search.sources import cut
+from burnish.tools.search.sources import csv_rows, cut
 
 
 def read(path: Path, **options) -> list[Passage]:
@@ -100,7 +100,17 @@ def test_columns_by_name_and_ids_by_row(tmp_path) -> None:
         ("r.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "'1' is there twice"),
         ("r.jsonl", '{"text": ""}\n{"text": "  "}', "no text to search in"),
         ("r.jsonl", "", "no text to search in"),
-        ("r.jsonl", '{"text": "\\ud800"}', "not a JSON object"),
+        (
+            "r.jsonl",
+            r'{"text": "a\ud800b"}',
+            r"r.jsonl:1: \\ud800 is half of a surrogate pair, which is no character; mend it",
+        ),
+        ("r.jsonl", b"\x1f\x8b\x08\0", "r.jsonl: a gzip file by its first bytes"),
+        ("r.txt", b"\x1f\x8b\x08\0", r"one that is not compressed\. Decompress it first"),
+        ("r.csv", b"PK\x03\x04\0\0", "r.csv: a ZIP file by its first bytes"),
+        ("r.tsv", b"\x28\xb5\x2f\xfd\0", "r.tsv: a Zstandard file by its first bytes"),
+        ("r.parquet", b"\x1f\x8b\x08\0", "r.parquet: a gzip file by its first bytes"),
+        ("r.jsonl", b"PAR1\0\0\0\0PAR1", "a Parquet file by its first bytes; expected a name that"),
         ("r.csv", "text,text\na,b\n", "expected each named once"),
         ("r.csv", "id,text\n1\n", "1 cells, expected 2"),
         ("r.txt", b"\xff\xfe", "not UTF-8"),
@@ -134,6 +144,26 @@ def test_sources_that_are_not_there(tmp_path) -> None:
         read(tmp_path / "empty")
     with pytest.raises(UserError, match="longest: got 3"):
         read(tmp_path / "rows.jsonl", longest=3)
+
+
+def test_a_device_is_no_file() -> None:
+    with pytest.raises(
+        UserError, match=r"/dev/null: not a regular file; expected a folder or a file"
+    ):
+        read("/dev/null")
+
+
+def test_a_text_that_begins_like_a_parquet_file_is_read(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("PAR1 is the first of four words.")
+    assert [p.text for p in read(tmp_path / "a.txt")] == ["PAR1 is the first of four words."]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_cell_may_be_long(tmp_path, ending) -> None:
+    text = "words " * 50_000
+    (tmp_path / f"r.{ending}").write_text(f"text\n{text}\nshort\n")
+    found = [row.values["text"] for row in csv_rows(tmp_path / f"r.{ending}")]
+    assert found == [text, "short"]
 
 
 def test_reading_streams(tmp_path) -> None:

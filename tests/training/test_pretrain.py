@@ -243,6 +243,98 @@ def test_a_damaged_cache_is_named_and_written_again(tmp_path, tokenizer, caplog,
     assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
 
 
+def swapped(data):
+    """The bytes with two unequal ids of two bytes in each other's place, not the first or the last."""
+    ids = np.frombuffer(data, "<u2").copy()
+    place = next(k for k in range(1, len(ids) - 2) if ids[k] != ids[k + 1])
+    ids[[place, place + 1]] = ids[[place + 1, place]]
+    return ids.tobytes()
+
+
+@pytest.mark.parametrize("name", ["counts.json", "train.bin", "held_out.bin", "frequencies.npy"])
+def test_a_cache_damaged_within_its_limits_is_written_again(tmp_path, tokenizer, caplog, name):
+    write_text(tmp_path)
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
+    file = tokens.folder / name
+    whole = file.read_bytes()
+    if name == "counts.json":
+        changed = whole.replace(b'"documents":', b'"documents":1', 1)
+    elif name == "frequencies.npy":
+        counts = tokens.frequencies[::-1]
+        changed = whole[: -counts.nbytes] + counts.tobytes()
+        assert len(changed) == len(whole)
+    else:
+        changed = swapped(whole)
+    file.write_bytes(changed)
+    again = open_tokens(corpus, tokenizer, held_out=0.2)
+    assert f"{name}: the cached tokens are damaged" in caplog.text
+    assert (again.folder / name).read_bytes() == whole
+
+
+def test_the_fingerprint_is_of_every_id_in_its_order(tmp_path, tokenizer):
+    def opened(rows):
+        path = tmp_path / "text.jsonl"
+        path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+        return open_tokens(Corpus((str(path),)), tokenizer, held_out=0.2)
+
+    rows = write_text(tmp_path)
+    first = opened(rows)
+    assert opened(rows).fingerprint == first.fingerprint
+    turned = opened(rows[::-1])
+    assert turned.frequencies.tolist() == first.frequencies.tolist()
+    assert turned.fingerprint != first.fingerprint
+    # A held-out text whose letters in the other order are held out too.
+    held = {tokenizer.decode(ids.tolist()) for ids in pieces_of(first.held_out, first.boundary)}
+    others = [
+        opened([row[::-1] if row == chosen else row for row in rows]) for chosen in sorted(held)
+    ]
+    size = first.held_out.count.tokens
+    same_size = [one for one in others if one.held_out.count.tokens == size]
+    assert same_size
+    for one in same_size:
+        assert one.train.ids.tolist() == first.train.ids.tolist()
+        assert one.fingerprint != first.fingerprint
+
+
+def pieces_of(stream, boundary):
+    ends = np.flatnonzero(stream.ids == boundary)
+    return [stream.ids[begin + 1 : end] for begin, end in itertools.pairwise(ends)]
+
+
+def test_another_boundary_has_tokens_of_its_own(tmp_path, tokenizer, monkeypatch):
+    write_text(tmp_path)
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    first = open_tokens(corpus, tokenizer, held_out=0.0)
+    monkeypatch.setattr(token_cache, "boundary_id", lambda tokenizer: 2)
+    other = open_tokens(corpus, tokenizer, held_out=0.0)
+    assert (first.boundary, other.boundary) == (0, 2)
+    assert first.folder.is_dir()
+    assert other.train.ids[0] == 2
+
+
+def test_a_separator_that_is_nowhere_is_told(tmp_path, caplog, capsys):
+    from burnish.cli.entry import run
+
+    (tmp_path / "a.txt").write_text("\n\n".join(["red cat runs"] * 40))
+    given = {"data": "a.txt", "held_out": 0.0}
+    for run_name in ("one", "two"):  # tokenised, and from the cache
+        caplog.clear()
+        finish(make(tmp_path, {**given, "separator": r"\n\n"}, run_name, steps=1))
+        (line,) = (one.message for one in caplog.records if "train.separator" in one.message)
+        assert line.endswith(r"""in quotes: 'train.separator="\n\n"'.""")
+    caplog.clear()
+    finish(make(tmp_path, {**given, "separator": "\n\n"}, "three", steps=1))
+    assert "train.separator" not in caplog.text
+    words = ["try", "pretrain", f"train.data={tmp_path / 'a.txt'}"]
+    assert run([*words, r"train.separator=\n\n"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "is not in the document above." in said
+    assert r"""'train.separator="\n\n"'.""" in said
+    assert run([*words, r'train.separator="\n\n"']) == 0
+    assert "train.separator" not in capsys.readouterr().out
+
+
 def test_a_function_that_reads_another_text_is_tokenised_again(tmp_path, tokenizer, caplog):
     (tmp_path / "words.txt").write_text("one two three")
     (tmp_path / "mine.py").write_text(
@@ -347,7 +439,7 @@ def test_an_epoch_reads_every_token_once_without_padding(tmp_path, tokenizer):
         assert stream.read(place, length + 1).tolist() == wanted
 
 
-def test_documents_begin_anew_in_a_row():
+def test_positions_restart_with_each_document_of_a_row():
     rows = np.array([[5, 6, 0, 7, 8, 0, 9], [0, 5, 5, 5, 5, 5, 0]])
     assert document_starts(rows, 0).tolist() == [[0, 0, 2, 2, 2, 5, 5], [0, 0, 0, 0, 0, 0, 6]]
 
@@ -504,6 +596,24 @@ def test_a_function_whose_texts_changed_is_not_continued(tmp_path):
     finish(make(tmp_path, given, **more))
 
 
+def test_a_function_whose_texts_come_in_another_order_is_not_continued(tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text(" ".join(f"alpha{i:02}" for i in range(80)))
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "def documents():\n"
+        "    yield from (Path(__file__).parent / 'words.txt').read_text().split()\n"
+    )
+    given = {"data": "mine.py:documents"}
+    more = {"checkpoint": {"every": 1}}
+    stop_after(make(tmp_path, given, **more), 3)
+    words.write_text(" ".join(f"alpha{i:02}" for i in reversed(range(80))))
+    with pytest.raises(UserError, match="its texts are others than those"):
+        finish(make(tmp_path, given, **more))
+    words.write_text(" ".join(f"alpha{i:02}" for i in range(80)))
+    finish(make(tmp_path, given, **more))
+
+
 # --- faults
 
 
@@ -534,6 +644,15 @@ def test_a_wrong_column_of_any_file_is_refused_before_there_is_a_run(tmp_path):
     data = [str(tmp_path / "text.jsonl"), str(tmp_path / "other.jsonl")]
     with pytest.raises(UserError, match=r"other\.jsonl: no column of texts; it has txt"):
         make(tmp_path, {"data": data})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_column_without_a_table_is_refused_before_there_is_a_run(tmp_path):
+    (tmp_path / "a.txt").write_text("red cat runs " * 40)
+    with pytest.raises(
+        UserError, match=r"a\.txt: train\.column is 'foo', and no file of it is a table"
+    ):
+        make(tmp_path, {"data": "a.txt", "column": "foo"})
     assert not (tmp_path / "run").exists()
 
 

@@ -166,15 +166,22 @@ def _try_text(config: Config, asked: Asked, count: int) -> int:
     train = config.train
     assert isinstance(train, PretrainTrain | DiffusionTrain)
     corpus = Corpus(train.sources, train.column, train.separator, asked.root)
+    corpus.check()
     found = tokenizer_for(_tokenizer_name(config, asked.root))
     say(f"recipe {asked.recipe}: text of {one_line(corpus.name)}, {found.what}", style="bold")
-    for place, text in enumerate(itertools.islice(corpus.documents(), count), 1):
+    separators: list[int] = []
+    shown = 0
+    for text in itertools.islice(corpus.documents(separators.append), count):
+        shown += 1
         ids = found.tokenizer.encode(text[:SHOWN_TEXT])
         more = f" of its first {SHOWN_TEXT:,} characters" if len(text) > SHOWN_TEXT else ""
-        say(f"document {place}: {len(text.encode()):,} bytes, {len(ids):,} tokens{more}")
+        say(f"document {shown}: {len(text.encode()):,} bytes, {len(ids):,} tokens{more}")
         say(f"  {one_line(' '.join(text[:400].split()))}", style="bright_black")
         if isinstance(train, DiffusionTrain):
-            _print_masked(ids, found, derive(config.run.seed, "try", place))
+            _print_masked(ids, found, derive(config.run.seed, "try", shown))
+    if train.separator and shown and not separators:
+        where = "not in the document" if shown == 1 else f"in none of the {shown} documents"
+        say(one_line(corpus.unused_separator(f"{where} above")), style="yellow")
     size = train.batch * train.sequence
     apart = "do not see" if train.separate else "see"
     say(

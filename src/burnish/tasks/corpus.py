@@ -13,6 +13,7 @@ the same ones every time.
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ from burnish.tools.search.sources import (
     TEXTS,
     Source,
     SourceFile,
+    check_unpacked,
     csv_rows,
     file_digest,
     jsonl_rows,
@@ -52,7 +54,7 @@ class Piece(NamedTuple):
 
 
 Report = Callable[[int], None]
-"""Is told how many bytes of the files were read since the last time."""
+"""Is told how many there were since the last time: bytes of files, or separators."""
 
 
 def _tell_nobody(count: int) -> None:
@@ -114,25 +116,46 @@ class Corpus:
         """For people."""
         return ", ".join(Path(source).name for source in self.sources)
 
-    def pieces(self, report: Report = _tell_nobody) -> Iterator[Piece]:
-        """All documents, piece by piece, in the order of the sources."""
+    def pieces(
+        self, report: Report = _tell_nobody, on_separators: Report = _tell_nobody
+    ) -> Iterator[Piece]:
+        """All documents, piece by piece, in the order of the sources.
+
+        `report` is told of bytes that are read, `on_separators` of separators that are found.
+        """
         for source in self.sources:
             if _is_function(source):
                 for text in _called(self._function(source), source):
-                    yield from _split(iter([text]), self.separator)
+                    yield from _split(iter([text]), self.separator, on_separators)
                 continue
             for file in _files(self.root / Path(source).expanduser()):
-                yield from self._file(file.path, report)
+                yield from self._file(file.path, report, on_separators)
 
     def check(self) -> None:
-        """Read the beginning of every file: a table without the column of texts is refused."""
+        """Read the beginning of every file: a table without the column of texts is refused, and so
+        is a column where there is no table."""
+        if self.column and not any(file.path.suffix.lower() in TABLES for file in self.files):
+            raise UserError(
+                f"{self.name}: train.column is '{self.column}', and no file of it is a table "
+                f"({', '.join(TABLES)}), so nothing reads it. Leave it out."
+            )
         for file in self.files:
-            next(self._file(file.path, _tell_nobody), None)
+            next(self._file(file.path, _tell_nobody, _tell_nobody), None)
 
-    def documents(self) -> Iterator[str]:
+    def unused_separator(self, where: str) -> str:
+        """The line for a separator that was not found; `where` says in what."""
+        in_quotes = ""
+        if "\\" in self.separator:  # a word without quotes is taken as it stands
+            in_quotes = (
+                f" A line break is written in quotes: 'train.separator=\"{self.separator}\"'."
+            )
+        shown = json.dumps(self.separator, ensure_ascii=False)
+        return f"{self.name}: train.separator {shown} is {where}.{in_quotes}"
+
+    def documents(self, on_separators: Report = _tell_nobody) -> Iterator[str]:
         """All documents, each whole."""
         held: list[str] = []
-        for piece in self.pieces():
+        for piece in self.pieces(on_separators=on_separators):
             held.append(piece.text)
             if piece.ends:
                 yield "".join(held)
@@ -141,17 +164,17 @@ class Corpus:
     def _function(self, source: str) -> Callable[..., object]:
         return find_function(source, "corpus function", self.root)
 
-    def _file(self, path: Path, report: Report) -> Iterator[Piece]:
+    def _file(self, path: Path, report: Report, on_separators: Report) -> Iterator[Piece]:
         suffix = path.suffix.lower()
         try:
             if suffix in TEXTS:
-                yield from _split(_blocks(path, report), self.separator)
+                yield from _split(_blocks(path, report), self.separator, on_separators)
             elif suffix == ".parquet":
                 for text in _parquet_texts(path, self.column, report):
-                    yield from _split(iter([text]), self.separator)
+                    yield from _split(iter([text]), self.separator, on_separators)
             else:
                 for text in _table_texts(path, self.column, report):
-                    yield from _split(iter([text]), self.separator)
+                    yield from _split(iter([text]), self.separator, on_separators)
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
@@ -183,6 +206,7 @@ def _files(root: Path) -> list[SourceFile]:
 
 def _blocks(path: Path, report: Report) -> Iterator[str]:
     """The text of a file, block by block."""
+    check_unpacked(path)
     decode = codecs.getincrementaldecoder("utf-8")().decode
     lines, read = 1, 0
     with path.open("rb") as file:
@@ -242,6 +266,7 @@ def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
         raise UserError(
             f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
         ) from None
+    check_unpacked(path)
     size, told, number = path.stat().st_size, 0, 0
     try:
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
@@ -320,11 +345,13 @@ def _called(function: Callable[..., object], source: str) -> Iterator[str]:
 # --- documents
 
 
-def _split(blocks: Iterator[str], separator: str) -> Iterator[Piece]:
+def _split(blocks: Iterator[str], separator: str, on_separators: Report) -> Iterator[Piece]:
     """Documents of a text that comes in blocks; at most a block and a piece are held."""
     held, begun = "", False
     for block in blocks:
         *whole, held = (held + block).split(separator) if separator else [held + block]
+        if whole:
+            on_separators(len(whole))
         for text in whole:
             yield from _cut(text, begun)
             begun = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +12,7 @@ import msgspec
 
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.memory import is_kept, recall
+from burnish.texts import half_pair
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
 
@@ -124,12 +124,6 @@ def _sorted_out(read: list[Row | BadRow]) -> tuple[list[Row], list[BadRow]]:
     return good, [row for row in read if isinstance(row, BadRow)]
 
 
-_HALF_PAIR = re.compile(
-    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
-
-
 def _decoded(text: str) -> Any:
     """JSON of a depth that can also be stored and read back, far below Python's own limit."""
     try:
@@ -137,10 +131,10 @@ def _decoded(text: str) -> Any:
     except RecursionError:
         raise msgspec.DecodeError("nested too deeply") from None
     except msgspec.DecodeError:
-        if half := _HALF_PAIR.search(text):
+        if half := half_pair(text):
             # The decoder calls this truncated, or says nothing of surrogates.
             raise msgspec.DecodeError(
-                f"{half.group()} is half of a surrogate pair, which is no character"
+                f"{half} is half of a surrogate pair, which is no character"
             ) from None
         raise
     if text.count("[") + text.count("{") > DEEPEST and _is_deep([value]):

@@ -30,12 +30,12 @@ from burnish.training.algorithm import Preparation, Setup
 from burnish.training.diffusion_settings import canvas_of
 from burnish.training.experts import open_experts, text_of
 from burnish.training.packed_text import (
-    READING,
     PackedText,
     Sequences,
     corpus_of,
     ended_document_starts,
 )
+from burnish.training.token_cache import READING
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ sequences and shifts where they are cut. What a step reads follows from the seed
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
     from burnish.training.devices import World
 
-READING = "tokenising the text"
+logger = logging.getLogger(__name__)
+
 Integers = NDArray[np.int64]
 
 
@@ -93,8 +95,11 @@ class PackedText:
                 f"at least one sequence of {length:,}. Add text, or lower train.sequence."
             )
         note = "" if tokens.counts.held_out.documents else "; nothing is held out"
-        if note and self.share and tokens.counts.train.documents == 1:
+        separator = self.corpus.separator
+        if note and self.share and tokens.counts.train.documents == 1 and not separator:
             note += ": all of it is one document (train.separator cuts it into several)"
+        if separator and not tokens.counts.separators and self.world.is_main:
+            logger.warning("%s", self.corpus.unused_separator("in none of its texts"))
         epochs = self.epochs(steps * rows)
         return Prepared(
             "text",
@@ -174,14 +179,10 @@ def windows(stream: Stream, length: int) -> int:
     return (stream.count.tokens - 1) // length
 
 
-def window_start(
-    stream: Stream, length: int, index: int, seed: int, *, is_shuffled: bool = True
-) -> int:
+def window_start(stream: Stream, length: int, index: int, seed: int) -> int:
     """Where sequence `index` of an endless walk through the stream begins."""
     count = windows(stream, length)
     epoch, place = divmod(index, count)
-    if not is_shuffled:
-        return place * length
     shift = derive(seed, "cut", epoch) % (stream.count.tokens - 1)
     return shift + shuffled(place, count, derive(seed, "epoch", epoch)) * length
 

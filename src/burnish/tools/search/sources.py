@@ -25,6 +25,7 @@ from msgspec import Struct
 from burnish.arguments import as_whole
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
+from burnish.texts import half_pair
 from burnish.tools.search.passages import Passage
 
 TEXTS = (".txt", ".md")
@@ -38,6 +39,19 @@ _USUAL = {
 _PARAGRAPHS = re.compile(r"\n[ \t\r]*\n\s*")
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+LONGEST_CELL = 1 << 28
+"""Characters of a CSV cell; a longer one is a quote that was left open."""
+# The csv module has one limit for the whole process, 131,072 characters: shorter than many documents.
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "ZIP",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"\xfd7zXZ\0": "xz",
+}
+"""First bytes of compressed files."""
+_PARQUET = b"PAR1"
+"""First and last bytes of a Parquet file."""
 Report = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is (0: not known)."""
 
@@ -85,6 +99,11 @@ def source_files(source: Source) -> list[SourceFile]:
                 f"{', '.join(TEXTS + TABLES)}."
             )
         return found
+    if root.exists() and not root.is_file():
+        raise UserError(
+            f"{root}: not a regular file; expected a folder or a file that ends in "
+            f"{', '.join(TEXTS + TABLES)}."
+        )
     if not root.is_file():
         near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
         raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
@@ -104,6 +123,27 @@ def _files_in(root: Path) -> list[SourceFile]:
         paths = [Path(folder) / name for name in files if not name.startswith(".")]
         found += [SourceFile(path, path.relative_to(root).as_posix()) for path in paths]
     return sorted(found, key=lambda file: file.name)
+
+
+def check_unpacked(path: Path) -> None:
+    """Refuse a file that is compressed, and a Parquet file under another name."""
+    with path.open("rb") as file:
+        begin = file.read(8)
+        packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
+        is_parquet = False
+        if begin.startswith(_PARQUET) and path.suffix.lower() != ".parquet":
+            file.seek(-len(_PARQUET), os.SEEK_END)
+            is_parquet = file.read() == _PARQUET and path.stat().st_size > 2 * len(_PARQUET)
+    if packed:
+        raise UserError(
+            f"{path}: a {packed} file by its first bytes; expected one that is not compressed. "
+            "Decompress it first."
+        )
+    if is_parquet:
+        raise UserError(
+            f"{path}: a Parquet file by its first bytes; expected a name that ends in .parquet. "
+            "Rename it."
+        )
 
 
 def file_digest(path: Path) -> str:
@@ -201,6 +241,7 @@ def _short_parts(paragraph: str, longest: int) -> Iterator[str]:
 
 def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
     try:
+        check_unpacked(file.path)
         content = file.path.read_bytes()
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
@@ -295,6 +336,7 @@ def _id(where: str, column: str, value: Any) -> str:
 
 def jsonl_rows(path: Path) -> Iterator[SourceRow]:
     """The objects of a JSONL file, one line in memory."""
+    check_unpacked(path)
     size = max(path.stat().st_size, 1)
     read = 0
     with path.open("rb") as file:
@@ -307,6 +349,12 @@ def jsonl_rows(path: Path) -> Iterator[SourceRow]:
             try:
                 values = msgspec.json.decode(line, type=dict[str, Any])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                # The decoder calls half a pair truncated, or says nothing of surrogates.
+                if half := half_pair(line.decode(errors="replace")):
+                    raise UserError(
+                        f"{path}:{number}: {half} is half of a surrogate pair, which is no "
+                        "character; mend it."
+                    ) from None
                 raise UserError(
                     f"{path}:{number}: not a JSON object ({error}); expected one object a line."
                 ) from None
@@ -315,6 +363,7 @@ def jsonl_rows(path: Path) -> Iterator[SourceRow]:
 
 def csv_rows(path: Path) -> Iterator[SourceRow]:
     """The rows of a CSV or TSV file, one in memory."""
+    check_unpacked(path)
     size = max(path.stat().st_size, 1)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -360,6 +409,7 @@ def parquet_rows(
         ) from None
     number = 0
     try:
+        check_unpacked(path)
         file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
         total = max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(batch_size=at_once, columns=columns, use_threads=False):

@@ -4,7 +4,7 @@
     model = { path = "new", new = { layers = 6, width = 256 } }
 
 How documents become sequences is `training/packed_text.py`. In a sequence documents do not see each
-other and positions begin anew with each. The loss is the mean over all tokens of the step.
+other and positions restart with each. The loss is the mean over all tokens of the step.
 
 Bits per byte are of the text's bytes, so that tokenizers can be compared; beside them stands what
 the frequencies of single tokens would reach (a unigram model of the training text).
@@ -44,7 +44,6 @@ from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import through_logits
 from burnish.training.guards import check_rows
 from burnish.training.packed_text import (
-    READING,
     Integers,
     PackedText,
     Sequences,
@@ -53,6 +52,7 @@ from burnish.training.packed_text import (
     document_starts,
 )
 from burnish.training.packing import to_device
+from burnish.training.token_cache import READING
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, PretrainTrain
