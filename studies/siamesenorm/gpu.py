@@ -12,8 +12,8 @@ transformer on drawn shapes. First of all, alone on the GPU, the time and memory
 the built-in decoder, which `burnish train pretrain` trains, from the first weights of its family (std
 0.02, matrices that write to the stream smaller by the root of 2 x layers).
 
-A row of `gpu-500.csv` (by the number of steps, and of rows where they are not 8) is written when its training is done, and a second start
-goes on with what is missing. `gpu-500.md` has how many tokens a training reads, and means and spreads
+A row of `gpu-500.csv` (by the number of steps, and of rows where they are not 8) is written when its
+training is done, and a second start goes on with what is missing. `gpu-500.md` has means and spreads
 over seeds, never the best one.
 """
 
@@ -541,6 +541,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--steps", type=int, default=0, help="500 where not given")
+    parser.add_argument("--depths", type=int, nargs="+", help="layers; both where not given")
+    parser.add_argument("--rates", type=float, nargs="+", help="all three where not given")
     parser.add_argument("--rows", type=int, default=0, help="of a step; 8 where not given")
     parser.add_argument("--seeds", type=int, default=0, help="3 where not given")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
@@ -566,6 +568,10 @@ def main(arguments: list[str]) -> None:
     file = given.out / f"{kind}.csv"
     rows = read_rows(file)
     wanted = [cell for cell in plan.cells() if cell.part in given.parts]
+    if given.depths:
+        wanted = [c for c in wanted if c.layers in given.depths or c.part == "shapes"]
+    if given.rates:
+        wanted = [c for c in wanted if c.rate in given.rates or c.part != "text"]
     jobs = [Job(cell, plan, given.text, until) for cell in wanted if cell not in rows]
 
     def keep(cell: Cell, found: Found | None) -> None:

@@ -60,6 +60,14 @@ def test_other_rows_have_a_file_of_their_own_that_says_its_tokens(tmp_path: Path
         gpu.main([*words, "--rows", "1"])
 
 
+def test_a_part_of_the_depths_and_rates_is_a_part_of_the_rows(tmp_path: Path) -> None:
+    words = ["--cpu", "--parts", "text", "--seeds", "1", "--steps", "1", "--out", str(tmp_path)]
+    gpu.main([*words, "--depths", "4", "--rates", "0.001"])
+    cells = gpu.read_rows(tmp_path / "gpu-tiny.csv")
+    assert {(cell.layers, cell.rate) for cell in cells} == {(4, 1e-3)}
+    assert {cell.arm for cell in cells} == {"pre", "siamese"}
+
+
 def test_held_out_sums_are_not_trained_on() -> None:
     text = gpu.make_text(None)
     trained = set(bytes(text.sums.tolist()).decode().split("\n"))
