@@ -508,8 +508,7 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     mel_weight: Amount = 15.0
     """Of mel bands in the loss."""
     wave_weight: Amount = 0.0
-    """Of the waveform in the loss. Latents of 25 frames a second carry no phases: there it only makes
-    sounds quieter."""
+    """Of the waveform in the loss; for latents that carry phases, as those of 25 frames a second do not."""
     kl_weight: Amount = 1e-2
     """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None

@@ -4,7 +4,7 @@
     -> bottleneck -> decoder -> spectrum -> samples, or -> samples by transposed convolutions
 
 The encoder reads magnitudes because latents of this rate do not carry phases: from the complex spectrum
-it would have to learn first that phases do not matter, and for hundreds of steps latents then say nothing.
+it has to learn first that phases do not matter, and is behind after as many steps.
 
 First weights are normal with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers
 of residual units and of the decoder; biases are 0.
@@ -42,7 +42,7 @@ from burnish.models.audio_tokenizer.spectral import spectrum, waveform
 from burnish.tensors import as_mask, check_finite, check_shape
 
 LARGEST_LATENT = 1e6
-"""Beyond it norms of channels overflow: such latents are no output of an encoder."""
+"""Larger ones are no output of an encoder; far beyond, norms of channels overflow to silence."""
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
 
