@@ -176,11 +176,12 @@ def table(rows: list[dict[str, str]]) -> str:
         shown = (
             f"{statistics.mean(marks):.3f} [{min(marks):.3f}, {max(marks):.3f}]" if marks else ""
         )
-        seconds = statistics.mean(float(row["seconds"]) for row in own)
+        timed = [float(row["seconds"]) for row in own if row["seconds"]]
+        seconds = f"{statistics.mean(timed):.0f}" if timed else "-"
         note = " (a likelihood, not a bound)" if ARMS[name].is_causal else ""
         lines.append(
             f"| {name} | {len(own)} | {own[0]['forwards']} | {shown} | "
-            f"{statistics.mean(losses):.4f}{spread}{note} | {seconds:.0f} |"
+            f"{statistics.mean(losses):.4f}{spread}{note} | {seconds} |"
         )
     return "\n".join(lines) + "\n"
 

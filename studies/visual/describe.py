@@ -329,6 +329,7 @@ def main() -> None:
         print(found.get("seed"), shown, f"{found['seconds']:.0f} s", flush=True)
         name = f"{Path(plan.decoder).name}_{plan.train}"
         write(given.out / f"{name}.md", plan, given.device, runs)
+        (given.out / f"{name}.json").write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

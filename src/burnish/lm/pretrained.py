@@ -22,6 +22,9 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
     """A folder's model by one of transformers' Auto classes, without settings for `generate`."""
     import transformers
 
+    # For the whole process, as transformers chooses kernels by itself: cuDNN's attention fails now and
+    # then where shapes change from call to call (PyTorch issue 190321); others take its place.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         model, found = auto.from_pretrained(
             str(folder),

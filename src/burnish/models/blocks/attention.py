@@ -5,17 +5,22 @@ Both are called in one way, `f(z, rotation=..., mask=..., cache=...)`, with (B, 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from burnish.arguments import as_whole, as_word
 from burnish.errors import ArgumentError
 from burnish.models.blocks.norms import RMSNorm
 
 QKV_NORMS = ("none", "qk", "qkv")
+STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Kernels of attention without cuDNN's, which fails now and then where shapes change from call to call
+("mha_graph.execute", PyTorch issue 190321; seen here in training on texts of many lengths)."""
 
 
 class Rotation(NamedTuple):
@@ -116,7 +121,8 @@ class Attention(nn.Module):
             key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
         # One new token sees every key; several behind a cache come with a mask.
         is_causal = self.causal and mask is None and length > 1
-        attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal)
+        with sdpa_kernel(STEADY) if query.is_cuda else nullcontext():
+            attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal)
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows, length, -1))
         return out
 
