@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +151,47 @@ def test_a_sound_that_cannot_be_read_is_no_success(typed, tmp_path):
     shown = typed("speak-label", tmp_path / "c.wav")
     assert shown.code == 2
     assert "no sound could be read" in shown.err
+
+
+ROW = {"seconds": 1.0, "speech_s": 1.0, "speakers": 1, "overlap": 0.0, "snr_db": None}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seconds": "x"},
+        {"speech_s": -1.0},
+        {"speakers": "two"},
+        {"speakers": 1.5},
+        {"overlap": 7},
+        {"snr_db": "loud"},
+        {"words": "yes"},
+        {"file": 3},
+    ],
+)
+def test_a_label_whose_values_lie_is_refused_with_its_line(typed, tmp_path, wrong):
+    write_sound(tmp_path / "b.wav", [0.0] * 1600, 16000)
+    row = {"file": str(tmp_path / "b.wav"), **ROW}
+    text = json.dumps(row) + "\n" + json.dumps(row | wrong, separators=(",", ":")) + "\n"
+    (tmp_path / "labels.jsonl").write_text(text)
+    shown = typed("speak-label", tmp_path / "b.wav", "-o", tmp_path / "labels.jsonl")
+    assert shown.code == 2
+    assert "line 2 is no label of a recording" in shown.err
+    assert (tmp_path / "labels.jsonl").read_text() == text
+
+
+def test_labels_survive_a_rewrite_that_is_interrupted(typed, tmp_path, monkeypatch):
+    write_sound(tmp_path / "b.wav", [0.0] * 1600, 16000)
+    text = json.dumps({"file": str(tmp_path / "b.wav"), **ROW}, separators=(",", ":")) + "\n"
+    (tmp_path / "labels.jsonl").write_text(text + '{"file":"cut o')
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stopped)
+        typed("speak-label", tmp_path / "b.wav", "-o", tmp_path / "labels.jsonl")
+    assert (tmp_path / "labels.jsonl").read_text() == text + '{"file":"cut o'
+    shown = typed("speak-label", tmp_path / "b.wav", "-o", tmp_path / "labels.jsonl")
+    assert shown.code == 0, shown.err
+    assert (tmp_path / "labels.jsonl").read_text() == text

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.models.long_speech import (
+    Manner,
     Mix,
     ToneEngine,
     join_chunks,
@@ -221,3 +222,70 @@ def test_joined_chunks_keep_the_power_of_independent_noise():
     assert torch.equal(joined[30_000:40_000], pieces[1][10_000:20_000].double())
     with pytest.raises(UserError, match=r"chunks\[1\]"):
         join_chunks([[1.0, 1.0], [1.0], [1.0, 1.0]], 1)
+
+
+@pytest.mark.parametrize("snr_db", [0.0, 12.0])
+@pytest.mark.parametrize("reverb_s", [0.0, 0.3])
+def test_marked_pauses_do_not_make_the_background_softer(snr_db, reverb_s):
+    """Measured on the rendered sound alone: power in the words beside power in the pause."""
+    talk = scene(
+        line("A", "Hello there [pause 6] my friend.", gap=0.5),
+        environment={"snr_db": snr_db, "reverb_s": reverb_s},
+    )
+    mix = Mix(talk, ToneEngine(8000, second_a_letter=0.1), seed=2)
+    sound = mix.render().double()
+    # "Hello there" and "my friend." take 1.1 and 1 s; an echo is over after its own length.
+    first, pause, last = 0.5, 0.5 + 1.1, 0.5 + 1.1 + 6.0
+    words = [(first, pause), (last, last + 1.0)]
+    power = lambda *spans: torch.cat([sound[round(a * 8000) : round(b * 8000)] for a, b in spans]).square().mean()  # noqa: E731  # fmt: skip
+    noise = power((0.0, first), (pause + reverb_s, last))
+    assert 10 * math.log10((power(*words) - noise) / noise) == pytest.approx(snr_db, abs=0.5)
+
+
+def test_a_sentence_that_is_only_a_pause_changes_no_level():
+    environment = {"snr_db": 10.0}
+    words = (line("A", "Hello there."), line("A", "Hello again."))
+    plain = Mix(scene(*words, environment=environment), tones(), seed=1)
+    paused = Mix(
+        scene(words[0], line("B", "[pause 30]"), words[1], environment=environment), tones(), seed=1
+    )
+    assert paused._noise_gain == pytest.approx(plain._noise_gain, rel=0.1)
+    silent = Mix(scene(line("A", "[pause 2]"), environment=environment), tones(), seed=1)
+    assert not silent.active(0, silent.length).any()
+    assert not silent.render().any()
+
+
+@pytest.mark.parametrize(
+    ("manners", "said"),
+    [
+        (["x"], r"manners\[0\]: got 'x'"),
+        ([(0.0, 1.0, 0.0, 1.0, 0.0)], r"manners\[0\]: got"),
+        ([Manner(rate=math.nan)], r"manners\[0\].rate: got nan"),
+        ([Manner(rate=0)], r"manners\[0\].rate: got 0"),
+        ([Manner(pitch_st=math.inf)], r"manners\[0\].pitch_st: got inf"),
+        ([], "manners: got 0"),
+    ],
+)
+def test_what_is_no_manner_is_refused(manners, said):
+    with pytest.raises(ArgumentError, match=said):
+        Mix(scene(line("A", "a")), tones(), manners=manners)
+
+
+@pytest.mark.parametrize("engine", [None, object(), "espeak"])
+def test_what_is_no_engine_is_refused(engine):
+    with pytest.raises(ArgumentError, match=r"^engine: got"):
+        Mix(scene(line("A", "a")), engine)
+
+
+@pytest.mark.parametrize(
+    "background",
+    [
+        lambda seed, block, size: torch.full((size,), math.nan),
+        lambda seed, block, size: torch.zeros(3),
+        lambda seed, block, size: torch.zeros(size, 1),
+        lambda seed, block, size: None,
+    ],
+)
+def test_a_background_that_is_no_block_of_samples_is_refused(background):
+    with pytest.raises(ArgumentError, match=r"^background: block 0"):
+        Mix(scene(**ROOM), tones(), background=background)

@@ -239,3 +239,43 @@ def test_the_schema_describes_what_is_read():
         f"#/$defs/{name}" for name in ("After", "Overlap", "Interrupt", "With")
     }
     assert set(parts["Scene"]["properties"]) == set(Scene.__struct_encode_fields__)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"global":' * 5000])
+def test_json_that_is_nested_too_deep_is_one_line(text):
+    with pytest.raises(UserError, match=r"^document: .*nested too deep"):
+        read_scene(text)
+
+
+def test_a_value_that_is_nested_too_deep_is_refused_with_its_line():
+    with pytest.raises(UserError, match=r"^text: line 4 .*expected JSON"):
+        parse_scene_text(GOOD + "sentences[0].text = " + "[" * 5000)
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        script(said("A", f"Hello {HALF} there.")),
+        script(said("A", "Hello.", tone=HALF)),
+        script(said(f"A{HALF}"), speakers=[{"id": f"A{HALF}"}]),
+        script(said("A"), style_tags=[HALF]),
+        script(said("A"), **{f"format{HALF}": "play"}),
+        script(said("A"), sources={f"sentences[0].tone{HALF}": "plan"}),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_stands(document):
+    for form in (document, json.dumps(document)):
+        with pytest.raises(UserError) as refusal:
+            read_scene(form)
+        str(refusal.value).encode()
+
+
+def test_the_first_sentence_overlaps_nothing_not_even_by_0():
+    first = said("A", relation={"type": "overlap", "seconds": 0})
+    assert scene_problems(script(first)) == [
+        "sentences[0].relation.type: got overlap, expected after: no sentence stands before the first"
+    ]
+    assert scene_problems(script(A, first | {"speaker": "A"})) == []

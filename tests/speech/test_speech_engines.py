@@ -1,6 +1,7 @@
 """Engines: the same line gives the same samples, and pitch, rate and times are what was asked."""
 
 import importlib.util
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from burnish.models.long_speech import (
 from burnish.models.long_speech.scene import Speaker
 from burnish.speech import cast_scene, design_voice, measure_speech
 from burnish.speech.acoustics import level_db
-from burnish.speech.cast import LEVEL_DB, SAMPLE_RATE, VOICES, open_engine
+from burnish.speech.cast import LEVEL_DB, SAMPLE_RATE, VOICES, Voice, _choices, open_engine
 
 TEXT = "The harbour is closed until Monday morning, and nobody knows why."
 
@@ -281,3 +282,11 @@ def test_control_characters_do_not_end_a_line():
 
     Mix(script({"id": "A"}, text="one\x00two\x01 three"), Listening())
     assert heard[0] == "one two three"
+
+
+def test_more_speakers_than_voices_share_them_evenly():
+    crowd = script(*({"id": f"S{i}"} for i in range(10)))
+    offered = [Voice("own", name, "", "", 100.0 * 2**place) for place, name in enumerate("abc")]
+    choices = _choices(crowd, offered, "own", 1)
+    counts = Counter(one.name for one in choices.values())
+    assert sorted(counts.values()) == [3, 3, 4]

@@ -3,17 +3,21 @@
 import importlib.util
 import math
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
+from burnish.media import write_sound
 from burnish.models.long_speech import Manner, Mix, ToneEngine, read_scene
 from burnish.speech import (
     draft_scene,
     f0_track,
     follow_report,
+    label_file,
     label_sound,
+    level_db,
     measure_speech,
     meeting_distance,
     mix_scene,
@@ -212,3 +216,72 @@ def test_pitch_in_batches_is_pitch_at_once(monkeypatch):
     whole = f0_track(samples, 16000)
     monkeypatch.setattr("burnish.speech.acoustics.BATCH", 7)
     assert torch.equal(f0_track(samples, 16000).nan_to_num(-1), whole.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("offset", [0.05, -0.2])
+def test_an_offset_is_no_sound(offset):
+    samples = torch.cat([torch.zeros(16000), tone(150.0, loud=0.1), torch.zeros(16000)])
+    clean, shifted = (measure_speech(one, 16000, "one two") for one in (samples, samples + offset))
+    assert shifted.loudness_db == pytest.approx(clean.loudness_db, abs=0.01)
+    assert shifted.speech_s == clean.speech_s
+    assert shifted.rate == pytest.approx(clean.rate)
+    assert level_db(samples + offset, 16000) == pytest.approx(level_db(samples, 16000), abs=0.01)
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(16000, 1), (48000, 2), (8000, 1), (44100, 6)])
+def test_the_clipped_share_is_one_of_the_files_own_samples(tmp_path, monkeypatch, rate, channels):
+    pytest.importorskip("soundfile", reason="reading sounds needs soundfile")
+    pytest.importorskip("soxr", reason="another rate needs soxr")
+    monkeypatch.setattr("burnish.speech.label.speech_segments", lambda *_: [])
+    samples = np.full((rate, channels), 0.2)
+    samples[: rate // 10] = 1.0
+    write_sound(tmp_path / "a.wav", samples, rate)
+    assert label_file(tmp_path / "a.wav").clipped == pytest.approx(0.1, abs=1e-3)
+
+
+@listening
+def test_the_label_of_a_recording_does_not_change_with_its_offset():
+    from burnish.speech import cast_scene
+
+    scene = draft_scene("Ann: The harbour is closed until Monday morning, and nobody knows why.")
+    mix, _ = mix_scene(scene, cast_scene(scene))
+    samples = torch.nn.functional.pad(mix.render(), (mix.sample_rate, mix.sample_rate)).double()
+    samples += 1e-3 * torch.randn(len(samples), generator=torch.Generator().manual_seed(0))
+    clean, shifted = (label_sound(one, mix.sample_rate) for one in (samples, samples + 0.05))
+    assert shifted.snr_db == pytest.approx(clean.snr_db, abs=0.1)
+    assert shifted.bandwidth_hz == pytest.approx(clean.bandwidth_hz, rel=0.02)
+    assert shifted.speech_s == pytest.approx(clean.speech_s, abs=0.1)
+
+
+def test_the_report_measures_the_background_where_somebody_talks():
+    paused = msgspec.to_builtins(play())
+    for row in paused["sentences"]:
+        row["text"] = row["text"].replace(" is ", " is [pause 4] ")
+    mix, _ = mix_scene(read_scene(paused), ToneEngine(8000, 0.02), seed=1)
+    assert follow_report(mix).snr_error_db < 0.01
+    mix._noise_gain /= 10
+    assert follow_report(mix).snr_error_db == pytest.approx(20.0, abs=0.01)
+
+
+TURN = [Turn("a", 0.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: agreement([Turn("a", math.nan, 1.0)], TURN), r"found\[0\].start: got nan"),
+        (lambda: agreement([Turn("a", -1.0, 1.0)], TURN), "found: .*before 0"),
+        (lambda: agreement(TURN, TURN, step_s=0), "step_s: got 0"),
+        (lambda: agreement(TURN, TURN, step_s=1e-12), "step_s"),
+        (lambda: agreement(None, TURN), "found: got None"),
+        (lambda: agreement(TURN, 3), "true: got 3"),
+        (lambda: follow_report(None), "mix: got None"),
+        (lambda: group_voices(torch.zeros(0, 256), []), "windows_WE: got shape"),
+        (lambda: group_voices(torch.eye(3), [1.0]), "seconds: got 1"),
+        (lambda: group_voices(torch.full((2, 3), math.nan), [1.0, 1.0]), "windows_WE"),
+    ],
+)
+def test_arguments_that_say_nothing_are_one_line(call, said):
+    with pytest.raises(ArgumentError, match=said) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)

@@ -337,3 +337,75 @@ def test_a_plan_of_a_long_scene_is_read_to_its_end_and_an_endless_one_refused():
     assert read_plan(scene, reply).sentences[-1].intent == "soft"
     with pytest.raises(ArgumentError, match="expected at most"):
         read_plan(scene, "\n" * 20_000)
+
+
+DEEP = "sentences[0].tone = " + "[" * 2000
+
+
+def test_a_reply_of_a_thousand_brackets_is_no_plan_and_the_rules_plan():
+    scene = one()
+    with pytest.raises(ArgumentError, match=r"^text: line 1 .*expected a phrase in quotes"):
+        read_plan(scene, DEEP)
+    planned = anyio.run(plan_with_lm, scene, ScriptedLM(lambda *_: DEEP))
+    assert planned.by == "rules"
+    assert len(planned.problems) == 2
+
+
+@pytest.mark.parametrize("sign", ["-", "\u2010", "\u2011", "\u2012", "–", "—", "−", "\ufe63", "－", "minus ", "Minus "])  # fmt: skip
+def test_every_minus_is_a_minus(sign):
+    assert read_caption(f"{sign}6 dB").fixed == {"gain_db": -6.0}
+    assert read_caption(f"loud, {sign}6 dB").fixed == {"gain_db": -6.0}
+    assert resolve_manners(one(volume=f"{sign}6 dB")).manners[0].gain_db == -6.0
+
+
+def test_a_plus_is_a_plus_and_a_dash_between_words_is_none():
+    assert read_caption("plus 2 semitones").fixed == {"pitch_st": 2.0}
+    assert read_caption("- 3 dB").fixed == {"gain_db": -3.0}
+    assert read_caption("3 dB softer — very slow").fixed == {"gain_db": -3.0}
+    assert read_caption("slow—fast").add == pytest.approx({"rate": 0.03})
+
+
+@pytest.mark.parametrize(
+    ("caption", "dimension", "fixed"),
+    [
+        ("2 times louder", "", {"gain_db": 6.0206}),
+        ("2x quieter", "", {"gain_db": -6.0206}),
+        ("1.5 times as loud", "", {"gain_db": 3.521825}),
+        ("2x higher", "", {"pitch_st": 12.0}),
+        ("2x deeper", "tone", {"pitch_st": -12.0}),
+        ("2 times slower", "volume", {"rate": 0.5}),
+        ("1,5x", "", {"rate": 1.5}),
+        ("1,5x", "pace", {"rate": 1.5}),
+        ("50 %", "volume", {"gain_db": -6.0206}),
+        ("2x", "volume", {"gain_db": 6.0206}),
+        ("50 % lower", "volume", {"gain_db": -6.0206}),
+        ("100 % up", "volume", {"gain_db": 6.0206}),
+        ("20 % higher", "pace", {"rate": 1.2}),
+        ("50 %", "intonation", {"range": 0.5}),
+        ("50 %", "tone", {"rate": 0.5}),
+        ("-2,5 dB", "volume", {"gain_db": -2.5}),
+    ],
+)
+def test_a_factor_changes_what_its_words_or_its_dimension_say(caption, dimension, fixed):
+    assert read_caption(caption, dimension).fixed == pytest.approx(fixed)
+
+
+def test_a_factor_of_a_volume_leaves_the_rate_alone():
+    half, double = (resolve_manners(one(volume=text)).manners[0] for text in ("50 %", "2x"))
+    assert (half.rate, double.rate) == (1.0, 1.0)
+    assert half.gain_db < 0 < double.gain_db
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("Ann: Well [pause] no.\nBen: Yes.", ["Well [pause 0.4] no.", "Yes."]),
+        ("Ann: Well [Pause] no.\nBen: Yes.", ["Well [pause 0.4] no.", "Yes."]),
+        ("Ann: Well. [pause for effect] No.\nBen: Yes.", ["Well.", "No.", "Yes."]),
+        ("Ann: Well. [pause 99] No.\nBen: Yes.", ["Well.", "No.", "Yes."]),
+        ("Ann: Well [pause 1.5] no.\nBen: Yes.", ["Well [pause 1.5] no.", "Yes."]),
+        ("It was late [pause] and dark.", ["It was late [pause 0.4] and dark."]),
+    ],
+)
+def test_a_pause_in_a_play_is_a_mark_or_a_direction(text, spoken):
+    assert [one.text for one in draft_scene(text).sentences] == spoken

@@ -209,3 +209,69 @@ def test_an_overlap_that_a_planner_wrote_is_as_long_as_it_can_be():
     document["sources"] = {"sentences[1].relation.seconds": "plan"}
     first, second = place_sentences(read_scene(document), [1.0, 1.0])
     assert second["start"] == first["start"]
+
+
+class Own:
+    """An engine of somebody's own, which breaks off in its second line until it is mended."""
+
+    sample_rate = 8000
+
+    def __init__(self, loud, breaks):
+        self.loud, self.breaks, self.asked = loud, breaks, 0
+
+    def speak(self, line):
+        self.asked += 1
+        if self.breaks and line.place == 1:
+            raise KeyboardInterrupt
+        return self.loud * torch.ones(800)
+
+
+class Versioned(Own):
+    version = "1"
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(Own, 0), (Versioned, 1)])
+def test_lines_of_an_engine_that_may_have_changed_are_spoken_again(tmp_path, kind, kept):
+    scene = draft_scene("Ann: One.\nBen: Two.\nAnn: Three.")
+    with pytest.raises(KeyboardInterrupt):
+        render_scene(scene, tmp_path / "a.wav", engine=kind(0.1, True))
+    mended = kind(0.5, False)
+    done = render_scene(scene, tmp_path / "a.wav", engine=mended)
+    assert mended.asked == 3 - kept
+    levels = [done.mix.levelled(place).max().item() for place in range(3)]
+    assert levels == pytest.approx([0.1 if kept else 0.5, 0.5, 0.5])
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_every_engine_of_this_house_has_a_version():
+    pytest.importorskip("soxr", reason="a cast needs soxr")
+    from burnish.speech.cast import Cast, cast_scene
+
+    assert cast_scene(lively(), "tone").version
+    if importlib.util.find_spec("espeakng_loader") is not None:
+        assert cast_scene(lively(), "espeak").version
+    assert not Cast({"own": Own(0.1, False)}, {}).version
+
+
+def test_a_scene_that_cannot_be_spoken_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.json").write_text('{"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes.", "relation": {"type": "overlap", "seconds": 0}}]}')  # fmt: skip
+    with pytest.raises(UserError, match="no sentence stands before the first"):
+        read_script(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "version = " + "9" * 5000),
+        ("a.json", '{"version": ' + "9" * 5000 + "}"),
+        ("a.json", '{"global": ' * 3000),
+        ("a.txt", "[instruct]\nglobal.speakers[0].id = " + "[" * 5000),
+        ("a.json", '{"global": {"speakers": [{"id": "\\ud800"}]}, "sentences": [{"speaker": "\\ud800", "text": "Yes."}]}'),
+    ],
+)  # fmt: skip
+def test_scripts_that_no_parser_takes_are_one_line(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as refusal:
+        read_script(tmp_path / name)
+    assert "\n" not in str(refusal.value)
+    str(refusal.value).encode()

@@ -14,8 +14,19 @@ from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.texts import counted, shown_path
 
-_NEEDED = {"file", "seconds", "speech_s", "speakers", "overlap", "snr_db"}
-"""Keys of a row that the summary reads."""
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+
+
+class _Row(msgspec.Struct):
+    """What the summary reads of a row; the others stay as they are."""
+
+    file: str
+    seconds: _Seconds
+    speech_s: _Seconds
+    speakers: Annotated[int, msgspec.Meta(ge=0)]
+    overlap: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    snr_db: Annotated[float, msgspec.Meta(ge=-1000.0, le=1000.0)] | None
+    words: bool = False
 
 
 def speak_label(
@@ -100,25 +111,35 @@ def _show(row: dict[str, Any]) -> None:
 
 def _labelled(out: Path) -> dict[str, dict[str, Any]]:
     """Rows of an earlier run, the last one of each file; a last line that was cut off is dropped."""
+    from burnish.models.long_speech.scene_checks import decoded
+    from burnish.store.durable import write_file
+
     rows: dict[str, dict[str, Any]] = {}
     try:
         lines = out.read_bytes().splitlines() if out.exists() else []
         for number, line in enumerate(lines, start=1):
             try:
-                row = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.DecodeError, UnicodeError):
-                row = {}
-            if row.keys() >= _NEEDED:
-                rows[str(row["file"])] = row
-            elif number < len(lines) or not line.startswith(b'{"file":'):
-                raise UserError(
-                    f"{out}: line {number} is no label of a recording; name another file with -o"
-                )
-        if lines:
-            out.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
+                row = decoded(line)
+            except ValueError as error:
+                if number == len(lines) and line.startswith(b'{"file":'):
+                    break
+                raise _no_label(out, number, error) from None
+            try:
+                rows[msgspec.convert(row, _Row).file] = row
+            except msgspec.ValidationError as error:
+                raise _no_label(out, number, error) from None
+        whole = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values())
+        if lines and whole != out.read_bytes():
+            write_file(out, whole)
     except OSError as error:
         raise UserError(f"{out} cannot be used: {error.strerror or error}") from None
     return rows
+
+
+def _no_label(out: Path, number: int, error: Exception) -> UserError:
+    return UserError(
+        f"{out}: line {number} is no label of a recording ({error}); name another file with -o"
+    )
 
 
 def _append(out: Path, row: dict[str, Any]) -> None:

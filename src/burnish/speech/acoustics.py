@@ -45,10 +45,12 @@ class SpeechMeasure(NamedTuple):
 
 
 def _mono(samples: Numbers) -> Tensor:
+    """One channel without its constant offset."""
     samples_T = as_finite(samples, "samples")
     if samples_T.ndim != 1:
         raise ArgumentError(f"samples: got shape {tuple(samples_T.shape)}, expected (samples,)")
-    return samples_T
+    # A constant offset is no sound, but it would count as loudness and as speech.
+    return samples_T - samples_T.mean()
 
 
 def _frames(samples_T: Tensor, sample_rate: int) -> Tensor:

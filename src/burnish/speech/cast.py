@@ -148,7 +148,7 @@ def _nearest(
         total -= 1.0 * (voice.engine != "espeak")
         pitches = [one.f0 for one in taken if one.f0 and voice.f0]
         is_near = any(abs(12 * math.log2(voice.f0 / f0)) < NEAREST_ST for f0 in pitches)
-        total += 3.0 * is_near + 1000.0 * (voice in taken)
+        total += 3.0 * is_near + 1000.0 * taken.count(voice)
         return total, derive(seed, description, voice.name)
 
     return min(offered, key=cost)
@@ -344,8 +344,9 @@ class Cast:
             self.notes.append(
                 f"engine '{self.name}' has {voices} voices: some of {speakers} speakers sound the same"
             )
-        self.version = " ".join(getattr(one, "version", "") for one in self.engines.values())
-        """Changes where an engine would say a line otherwise than before."""
+        versions = [str(getattr(one, "version", "")) for one in self.engines.values()]
+        self.version = " ".join(versions) if all(versions) else ""
+        """Changes where an engine would say a line otherwise than before; empty: nobody can tell."""
 
     def speak(self, line: Line) -> Spoken:
         """The line in its speaker's voice, at the scene's sample rate and level."""

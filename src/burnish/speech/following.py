@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from burnish.arguments import as_numbers, refused, same_length
 from burnish.models.long_speech.measures import arc_score
 from burnish.models.long_speech.mixer import Mix
 from burnish.models.long_speech.scene import Overlap, With, spoken_text
@@ -21,7 +22,6 @@ from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.speech.acoustics import SpeechMeasure, measure_speech
 from burnish.speech.manner import arousal_of
 from burnish.speech.turns import Turn, meeting_distance
-from burnish.tensors import torch
 
 
 class FollowReport(NamedTuple):
@@ -61,6 +61,8 @@ def follow_report(
     `asked_arousal` replaces the arc of the mix's own scene: what was asked of a baseline that could
     not hear it.
     """
+    if not isinstance(mix, Mix):
+        raise refused("mix", mix, "a Mix")
     sentences = mix.scene.sentences
     measured = [
         measure_speech(mix.levelled(i), mix.sample_rate, spoken_text(one.text))
@@ -68,17 +70,21 @@ def follow_report(
     ]
     who = [one.speaker for one in sentences]
     pitch = [None if m.pitch_hz is None else 12 * math.log2(m.pitch_hz / 100) for m in measured]
-    arousal = list(asked_arousal) if asked_arousal is not None else arousal_of(mix.scene)
+    if asked_arousal is None:
+        arousal = arousal_of(mix.scene)
+    else:
+        arousal = as_numbers("asked_arousal", asked_arousal)
+        same_length("asked_arousal", arousal, len(sentences), "sentences")
     same, other = _voices(mix) if voices else (None, None)
     turns = [Turn(w, s["start"], s["end"]) for w, s in zip(who, mix.timeline, strict=True)]
     return FollowReport(
-        pitch=_correlation([m.pitch_st for m in mix.manners], pitch, who),
-        rate=_correlation(
+        pitch=correlation([m.pitch_st for m in mix.manners], pitch, who),
+        rate=correlation(
             [math.log(m.rate) for m in mix.manners],
             [None if m.rate is None else math.log(m.rate) for m in measured],
             who,
         ),
-        loudness=_correlation(
+        loudness=correlation(
             [m.gain_db for m in mix.manners], [m.loudness_db for m in measured], who
         ),
         arc=None if arousal is None else measured_arc(arousal, measured, who),
@@ -118,7 +124,7 @@ def _centred(values: Sequence[float | None], who: Sequence[str]) -> list[float |
     ]
 
 
-def _correlation(
+def correlation(
     asked: Sequence[float], measured: Sequence[float | None], who: Sequence[str]
 ) -> float | None:
     """Pearson's correlation of what was asked and measured, each speaker beside himself."""
@@ -148,9 +154,9 @@ def _snr_error(mix: Mix) -> float | None:
     if asked is None:
         return None
     speech, noise = mix.stems(0, mix.length)
-    active = torch.zeros(mix.length, dtype=torch.bool)
-    for span in mix.timeline:
-        active[round(span["start"] * mix.sample_rate) : round(span["end"] * mix.sample_rate)] = True
+    active = mix.active(0, mix.length)
+    if not bool(active.any()):
+        return None
     powers = [one[active].square().mean().item() for one in (speech, noise)]
     if min(powers) <= 0:
         return None

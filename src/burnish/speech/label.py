@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.arguments import as_whole
-from burnish.errors import UserError
-from burnish.media.sounds import read_sound
+from burnish.arguments import as_number, as_numbers, as_whole, same_length
+from burnish.errors import ArgumentError, UserError
+from burnish.media.sounds import read_sound, sound_info
 from burnish.models.long_speech.scene import Scene, leaves
 from burnish.models.long_speech.scene_checks import checked_scene
 from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.speech.acoustics import measure_speech
 from burnish.speech.listeners import RATE, Segment, speech_segments, transcribe, window_embeddings
-from burnish.speech.turns import Turn
+from burnish.speech.turns import Turn, read_turns
 from burnish.tensors import as_finite, torch
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ LEAST_SPEAKER_S = 1.2
 """Of speech that a speaker of his own needs; less is given to the nearest."""
 MIXED, MIXED_GAIN = 0.45, 0.03
 """A window is two voices if the smaller weight is this share of the larger, and fits so much better."""
+MOST_STEPS = 10_000_000
+"""Of `agreement`: nearly six days at its own step."""
 KINDS = (".wav", ".flac", ".ogg", ".mp3")
 
 
@@ -72,7 +74,9 @@ def label_sound(
 ) -> Label:
     """Who speaks when, how and over what; with `words`, what is said too (Whisper, slower)."""
     rate = as_whole("sample_rate", sample_rate, low=1000, high=768_000)
-    samples_T = as_finite(samples, "samples").to(torch.float32)
+    samples_T = as_finite(samples, "samples")
+    # A constant offset is no sound, but it would count as noise and as speech.
+    samples_T = (samples_T - samples_T.mean()).to(torch.float32)
     seconds = len(samples_T) / rate
     segments = speech_segments(samples_T, rate) if len(samples_T) else []
     speech_s = sum(one.end - one.start for one in segments)
@@ -92,8 +96,11 @@ def label_sound(
 def label_file(path: str | Path, *, words: bool = False) -> Label:
     """The label of a sound file."""
     sound = read_sound(path, rate=RATE)
-    share = sound.clipped / max(1, len(sound.samples))
-    return label_sound(sound.samples, sound.rate, clipped=min(1.0, share), words=words)
+    info = sound_info(path)
+    # Clipped values are counted in the file: over its channels, at its own rate.
+    values = len(sound.samples) / sound.rate * info.rate * info.channels
+    share = min(1.0, sound.clipped / values) if values else 0.0
+    return label_sound(sound.samples, sound.rate, clipped=share, words=words)
 
 
 def sound_files(folder: str | Path) -> list[Path]:
@@ -152,9 +159,14 @@ def _joined(turns: list[Turn]) -> list[Turn]:
 
 def group_voices(windows_WE: Tensor, seconds: Sequence[float]) -> Tensor:
     """Mean embeddings of the speakers in windows, by joining the two nearest groups again and again."""
-    sums_GE = windows_WE.double().clone()
+    sums_GE = as_finite(windows_WE, "windows_WE").clone()
+    if sums_GE.ndim != 2 or not len(sums_GE):
+        raise ArgumentError(
+            f"windows_WE: got shape {tuple(sums_GE.shape)}, expected (windows, size) with at least 1 window"
+        )
+    spoken = as_numbers("seconds", seconds)
+    same_length("seconds", spoken, len(sums_GE), "windows")
     units_GE = sums_GE / sums_GE.norm(dim=1, keepdim=True).clamp_min(1e-9)
-    spoken = list(seconds)
     gone_G = torch.zeros(len(spoken), dtype=torch.bool)
     cosines_GG = units_GE @ units_GE.T
     cosines_GG.fill_diagonal_(-2)
@@ -306,8 +318,13 @@ def agreement(
 
     Speakers are matched one to one, greedily by the time they share.
     """
+    found, true = read_turns("found", found), read_turns("true", true)
+    step_s = as_number("step_s", step_s, above=0)
+    for what, turns in (("found", found), ("true", true)):
+        if any(one.start < 0 for one in turns):
+            raise ArgumentError(f"{what}: a turn starts before 0, expected seconds from 0")
     end = max((one.end for one in (*found, *true)), default=0.0)
-    count = math.ceil(end / step_s)
+    count = math.ceil(as_number("the last end by step_s", end / step_s, high=MOST_STEPS))
 
     def grid(turns: Sequence[Turn]) -> dict[str, Tensor]:
         rows: dict[str, Tensor] = {}

@@ -94,13 +94,31 @@ _FILLER = frozenset(
     ("a", "an", "the", "and", "or", "of", "in", "with", "but", "then", "as", "if", "to", "at", "by",
      "through", "is", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
 )  # fmt: skip
-_UP = ("faster", "quicker", "louder", "higher", "up")
-_DOWN = ("slower", "softer", "quieter", "lower", "deeper", "down")
+_WAYS = {
+    "faster": ("rate", 1), "quicker": ("rate", 1), "as fast": ("rate", 1), "as quick": ("rate", 1),
+    "slower": ("rate", -1), "as slow": ("rate", -1), "louder": ("gain_db", 1), "as loud": ("gain_db", 1),
+    "softer": ("gain_db", -1), "quieter": ("gain_db", -1), "as soft": ("gain_db", -1),
+    "as quiet": ("gain_db", -1), "higher": ("pitch_st", 1), "as high": ("pitch_st", 1),
+    "lower": ("pitch_st", -1), "deeper": ("pitch_st", -1), "as low": ("pitch_st", -1),
+    "as deep": ("pitch_st", -1), "up": ("", 1), "down": ("", -1),
+}  # fmt: skip
+"""Words after a number: the attribute that a factor changes, and in which direction."""
+_FACTORS = {"pace": "rate", "volume": "gain_db", "intonation": "range"}
+"""The attribute that a factor changes where its words leave that open, by dimension."""
 _NUMBER = re.compile(
-    r"(?<![\d.])([-+−]?)(\d{1,4}(?:\.\d{1,4})?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])"
-    rf"(?:\s+({'|'.join((*_UP, *_DOWN))})\b)?"
+    r"(?<![\d.])([-+]?)(\d{1,4}(?:\.\d{1,4})?)\s*(db|decibels?|wpm|words a minute|st|semitones?|x|times|%)(?![a-z])"
+    rf"(?:\s+({'|'.join(_WAYS)})\b)?"
 )
 """Sign, number, unit, and in which direction."""
+_SPELLINGS = (
+    (r"[\u2010\u2011]", "-"),
+    (r"[\u2012-\u2015\u2212\ufe58\ufe63\uff0d](?=\s*\d)|\bminus\s+(?=\d)", "-"),
+    (r"\uff0b(?=\s*\d)|\bplus\s+(?=\d)", "+"),
+    (r"(^|[,;:(])\s*([-+])\s+(?=\d)", r"\1 \2"),
+    (r"(?<=\d),(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d),(?=\d{1,2}(?!\d))", "."),
+)
+"""One spelling of signs and decimals: dashes of all kinds, "minus", "- 3" at a start, "1,000", "1,5"."""
 
 
 class Reading(NamedTuple):
@@ -121,15 +139,21 @@ class Manners(NamedTuple):
     warnings: list[str]
 
 
-def read_caption(caption: str) -> Reading:
+def read_caption(caption: str, dimension: str = "") -> Reading:
     """What a caption asks for; several effects on one attribute add up.
+
+    `dimension` says what a bare factor changes: "50 %" is half the loudness in `volume`, half the range
+    of the melody in `intonation`, and half the speed elsewhere.
 
     >>> from burnish.speech import read_caption
     >>> read_caption("very slow, -3 dB")
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
     text = as_text("caption", caption).lower()
-    fixed = dict(_number(*found) for found in _NUMBER.findall(text))
+    as_text("dimension", dimension)
+    for pattern, plain in _SPELLINGS:
+        text = re.sub(pattern, plain, text)
+    fixed = dict(_number(*found, dimension=dimension) for found in _NUMBER.findall(text))
     words = [_root(one) for one in re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text))]
     if not fixed and not any(word in LEXICON for word in words):
         return Reading({}, {}, tuple(words) or ((text,) if text.strip() else ()))
@@ -156,25 +180,37 @@ def _root(word: str) -> str:
     return next((one for one in (stem, f"{stem[:-1]}y", f"{stem}le") if one in LEXICON), word)
 
 
-def _number(sign: str, digits: str, unit: str, direction: str) -> tuple[str, float]:
+def _number(sign: str, digits: str, unit: str, way: str, *, dimension: str) -> tuple[str, float]:
     """The attribute that a number sets, and its value: "3 dB softer" is -3 dB."""
     size = float(digits)
-    step = -size if direction in _DOWN or (sign in ("-", "−") and not direction) else size
-    is_change = bool(sign or direction)
+    attribute, direction = _WAYS.get(way, ("", 0))
+    step = size * (direction or (-1 if sign == "-" else 1))
     if unit.startswith("d"):
         return "gain_db", step
     if unit.startswith("s"):
         return "pitch_st", step
     if unit.startswith("w"):
         return "rate", (OWN_WPM + step if direction else size) / OWN_WPM
+    if attribute in ("", "pitch_st") and dimension in ("pace", "volume"):
+        attribute = ""  # a lower volume is no lower voice
+    return _by_factor(
+        attribute or _FACTORS.get(dimension, "rate"), _factor(unit, size, step, sign, way)
+    )
+
+
+def _factor(unit: str, size: float, step: float, sign: str, way: str) -> float:
+    """How many times as much: "20 % more" is 1.2, "2 times less" 0.5; never 0."""
     if unit != "%":
-        return "rate", 1 / max(size, 0.01) if direction in _DOWN else size
-    factor = max(1 + step / 100 if is_change else size / 100, 0.01)
-    if direction in ("louder", "softer", "quieter"):
-        return "gain_db", round(20 * math.log10(factor), 6)
-    if direction in ("higher", "lower", "deeper"):
-        return "pitch_st", round(12 * math.log2(factor), 6)
-    return "rate", factor
+        return max(size, 0.01) if step >= 0 else 1 / max(size, 0.01)
+    is_change = bool(sign or way) and not way.startswith("as ")
+    return max(1 + step / 100 if is_change else size / 100, 0.01)
+
+
+def _by_factor(attribute: str, factor: float) -> tuple[str, float]:
+    """An attribute that is so many times as much as the voice's own."""
+    if attribute == "gain_db":
+        return attribute, round(20 * math.log10(factor), 6)
+    return attribute, round(12 * math.log2(factor), 6) if attribute == "pitch_st" else factor
 
 
 def resolve_manners(scene: Scene) -> Manners:
@@ -198,7 +234,7 @@ def resolve_manners(scene: Scene) -> Manners:
                 # The defaults of AROUSAL are steps here, so breathiness stays at 0.
                 values[name] += step * (arousal[place] - 0.5) if name != "breathiness" else 0.0
         for dimension, caption in _captions(scene, sentence):
-            reading = read_caption(caption)
+            reading = read_caption(caption, dimension)
             for name, value in reading.add.items():
                 values[name] += value
             values.update(reading.fixed)

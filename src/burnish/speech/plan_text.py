@@ -20,7 +20,7 @@ from burnish.arguments import as_list, as_text, as_word, refused, shown
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
 from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import checked_scene
+from burnish.models.long_speech.scene_checks import checked_scene, decoded
 from burnish.models.long_speech.scene_text import BLANK, scene_text
 from burnish.records import Message
 from burnish.speech.planner import plan_scene
@@ -142,8 +142,8 @@ def _line(number: int, line: str) -> tuple[str, Any]:
     if value == BLANK:
         return path, None
     try:
-        read = msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeError):
+        read = decoded(value)
+    except ValueError:
         raise ArgumentError(f"text: line {number} is {shown(line)}, expected a phrase in quotes") from None  # fmt: skip
     is_number = path.endswith((".at", ".arousal", ".valence"))
     if not isinstance(read, float | int if is_number else str) or isinstance(read, bool):

@@ -18,7 +18,7 @@ import msgspec
 
 from burnish.arguments import as_seed, as_text, refused
 from burnish.errors import UserError
-from burnish.models.long_speech.scene import MARK, MARKS, Scene, Sentence, leaves, spoken_text
+from burnish.models.long_speech.scene import MARK, Scene, Sentence, leaves, spoken_text
 from burnish.models.long_speech.scene_checks import checked_scene
 from burnish.seeds import Seeds
 from burnish.speech.manner import read_caption
@@ -33,12 +33,15 @@ _SPEAKER = re.compile(
     r"\s*+(.*)$"
 )
 """A name of at most four words, perhaps a direction in brackets, a colon, and what is said."""
+_IS_MARK = r"(?:laugh|sigh|trail-off)\b|pause (?:[0-5]?[0-9](?:\.[0-9]+)?|60(?:\.0+)?)\]"
+"""After a bracket: a mark. Of pauses only those with seconds; `[pause for effect]` is a direction."""
+_BARE_PAUSE = re.compile(r"\[pause\]", re.IGNORECASE)
 _DIRECTION = re.compile(
-    rf"(?<!\S)\[(?!(?:{'|'.join(MARKS)})\b)(?=[^\[\]]*[^\W\d_])[^\[\]]{{1,1000}}\]"
+    rf"(?<!\S)\[(?!{_IS_MARK})(?=[^\[\]]*[^\W\d_])[^\[\]]{{1,1000}}\]"
     r"|\([^()]{1,1000}\)|(?<!\w)\*[^*]{1,1000}\*(?!\w)|(?<!\w)_[^_]{1,1000}_(?!\w)"
 )
 """What may be a stage direction: words in square brackets that are no mark, round ones, italics."""
-_NO_MARK = re.compile(rf"\[(?!(?:{'|'.join(MARKS)})\b)([^\[\]]*)\]")
+_NO_MARK = re.compile(rf"\[(?!{_IS_MARK})([^\[\]]*)\]")
 _DIRECTION_LINE = re.compile(
     r"\s*+(?:\([^()]*\)|\[[^\[\]]*\]|(?P<italics>\*++[^*]+\*++|_++[^_]+_++))[.\s]*+"
 )
@@ -78,6 +81,7 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     directions are not spoken: words `[in square brackets]`, `Ann (aside): ...`, a line `(of its own)` or
     in italics, and between two sentences what is in round brackets or in `*italics of lower case*`. One
     of up to three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
+    `[pause]` is a pause of 0.4 s.
 
     >>> from burnish.speech import draft_scene
     >>> scene = draft_scene("Ann: Are you there?\\nBob: Yes. Come in!")
@@ -115,7 +119,7 @@ def drafted(text: str, name: str = "text") -> Drafted:
 
 def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
     """Who speaks, in which tone, and what; stage directions go to the list."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = _BARE_PAUSE.sub("[pause 0.4]", text).replace("\r\n", "\n").split("\n")
     lines = _with_colons(lines)
     found = [_SPEAKER.match(line) for line in lines]
     if not _is_dialogue(lines, [match[1] for match in found if match]):

@@ -4,7 +4,7 @@
     done.timeline, done.alignment, done.warnings
 
 Stopped at any moment, the same call continues: sentences that were spoken lie beside the output until
-it is whole. Chunks of any length give the same file.
+it is whole (those of an engine without a `version` are spoken again). Chunks of any length give the same file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,7 +73,8 @@ class KeptLines:
         self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
         self.name = getattr(engine, "name", type(engine).__name__)
         self.capabilities = getattr(engine, "capabilities", Capabilities())
-        self.version = str(getattr(engine, "version", ""))
+        # Without a version, lines that another process kept may be those of an older engine.
+        self.version = str(getattr(engine, "version", "")) or uuid.uuid4().hex
         self._spoke, self._damaged = spoke, 0
 
     @property

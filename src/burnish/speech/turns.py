@@ -60,10 +60,7 @@ def turn_taking(turns: Iterable[Any]) -> TurnTaking:
     >>> turn_taking([("A", 0.0, 2.0), ("B", 1.5, 3.0), ("A", 2.0, 2.5)]).gaps
     [-0.5]
     """
-    read = sorted(
-        (_turn(i, one) for i, one in enumerate(as_list("turns", turns))),
-        key=lambda t: (t.start, t.end),
-    )
+    read = sorted(read_turns("turns", turns), key=lambda t: (t.start, t.end))
     gaps, inside = [], 0
     floor: Turn | None = None
     for turn in read:
@@ -77,8 +74,12 @@ def turn_taking(turns: Iterable[Any]) -> TurnTaking:
     return TurnTaking(gaps, inside / len(read) if read else 0.0, ratio)
 
 
-def _turn(place: int, given: Any) -> Turn:
-    what = f"turns[{place}]"
+def read_turns(what: str, turns: Any) -> list[Turn]:
+    """Turns from triples or dicts, checked."""
+    return [_turn(f"{what}[{i}]", one) for i, one in enumerate(as_list(what, turns))]
+
+
+def _turn(what: str, given: Any) -> Turn:
     if isinstance(given, Mapping):
         table = as_table(what, given)
         given = [table.get(name) for name in Turn._fields]

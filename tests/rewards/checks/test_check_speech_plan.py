@@ -100,3 +100,27 @@ def test_speech_that_cannot_be_measured_has_no_value():
     reward = value('sentences[0].tone = "neutral"', "render", {"scene": silent, "goals": goals})
     assert reward.value is None
     assert reward.status is Status.ABSTAIN
+
+
+def test_a_reply_of_a_thousand_brackets_is_worth_0_and_leaves_its_group_alone():
+    check = check_of(SpeechPlanConfig(part="follow"))
+    task = Task(id="1", messages=(), fields={"scene": SCENE, "goals": GOALS})
+    deep = "sentences[0].tone = " + "[" * 1000
+    first, second = anyio.run(check.score, task, [Response("1", GOOD), Response("2", deep)])
+    assert (first.value, second.value) == (1.0, 0.0)
+
+
+def test_a_rule_that_breaks_on_one_response_scores_the_others(monkeypatch):
+    check = check_of(SpeechPlanConfig(part="valid"))
+    judge = check.judge
+
+    def breaks(task, response):
+        if response.id == "2":
+            raise RecursionError("too deep")
+        return judge(task, response)
+
+    monkeypatch.setattr(check, "judge", breaks)
+    task = Task(id="1", messages=(), fields={"scene": SCENE, "goals": GOALS})
+    rewards = anyio.run(check.score, task, [Response(i, GOOD) for i in "123"])
+    assert [one.value for one in rewards] == [1.0, None, 1.0]
+    assert rewards[1].status is Status.INFRA_ERROR

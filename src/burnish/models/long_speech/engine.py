@@ -3,10 +3,13 @@
     class MyEngine:
         name, sample_rate = "mine", 24_000
         capabilities = Capabilities(rate=True)      # optional: else an engine is asked for nothing
+        version = "2"                               # optional: changes where it says a line otherwise
         def speak(self, line: Line) -> Spoken: ...  # or samples alone
 
 Loudness is no business of an engine: the mixer brings every sentence to its level. What a scene asks
 for and an engine cannot do is said once a scene by `missing_capabilities`, never dropped in silence.
+Lines of an engine with a `version` outlive an interrupted `render_scene`; those of an engine without one
+are spoken again, because nothing tells whether it was mended in between.
 """
 
 from __future__ import annotations
@@ -110,10 +113,33 @@ class SpeechEngine(Protocol):
         """One channel of samples, -1 to 1."""
 
 
+def check_engine(engine: object) -> None:
+    """Refuse what cannot speak."""
+    if not callable(getattr(engine, "speak", None)) or not hasattr(engine, "sample_rate"):
+        raise refused("engine", engine, "a SpeechEngine with sample_rate and speak")
+
+
+def check_manners(manners: Sequence[Manner], scene: Scene) -> list[Manner]:
+    """A manner for each sentence of a scene."""
+    given = as_list("manners", manners)
+    same_length("manners", given, len(scene.sentences), "sentences")
+    for place, one in enumerate(given):
+        check_manner(f"manners[{place}]", one)
+    return given
+
+
+def check_manner(what: str, manner: Manner) -> None:
+    """Refuse what is no manner of finite numbers; the rate has to be above 0."""
+    if not isinstance(manner, Manner):
+        raise refused(what, manner, "a Manner")
+    for name, value in manner._asdict().items():
+        as_number(f"{what}.{name}", value, above=0 if name == "rate" else -math.inf)
+
+
 class ToneEngine:
     """An engine for tests: a tone a speaker, a tenth of a second a letter; needs no voice."""
 
-    name = "tone"
+    name, version = "tone", "1"
     capabilities = Capabilities(pitch=True, rate=True, words=True, voices=True)
 
     def __init__(self, sample_rate: int = 8000, second_a_letter: float = 0.1) -> None:
@@ -122,6 +148,7 @@ class ToneEngine:
 
     def speak(self, line: Line) -> Spoken:
         """A tone as high as the speaker's id and the manner say."""
+        check_manner("line.manner", line.manner)
         letter_s = self.second_a_letter / line.manner.rate
         count = round(len(line.text) * letter_s * self.sample_rate)
         pitch = (100 + derive(line.speaker.id) % 200) * 2 ** (line.manner.pitch_st / 12)
@@ -148,12 +175,8 @@ def missing_capabilities(
     """
     if not isinstance(scene, Scene):
         raise refused("scene", scene, "what read_scene returns")
-    given = as_list("manners", manners)
-    same_length("manners", given, len(scene.sentences), "sentences")
-    if not all(isinstance(one, Manner) for one in given):
-        raise refused("manners", manners, "a Manner a sentence")
-    if not callable(getattr(engine, "speak", None)):
-        raise refused("engine", engine, "a SpeechEngine")
+    given = check_manners(manners, scene)
+    check_engine(engine)
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
     default = Manner()
     asked: dict[str, int] = {}

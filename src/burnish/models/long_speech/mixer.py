@@ -21,7 +21,15 @@ import msgspec
 
 from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused, same_length
 from burnish.errors import ArgumentError, ModelError
-from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken, Timed
+from burnish.models.long_speech.engine import (
+    Line,
+    Manner,
+    SpeechEngine,
+    Spoken,
+    Timed,
+    check_engine,
+    check_manners,
+)
 from burnish.models.long_speech.levels import (
     convolve,
     equal_power_fades,
@@ -31,7 +39,7 @@ from burnish.models.long_speech.levels import (
 from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, source_of, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
 from burnish.seeds import derive
-from burnish.tensors import as_finite, torch
+from burnish.tensors import as_finite, check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +91,16 @@ def white_noise(seed: int, block: int, size: int) -> Tensor:
     return torch.randn(size, generator=generator, dtype=torch.float64)
 
 
+class _Said(NamedTuple):
+    """One sentence as the engine says it, and where in it somebody talks."""
+
+    samples: Tensor
+    words: tuple[Timed, ...]
+    phonemes: tuple[Timed, ...]
+    talk: tuple[tuple[int, int], ...]
+    """Stretches in samples from its start; the pauses of marks lie between them."""
+
+
 class _Sound(NamedTuple):
     """A sound on the timeline, in samples."""
 
@@ -90,14 +108,17 @@ class _Sound(NamedTuple):
     length: int
     """With the echo of the room."""
     samples: Callable[[], Tensor]
+    talk: tuple[tuple[int, int], ...] = ()
+    """Stretches in samples of the scene in which somebody talks."""
 
 
 class Mix:
     """A scene as samples: sentences on their timeline, in their room, over a background.
 
     `manners` says how each sentence is said (its loudness is added to `gains_db`), `sounds` has
-    samples for events by their captions. The background is so loud that speech is `environment.snr_db` above it, both measured while somebody talks. If a
-    sample is beyond -1 dBFS, the whole scene is made softer.
+    samples for events by their captions. The background is so loud that speech is `environment.snr_db`
+    above it, both measured while somebody talks, marked pauses left out. If a sample is beyond -1 dBFS,
+    the whole scene is made softer.
 
     >>> from burnish.models.long_speech import Mix, ToneEngine, read_scene
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}, {"id": "B"}]}, "sentences": [
@@ -121,14 +142,15 @@ class Mix:
     ) -> None:
         if not isinstance(scene, Scene):
             raise refused("scene", scene, "what read_scene returns")
+        check_engine(engine)
         self.scene, self.engine, self.seed = scene, engine, as_seed("seed", seed)
         self.sample_rate = as_whole("engine.sample_rate", engine.sample_rate, low=100)
         gains = as_numbers(
             "gains_db", [0.0] * len(scene.sentences) if gains_db is None else gains_db
         )
         same_length("gains_db", gains, len(scene.sentences), "sentences")
-        self.manners = list(manners or [Manner()] * len(scene.sentences))
-        same_length("manners", self.manners, len(scene.sentences), "sentences")
+        default = [Manner()] * len(scene.sentences)
+        self.manners = check_manners(default if manners is None else manners, scene)
         self.gains = [
             10 ** (as_number("gains_db", one + manner.gain_db, low=-100, high=100) / 20)
             for one, manner in zip(gains, self.manners, strict=True)
@@ -139,13 +161,15 @@ class Mix:
             scene.overall.environment.reverb_s or 0.0, self.sample_rate, derive(self.seed, "room")
         )
         # A sentence is asked for once a pass; passes walk through time, so few are needed at once.
-        self._spoken = functools.lru_cache(maxsize=KEPT)(self._speak)
+        self._said = functools.lru_cache(maxsize=KEPT)(self._say)
         self._wet = functools.lru_cache(maxsize=KEPT)(self._in_room)
-        counts = [len(self._spoken(place)) for place in range(len(scene.sentences))]
-        self.timeline = place_sentences(scene, [count / self.sample_rate for count in counts])
+        lengths = [
+            (len(said.samples), said.talk) for said in map(self._said, range(len(scene.sentences)))
+        ]
+        self.timeline = place_sentences(scene, [count / self.sample_rate for count, _ in lengths])
         self._speech = [
-            self._placed(place, span, count)
-            for place, (span, count) in enumerate(zip(self.timeline, counts, strict=True))
+            self._placed(place, span, *length)
+            for place, (span, length) in enumerate(zip(self.timeline, lengths, strict=True))
         ]
         self._events = list(self._event_sounds(sounds or {}))
         ends = [sound.start + sound.length for sound in (*self._speech, *self._events)]
@@ -173,6 +197,10 @@ class Mix:
 
     def spoken(self, place: int) -> Spoken:
         """One sentence as the engine says it, with its pauses, before room and level."""
+        said = self._said(place)
+        return Spoken(said.samples, said.words, said.phonemes)
+
+    def _say(self, place: int) -> _Said:
         sentence = self.scene.sentences[place]
         (speaker, *_) = (one for one in self.scene.overall.speakers if one.id == sentence.speaker)
         line = Line(
@@ -185,15 +213,16 @@ class Mix:
         parts: list[Tensor] = []
         words: list[Timed] = []
         phonemes: list[Timed] = []
+        talk: list[tuple[int, int]] = []
         for text, pause_s in _pieces(sentence):
             if text:
                 said = self._ask(line._replace(text=text))
-                at = sum(map(len, parts)) / self.sample_rate
-                words += [Timed(name, start + at, end + at) for name, start, end in said.words]
-                phonemes += [
-                    Timed(name, start + at, end + at) for name, start, end in said.phonemes
-                ]
+                start = sum(map(len, parts))
+                at = start / self.sample_rate
+                words += [Timed(one.name, one.start + at, one.end + at) for one in said.words]
+                phonemes += [Timed(one.name, one.start + at, one.end + at) for one in said.phonemes]
                 parts.append(as_finite(said.samples, f"sentences[{place}]"))
+                talk.append((start, start + len(parts[-1])))
             parts.append(torch.zeros(round(pause_s * self.sample_rate), dtype=torch.float64))
         samples = torch.cat(parts)
         if not len(samples):
@@ -203,7 +232,7 @@ class Mix:
             samples = torch.zeros(round(SILENCE_S * self.sample_rate), dtype=torch.float64)
         if any(mark.startswith("trail-off") for mark in _marks(sentence)):
             samples = _trail_off(samples, self.sample_rate)
-        return Spoken(samples, tuple(words), tuple(phonemes))
+        return _Said(samples, tuple(words), tuple(phonemes), tuple(talk))
 
     def _ask(self, line: Line) -> Spoken:
         said = self.engine.speak(line)
@@ -219,27 +248,34 @@ class Mix:
             )
         return said
 
-    def _speak(self, place: int) -> Tensor:
-        return as_finite(self.spoken(place).samples, f"sentences[{place}]")
-
     def levelled(self, place: int) -> Tensor:
         """One sentence at its level, before the room: what loudness and pitch are measured on."""
-        return self.gains[place] * self._spoken(place)
+        return self.gains[place] * self._said(place).samples
 
     def stems(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Speech and background of a stretch apart, float64; events belong to neither."""
         noise_T = self._noise_gain * self._noise(start, stop)
         return self._sum(self._speech, start, stop) * self._scale, noise_T * self._scale
 
-    def _placed(self, place: int, span: Span, count: int) -> _Sound:
+    def active(self, start: int, stop: int) -> Tensor:
+        """True where somebody talks, bool (samples,): sentences without their marked pauses."""
+        active_T = torch.zeros(stop - start, dtype=torch.bool)
+        for first, last in (stretch for sound in self._speech for stretch in sound.talk):
+            active_T[max(0, first - start) : max(0, last - start)] = True
+        return active_T
+
+    def _placed(
+        self, place: int, span: Span, count: int, talk: Sequence[tuple[int, int]]
+    ) -> _Sound:
         start = round(span["start"] * self.sample_rate)
         if span["cut"]:
             count = min(count, max(0, round(span["end"] * self.sample_rate) - start))
         samples = functools.partial(self._wet, place, count)
-        return _Sound(start, count + len(self.room) - 1 if count else 0, samples)
+        heard = tuple((start + min(first, count), start + min(last, count)) for first, last in talk)
+        return _Sound(start, count + len(self.room) - 1 if count else 0, samples, heard)
 
     def _in_room(self, place: int, count: int) -> Tensor:
-        dry_T = self._spoken(place)
+        dry_T = self._said(place).samples
         if count < len(dry_T):
             fade = equal_power_fades(min(count, round(CUT_FADE_S * self.sample_rate))).fade_out
             dry_T = dry_T[:count].clone()
@@ -273,17 +309,11 @@ class Mix:
             return 0.0
         speech = noise = 0.0
         for start, stop in self._blocks():
-            active_T = self._active(start, stop)
+            active_T = self.active(start, stop)
             speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
             noise += self._noise(start, stop)[active_T].square().sum().item()
-        return gain_of_powers(speech, noise, snr_db=snr_db)
-
-    def _active(self, start: int, stop: int) -> Tensor:
-        active_T = torch.zeros(stop - start, dtype=torch.bool)
-        for sound in self._speech:
-            end = sound.start + sound.length - len(self.room) + 1
-            active_T[max(0, sound.start - start) : max(0, end - start)] = True
-        return active_T
+        # Beside silence there is no level to measure, and the scene stays silent.
+        return gain_of_powers(speech, noise, snr_db=snr_db) if speech > 0 else 0.0
 
     def _raw(self, start: int, stop: int) -> Tensor:
         mixed_T = self._sum([*self._speech, *self._events], start, stop)
@@ -303,10 +333,15 @@ class Mix:
     def _noise(self, start: int, stop: int) -> Tensor:
         size = self.sample_rate
         first, last = start // size, -(-stop // size)
-        drawn = [self.background(self.seed, block, size) for block in range(first, last)]
+        drawn = [self._background(block, size) for block in range(first, last)]
         if not drawn:
             return torch.zeros(0, dtype=torch.float64)
         return torch.cat(drawn)[start - first * size : stop - first * size]
+
+    def _background(self, block: int, size: int) -> Tensor:
+        drawn_T = as_finite(self.background(self.seed, block, size), f"background: block {block}")
+        check_shape(drawn_T, f"background: block {block}", (size,))
+        return drawn_T
 
 
 def _marks(sentence: Sentence) -> list[str]:

@@ -118,13 +118,22 @@ def scene_warnings(scene: Scene) -> list[str]:
 def _table(document: Any) -> dict[str, Any]:
     if isinstance(document, str | bytes):
         try:
-            document = msgspec.json.decode(document)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            said = " ".join(str(error).split())
-            raise ArgumentError(f"document: expected a scene as JSON; {said}") from None
+            document = decoded(document)
+        except ValueError as error:
+            raise ArgumentError(f"document: expected a scene as JSON; {error}") from None
     if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise refused("document", document, "a scene: a dict or JSON text")
     return dict(document)
+
+
+def decoded(text: str | bytes) -> Any:
+    """JSON as plain values; a ValueError of one line for anything else, too deep nesting included."""
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 @functools.cache
@@ -133,6 +142,8 @@ def _shape() -> msgspec.inspect.Type:
     return msgspec.inspect.type_info(Scene)
 
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+"""Half of a character: no file and no engine can take it."""
 _WORDS = {
     "`float`": "a number",
     "`int`": "a whole number",
@@ -166,7 +177,10 @@ def _misfits(value: Any, kind: msgspec.inspect.Type, path: str) -> Iterator[str]
                 yield from _misfits(one, inner, f"{path}[{place}]")
         case msgspec.inspect.DictType(value_type=inner) if isinstance(value, Mapping):
             for key, one in value.items():
-                yield from _misfits(one, inner, f"{path}['{key}']")
+                if isinstance(key, str) and _SURROGATE.search(key):
+                    yield f"{path}: got the key {shown(key)}, expected whole characters"
+                else:
+                    yield from _misfits(one, inner, f"{path}['{key}']")
         case _:
             yield from _misfits_of_leaf(value, kind, path)
 
@@ -177,11 +191,14 @@ def _misfits_of_table(value: Any, kind: msgspec.inspect.StructType, path: str) -
         return
     known = {one.encode_name: one for one in kind.fields}
     for key, inner in value.items():
-        where = f"{path}.{key}" if path else str(key)
+        name = str(key)
+        if _SURROGATE.search(name):
+            name = shown(name)
+        where = f"{path}.{name}" if path else name
         if key in known:
             yield from _misfits(inner, known[key].type, where)
         elif key != kind.tag_field:
-            yield f"{where}: unknown, expected {', '.join(known)}.{did_you_mean(str(key), known)}"
+            yield f"{where}: unknown, expected {', '.join(known)}.{did_you_mean(name, known)}"
     for name, one in known.items():
         if one.required and name not in value:
             yield f"{path + '.' if path else ''}{name}: missing"
@@ -190,6 +207,9 @@ def _misfits_of_table(value: Any, kind: msgspec.inspect.StructType, path: str) -
 def _misfits_of_leaf(value: Any, kind: msgspec.inspect.Type, path: str) -> Iterator[str]:
     if isinstance(value, float) and not math.isfinite(value):
         yield f"{path}: got {value}, expected a finite number"
+        return
+    if isinstance(value, str) and _SURROGATE.search(value):
+        yield f"{path}: got {shown(value)}, expected whole characters"
         return
     if isinstance(kind, msgspec.inspect.LiteralType):
         if value not in kind.values or isinstance(value, bool):
@@ -299,11 +319,13 @@ def _relation_problems(
 ) -> Iterator[str]:
     sentence, path = sentences[place], f"sentences[{place}].relation"
     relation = sentence.relation
-    if isinstance(relation, After) or (isinstance(relation, Overlap) and not relation.seconds):
+    if isinstance(relation, After):
         return
     kind = type(relation).__name__.lower()
     if before is None:
         yield f"{path}.type: got {kind}, expected after: no sentence stands before the first"
+        return
+    if isinstance(relation, Overlap) and not relation.seconds:
         return
     other = before
     if isinstance(relation, With):

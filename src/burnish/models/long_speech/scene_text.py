@@ -19,7 +19,7 @@ from burnish.arguments import as_number, as_text, refused, shown
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.measures import dimension_dropout
 from burnish.models.long_speech.scene import Scene, leaves, source_of
-from burnish.models.long_speech.scene_checks import checked_scene, read_scene
+from burnish.models.long_speech.scene_checks import checked_scene, decoded, read_scene
 
 BLANK = "<blank>"
 BLOCKS = {"instruct": "user", "think": "plan", "default": "default"}
@@ -118,8 +118,8 @@ def _read_line(number: int, line: str, block: str) -> tuple[str, Any]:
     if value == BLANK:
         return path, _NOTHING
     try:
-        read = msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeError):
+        read = decoded(value)
+    except ValueError:
         raise _wrong(number, line, f"JSON or {BLANK} after the =") from None
     if isinstance(read, dict | list):
         raise _wrong(number, line, "a text or a number after the =")

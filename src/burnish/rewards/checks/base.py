@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import UserError
+from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.pool import Outcome, default_pool
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
+from burnish.source import describe
 
 
 class CheckConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -109,7 +110,19 @@ class RuleCheck(Check[C]):
     def judge(self, task: Task, response: Response) -> Reward: ...
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        return [self.judge(task, response) for response in responses]
+        return [self._judged(task, response) for response in responses]
+
+    def _judged(self, task: Task, response: Response) -> Reward:
+        try:
+            return self.judge(task, response)
+        except (UserError, RewardError):
+            raise
+        except (
+            Exception
+        ) as error:  # boundary: what breaks a rule in one response is no failure of its group
+            is_ours = type(self).__module__.partition(".")[0] == "burnish"
+            status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
+            return Reward.failed(self.name, status, describe(error))
 
 
 class IsolatedCheck(Check[C]):

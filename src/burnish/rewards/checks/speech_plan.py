@@ -145,7 +145,7 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         for path in asked:
             if path not in left:
                 place, _, name = path.removeprefix("sentences[").partition("].")
-                reading = read_caption(getattr(planned.sentences[int(place)], name))
+                reading = read_caption(getattr(planned.sentences[int(place)], name), name)
                 known += not reading.unknown or bool(reading.add or reading.fixed)
         return known / len(asked) if asked else 1.0
 

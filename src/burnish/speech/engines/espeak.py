@@ -153,7 +153,7 @@ class EspeakEngine:
     )
 
     def __init__(self, language: str = "en-us") -> None:
-        self.language = language
+        self.language, self.version = language, f"1 {language}"
         with _LOCK, _Library() as library:
             self.sample_rate: int = library.sample_rate
 

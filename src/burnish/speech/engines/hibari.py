@@ -14,7 +14,7 @@ from burnish.models.long_speech.engine import Capabilities, Line, Spoken
 class HibariEngine:
     """The voice that ships in the package; others would be downloaded, which we never do."""
 
-    name = "hibari"
+    name, version = "hibari", "1"
     capabilities = Capabilities(rate=True)
     sample_rate = 24_000
     voices = ("heart",)

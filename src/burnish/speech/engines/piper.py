@@ -35,6 +35,7 @@ class PiperEngine:
             ) from None
         if not Path(path).is_file():
             raise UserError(f"engine 'piper': no voice at {path}; expected an .onnx file of piper")
+        self.version = f"1 {path}"
         self._voice = PiperVoice.load(str(path))
         self.sample_rate: int = self._voice.config.sample_rate
 
