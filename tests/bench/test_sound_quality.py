@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from bench_cases import data
 
+from burnish.bench import sound_quality
 from burnish.bench.sound_quality import FIGURES, cepstra, frechet_of, measure_sound
 from burnish.errors import ArgumentError
 from burnish.media import read_sound
@@ -64,6 +67,67 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
     assert "pip install" in found.status
 
 
+@pytest.mark.parametrize("level", [0.0, 0.2])
+def test_a_silent_copy_is_like_no_voice(level: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
+        monkeypatch.setitem(sys.modules, package, SimpleNamespace(**{name: lambda *_: 0.5}))
+    found = measure_sound(np.full_like(WAVE, level), WAVE, 16_000)
+    for name in ("si_sdr", "pesq", "stoi", "voice"):
+        assert found[name] == (None, "the copy is silent")
+    assert found["lsd"].value > 1
+
+
+def test_where_nobody_speaks_in_the_original_no_speech_is_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from burnish.speech import listeners
+
+    for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
+        monkeypatch.setitem(sys.modules, package, SimpleNamespace(**{name: lambda *_: 0.5}))
+    monkeypatch.setattr(listeners, "embed_voice", lambda *_: torch.ones(1))
+    for chance, values in ((0.1, [None, None, None]), (0.9, [0.5, 0.5, 1.0])):
+        heard = torch.tensor([0.0, chance])
+        monkeypatch.setattr(listeners, "speech_probabilities", lambda *_, heard=heard: heard)
+        found = measure_sound(WAVE, WAVE, 16_000, figures=["pesq", "stoi", "voice"])
+        assert [one.value for one in found.values()] == values
+
+
+def test_a_package_that_breaks_has_no_figure_and_a_bug_of_ours_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from burnish.speech import listeners
+
+    def broken(*_: Any) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(listeners, "speech_probabilities", lambda *_: torch.ones(1))
+    for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
+        monkeypatch.setitem(sys.modules, package, SimpleNamespace(**{name: broken}))
+    for name in ("embed_voice", "transcribe", "whisper_frames"):
+        monkeypatch.setattr(listeners, name, broken)
+    found = measure_sound(WAVE, WAVE, 16_000, figures=["pesq", "stoi", "voice", "wer"])
+    for figure in (*found.values(), frechet_of([WAVE], [WAVE], 16_000)):
+        assert figure.value is None
+        assert "ValueError" in figure.status
+    monkeypatch.setattr(sound_quality, "cepstra", broken)
+    with pytest.raises(ValueError, match=r"^no$"):
+        measure_sound(WAVE, WAVE, 16_000, figures=["mcd"])
+
+
+def test_distance_of_sets_is_that_of_their_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    from burnish.speech import listeners
+
+    def frames(samples: torch.Tensor, rate: int) -> torch.Tensor:
+        return torch.nn.functional.pad(samples.double()[:, None], (0, 1))
+
+    monkeypatch.setattr(listeners, "whisper_frames", frames)
+    # Means 1 and 5, deviations 1 and 3: 16 + 1 + 9 - 2 * 3.
+    found = frechet_of([[0.0, 1.0], [2.0]], iter([[2.0, 5.0, 8.0]]), 16_000)
+    assert found.value == pytest.approx(20)
+    assert frechet_of([[0.5]], [[0.5, 0.1]], 16_000).value is None
+    assert frechet_of([], [[0.5, 0.1]], 16_000).value is None
+
+
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="estimate: got 5 samples, expected the 16000"):
         measure_sound(WAVE[:5], WAVE, 16_000)
@@ -71,11 +135,27 @@ def test_bad_arguments_are_refused() -> None:
         measure_sound(WAVE, np.full(16_000, np.nan), 16_000)
     with pytest.raises(ArgumentError, match="figures"):
         measure_sound(WAVE, WAVE, 16_000, figures=["mos"])
+    for bad in (None, "lsd", 3):
+        with pytest.raises(ArgumentError, match="figures"):
+            measure_sound(WAVE, WAVE, 16_000, figures=bad)
+    with pytest.raises(ArgumentError, match="text"):
+        measure_sound(WAVE, WAVE, 16_000, text=5, figures=["wer"])
+    for sides, said in (
+        (([WAVE], None), "references"),
+        ((3, [WAVE]), "estimates"),
+        (([WAVE], [WAVE, [np.nan]]), r"references\[1\]"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            frechet_of(*sides, 16_000)
+    with pytest.raises(ArgumentError, match="rate: got 0"):
+        frechet_of([WAVE], [WAVE], 0)
 
 
 @pytest.mark.skipif(not has_listeners, reason="needs pesq, pystoi, Whisper and Resemblyzer")
 def test_listeners_tell_speech_from_noise() -> None:
     import pyarrow.parquet as pq
+
+    from burnish.speech import listeners
 
     row = pq.read_table(data("ljspeech_sample", "test.parquet")).slice(0, 1).to_pylist()[0]
     speech = read_sound(row["flac"], rate=16_000).samples[: 4 * 16_000]
@@ -91,3 +171,5 @@ def test_listeners_tell_speech_from_noise() -> None:
     near = frechet_of([speech + 0.01 * noise], [speech], 16_000)
     far = frechet_of([speech + noise], [speech], 16_000)
     assert 0 <= near.value < far.value
+    frames = listeners.whisper_frames(speech[:8000], 16_000)
+    assert (frames.shape, frames.dtype) == ((25, 384), torch.float64)

@@ -64,6 +64,24 @@ def test_latents_come_back_as_the_sound_of_the_whole(
     np.testing.assert_allclose(read_sound(tmp_path / "b.wav").samples, whole, atol=2e-3)
 
 
+@pytest.mark.parametrize("size", [50, 100, 500])
+def test_a_window_longer_than_the_sound_is_decoded_whole(
+    typed: Type, tmp_path: Path, size: int
+) -> None:
+    model = tmp_path / "wide"
+    new_tokenizer(model, seed=1, **SIZES | {"n_fft": 512})
+    write_sound(tmp_path / "a.wav", tone(200, size), 2000)
+    typed("audio", "encode", model, tmp_path / "a.wav", "-o", tmp_path / "a.npz")
+    done = typed("audio", "decode", model, tmp_path / "a.npz", "-o", tmp_path / "b.wav")
+    assert done.code == 0, done.err
+    z = torch.from_numpy(np.load(tmp_path / "a.npz")["z"].astype(np.float32))
+    with torch.no_grad():
+        whole = open_tokenizer(model).decode(z, num_samples=size)[0].clamp(-1, 1).numpy()
+    found = read_sound(tmp_path / "b.wav").samples
+    assert found.shape == whole.shape
+    np.testing.assert_allclose(found, whole, atol=1e-4)
+
+
 def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     found = Latents(np.zeros((2, 3), np.float16), 2000, 62.5, "none", 64)
     (tmp_path / "a.npz").mkdir()
@@ -212,13 +230,16 @@ def test_figures_of_a_copy(typed: Type, tmp_path: Path) -> None:
     done = typed(*words, "--only", "lsd,si_sdr", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert sorted(found) == ["lsd", "si_sdr"]
+    assert sorted(found) == ["compared", "lsd", "seconds", "si_sdr"]
     assert found["lsd"]["value"] > 1
+    assert (found["seconds"], found["compared"]) == ({"made": 1.5, "original": 1.5}, 1.5)
     assert "of the first" not in typed(*words, "--only", "lsd").out
     write_sound(tmp_path / "b.wav", 0.5 * tone(200, 1000), 2000)
     said = " ".join(typed(*words, "--only", "lsd").out.split())
     assert "of the first 0.50 s:" in said
     assert "has 0.50 s and" in said
+    found = json.loads(typed(*words, "--only", "lsd", "--json").out)
+    assert (found["seconds"], found["compared"]) == ({"made": 0.5, "original": 1.5}, 0.5)
     refused = typed(*words, "--only", "mos")
     assert refused.code == 2
     assert "--only mos: expected some of lsd" in refused.err
@@ -266,6 +287,7 @@ def test_weights_that_do_not_fit_are_never_drawn_at_random(
     [
         (["a", None, "b", "a"], "row 2 has the label None"),
         ([1.0, float("nan"), 2.0, 1.0], "row 2 has the label nan"),
+        ([1.0, 2.0, float("-inf"), 1.0], "row 3 has the label -inf"),
         (["a"] * 4, "has 1 of its values"),
         (["x", "y", "x", "y"], "0 of them are in"),
         ([], "has no row"),
@@ -282,3 +304,16 @@ def test_labels_that_teach_nothing_are_refused(
     done = typed("audio", "probe", model, *sides, "--label", "who")
     assert done.code == 2
     assert said in " ".join(done.err.split())
+
+
+def test_whole_labels_are_the_same_as_floats_and_as_integers(
+    typed: Type, model: Path, tmp_path: Path
+) -> None:
+    clips = [encode_sound(tone(100 + 50 * place, 400), 2000) for place in range(4)]
+    for name, labels in (("train", [1.0, 2.0, 1.0, 2.5]), ("test", [1, 2, 1, 2])):
+        table = {"audio": pa.array(clips, pa.binary()), "who": labels}
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    sides = tmp_path / "train.parquet", tmp_path / "test.parquet"
+    done = typed("audio", "probe", model, *sides, "--label", "who", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["majority"] == 0.5

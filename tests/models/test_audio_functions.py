@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer import (
@@ -38,6 +40,21 @@ def test_frames_are_normalised_over_channels() -> None:
     np.testing.assert_allclose(channel_normalise(Z[0, 0]), found[0, 0], atol=1e-12)
     moved = channel_normalise(4 * Z - 7, eps=0.0)
     np.testing.assert_allclose(moved, channel_normalise(Z, eps=0.0), atol=1e-12)
+
+
+@given(
+    frame=st.lists(st.integers(-50, 50), min_size=2, max_size=9).filter(lambda x: len({*x}) > 1),
+    scale=st.floats(1e-3, 1e3),
+    shift=st.floats(-100, 100),
+)
+def test_scale_and_shift_of_a_frame_do_not_matter(
+    frame: list[int], scale: float, shift: float
+) -> None:
+    z = np.array(frame, float)
+    found = channel_normalise(scale * z + shift, eps=0.0)
+    np.testing.assert_allclose(found, channel_normalise(z, eps=0.0), atol=1e-6)
+    turned = channel_normalise(shift - scale * z, eps=0.0)
+    np.testing.assert_allclose(turned, -found, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e20])

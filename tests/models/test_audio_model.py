@@ -7,10 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError
 from burnish.models import quiet_transformers
@@ -116,6 +118,34 @@ def test_a_stream_is_equal_to_the_whole(decoder: str, bottleneck: str, size: int
     close(torch.cat(samples, 1), model.decode(whole))
 
 
+@hypothesis.settings(deadline=None, max_examples=25)
+@hypothesis.given(
+    hop=st.sampled_from([2, 6, 16]),
+    hops=st.integers(2, 20),
+    strides=st.lists(st.integers(1, 3), min_size=1, max_size=2),
+    decoder=st.sampled_from(DECODERS),
+    chunks=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    samples=st.integers(1, 200),
+)
+def test_streams_of_any_sizes_are_equal_to_the_whole(
+    hop: int, hops: int, strides: list[int], decoder: str, chunks: list[int], samples: int
+) -> None:
+    # A window may reach further than many latents, and than the whole sound.
+    model = model_of(n_fft=hop * hops, frame_hop=hop, strides=strides, decoder=decoder)
+    waves = WAVES[:, :samples]
+    encoder, back = StreamingEncoder(model), StreamingDecoder(model)
+    pieces = [encoder.push(one) for one in waves.split(13, dim=1)] + [encoder.finish()]
+    latents = torch.cat(pieces, 1)
+    close(latents, model.encode(waves).latents)
+    sizes = [min(size, latents.shape[1]) for size in chunks]
+    found, start = [], 0
+    for size in sizes:
+        found.append(back.push(latents[:, start : start + size]))
+        start = min(start + size, latents.shape[1])
+    found += [back.push(latents[:, start:]), back.finish()]
+    close(torch.cat(found, 1), model.decode(latents))
+
+
 def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -> None:
     changed = WAVES.clone()
     changed[:, 300:] = 0
@@ -128,8 +158,10 @@ def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -
         StreamingEncoder(model)
 
 
-def test_a_padded_row_is_as_if_alone() -> None:
-    model = model_of()
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_padded_row_is_as_if_alone(causal: bool, decoder: str) -> None:
+    model = model_of(causal=causal, decoder=decoder, bottleneck="plain")
     mask = torch.ones_like(WAVES)
     mask[0, 200:] = 0
     found = model.encode(WAVES, mask)
@@ -137,6 +169,8 @@ def test_a_padded_row_is_as_if_alone() -> None:
     assert found.latent_mask.sum(1).tolist() == [3, 6]
     close(found.latents[:1, :3], alone)
     assert not found.latents[0, 3:].any()
+    sound = model(WAVES, padding_mask=mask).audio_values[:1, :200]
+    close(sound, model(WAVES[:1, :200]).audio_values)
     with pytest.raises(ArgumentError, match="padding at the end"):
         model.encode(WAVES, mask.flip(1))
 

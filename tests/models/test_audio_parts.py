@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,14 @@ def test_no_gradient_reaches_the_language_model_or_the_tokenizer() -> None:
         bridge(hidden, mask, ids, is_target)
 
 
-def test_padding_of_sound_and_text_changes_no_loss() -> None:
+@pytest.mark.parametrize("frames", [5, 6])
+def test_padding_of_sound_and_text_changes_no_loss(frames: int) -> None:
     bridge = FrozenLMBridge(tiny_lm(), 16)
-    hidden = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(2))
+    hidden = torch.randn(1, frames, 16, generator=torch.Generator().manual_seed(2))
     ids, is_target = torch.tensor([[3, 4, 5]]), torch.tensor([[False, True, True]])
-    alone = bridge(hidden, torch.ones(1, 6), ids, is_target)
+    alone = bridge(hidden, torch.ones(1, frames), ids, is_target)
     longer = torch.cat((hidden, 9 * torch.ones(1, 4, 16)), 1)
-    mask = torch.tensor([[1.0] * 6 + [0.0] * 4])
+    mask = torch.tensor([[1.0] * frames + [0.0] * 4])
     more = torch.nn.functional.pad(ids, (0, 3)), torch.nn.functional.pad(is_target, (0, 3))
     torch.testing.assert_close(bridge(longer, mask, *more), alone)
 
@@ -227,6 +229,27 @@ def test_generators_refuse_what_they_cannot_say() -> None:
         new_generator(**{**NAMED, "vocab_size": 5})
     with pytest.raises(ArgumentError, match="every name once"):
         new_generator(**{**NAMED, "voices": ["a", "a"]})
+
+
+def refuse(said: str, call: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError, match=f"^{said}: got ") as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+def test_ids_and_places_out_of_range_are_one_line() -> None:
+    model = new_generator(head_size=8, head_layers=1, **NAMED).eval()
+    text, generator = torch.tensor([[1, 2]]), torch.Generator()
+    for bad in (text + 4, text - 2, text / 2, text > 1, text[0], text.expand(2, 2), None, [[1, 2]]):
+        refuse("text", lambda bad=bad: model.generate(bad, generator))  # type: ignore[misc]
+    for least in (float("nan"), -1, 1.5, None):
+        refuse("least_patches", lambda least=least: model.generate(text, generator, least_patches=least))  # type: ignore[misc]  # fmt: skip
+    refuse("generator", lambda: model.generate(text, 0))
+    latents, mask = Z[:1, :4], torch.ones(1, 4)
+    draws = draw_flow(1, 2, 12, generator)
+    for voices in map(torch.tensor, ([2], [-1], [0, 1], [0.5])):
+        refuse("voices", lambda voices=voices: model.loss(text, latents, mask, draws, voices))  # type: ignore[misc]  # fmt: skip
+    refuse("text", lambda: model.loss(text + 9, latents, mask, draws, torch.tensor([0])))
 
 
 ODD: list[tuple[dict[str, Any], str]] = [

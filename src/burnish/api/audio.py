@@ -10,6 +10,7 @@ piece.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -310,9 +311,13 @@ def _labelled(
     if not values:
         raise UserError(f"{shown_path(file)}: has no row; expected sounds with a label each")
     for place, value in enumerate(values):
-        if not isinstance(value, str | int) and not (isinstance(value, float) and value == value):
+        if not isinstance(value, str | int) and not (
+            isinstance(value, float) and math.isfinite(value)
+        ):
             raise UserError(
                 f"{shown_path(file)}: row {place + 1} has the label {value!r:.40}; expected a word or "
                 "a number. Leave rows without a label out"
             )
-    return [clip.samples for clip in corpus.clips()], [str(value) for value in values]
+    # One table may hold as floats what another holds as integers.
+    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
+    return [clip.samples for clip in corpus.clips()], [str(value) for value in whole]

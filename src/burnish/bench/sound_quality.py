@@ -16,18 +16,19 @@
 | frechet | | lower | Gaussians of the frames of Whisper tiny.en's encoder, over a set of sounds |
 
 What cannot be measured (a package is missing, no speech, too short, silent) has no value and a status that
-says why; it is never a number.
+says why; it is never a number. PESQ, STOI and voice need somebody who speaks in the original; this is
+looked for by Silero where it is installed.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from burnish.arguments import as_whole, refused
+from burnish.arguments import as_list, as_text, as_whole, refused
 from burnish.errors import ArgumentError, UserError
 from burnish.source import describe
 from burnish.tensors import as_finite, torch
@@ -70,22 +71,21 @@ def measure_sound(
 
     >>> import numpy as np
     >>> wave = np.sin(np.arange(4000) / 5)
-    >>> found = measure_sound(0.5 * wave, wave, 8000, figures=["lsd", "si_sdr"])
-    >>> round(found["lsd"].value, 1), found["si_sdr"].value > 100
-    (5.0, True)
+    >>> found = measure_sound(0.5 * wave.round(1), wave, 8000, figures=["lsd", "si_sdr"])
+    >>> round(found["lsd"].value), round(found["si_sdr"].value)
+    (16, 28)
     """
     ours_n, theirs_n = _sound(estimate, "estimate"), _sound(reference, "reference")
     if len(ours_n) != len(theirs_n):
         raise ArgumentError(
             f"estimate: got {len(ours_n)} samples, expected the {len(theirs_n)} of the reference"
         )
-    rate = as_whole("rate", rate, low=1000, high=768_000)
-    found = {}
-    for name in figures:
-        if name not in _MEASURES:
+    rate, text = _rate(rate), as_text("text", text)
+    names = as_list("figures", figures)
+    for name in names:
+        if name not in FIGURES:
             raise refused("figures", name, f"some of {', '.join(FIGURES)}")
-        found[name] = _tried(_MEASURES[name], ours_n, theirs_n, rate, text)
-    return found
+    return {name: _tried(_MEASURES[name], ours_n, theirs_n, rate, text) for name in names}
 
 
 def _tried(
@@ -97,21 +97,52 @@ def _tried(
 ) -> Figure:
     if len(ours_n) < LEAST_S * rate:
         return Figure(None, f"shorter than {LEAST_S:g} s")
-    if measure not in _OF_SPECTRA and float(theirs_n.max()) == float(theirs_n.min()):
+    if measure not in _OF_SPECTRA and _is_silent(theirs_n):
         return Figure(None, "the original is silent")
+    # What is heard of silence is no word, which is an error rate.
+    if measure not in (*_OF_SPECTRA, _wer) and _is_silent(ours_n):
+        return Figure(None, "the copy is silent")
     try:
         value = measure(ours_n, theirs_n, rate, text)
-    except Unmeasured as reason:
+    except (Unmeasured, UserError) as reason:
         return Figure(None, str(reason))
-    except UserError as error:
-        return Figure(None, str(error))
-    except Exception as error:  # boundary: measuring packages raise whatever they like
-        return Figure(None, describe(error))
     return Figure(value) if math.isfinite(value) else Figure(None, f"came out as {value}")
 
 
 class Unmeasured(Exception):
     """Why a sound cannot be measured."""
+
+
+def _asked(package: Callable[..., Any], *args: Any) -> Any:
+    """What a measuring package answers."""
+    try:
+        return package(*args)
+    except UserError:
+        raise
+    except Exception as error:  # boundary: measuring packages raise whatever they like
+        raise Unmeasured(describe(error)) from error
+
+
+def _package(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise Unmeasured(f"needs {name}. Run: pip install 'burnish[listen]'") from None
+
+
+def _check_speech(theirs_n: Tensor, rate: int) -> None:
+    from burnish.speech.listeners import SILENCE, speech_probabilities
+
+    try:
+        heard = _asked(speech_probabilities, theirs_n, rate)
+    except UserError:  # no detector is installed
+        return
+    if float(heard.max()) < SILENCE:
+        raise Unmeasured("nobody speaks in the original")
+
+
+def _is_silent(samples_n: Tensor) -> bool:
+    return float(samples_n.max()) == float(samples_n.min())
 
 
 def _lsd(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
@@ -147,31 +178,25 @@ def cepstra(samples_n: Tensor, rate: int) -> Tensor:
 
 
 def _pesq(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
-    try:
-        import pesq
-    except ImportError:
-        raise Unmeasured("needs pesq. Run: pip install 'burnish[listen]'") from None
+    pesq = _package("pesq")
     is_narrow = rate < LISTENERS
     target = 8000 if is_narrow else LISTENERS
     ours, theirs = _at(ours_n, rate, target), _at(theirs_n, rate, target)
     if len(theirs) < target // 4:
         raise Unmeasured("shorter than 0.25 s")
-    try:
-        return float(pesq.pesq(target, theirs, ours, "nb" if is_narrow else "wb"))
-    except pesq.NoUtterancesError:
-        raise Unmeasured("no speech in it") from None
+    _check_speech(theirs_n, rate)
+    return float(_asked(pesq.pesq, target, theirs, ours, "nb" if is_narrow else "wb"))
 
 
 def _stoi(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
-    try:
-        from pystoi import stoi
-    except ImportError:
-        raise Unmeasured("needs pystoi. Run: pip install 'burnish[listen]'") from None
     import warnings
 
+    pystoi = _package("pystoi")
+    _check_speech(theirs_n, rate)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = float(stoi(theirs_n.double().numpy(), ours_n.double().numpy(), rate))
+        both = theirs_n.double().numpy(), ours_n.double().numpy()
+        found = float(_asked(pystoi.stoi, *both, rate))
     # It answers 1e-5 where too little sound is left.
     if any("Not enough" in str(one.message) for one in said):
         raise Unmeasured("too little speech in it")
@@ -181,8 +206,8 @@ def _stoi(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
 def _wer(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     from burnish.speech.listeners import transcribe, word_errors
 
-    wanted = text or transcribe(theirs_n, rate)
-    errors, words = word_errors(wanted, transcribe(ours_n, rate))
+    wanted = text or _asked(transcribe, theirs_n, rate)
+    errors, words = word_errors(wanted, _asked(transcribe, ours_n, rate))
     if not words:
         raise Unmeasured("no words in the original")
     return errors / words
@@ -191,7 +216,9 @@ def _wer(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
 def _voice(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     from burnish.speech.listeners import embed_voice
 
-    return float(embed_voice(ours_n, rate) @ embed_voice(theirs_n, rate))
+    _check_speech(theirs_n, rate)
+    ours_E, theirs_E = (_asked(embed_voice, one, rate) for one in (ours_n, theirs_n))
+    return float(ours_E @ theirs_E)
 
 
 _MEASURES: dict[str, Callable[[Tensor, Tensor, int, str], float]] = {
@@ -210,34 +237,28 @@ _OF_SPECTRA = (_lsd, _mcd)
 def frechet_of(estimates: Iterable[Numbers], references: Iterable[Numbers], rate: int) -> Figure:
     """Frechet distance of two sets of sounds, on the frames of Whisper tiny.en's encoder (384 numbers)."""
     from burnish.models.audio_tokenizer import frechet_distance
+    from burnish.speech.listeners import whisper_frames
 
-    try:
-        sides = []
-        for sounds in (estimates, references):
-            frames = [_whisper_frames(_sound(one, "sounds"), rate) for one in sounds]
-            both = np.concatenate(frames) if frames else np.zeros((0, 1))
-            if len(both) < 2:
-                return Figure(None, "fewer than two frames of sound")
-            sides.append((both.mean(0), np.cov(both, rowvar=False)))
-        (mu1, cov1), (mu2, cov2) = sides
-        return Figure(float(frechet_distance(mu1, cov1, mu2, cov2)))
-    except UserError as error:
-        return Figure(None, str(error))
+    rate, gaussians = _rate(rate), []
+    sides = _sounds(estimates, "estimates"), _sounds(references, "references")
+    for sounds in sides:
+        try:
+            frames = [_asked(whisper_frames, one, rate) for one in sounds]
+        except (Unmeasured, UserError) as reason:
+            return Figure(None, str(reason))
+        if sum(map(len, frames)) < 2:
+            return Figure(None, "fewer than two frames of sound")
+        both_KE = torch.cat(frames)
+        gaussians += [both_KE.mean(0), both_KE.T.cov()]
+    return Figure(float(frechet_distance(*gaussians)))
 
 
-def _whisper_frames(samples_n: Tensor, rate: int) -> NDArray[Any]:
-    """Frames of 20 ms of the encoder, those that hold sound, float64 (frames, 384)."""
-    from burnish.speech.listeners import _whisper
+def _sounds(values: Iterable[Numbers], what: str) -> list[Tensor]:
+    return [_sound(one, f"{what}[{place}]") for place, one in enumerate(as_list(what, values))]
 
-    model, samples = _whisper(""), _at(samples_n, rate, LISTENERS)
-    found = []
-    window = 30 * LISTENERS
-    for start in range(0, len(samples), window):
-        part = samples[start : start + window]
-        features = model.feature_extractor(np.pad(part, (0, window - len(part))))
-        encoded = np.array(model.encode(features[:, :3000]))[0]
-        found.append(encoded[: max(1, len(part) // (LISTENERS // 50))])
-    return np.concatenate(found).astype(np.float64)
+
+def _rate(rate: int) -> int:
+    return as_whole("rate", rate, low=1000, high=768_000)
 
 
 def _sound(values: Numbers, what: str) -> Tensor:

@@ -145,7 +145,8 @@ def metrics(
 ) -> int:
     """How good a copy of a sound is: LSD, SI-SDR, MCD, PESQ, STOI, words, voice.
 
-    What cannot be measured says why. Of different lengths, what both have is compared.
+    What cannot be measured says why. Of different lengths, what both have is compared;
+    with --json, seconds has the length of each and compared that of both.
 
     \b
       burnish audio metrics again.wav talk.flac
@@ -165,7 +166,9 @@ def metrics(
     count = min(len(ours), len(theirs))
     found = measure_sound(ours[:count], theirs[:count], rate, text=text, figures=chosen)
     if as_json:
-        emit_json({name: figure._asdict() for name, figure in found.items()})
+        seconds = {"made": len(ours) / rate, "original": len(theirs) / rate}
+        figures = {name: figure._asdict() for name, figure in found.items()}
+        emit_json({**figures, "seconds": seconds, "compared": count / rate})
         return 0
     if len(ours) != len(theirs):
         say(

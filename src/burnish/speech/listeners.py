@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -226,8 +226,33 @@ def transcribe(samples: Numbers, sample_rate: int, model: str = "") -> str:
     return " ".join(part.text.strip() for part in parts)
 
 
+def whisper_frames(samples: Numbers, sample_rate: int) -> Tensor:
+    """Frames of 20 ms of the encoder of Whisper tiny.en, those that hold sound: float64 (frames, 384)."""
+    import numpy as np
+
+    samples_T = _at_16k(samples, sample_rate)
+    if not len(samples_T):
+        raise ArgumentError("samples: got none, expected a sound")
+    model, window = _whisper(""), 30 * RATE
+    found = []
+    for part_T in torch.split(samples_T, window):
+        padded_T = torch.nn.functional.pad(part_T, (0, window - len(part_T)))
+        features = model.feature_extractor(padded_T.numpy())
+        encoded_TE = torch.from_numpy(np.array(model.encode(features[:, :3000]))[0])
+        found.append(encoded_TE[: max(1, len(part_T) // (RATE // 50))])
+    return torch.cat(found).double()
+
+
 def _words(what: str, text: str) -> list[str]:
-    return re.findall(r"[a-z0-9']+", as_text(what, text).lower().replace("’", "'"))
+    """Words without accents and case; letters and digits of any language, and apostrophes."""
+    plain = as_text(what, text).replace("’", "'").casefold()
+    letters = [c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)]
+    return "".join(c if _is_of_word(c) else " " for c in letters).split()
+
+
+def _is_of_word(character: str) -> bool:
+    # Marks that are no accents, as the vowel signs of Hindi, are no letters to Python.
+    return character.isalnum() or character == "'" or unicodedata.category(character)[0] == "M"
 
 
 def word_errors(said: str, heard: str) -> tuple[int, int]:
@@ -236,6 +261,8 @@ def word_errors(said: str, heard: str) -> tuple[int, int]:
     >>> from burnish.speech import word_errors
     >>> word_errors("The harbour is closed.", "the harbor closed")
     (2, 4)
+    >>> word_errors("Café naïve", "cafe naive")
+    (0, 2)
     """
     want, got = _words("said", said), _words("heard", heard)
     row = list(range(len(got) + 1))

@@ -103,7 +103,7 @@ class UtteranceCorpus(SoundCorpus):
         parts = [super().digest, limits]
         for file, name in self.files:
             paths = map(_path_of, self._file_rows(file, name))
-            parts += [file_digest(one) if one.is_file() else "" for one in paths if one is not None]
+            parts += [_digest_of(one) for one in paths if one is not None]
         return digest(*parts)
 
     @property
@@ -246,3 +246,11 @@ def _path_of(row: UtteranceRow) -> Path | None:
     if row.folder is None or not isinstance(value, str) or value[:5].lower() == "data:":
         return None
     return row.folder / value
+
+
+def _digest_of(path: Path) -> str:
+    """That of a file; empty for a path that nothing can be read from."""
+    try:
+        return file_digest(path) if path.is_file() else ""
+    except (OSError, ValueError, UserError):  # too long, a NUL inside, no permission
+        return ""

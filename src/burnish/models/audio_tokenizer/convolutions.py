@@ -109,8 +109,21 @@ class Residual(nn.Module):
 class Chain(nn.ModuleList):
     """Modules one after the other, each with the state of the stream."""
 
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
-        """(B, C, T) -> (B, C', T')."""
+    def forward(
+        self, x: Tensor, state: State | None = None, mask_BL: Tensor | None = None
+    ) -> Tensor:
+        """(B, C, T) -> (B, C', T').
+
+        Where `mask_BL`, in steps of one or more frames, is False, every module sees 0, as it does
+        behind the end: so a module that looks ahead sees no padding.
+        """
         for link in self:
-            x = link(x, state)
+            x = link(_without_padding(x, mask_BL), state)
         return x
+
+
+def _without_padding(x: Tensor, mask_BL: Tensor | None) -> Tensor:
+    if mask_BL is None:
+        return x
+    mask_BT = mask_BL.repeat_interleave(x.shape[-1] // mask_BL.shape[1], dim=1)
+    return torch.where(mask_BT[:, None], x, 0.0)

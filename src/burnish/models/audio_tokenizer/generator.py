@@ -45,7 +45,7 @@ from burnish.models.audio_tokenizer.representation import (
 )
 from burnish.models.blocks import ResidualStack, Topology, rotation
 from burnish.models.blocks.flow_head import FlowBlock, FlowHead, RegressionHead
-from burnish.tensors import as_mask, check_shape
+from burnish.tensors import as_mask, check_shape, check_tensor
 
 HEADS = ("flow", "regression")
 
@@ -227,20 +227,21 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
 
         `voices` (B,) are places in the table of voices, where the model has one.
         """
-        if text.ndim != 2 or text.is_floating_point():
-            raise ArgumentError(f"text: got shape {tuple(text.shape)}, expected ids (B, L)")
-        if (voices is None) != (self.voice is None):
-            expected = "none: the model has one voice" if self.voice is None else "a voice a row"
-            raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
         words, start = self._read(text, voices)
         hidden = torch.cat((words, start, self.input(patches)), dim=1)
         return self._stacked(hidden, text, patches.shape[1] + 1)[:, text.shape[1] :]
 
     def _read(self, text: Tensor, voices: Tensor | None) -> tuple[Tensor, Tensor]:
         """What stands before the patches: words (B, L, H) and the start (B, 1, H), in a voice."""
+        _check_ids(text, "text", "(B, L) of ids", 2, self.config.vocab_size)
         words, start = self.words(text), self.start.expand(len(text), 1, -1)
+        if (voices is None) != (self.voice is None):
+            expected = "none: the model has one voice" if self.voice is None else "a voice a row"
+            raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
         if voices is None or self.voice is None:
             return words, start
+        _check_ids(voices, "voices", "(B,) of places", 1, len(self.config.voices))
+        check_shape(voices, "voices", (len(text),))
         spoken_by = self.voice(voices)[:, None]
         return words + spoken_by, start + spoken_by
 
@@ -320,10 +321,13 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
 
         `voice` is a name of the table of voices; empty: its first.
         """
-        if text.ndim != 2 or len(text) != 1 or text.is_floating_point():
-            got = f"shape {tuple(text.shape)} of {text.dtype}"
-            raise ArgumentError(f"text: got {got}, expected ids of one text (1, L)")
+        _check_ids(text, "text", "(1, L) of ids", 2, self.config.vocab_size)
+        check_shape(text, "text", (1, text.shape[1]))
+        if not isinstance(generator, torch.Generator):
+            raise refused("generator", generator, "a torch.Generator")
         as_number("guidance", guidance, low=0)
+        most = as_whole("most_patches", most_patches, low=1)
+        least = as_whole("least_patches", least_patches, low=0)
         voices = None
         if self.voice is not None:
             chosen = self.voice_id(voice) if voice else 0
@@ -333,7 +337,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         patches: list[Tensor] = []
         cache = DynamicCache()
         hidden = torch.cat(self._read(text, voices), dim=1)
-        for count in range(1, as_whole("most_patches", most_patches, low=1) + 1):
+        for count in range(1, most + 1):
             state = self._stacked(hidden, text, count, cache)[:, -1:]
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)
@@ -341,9 +345,19 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
                 made = normalise_frames(made.view(1, frames, size)).reshape(shape)
             patches.append(made)
             hidden = self.input(made)
-            if count >= least_patches and float(self.end(state)) > 0:
+            if count >= least and float(self.end(state)) > 0:
                 break
         return torch.cat(patches, dim=1).view(1, -1, size)
+
+
+def _check_ids(values: Tensor, what: str, expected: str, axes: int, count: int) -> None:
+    """Refuse what are no whole numbers from 0 to below `count`."""
+    check_tensor(values, what, expected, axes)
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ArgumentError(f"{what}: got {values.dtype}, expected a tensor {expected}")
+    odd = values[(values < 0) | (values >= count)]
+    if len(odd):
+        raise refused(what, int(odd[0]), f"whole numbers from 0 to {count - 1}")
 
 
 def new_generator(

@@ -174,9 +174,8 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """
         samples_Bn = as_rows(input_values)
         lengths_B = _lengths(padding_mask, samples_Bn)
-        code_BTX = self._code(samples_Bn, lengths_B)
-        latents, logvar = self._split(code_BTX)
-        mask_BT = self._mask(lengths_B, latents.shape[1])
+        mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
+        latents, logvar = self._split(self._code(samples_Bn, lengths_B, mask_BT))
         if noise is not None:
             check_shape(noise, "noise", tuple(latents.shape))
         elif alpha is not None:
@@ -194,7 +193,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
                 strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
             noised = latents + strength * noise.to(latents)
         output = AudioTokenizerOutput(
-            audio_values=self._synthesise(noised)[:, : samples_Bn.shape[1]],
+            audio_values=self._synthesise(noised, mask_BT)[:, : samples_Bn.shape[1]],
             latents=latents * mask_BT[..., None],
             latent_mask=mask_BT,
             kl=None if logvar is None else _kl(latents, logvar, mask_BT),
@@ -211,8 +210,8 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         samples_Bn = as_rows(input_values)
         check_finite(samples_Bn, "input_values")
         lengths_B = _lengths(padding_mask, samples_Bn)
-        latents, _ = self._split(self._code(samples_Bn, lengths_B))
-        mask_BT = self._mask(lengths_B, latents.shape[1])
+        mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
+        latents, _ = self._split(self._code(samples_Bn, lengths_B, mask_BT))
         return AudioTokenizerEncoderOutput(
             latents=latents * mask_BT[..., None], latent_mask=mask_BT
         )
@@ -239,7 +238,9 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
             latents_BTD = normalise_frames(latents_BTD.float(), self.config.norm_eps)
         return latents_BTD.to(self.device, self.dtype)
 
-    def code_windows(self, padded_BN: Tensor, state: State | None = None) -> Tensor:
+    def code_windows(
+        self, padded_BN: Tensor, state: State | None = None, mask_BT: Tensor | None = None
+    ) -> Tensor:
         """Output of the encoder (B, T, X) for a signal with its edges."""
         config = self.config
         frames_BKF = spectrum(padded_BN, config.n_fft, config.frame_hop)
@@ -249,16 +250,20 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         else:
             scale_BKF = power_BKF ** ((config.compression - 1) / 2)
             parts = torch.cat((frames_BKF.real * scale_BKF, frames_BKF.imag * scale_BKF), dim=-1)
-        found: Tensor = self.encoder(parts.transpose(1, 2).to(self.dtype), state).transpose(1, 2)
+        inputs = parts.transpose(1, 2).to(self.dtype)
+        found: Tensor = self.encoder(inputs, state, self._hidden(mask_BT)).transpose(1, 2)
         return found
 
     def latents_of(self, code_BTX: Tensor) -> Tensor:
         """Latents without noise (B, T, D) of the encoder's output."""
         return self._split(code_BTX)[0]
 
-    def decoded(self, latents_BTD: Tensor, state: State | None = None) -> Tensor:
+    def decoded(
+        self, latents_BTD: Tensor, state: State | None = None, mask_BT: Tensor | None = None
+    ) -> Tensor:
         """What the decoder's network gives: complex windows (B, K, F), or samples (B, n)."""
-        found: Tensor = self.decoder(latents_BTD.transpose(1, 2), state).float()
+        inputs = latents_BTD.transpose(1, 2)
+        found: Tensor = self.decoder(inputs, state, self._hidden(mask_BT)).float()
         if self.config.decoder == "transposed":
             return found[:, 0]
         real, imaginary = found.transpose(1, 2).chunk(2, dim=-1)
@@ -268,14 +273,17 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         scale = (power + 1e-12) ** ((1 / self.config.compression - 1) / 2)
         return torch.complex(real * scale, imaginary * scale)
 
-    def _code(self, samples_Bn: Tensor, lengths_B: Tensor) -> Tensor:
+    def _code(self, samples_Bn: Tensor, lengths_B: Tensor, mask_BT: Tensor) -> Tensor:
         config = self.config
         places_n = torch.arange(samples_Bn.shape[1], device=samples_Bn.device)
         heard_Bn = torch.where(places_n < lengths_B[:, None], samples_Bn, 0.0)
         missing = -samples_Bn.shape[1] % config.hop_length
-        return self.code_windows(
-            F.pad(heard_Bn.to(self.device), (config.edge, missing + config.edge))
-        )
+        padded_BN = F.pad(heard_Bn.to(self.device), (config.edge, missing + config.edge))
+        return self.code_windows(padded_BN, mask_BT=mask_BT)
+
+    def _hidden(self, mask_BT: Tensor | None) -> Tensor | None:
+        """The mask where convolutions would see the padding: those that look ahead."""
+        return None if self.config.causal else mask_BT
 
     def _split(self, code_BTX: Tensor) -> tuple[Tensor, Tensor | None]:
         """Latents without noise, and their log-variance where the bottleneck has one."""
@@ -287,14 +295,15 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
             return normal_BTD.to(code_BTX.dtype), None
         return code_BTX, None
 
-    def _mask(self, lengths_B: Tensor, frames: int) -> Tensor:
+    def _mask(self, lengths_B: Tensor, samples: int) -> Tensor:
         counts_B = -(-lengths_B // self.config.hop_length)
+        frames = -(-samples // self.config.hop_length)
         mask_BT = torch.arange(frames, device=lengths_B.device) < counts_B[:, None]
         moved: Tensor = mask_BT.to(self.device)
         return moved
 
-    def _synthesise(self, latents_BTD: Tensor) -> Tensor:
-        found = self.decoded(latents_BTD)
+    def _synthesise(self, latents_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
+        found = self.decoded(latents_BTD, mask_BT=mask_BT)
         if self.config.decoder == "transposed":
             return found
         return waveform(found, self.config.n_fft, self.config.frame_hop)

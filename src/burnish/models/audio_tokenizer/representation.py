@@ -226,10 +226,11 @@ class FrozenLMBridge(nn.Module):
         """
         rows, frames, size = hidden.shape
         missing = -frames % self.stacked
-        padded = F.pad(hidden, (0, 0, 0, missing))
-        seen = F.pad(as_mask(mask, "mask", (rows, frames)).to(hidden.device), (0, missing))
+        heard = as_mask(mask, "mask", (rows, frames)).to(hidden.device)
+        # A frame of padding may share an embedding with the last one of sound.
+        padded = F.pad(torch.where(heard[..., None], hidden, 0.0), (0, 0, 0, missing))
         joined = padded.reshape(rows, -1, self.stacked * size)
-        is_sound = seen.view(rows, -1, self.stacked).any(-1)
+        is_sound = F.pad(heard, (0, missing)).view(rows, -1, self.stacked).any(-1)
         order = is_sound.long().argsort(dim=1, stable=True)
         moved = joined.gather(1, order[..., None].expand_as(joined))
         found: Tensor = self.projector(moved)

@@ -126,6 +126,8 @@ class StreamingDecoder(_Stream):
         self.renormalise = renormalise
         self.signal: Tensor | None = None
         self.weight: Tensor | None = None
+        self.skip = model.config.edge
+        """Samples before the first hop that are still to be dropped."""
 
     @torch.no_grad()
     def push(self, latents: Tensor) -> Tensor:
@@ -146,17 +148,18 @@ class StreamingDecoder(_Stream):
         self.is_finished = True
         if self.signal is None or self.weight is None:
             return torch.zeros(self.rows, 0, device=self.model.device)
-        edge = self.model.config.edge
-        return self.signal[:, :edge] / self.weight[:edge]
+        left = slice(self.skip, self.model.config.edge)
+        return self.signal[:, left] / self.weight[left]
 
     def _overlap(self, frames_BKF: Tensor) -> Tensor:
         config = self.model.config
         signal, weight = overlapped(frames_BKF, config.n_fft, config.frame_hop)
         # Windows of the chunk before reach into this one.
-        first = config.edge if self.signal is None else 0
         if self.signal is not None and self.weight is not None:
             signal = signal + F.pad(self.signal, (0, signal.shape[1] - self.signal.shape[1]))
             weight = weight + F.pad(self.weight, (0, len(weight) - len(self.weight)))
         ready = frames_BKF.shape[1] * config.frame_hop
         self.signal, self.weight = signal[:, ready:], weight[ready:]
+        first = min(self.skip, ready)
+        self.skip -= first
         return signal[:, first:ready] / weight[first:ready]
