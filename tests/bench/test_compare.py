@@ -364,3 +364,20 @@ def test_p_values_as_text():
         "p = 0.00031",
         "p < 0.0001",
     ]
+
+
+def test_less_is_better_where_marks_are_losses():
+    def run(name, marks):
+        answers = [Answered(task(f"p{i}"), "", mark) for i, mark in enumerate(marks)]
+        return HeldOutRun(name, 5, answers, SETTINGS, "loss")
+
+    low, high = [1.0 + 0.01 * i for i in range(12)], [2.0 + 0.02 * i for i in range(12)]
+    assert compare(run("a", high), run("b", low)).verdict.startswith("B is better by 1.0")
+    assert compare(run("a", low), run("b", high)).verdict.startswith("A is better by 1.0")
+
+
+def test_scores_of_different_kinds_are_not_compared():
+    answers = [Answered(task("x"), "", 1.0)]
+    loss, bits = (HeldOutRun("a", 0, answers, SETTINGS, m) for m in ("loss", "bits_per_byte"))
+    with pytest.raises(UserError, match="loss and bits_per_byte"):
+        compare(loss, bits)

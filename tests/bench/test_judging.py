@@ -298,6 +298,14 @@ def test_point_scores_leave_failures_out() -> None:
     assert by_instruction([one]) == {"no_comma": (1, 1, 0), "language": (0, 0, 1)}
 
 
+def test_rows_without_an_item_and_items_without_a_row_are_named(tmp_path: Path, caplog) -> None:
+    items = [Item(f"manual-{k}", message(f"p{k}"), ()) for k in range(3)]
+    given = ({"id": "manual-1", "response": "x"}, {"id": "zzz", "response": "y"})
+    assert len(with_answers(items, rows(tmp_path / "a.jsonl", *given))) == 1
+    assert "of 1 row no item was found: 'zzz'" in caplog.text
+    assert "2 of 3 items have no answer" in caplog.text
+
+
 def test_answers_are_matched_by_id_or_prompt(tmp_path: Path) -> None:
     items = [Item(str(k), message(f"p{k}"), ()) for k in range(3)]
     path = rows(

@@ -292,3 +292,28 @@ def test_two_real_runs(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     start = json.loads(typed("compare", "still", "moving", "--step", 0, "--json").out)
     assert all(pair["answer_a"] == pair["answer_b"] for pair in start["prompts"])
     assert start["test"]["p_value"] == 1.0
+
+
+def make_losses(folder: Path, losses: list[float], *, data: str = "same") -> Path:
+    """A finished run whose held-out evaluation has losses and no answers."""
+    store = RunStore.create(folder, CONFIG | {"rewards": []}, {}, recipe="small", data_hash=data)
+    store.append_evaluation(4, "held_out", [], {"marks": losses, "measure": "loss"})
+    store.finish("finished")
+    store.close()
+    return folder
+
+
+def test_runs_scored_by_a_loss_are_compared_item_by_item(tmp_path: Path, capsys) -> None:
+    a = make_losses(tmp_path / "a", [2.0 + 0.1 * i for i in range(12)])
+    b = make_losses(tmp_path / "b", [1.0 + 0.1 * i for i in range(12)])
+    assert run(["compare", str(a), str(b), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"].startswith("B is better by 1")
+    assert len(found["prompts"]) == 12
+
+
+def test_losses_on_other_data_are_not_compared(tmp_path: Path, capsys) -> None:
+    a = make_losses(tmp_path / "a", [1.0] * 12)
+    b = make_losses(tmp_path / "b", [1.0] * 12, data="other")
+    assert run(["compare", str(a), str(b)]) == 2
+    assert "held-out tasks differ" in capsys.readouterr().err

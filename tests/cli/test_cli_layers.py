@@ -86,7 +86,7 @@ def test_the_command_says_it(texts, capsys):
 
 def test_mistakes_get_one_line(texts, tmp_path):
     (tmp_path / "one.txt").write_text("one\n\ntwo words")
-    with pytest.raises(UserError, match=r"one.txt: 1 documents .* --separator"):
+    with pytest.raises(UserError, match=r"one.txt: 1 document .* --separator"):
         measure_layers("tiny", str(tmp_path / "one.txt"))
     cut = measure_layers("tiny", str(tmp_path / "one.txt"), separator="\n\n", tokens=4)
     assert cut.documents == 2

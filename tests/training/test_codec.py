@@ -294,7 +294,7 @@ def test_held_out_sounds_can_be_heard_beside_their_reconstructions(sounds):
         for evaluation in evaluations:
             for index, mark in enumerate(evaluation.summary["marks"]):
                 sample = samples[evaluation.step, index]
-                assert sample.reward.value == mark
+                assert sample.reward.value == -mark
                 (original,) = sample.task.media
                 made = [part for turn in sample.trajectory.messages for part in turn.media]
                 assert len(made) == 3

@@ -299,7 +299,7 @@ def test_held_out_sentences_are_spoken_and_kept(place):
             figures, marks = evaluation.summary["figures"], evaluation.summary["marks"]
             mean = sum(marks) / len(marks)
             assert figures["patches"] + figures["end"] == pytest.approx(mean, rel=1e-6)
-            assert samples[evaluation.step, 0].reward.value == marks[0]
+            assert samples[evaluation.step, 0].reward.value == -marks[0]
         first, last = samples[0, 0], samples[6, 0]
         assert first.task == last.task
         assert first.trajectory.role == "speech"

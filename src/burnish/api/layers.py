@@ -24,6 +24,7 @@ from burnish.errors import UserError
 from burnish.lm.local import LocalLM
 from burnish.models.norm_report import layer_groups, without_each
 from burnish.tasks.corpus import Corpus
+from burnish.texts import counted
 
 
 class LayerEffect(NamedTuple):
@@ -89,7 +90,7 @@ def measure_layers(
     pairs = [pair for pair in pairs if pair[1]]
     if len(pairs) < 2:
         raise UserError(
-            f"{corpus.name}: {len(pairs)} documents with two tokens or more; expected at least 2. One "
+            f"{corpus.name}: {counted(len(pairs), 'document')} with two tokens or more; expected at least 2. One "
             "long text can be cut: --separator."
         )
     groups = layer_groups(module)

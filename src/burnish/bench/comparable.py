@@ -20,6 +20,8 @@ LIVES = ("run.name", "run.folder")
 """Where a run lives, which says nothing about what it does."""
 DEADLINES = ("timeout_s", "deadline_s")
 """Settings that decide whether a reward has a value, never which one."""
+LOWER_IS_BETTER = ("loss", "bits_per_byte", "log_spectral_distance")
+"""Held-out measures of which less is better."""
 NAMED = 4
 """Differences that a message lists."""
 

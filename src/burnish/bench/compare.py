@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from burnish.arguments import as_number, as_numbers, refused, same_length
 from burnish.bench.accuracy import Accuracy, accuracy
-from burnish.bench.comparable import check_comparable
+from burnish.bench.comparable import LOWER_IS_BETTER, check_comparable
 from burnish.bench.items import Judged
 from burnish.bench.statistics import (
     Estimate,
@@ -63,6 +63,8 @@ class HeldOutRun:
     answers: Sequence[Answered]
     settings: Mapping[str, Any]
     """The run's config by dotted key, with the digests of its files under `files.NAME`."""
+    measure: str = "reward"
+    """What a mark is: `reward`, `accuracy`, or of which less is better, `LOWER_IS_BETTER`."""
 
 
 class Pair(NamedTuple):
@@ -149,6 +151,11 @@ class Comparison:
 
 def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     """The paired comparison of two runs; refused where it would compare different things."""
+    if a.measure != b.measure:
+        raise UserError(
+            f"runs '{a.name}' and '{b.name}' cannot be compared: their scores are {a.measure} and "
+            f"{b.measure}; expected the same."
+        )
     answers_a, answers_b = _by_id(a), _by_id(b)
     check_comparable(
         a.name,
@@ -227,15 +234,19 @@ def _verdict(found: Comparison) -> str:
     over = f"over {len(found.pairs)} prompt{'s' * (len(found.pairs) != 1)}"
     if all(pair.change == 0 for pair in found.pairs):
         return f"{_opening(found.test)}: every mark is the same, {over}"
-    return _tested(found.test, "better", over, in_points=found.test.fourfold is not None)
+    in_points = found.test.fourfold is not None
+    less = found.a.measure in LOWER_IS_BETTER
+    return _tested(found.test, "better", over, in_points=in_points, less_is_better=less)
 
 
-def _tested(test: PairedTest, better: str, over: str, *, in_points: bool) -> str:
+def _tested(
+    test: PairedTest, better: str, over: str, *, in_points: bool, less_is_better: bool = False
+) -> str:
     value, low, high, count = test.difference
     if test.p_value >= ALPHA or value == 0 or count < FEW:
         size = _size(value, low, high, in_points, sign="+")
         return f"{_opening(test)}: B - A is {size}, {p_text(test.p_value)}, {over}"
-    winner = "B" if value > 0 else "A"
+    winner = "B" if (value > 0) != less_is_better else "A"
     size = _size(*((value, low, high) if value > 0 else (-value, -high, -low)), in_points)
     return f"{winner} is {better} by {size}, {p_text(test.p_value)}, {over}"
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.bench.comparable import ABSENT, differing
+from burnish.bench.comparable import ABSENT, LOWER_IS_BETTER, differing
 from burnish.bench.compare import Answered, Comparison, HeldOutRun, compare
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.metrics import shown_in
-from burnish.records import Reward
+from burnish.records import Reward, Task
 from burnish.store import RunStatus, StoredEvaluation
 from burnish.store.reader import RunReader
 
@@ -54,18 +54,25 @@ def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
     """What the run answered, with the marks that its own score is made of."""
     samples = list(run.samples(step=evaluation.step, split=f"eval:{evaluation.name}"))
     marks = evaluation.summary.get("marks", [])
+    measure = str(evaluation.summary.get("measure", "reward"))
+    settings = run.about.config
+    if measure in LOWER_IS_BETTER:
+        # A loss has no answer to match by: the items of the same data stand in the same order.
+        same = {"data": run.about.data_hash, "items": len(marks)}
+        items = [Task(f"{i:06d}", (), same) for i in range(len(marks))]
+        answers = [Answered(item, "", mark) for item, mark in zip(items, marks, strict=True)]
+        return HeldOutRun(run.name, evaluation.step, answers, settings, measure)
     if len(marks) != len(samples):
         raise StoreError(
             f"run '{run.name}' has {len(marks)} marks for the {len(samples)} answers of its "
             f"held-out evaluation after {evaluation.step} steps; expected one each."
         )
-    settings = run.about.config
     part = str(settings.get("evaluation.part", ""))
     answers = [
         Answered(s.task, s.trajectory.text, mark, "" if mark is not None else _why(s.reward, part))
         for s, mark in zip(samples, marks, strict=True)
     ]
-    return HeldOutRun(run.name, evaluation.step, answers, settings)
+    return HeldOutRun(run.name, evaluation.step, answers, settings, measure)
 
 
 def _why(reward: Reward, part: str) -> str:

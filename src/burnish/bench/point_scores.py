@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.point import PointRubric
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
+from burnish.texts import counted
+
+logger = logging.getLogger(__name__)
 
 
 class PointScore(NamedTuple):
@@ -130,7 +134,17 @@ def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
     found = [_answered(item, by_id, by_prompt) for item in items]
     answered = [item for item in found if item is not None]
     if not answered:
-        raise UserError(f"{path}: answers none of the {len(items)} items; are the ids others?")
+        raise UserError(
+            f"{path}: answers none of the {len(items)} items; expected ids such as '{items[0].id}', "
+            "or their prompts in a column prompt."
+        )
+    known = {item.id for item in answered} | {item.messages[-1].text for item in answered}
+    strange = [name for name in (*by_id, *by_prompt) if name not in known]
+    if strange:
+        shown = ", ".join(repr(name[:40]) for name in strange[:4]) + ", ..." * (len(strange) > 4)
+        logger.warning("%s: of %s no item was found: %s", path, counted(len(strange), "row"), shown)
+    if missing := len(items) - len(answered):
+        logger.warning("%s: %d of %d items have no answer there", path, missing, len(items))
     return answered
 
 

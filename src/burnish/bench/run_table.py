@@ -22,7 +22,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.bench.comparable import ABSENT, LIVES, check_comparable, check_same_score
+from burnish.bench.comparable import (
+    ABSENT,
+    LIVES,
+    LOWER_IS_BETTER,
+    check_comparable,
+    check_same_score,
+)
 from burnish.bench.held_out import evaluation_after, evaluations
 from burnish.bench.run_labels import group_labels, plain_text
 from burnish.bench.statistics import t_estimate
@@ -37,8 +43,6 @@ from burnish.texts import counted, safe
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
-LOWER_IS_BETTER = ("loss", "bits_per_byte", "log_spectral_distance")
-"""Measures of held-out scores."""
 LAST_EVALUATION = "the last evaluation of each run is compared"
 
 

@@ -29,7 +29,8 @@ Name = Annotated[
         metavar="NAME",
         help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
         "vl_rewardbench, multimodal_rewardbench, mm_rlhf, mathvision, "
-        "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k or processbench.",
+        "healthbench, ifeval, atp, bigbench_mistake, mr_gsm8k, processbench, faithbench, wice, "
+        "halueval or rgb.",
     ),
 ]
 Data = Annotated[

@@ -359,7 +359,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _print_changed(found: Comparison) -> None:
-    changed = found.most_changed(CHANGED)
+    changed = [pair for pair in found.most_changed(CHANGED) if pair.prompt]
     if not changed:
         return
     say()

@@ -147,6 +147,9 @@ def _show_step(store: RunStore, step: int | None, split: str, *, as_json: bool) 
         steps = store.steps()
         has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
         shown = shown_step(step, split or "train")
+        held = [found for found in store.evaluations("held_out") if found.step == step + 1]
+        if held and not split:
+            has += f"; held-out answers after it: --split eval:held_out --step {step + 1}"
         raise UserError(f"run '{store.name}' has no samples of step {shown}; {has}.")
     if as_json:
         _emit(store, samples)

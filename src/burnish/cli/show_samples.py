@@ -159,7 +159,10 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
         say(f"written   {_order(steps)}")
     if trajectory.logprobs and not is_given(sample):
         mean = sum(trajectory.logprobs) / len(trajectory.logprobs)
-        say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
+        if steps:
+            say(f"bound     {number(mean)} a token: a lower bound of the answer's log-prob")
+        else:
+            say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
     say(f"task      {sample.task.id}{_fields(sample)}")
     out.print(reward_tree(sample.reward))
     if not is_given(sample):

@@ -45,6 +45,7 @@ from burnish.lm.weights import (
     write_weights,
 )
 from burnish.models import register
+from burnish.store.manifest import newest_weights
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
@@ -260,6 +261,8 @@ def _visual(name: str) -> Path:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
+    if (folder / "run.db").is_file():
+        raise UserError(f"{folder} is a run; expected a model: {newest_weights(folder)}")
     if not file.is_file():
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         raise UserError(

@@ -25,6 +25,7 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
     # For the whole process, as transformers chooses kernels by itself: cuDNN's attention fails now and
     # then where shapes change from call to call (PyTorch issue 190321); others take its place.
     torch.backends.cuda.enable_cudnn_sdp(False)
+    transformers.utils.logging.disable_progress_bar()
     try:
         model, found = auto.from_pretrained(
             str(folder),

@@ -38,11 +38,12 @@ ROLE = "codec"
 """Role of these samples; the viewer shows their sounds side by side."""
 SPEECH = "speech"
 """The same, of text that was spoken."""
+MEANING = "dB from the sound, negative: higher is better"
 MOST_SHOWN = 8
 """Sounds of an evaluation that are kept, spread evenly over those that are scored."""
 
 
-class Heard(NamedTuple):
+class ReconstructedClip(NamedTuple):
     """One held-out sound and what was made of it."""
 
     name: str
@@ -78,7 +79,7 @@ def reconstructed(
     strengths: Sequence[float],
     world: World,
     device: torch.device,
-) -> tuple[Tensor, list[Heard]]:
+) -> tuple[Tensor, list[ReconstructedClip]]:
     """Distance of each chosen clip with noise of each strength on its latents, (C, S), float64.
 
     And some of them to listen to. Every process takes its share; all get the whole.
@@ -106,7 +107,7 @@ def reconstructed(
     merged, sounds = world.merge(found), world.merge(made)
     distance_CS = torch.stack([merged[i].cpu() for i in range(len(chosen))])
     heard = [
-        Heard(
+        ReconstructedClip(
             clips.places[chosen[i]].name,
             chosen[i],
             clips.rate,
@@ -138,18 +139,18 @@ def shown_places(count: int, most: int = MOST_SHOWN) -> list[int]:
 
 
 def stored_sounds(
-    step: int, version: int, heard: Sequence[Heard], measure: str, blobs: Blobs
+    step: int, version: int, heard: Sequence[ReconstructedClip], measure: str, blobs: Blobs
 ) -> list[StoredSample]:
-    """Samples of the split `eval:held_out`; their value is the distance, lower is better."""
+    """Samples of the split `eval:held_out`; their value is minus the distance."""
     return stored_samples(step, version, [_in_words(one, measure) for one in heard], blobs)
 
 
-def _in_words(one: Heard, measure: str) -> SoundSample:
+def _in_words(one: ReconstructedClip, measure: str) -> SoundSample:
     words = [
         f"{'reconstruction' if not strength else f'with noise of {strength:g} sd'}: {distance:.2f} dB"
         for strength, distance in zip(one.strengths, one.distances, strict=True)
     ]
-    reward = Reward(measure, one.distances[0], reason="dB from the sound; lower is better")
+    reward = Reward(measure, -one.distances[0], reason=MEANING)
     made = list(zip(words, one.made_Sn, strict=True))
     return SoundSample(one.name, one.clip, one.rate, one.sound_n, made, reward)
 

@@ -45,7 +45,7 @@ from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
 from burnish.store.processes import ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
-from burnish.texts import run_word, shown_path
+from burnish.texts import counted, run_word, shown_path
 from burnish.training import checkpoint, metrics
 from burnish.training.algorithm import (
     AnyAlgorithm,
@@ -608,7 +608,7 @@ class Trainer:
         value = math.fsum(marks) / len(marks)
         if not math.isfinite(value):
             return {}
-        said = f"without the last {len(deep)} layers: {value:.3f}"
+        said = f"without the last {counted(len(deep), 'layer')}: {value:.3f}"
         beside = stored.get("beside", "")
         return {"without_last_quarter": value, "beside": f"{beside}; {said}" if beside else said}
 

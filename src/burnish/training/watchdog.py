@@ -174,7 +174,10 @@ class Watchdog:
             line = f"interrupted with SIGTERM{_caller(frame)}"
             self.record.die("signal", line, exception="SIGTERM")
             if self.is_main:
-                logger.warning("told to end (SIGTERM); the same command continues the run")
+                logger.warning(
+                    "told to end (SIGTERM); the same command goes on at the last checkpoint, or "
+                    "begins again where there is none yet"
+                )
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 

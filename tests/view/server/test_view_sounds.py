@@ -11,16 +11,16 @@ from burnish.media import encode_sound
 from burnish.records import AudioPart, Message, Reward, Task, TextPart, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.store.blobs import Blobs
-from burnish.training.held_out_sounds import Heard, stored_sounds
+from burnish.training.held_out_sounds import ReconstructedClip, stored_sounds
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.sounds import sounds_view
 from burnish.view.server import routes
 
 
-def heard(strengths=(0.0, 0.3)) -> Heard:
+def heard(strengths=(0.0, 0.3)) -> ReconstructedClip:
     wave = np.sin(np.arange(800) / 9).astype(np.float32)
     made = np.stack([1.2 * wave, 0.5 * wave])
-    return Heard("a/1.wav", 7, 8000, wave, made, strengths, (4.0, 6.125))
+    return ReconstructedClip("a/1.wav", 7, 8000, wave, made, strengths, (4.0, 6.125))
 
 
 def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) ->
     blobs = Blobs(tmp_path / "run/blobs")
     assert len({one.part.sha256 for one in page.sounds}) == 3
     assert all(blobs.read(one.part)[:4] == b"RIFF" for one in page.sounds)
-    assert (page.reward.value, page.info) == (4.0, {})  # its turns are shown once, as sounds
+    assert (page.reward.value, page.info) == (-4.0, {})  # its turns are shown once, as sounds
 
 
 @pytest.mark.parametrize("turns", [None, "text", [{"role": "x"}], [{"content": 3}], {"a": 1}])

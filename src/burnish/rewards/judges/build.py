@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from enum import EnumType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -117,5 +118,21 @@ def read_options(judge: str, options: Mapping[str, Any], kind: type[S]) -> S:
     try:
         return msgspec.convert(dict(options), kind)
     except msgspec.ValidationError as error:
-        said = str(error).replace("`", "'").replace(" - at '$.", " in option '")
-        raise UserError(f"judge '{judge}': {said}") from None
+        raise UserError(f"judge '{judge}': {_misfit(error, options, kind)}") from None
+
+
+def _misfit(error: msgspec.ValidationError, options: Mapping[str, Any], kind: type[Options]) -> str:
+    """What an option holds and what it may hold."""
+    said, mark, place = str(error).replace("`", "'").partition(" - at '$.")
+    name = place.partition(".")[0].partition("[")[0].rstrip("'")
+    if not mark or name not in options:
+        return said
+    asked = get_type_hints(kind)[name]
+    words: list[str] = []
+    for part in (asked, *get_args(asked)):
+        known = part if isinstance(part, EnumType) else ()
+        words += map(str, get_args(part) if get_origin(part) is Literal else known)
+    told = (
+        f"expected {', '.join(words)}.{did_you_mean(str(options[name]), words)}" if words else said
+    )
+    return f"option '{name}' is {options[name]!r}; {told[:1].lower()}{told[1:]}"
