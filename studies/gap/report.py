@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from burnish.bench.statistics import t_estimate
+
 RESULTS = Path(__file__).parent / "results"
 PLAYED = ("zero", "mean", "noise", "shuffle", "skip", "oracle")
-FAKES = ("mean", "noise", "shuffle")
+FAKES = ("zero", "mean", "noise", "shuffle")
 """Latents without the right content: what generated ones have to beat."""
+LITTLE = 0.05
+"""Accuracy below which a gain is as good as none."""
 Row = dict[str, Any]
 
 
@@ -81,21 +85,23 @@ def paired(rows: Sequence[Row], base: str) -> list[str]:
 
 
 def matters(rows: Sequence[Row]) -> list[str]:
-    """Whether generated latents beat those without content by more than chance allows, by arm."""
+    """Whether the model uses its latents, by arm: its accuracy with them less that with the best of
+    those without content, seed by seed, with Student's t interval over seeds."""
     lines = []
     for arm in arms_of(rows):
         own = [row for row in rows if row["arm"] == arm and row["mean"] is not None]
-        if not own:
+        gains = [
+            row["accuracy"] - max(row[fake] for fake in FAKES if row[fake] is not None)
+            for row in own
+        ]
+        if not gains:
             continue
-        held = sum(row["held"] for row in own)
-        accuracy = statistics.mean(row["accuracy"] for row in own)
-        best = max(statistics.mean(row[f] for row in own if row[f] is not None) for f in FAKES)
-        error = ((accuracy * (1 - accuracy) + best * (1 - best)) / held) ** 0.5
-        word = "matter" if accuracy - best > 1.96 * error else "do not matter"
-        lines.append(
-            f"- {arm}: own latents {accuracy:.3f}, the best of {', '.join(FAKES)} {best:.3f} "
-            f"(± {1.96 * error:.3f}): they {word}"
-        )
+        gain, shown, word = statistics.mean(gains), "no interval", "not shown"
+        if len(gains) > 1:
+            _, low, high, *_ = t_estimate(gains)
+            shown = f"95 % interval {low:+.3f} to {high:+.3f}"
+            word = "used" if low > 0 else "not used" if high < LITTLE else "not shown"
+        lines.append(f"- {arm}: {gain:+.3f}, {shown}, {len(gains)} seeds: {word}")
     return lines
 
 
@@ -113,7 +119,9 @@ def write(file: Path) -> str:
             table(rows),
             "Accuracy by the number of operations:",
             by_operations(rows),
-            "Do latents matter?\n\n" + "\n".join(matters(rows)),
+            "Do latents matter? Accuracy with the model's own latents less that with the best of "
+            f"{', '.join(FAKES)}, seed by seed. Used: the interval over seeds is above 0; not used: it "
+            f"is below {LITTLE}; else not shown.\n\n" + "\n".join(matters(rows)),
             "Differences, paired by seed:\n\n"
             + "\n".join([*paired(rows, "none_long"), *paired(rows, "raw"), *paired(rows, "pca")]),
         ]

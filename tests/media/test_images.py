@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
+import zlib
 
 import pytest
 
@@ -49,6 +51,71 @@ def test_a_transparent_colour_of_a_palette_is_white():
     image = files.picture("P")
     image.putpalette([255, 0, 0] * 256)
     assert open_image(files.encoded(image, transparency=0)).getpixel((0, 0)) == (255, 255, 255)
+
+
+def png(size, depth, colour, lines, clear=b"", interlaced=0):
+    def chunk(name, data):
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    head = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, interlaced)
+    packed = zlib.compress(lines)
+    cuts = [packed[:5], packed[5:]]
+    chunks = [chunk(b"IHDR", head), chunk(b"tRNS", clear) if clear else b""]
+    chunks += [chunk(b"IDAT", cut) for cut in cuts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("depth", "colour", "values", "clear", "seen"),
+    [
+        (16, 0, struct.pack(">3H", 0, 40_000, 256), struct.pack(">H", 0), [255, 156, 1]),
+        (16, 0, struct.pack(">3H", 0x1234, 0x1235, 0x1334), b"\x12\x34", [255, 18, 19]),
+        (2, 0, bytes([0b00011000]), b"\0\1", [0, 255, 170]),
+        (4, 0, bytes([0x0F, 0xA0]), b"\0\n", [0, 255, 255]),
+        (1, 0, bytes([0b01000000]), b"\0\0", [255, 255, 255]),
+        (8, 0, bytes([0, 200, 7]), b"\0\7", [0, 200, 255]),
+        (16, 2, struct.pack(">9H", 0x1234, 0, 0, *[0x3400] * 3, *[0] * 3),
+         struct.pack(">3H", 0x1234, 0, 0), [255, 0x34, 0]),
+    ],
+)  # fmt: skip
+def test_a_transparent_colour_is_white_at_every_depth(depth, colour, values, clear, seen):
+    found = open_image(png((3, 1), depth, colour, b"\0" + values, clear))
+    assert [found.getpixel((x, 0)) for x in range(3)] == [(v, v, v) for v in seen]
+
+
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 3), (8, 8), (13, 9), (700, 500)])
+@pytest.mark.parametrize(
+    ("depth", "colour", "values"), [(8, 2, 3), (1, 0, 1), (2, 0, 1), (16, 6, 4)]
+)
+@pytest.mark.parametrize("interlaced", [0, 1])
+def test_pixel_data_that_end_early_are_refused(size, depth, colour, values, interlaced):
+    passes = ADAM7 if interlaced else ((0, 0, 1, 1),)
+    lines = 0
+    for left, top, across, down in passes:
+        wide, high = len(range(left, size[0], across)), len(range(top, size[1], down))
+        lines += high * (1 + -(-wide * values * depth // 8)) if wide else 0
+    whole = png(size, depth, colour, bytes(lines), interlaced=interlaced)
+    assert open_image(whole).size == size
+    assert (
+        open_image(png(size, depth, colour, bytes(lines + 9), interlaced=interlaced)).size == size
+    )
+    with pytest.raises(UserError, match=f"end after {lines - 1:,} of {lines:,} bytes"):
+        open_image(png(size, depth, colour, bytes(lines - 1), interlaced=interlaced))
+
+
+def test_a_png_of_which_nearly_all_is_missing_is_refused_without_memory():
+    data = png((7_000, 7_000), 8, 2, bytes(21_001))
+    tracemalloc.start()
+    with pytest.raises(UserError, match="21,001 of 147,007,000"):
+        open_image(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
 
 
 @pytest.mark.parametrize("turn", range(1, 9))

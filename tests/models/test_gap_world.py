@@ -114,6 +114,27 @@ def cell(arm, seed, accuracy, **more):
     )
 
 
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([0.10, 0.12, 0.11], "used"),
+        ([0.10, 0.30, 0.20], "not shown"),  # 0.20 in the mean, -0.05 to 0.45
+        ([0.00, 0.01, -0.01], "not used"),
+        ([-0.10, -0.11, -0.12], "not used"),
+        ([0.30], "not shown"),
+    ],
+)
+def test_latents_are_used_where_every_seed_says_so(gains, verdict):
+    """The best of the empty latents counts in each seed, zeros among them."""
+    rows = [
+        {"arm": "pca", "accuracy": 0.5 + gain, "held": 600.0, "zero": 0.5, "mean": 0.2, "noise": 0.1,
+         "shuffle": None}
+        for gain in gains
+    ]  # fmt: skip
+    (line,) = report.matters(rows)
+    assert line.endswith(f"{len(gains)} seeds: {verdict}")
+
+
 def test_cells_come_back_from_their_file_and_become_a_table(tmp_path):
     file = tmp_path / "tiny.csv"
     cells = [cell("none_long", s, 0.4 + s / 10) for s in (0, 1)] + [
@@ -125,6 +146,6 @@ def test_cells_come_back_from_their_file_and_become_a_table(tmp_path):
     text = report.write(file)
     assert "| pca | 2 | 0.65 ± 0.07 |" in text
     assert "- pca - none_long: +0.200 ± 0.000, 2 seeds" in text
-    assert "they matter" in text
+    assert "- pca: +0.450, 95 % interval -0.185 to +1.085, 2 seeds: not shown" in text
     assert file.with_suffix(".md").is_file()
     assert set(ARMS) >= {"none", "filler", "notes", "pca_gate", "pca_random"}

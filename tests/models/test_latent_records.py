@@ -1,5 +1,6 @@
 """Answers with `<latent/>` and pictures as vectors: what is read, and what is refused by name."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,6 +63,28 @@ def drawn(rows, columns, seed=0, patch=4):
     draw = torch.Generator().manual_seed(seed)
     cells = torch.randint(256, (rows, columns, 3), generator=draw, dtype=torch.uint8)
     return cells, cells.repeat_interleave(patch, 0).repeat_interleave(patch, 1)
+
+
+@pytest.mark.parametrize("kind", ["uint16", "uint32", "uint64", "int8", "bool"])
+def test_pixels_of_any_whole_type(kind):
+    pixels = np.ones((2, 3, 3), kind)
+    assert torch.equal(read_picture(pixels), torch.ones(2, 3, 3, dtype=torch.uint8))
+    if kind.startswith("uint"):
+        with pytest.raises(ArgumentError, match="0 to 255"):
+            read_picture(pixels * 256)
+
+
+def test_paths_of_records_do_not_leave_their_folder(tmp_path):
+    pytest.importorskip("PIL")
+    _, pixels = drawn(2, 2)
+    inside = tmp_path / "data"
+    inside.mkdir()
+    (tmp_path / "a.png").write_bytes(png_bytes(pixels.tolist()))
+    (inside / "link.png").symlink_to(tmp_path / "a.png")
+    for path in ("../a.png", str(tmp_path / "a.png"), "link.png", "a\0.png"):
+        with pytest.raises(ArgumentError, match="cannot be read"):
+            read_picture(path, inside)
+    assert torch.equal(read_picture(tmp_path / "a.png"), pixels)
 
 
 def test_a_picture_survives_its_text_form_bit_for_bit(tmp_path):

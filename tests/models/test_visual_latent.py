@@ -220,6 +220,23 @@ def test_latent_loss_counts_the_slots_of_its_mask_alone():
         latent_loss(spoilt, target)
 
 
+@pytest.mark.parametrize("scale", [1e30, 1.0, 1e-30, 1e-44])
+def test_directions_do_not_hang_on_the_size_of_numbers(scale):
+    """Squares of float32 end at 1e38 and begin at 1e-45."""
+    h = torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1.0, 0.0]]) * scale
+    expected = torch.tensor([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]])
+    torch.testing.assert_close(norm_match(h, 1.0), expected, rtol=1e-2, atol=1e-2)
+    assert cosine_loss(h[::2], h[::2]).item() == pytest.approx(0.0, abs=1e-6)
+    assert cosine_loss(h[:1], -h[:1]).item() == pytest.approx(2.0, abs=1e-6)
+
+
+def test_rescaling_has_the_gradient_of_a_direction():
+    h = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    norm_match(h, 10.0)[0, 0].backward()
+    # 10 (1/|h| - h0²/|h|³), -10 h0 h1/|h|³
+    torch.testing.assert_close(h.grad, torch.tensor([[1.28, -0.96], [0.0, 0.0]]).double())
+
+
 def test_cosine_loss_is_the_mean_of_one_minus_the_cosine():
     pred, target = RNG.normal(size=(5, 4)), RNG.normal(size=(5, 4))
     lengths = np.linalg.norm(pred, axis=1) * np.linalg.norm(target, axis=1)

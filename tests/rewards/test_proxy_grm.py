@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import anyio
@@ -349,6 +350,43 @@ def test_composition_by_weights():
         p.compose(acc=1, prox=0.5)
 
 
+@pytest.mark.parametrize("weights", [(1e308,) * 3, (1e308, -1e308, 1.0)])
+def test_weights_without_a_finite_sum_are_refused(weights):
+    with pytest.raises(UserError, match="finite"):
+        p.compose(weights=weights)
+
+
+@pytest.mark.parametrize("row", [{}, {"id": None}, {"id": ""}])
+def test_pairs_without_an_id_are_not_taken_to_be_one(row):
+    with pytest.raises(UserError, match="id"):
+        p.mm_rlhf([{"id": "a", "rewards": [1, 0]}, {**row, "rewards": [1, 0]}])
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("Response 2 is better: 8.1 to 7.4.", 2),
+        ("I pick 1. (score 9.2)", 1),
+        ("Response 2 wins, 10/10 to 1/10", 2),
+        ("Response 2 wins 1-0, 2–1 in the rerun", 2),
+        ("It is 1.", 1),
+        ("response-2", 2),
+        ("no.1", 1),
+        ("2, not the other", 2),
+        ("1.5", None),
+        (".2", None),
+        ("-1", None),
+        ("1,000", None),
+        ("<answer>1.5</answer>", None),
+        ("<answer>1.</answer>", 1),
+    ],
+)
+def test_only_a_number_of_its_own_names_a_response(text, choice):
+    assert p.proxy_choice(text) == choice
+    if choice is None:
+        assert p.accuracy_reward([(text, 1), (text, 2)]) == [-1.0, -1.0]
+
+
 # Benchmarks.
 
 
@@ -503,6 +541,25 @@ def test_a_proxy_that_ignores_its_rubric_changes_no_advantage():
     values = [[r.value for r in score(s, *texts)] for s in (deaf, ProxyVerifiedRubric(weights=(1, 0, 0.5)))]  # fmt: skip
     got, plain = (grpo_advantage(torch.tensor(v), [0] * 5) for v in values)
     assert torch.allclose(got, plain, atol=1e-9)
+
+
+def test_a_proxy_of_coin_flips_adds_noise_of_mean_zero_to_advantages_only():
+    """Over all flips of four replies: each reward and each advantage is that of the outcome in the mean."""
+    texts = [reply(f"Goodness {n}", answer) for n, answer in enumerate("1211")]
+    plain = [r.value for r in score(ProxyVerifiedRubric(weights=(1, 0, 0.5)), *texts)]
+    rewards = []
+    for flips in itertools.product((1, 2), repeat=4):
+        proxy = lambda q, a, b, rubric, flips=flips: flips[int(rubric.split()[1][0])]  # noqa: E731
+        rewards.append([r.value for r in score(ProxyVerifiedRubric(proxy=proxy), *texts)])
+    found, wanted = torch.tensor(rewards), torch.tensor(plain)
+    noise = found - wanted
+    assert set(noise.flatten().tolist()) == {-1.0, 1.0}
+    assert noise.mean(0).tolist() == [0.0] * 4
+    advantages = found - found.mean(1, keepdim=True)
+    torch.testing.assert_close(advantages.mean(0), wanted - wanted.mean())
+    scaled = torch.stack([grpo_advantage(row, [0] * 4) for row in found]).mean(0)
+    assert scaled[1] < 0
+    torch.testing.assert_close(scaled[[0, 2, 3]], -scaled[1].expand(3) / 3)
 
 
 def test_labels_and_proxies_that_cannot_be_used():

@@ -69,6 +69,27 @@ def test_a_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
         blobs.read(ImagePart(blobs.add(WAV).sha256))
 
 
+def test_damage_of_the_same_size_is_mended_where_the_bytes_are_at_hand(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    image = blobs.add(PNG)
+    blobs.path(image.sha256).write_bytes(PNG[:-1] + b"!")
+    assert blobs.add(PNG) == image
+    assert blobs.read(image) == PNG
+
+
+@pytest.mark.parametrize("damaged", [b"", PNG[:-1] + b"!"])
+def test_a_run_takes_whole_media_in_the_place_of_damaged_ones(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    source, run = Blobs(tmp_path / "cache"), Blobs(tmp_path / "run")
+    image = source.add(PNG)
+    path = run.path(image.sha256)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(damaged)
+    run.collect([Message("user", (image,))], source)
+    assert run.read(image) == PNG
+
+
 @pytest.mark.parametrize("sha256", ["../../etc/passwd", "A" * 64, "ab", "a" * 63 + "/"])
 def test_only_a_hash_names_a_file(tmp_path: Path, sha256: str) -> None:
     with pytest.raises(ValueError, match="64 lower-case hexadecimal digits"):

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import convert
 from training_cases import assert_same, finish, finish_with_stops, outcome, resolved, trainer
 
 from burnish.errors import UserError
 from burnish.models.visual_latent import LatentAnswer, LatentHead, latent_step
+from burnish.png import png_bytes
 from burnish.records import Message, Task
 from burnish.store import RunStore
+from burnish.tasks.config import TaskConfig
 from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
+from burnish.training.data import Data
 from burnish.training.events import Evaluating, Preparing
 from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
 from burnish.training.latent_rows import RecordFields, collated, find_tags, read_record
@@ -277,7 +281,11 @@ def test_vectors_may_stand_in_the_place_of_pictures(tmp_path):
         ({}, {"response": "no tags at all"}, "0 spans for 1 auxiliary"),
         ({}, {"response": "a <latent/> <parser>b</parser>"}, "no <answer>"),
         ({}, {"response": "a <latent/> <answer>1</answer>"}, "without a <parser> note"),
-        ({}, {"aux_images": "x.png"}, "no list of pictures"),
+        ({}, {"aux_images": 3}, "no list of pictures"),
+        ({}, {"aux_images": ["gone.png"]}, "rows.jsonl:1: 'aux_images': .*gone.png does not exist"),
+        ({}, {"aux_images": ["/etc/hostname"]}, "leads out of"),
+        ({}, {"aux_images": ["../mine.png"]}, "leads out of"),
+        ({}, {"image": "https://example.org/a.png"}, "nothing is fetched"),
         ({"gate": "field"}, {}, "base_accuracy"),
         ({"response": "answr"}, {}, "train.response"),
         ({"encoder": "gone.py:encode"}, {}, "gone.py"),
@@ -290,6 +298,60 @@ def test_what_cannot_be_trained_is_refused_in_one_line(tmp_path, train, changes,
     config = resolved(tmp_path, {**table(**{"slots": 3, **train}), "task": write(tmp_path, rows)})
     with pytest.raises(UserError, match=line):
         build(config, tmp_path / "run", root=tmp_path)
+
+
+DOCUMENTED = {
+    "image": "chart.png",
+    "aux_images": ["marked.png"],
+    "response": "Mark the bars. <latent/> <parser>The third bar is marked, it ends at 40.</parser> "
+    "<answer>the third</answer>",
+    "base_accuracy": 0.25,
+}
+"""The record of docs/methods/gap.md."""
+
+
+def pictured(folder, side=16, **changes):
+    """A data folder with the documented record, beside the recipe's own folder."""
+    folder.mkdir(parents=True)
+    rows = [{"prompt": f"{n}: Which bar is highest?", **DOCUMENTED, **changes} for n in range(12)]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, colour in (("chart.png", 10), ("marked.png", 200)):
+        (folder / name).write_bytes(png_bytes([[[colour, 0, side]] * side] * side))
+    return {"kind": "file", "path": str(folder / "mine.jsonl")}
+
+
+def test_the_documented_record_is_trained_on(tmp_path, monkeypatch):
+    """Pictures stand beside the data file, not beside the recipe; the model reads text alone."""
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    task = pictured(tmp_path / "data")
+    config = resolved(tmp_path, {**table(gate="field"), "task": task, "steps": 1})
+    one = build(config, tmp_path / "run", root=tmp_path)
+    algorithm = one.stage.algorithm
+    found = algorithm.records.first(1)[0]
+    assert [message.media for message in found.task.messages] == [()]
+    row = algorithm.makes.row(found, has_latents=True)
+    assert row.kinds.count("i") == 4  # 16 x 16 pixels, patches of 8
+    assert row.kinds.count("z") == 4
+    pixels = torch.tensor([200, 0, 16], dtype=torch.uint8).expand(16, 16, 3)
+    expected = algorithm.makes.encoder(pixels).flatten(0, 1)
+    torch.testing.assert_close(row.vectors_ND[4:], expected)
+    finish(one)
+    assert one.state.step == 1
+
+
+def test_data_with_other_pictures_are_other_data(tmp_path):
+    found = []
+    for name, side in (("a", 16), ("b", 16), ("c", 24)):
+        task = convert(pictured(tmp_path / name, side), TaskConfig)
+        data = Data(task, 1, tmp_path, pictures=("image", "aux_images"))
+        assert data.tasks.sample(1)[0].fields["aux_images"][0].keys() >= {"sha256"}
+        found.append(data.tasks.fingerprint)
+    assert found[0] == found[1] != found[2]
+    moved = pictured(tmp_path / "rows")
+    (tmp_path / "rows" / "chart.png").rename(tmp_path / "chart.png")
+    (tmp_path / "rows" / "marked.png").rename(tmp_path / "marked.png")
+    task = convert({**moved, "media_folder": ".."}, TaskConfig)
+    assert Data(task, 1, pictures=("image", "aux_images")).tasks.fingerprint == found[0]
 
 
 def test_tags_are_tokens_that_no_text_has(tmp_path):

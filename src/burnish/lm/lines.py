@@ -9,6 +9,7 @@ reported and the file stays as it is.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ except ImportError:  # no advisory locks on this platform; two writers are then 
 
 T = TypeVar("T", bound=Struct)
 
+_HALF = re.compile("[\ud800-\udfff]")
 TURN_S = 1.0
 """How long a writer of a shared file waits for its turn; a turn is one line."""
 
@@ -83,7 +85,7 @@ class LineFile(Generic[T]):
 
         Of a shared file, `records` are then those that others have added since the last reading.
         """
-        line = msgspec.json.encode(record) + b"\n"
+        line = _encoded(record) + b"\n"
         if not self.shared:
             return self._write(line)
         with self._turn():
@@ -196,6 +198,26 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
     decoder = msgspec.json.Decoder(kind)
     lines = enumerate(data.split(b"\n")[:-1], start=1)
     return [_decode(path, line, decoder, 0, number) for number, line in lines]
+
+
+def whole_texts(value: Any) -> Any:
+    """A value of lists, dicts and texts with U+FFFD for each half of a character.
+
+    >>> whole_texts({"a": ["x\\ud800"]}) == {"a": ["x\\ufffd"]}
+    True
+    """
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {whole_texts(key): whole_texts(one) for key, one in value.items()}
+    return [whole_texts(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _encoded(record: Struct) -> bytes:
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(whole_texts(msgspec.to_builtins(record)))
 
 
 def _decode(

@@ -11,8 +11,11 @@ Animations are refused: a person would see other frames than the model.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import SEEK_CUR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,6 +69,8 @@ def open_image(source: str | Path | bytes) -> Image:
     """
     with _opened(source) as (image, kind, where):
         try:
+            if kind == "image/png":
+                _check_png(image)
             image.load()
             return _upright(_as_rgb(image), image, kind)
         # The boundary to Pillow's decoders, which meet whatever the file holds.
@@ -129,15 +134,114 @@ def _is_moving(image: Any) -> bool:
         return False
 
 
+class _PngHeader(NamedTuple):
+    """The first chunk of a PNG."""
+
+    width: int
+    height: int
+    depth: int
+    """Bits of a value."""
+    colour: int
+    """0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGBA."""
+    compression: int
+    filters: int
+    interlaced: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole picture's pixels, inflated; each line begins with one for its filter."""
+        values = {2: 3, 4: 2, 6: 4}.get(self.colour, 1)
+        passes = _ADAM7 if self.interlaced else ((0, 0, 1, 1),)
+        total = 0
+        for left, top, across, down in passes:
+            wide, high = -((left - self.width) // across), -((top - self.height) // down)
+            if wide > 0 and high > 0:
+                total += high * (1 + (wide * values * self.depth + 7) // 8)
+        return total
+
+
+_PNG_START = 8
+_HEADER = struct.Struct(">IIBBBBB")
+_CHUNK = struct.Struct(">I4s")
+_ADAM7 = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
+)
+"""Left, top and the steps across and down of each pass of an interlaced PNG."""
+_PIECE = 1 << 16
+
+
+def _check_png(image: Any) -> None:
+    """Refuse pixel data that end before the picture does, and read transparency at its depth.
+
+    Pillow leaves the rest black, and takes a transparent grey of 2, 4 or 16 bit for one of 8.
+    """
+    raw = image.fp
+    begun = raw.tell()
+    raw.seek(_PNG_START)
+    if _CHUNK.unpack(raw.read(_CHUNK.size)) != (_HEADER.size, b"IHDR"):
+        raise ValueError("its first chunk is no header")
+    head = _PngHeader(*_HEADER.unpack(raw.read(_HEADER.size)))
+    raw.seek(4, SEEK_CUR)  # past the checksum
+    size, wanted = _inflated(raw, head.size), head.size
+    raw.seek(begun)
+    if size < wanted:
+        raise ValueError(f"its pixel data end after {size:,} of {wanted:,} bytes")
+    clear = image.info.get("transparency")
+    if head.colour == 0 and head.depth in (2, 4) and isinstance(clear, int):
+        image.info["transparency"] = clear * 255 // (2**head.depth - 1)
+    elif head.colour == 2 and head.depth == 16 and isinstance(clear, tuple):
+        image.info["transparency"] = tuple(value >> 8 for value in clear)
+
+
+def _inflated(raw: Any, most: int) -> int:
+    """Bytes of the pixel data, inflated piece by piece and not kept; `most` are enough."""
+    engine, size = zlib.decompressobj(), 0
+    while len(start := raw.read(_CHUNK.size)) == _CHUNK.size:
+        length, name = _CHUNK.unpack(start)
+        if name == b"IEND":
+            break
+        if name != b"IDAT":
+            raw.seek(length + 4, SEEK_CUR)
+            continue
+        while length and (piece := raw.read(min(length, _PIECE))):
+            length -= len(piece)
+            found = _PIECE
+            while piece or found == _PIECE:  # a full piece may have more behind it
+                found = len(engine.decompress(piece, _PIECE))
+                piece, size = engine.unconsumed_tail, size + found
+                if size >= most:
+                    return size
+        raw.seek(4, SEEK_CUR)
+    return size
+
+
 def _as_rgb(image: Any) -> Any:
     if image.mode in ("I", "I;16", "I;16B", "I;16L", "I;16N"):
-        # 16 bit: Pillow's own conversion cuts everything above 255 to white.
-        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L").convert("RGB")
+        return _from_grey16(image)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         clear = image.convert("RGBA")
         white = _pillow().new("RGBA", clear.size, (255, 255, 255, 255))
         return _pillow().alpha_composite(white, clear).convert("RGB")
     return image.convert("RGB")
+
+
+def _from_grey16(image: Any) -> Any:
+    """Pillow's own conversion cuts everything above 255 to white, and shows what is transparent."""
+    values = image.convert("I")
+    shown = values.point(lambda value: value * (1 / 256)).convert("L").convert("RGB")
+    clear = image.info.get("transparency")
+    if isinstance(clear, int):
+        from PIL import ImageChops
+
+        given = values.convert("I;16").tobytes()
+        halves = ((given[0::2], clear & 255), (given[1::2], clear >> 8))
+        low, high = (
+            _pillow().frombytes("L", image.size, half).point([255 * (v == one) for v in range(256)])
+            for half, one in halves
+        )
+        shown.paste((255, 255, 255), mask=ImageChops.darker(low, high))
+    return shown
 
 
 def _upright(rgb: Any, image: Any, kind: str) -> Image:

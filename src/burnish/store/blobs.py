@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +98,25 @@ class Blobs:
         return self.path(sha256).is_file()
 
     def collect(self, messages: Iterable[Message], source: Blobs) -> None:
-        """Copy the media of some messages from another folder; what is here already stays."""
-        for message in messages:
-            for part in message.media:
-                if not self.holds(part.sha256):
-                    self._put(source.read(part))
+        """Copy the media of some messages from another folder; what is here whole already stays."""
+        wanted = {part.sha256: part for message in messages for part in message.media}
+        for sha256, part in wanted.items():
+            if not self._is_whole(sha256):
+                self._put(source.read(part))
+
+    def _is_whole(self, sha256: str) -> bool:
+        try:
+            return self.holds(sha256) and bool(self.bytes_of(sha256))
+        except StoreError:
+            return False
 
     def _put(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.path(sha256)
-        # A power cut may have left a file of a cache empty or short.
-        if path.is_file() and path.stat().st_size == len(data):
-            return sha256
+        # A power cut may have left a file of a cache empty, short or damaged.
+        with suppress(OSError):
+            if path.stat().st_size == len(data) and path.read_bytes() == data:
+                return sha256
         with store_errors(f"make {path.parent}", path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data, is_synced=self.is_synced)

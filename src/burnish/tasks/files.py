@@ -120,11 +120,11 @@ def load_file(
     table = table or read_table(path, config.format)
     notes: list[str] = []
     entries = _entries(config, table, name, labels, finish, notes)
-    contents = [table.content, *_media_hashes(entries)]
+    contents = [table.content, *_media_hashes(config, entries)]
     if isinstance(config.held_out, HeldOutFile):
         other = read_table(_place(config.held_out.path, root), config.format)
         held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
-        contents += [other.content, *_media_hashes(held_out)]
+        contents += [other.content, *_media_hashes(config, held_out)]
         train = entries
     else:
         train, held_out = _split(config.held_out, entries, path)
@@ -173,7 +173,7 @@ def _media_by_name(config: File, rows: list[dict[str, Any]], names: list[str]) -
     for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
         for name in known:
             values = [row[name] for row in rows if row.get(name) not in (None, [])]
-            is_free = name in names and not getattr(config, setting)
+            is_free = name in names and name not in config.pictures and not getattr(config, setting)
             if is_free and values and all(map(looks_like_media, values)):
                 found.setdefault(setting, name)
     return msgspec.structs.replace(config, **found)
@@ -201,7 +201,7 @@ def _settings(config: File) -> bytes:
     settings = msgspec.to_builtins(config)
     settings.pop("path")
     settings["held_out"].pop("path", None)
-    for name in ("images", "audio", "media_folder"):
+    for name in ("images", "audio", "pictures", "media_folder"):
         # A file without media has the fingerprint that it had before there were any; where the
         # media stand does not matter, what they are is hashed with the rows.
         if name == "media_folder" or not settings[name]:
@@ -241,10 +241,15 @@ def _entries(
     return entries
 
 
-def _media_hashes(entries: list[Entry]) -> list[bytes]:
+def _media_hashes(config: File, entries: list[Entry]) -> list[bytes]:
     """Of the images and sounds, which may stand in files of their own."""
-    media = [part for entry in entries for message in entry.task.messages for part in message.media]
-    return [b"".join(bytes.fromhex(part.sha256) for part in media)] if media else []
+    found = []
+    for task in (entry.task for entry in entries):
+        found += [part.sha256 for message in task.messages for part in message.media]
+        for value in (task.fields.get(name) for name in config.pictures):
+            listed = value if isinstance(value, list) else [value]
+            found += [one["sha256"] for one in listed if isinstance(one, dict)]
+    return [b"".join(map(bytes.fromhex, found))] if found else []
 
 
 def _row_id(config: File, row: Row, ids: dict[str, int]) -> str:

@@ -18,7 +18,15 @@ from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Content, MediaPart, Message, TextPart
-from burnish.tasks.media_columns import PLACE, CheckedBlobs, by_hash, check_kind, placed, read_media
+from burnish.tasks.media_columns import (
+    PLACE,
+    CheckedBlobs,
+    by_hash,
+    by_reference,
+    check_kind,
+    placed,
+    read_media,
+)
 
 
 class RowError(Exception):
@@ -56,6 +64,10 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Folder that paths of images and sounds start at and may not leave; that of the file where
     empty."""
 
+    pictures: tuple[str, ...] = ()
+    """Fields with images that are no part of the prompt: paths start at the media folder too, and each
+    image stands in its field by its hash. Numbers stay what they are."""
+
     def paths(self) -> list[str]:
         """Every path that each row must have, once."""
         wanted = [self.messages] if self.messages else _paths_of(self.prompt)
@@ -91,9 +103,9 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.system:
             rest = messages[1:] if messages[0].role == "system" else messages
             messages = (Message("system", self.system), *rest)
-        return Draft(messages, {name: self._field(row, name) for name in self.fields})
+        return Draft(messages, {name: self._field(row, name, folder) for name in self.fields})
 
-    def _field(self, row: Mapping[str, Any], name: str) -> Any:
+    def _field(self, row: Mapping[str, Any], name: str, folder: Path | None) -> Any:
         path = self.fields[name]
         if name in self.optional and not has(row, path):
             return None
@@ -102,6 +114,11 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise RowError(
                 f"'{path}' is null, expected a value (list '{name}' under optional to allow it)"
             )
+        if name in self.pictures:
+            try:
+                value = by_reference(value, folder, CheckedBlobs())
+            except UserError as error:
+                raise RowError(f"'{path}': {error}") from None
         # Dates, decimals and bytes of Parquet become text, so that every field is JSON-able.
         return msgspec.to_builtins(value, str_keys=True)
 
@@ -136,7 +153,8 @@ def check_columns(columns: Columns, where: str) -> None:
     if bool(columns.prompt) == bool(columns.messages):
         got = "both" if columns.prompt else "neither"
         raise UserError(f"{where}: got {got} of prompt and messages; expected exactly one.")
-    if columns.media_folder and not columns.media_paths and not columns.messages:
+    has_media = columns.media_paths or columns.messages or columns.pictures
+    if columns.media_folder and not has_media:
         raise UserError(f"{where}: media_folder is set without images or audio; name their column.")
     place = PLACE.search(f"{columns.prompt} {columns.template}")
     if place and not columns.media_paths:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from burnish.errors import StoreError, UserError
 from burnish.media import kinds
 from burnish.media.images import open_image
@@ -76,6 +78,21 @@ def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]
         for one in values
         if one is not None and not _is_null(one)
     ]
+
+
+def by_reference(value: Any, folder: Path | None, blobs: Blobs) -> Any:
+    """A field's image, or its list of images, by hash; what is neither path nor bytes stays as it is."""
+    if isinstance(value, list | tuple):
+        return [by_reference(one, folder, blobs) if _is_source(one) else one for one in value]
+    if not _is_source(value):
+        return value
+    found = read_media(value, folder, blobs)
+    check_kind("images", found)
+    return msgspec.to_builtins(found[0]) if found else None
+
+
+def _is_source(value: Any) -> bool:
+    return isinstance(value, str | bytes | dict)
 
 
 def check_kind(setting: Literal["images", "audio"], media: Sequence[MediaPart]) -> None:

@@ -17,7 +17,15 @@ from burnish.config import Config, Resolved, render, rooted
 from burnish.config.paths import with_files
 from burnish.config.recipes import OPEN
 from burnish.config.resolve import to_plain
-from burnish.config.schema import FREE, Checkpoint, DistilTrain, DpoTrain, Optimiser, Remote
+from burnish.config.schema import (
+    FREE,
+    Checkpoint,
+    DistilTrain,
+    DpoTrain,
+    LatentsTrain,
+    Optimiser,
+    Remote,
+)
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
@@ -121,7 +129,7 @@ def build(
     check_trackers(config.trackers)
     check_secrets(resolved.flat())
     with restored(changed.append, choices=False), judges_built() as judges:
-        data = Data(config.task, config.run.seed, root)
+        data = Data(config.task, config.run.seed, root, pictures=_picture_fields(config))
         tasks = data.tasks
         scorer = build_all(config.rewards, base=root) if config.rewards else None
         data.rewards = tuple(part.name for part in scorer.children) if scorer else ()
@@ -279,6 +287,13 @@ def _open_sampler(
         start = START[settings.dialect].format(folder=shown_path(folder))
         raise ModelError(f"the sampler cannot be reached: {error}. Start it: {start}") from error
     return sampler
+
+
+def _picture_fields(config: Config) -> tuple[str, ...]:
+    """Of the trainings that read their pictures themselves."""
+    trains = (*(stage.train for stage in config.stages), config.train)
+    named = [(one.image, one.aux_images) for one in trains if isinstance(one, LatentsTrain)]
+    return tuple(dict.fromkeys(name for names in named for name in names))
 
 
 def _measure(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from burnish.errors import UserError
 from burnish.records import Task
 from burnish.rollouts.base import ANSWER_TOKENS
@@ -14,6 +16,7 @@ from burnish.seeds import digest
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import TaskConfig
 from burnish.tasks.config import build as build_tasks
+from burnish.tasks.files import File
 
 LOOK = 512
 """Tasks whose prompts are measured before the first step."""
@@ -33,6 +36,8 @@ class Data:
     """Where relative paths start."""
     rewards: tuple[str, ...] = ()
     """Names of the run's rewards."""
+    pictures: tuple[str, ...] = ()
+    """Fields of task files with images that are no part of a prompt."""
     strata: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict, init=False)
     """Positions of the demonstrations, by the field whose values take turns."""
     digests: list[str] = field(default_factory=list, init=False)
@@ -47,6 +52,8 @@ class Data:
     def open(self, config: TaskConfig | None = None) -> TaskSet:
         """The tasks of a config; None: the run's own."""
         config = self.config if config is None else config
+        if isinstance(config, File) and self.pictures:
+            config = msgspec.structs.replace(config, pictures=(*config.pictures, *self.pictures))
         for known, tasks in self._opened:
             if known == config:
                 return tasks

@@ -29,6 +29,7 @@ from burnish.models.visual_latent.records import (
     without_notes,
 )
 from burnish.records import Task
+from burnish.store.blobs import shared_blobs
 from burnish.training.experts import text_of
 from burnish.training.labelled import LabelledSet, UnusableRow
 
@@ -215,6 +216,8 @@ class RowMaker:
 
     def vectors(self, value: Any, task: str) -> Tensor:
         """(rows, columns, D) of a picture, or of vectors as they are given: (N, D) is one row."""
+        if isinstance(value, dict) and isinstance(value.get("sha256"), str):
+            value = shared_blobs().bytes_of(value["sha256"])
         try:
             given = _as_vectors(value)
             if given is None:

@@ -58,6 +58,9 @@ def norm_match(h: Numbers, norm: Numbers) -> Tensor:
 
 def rescaled(h: Tensor, norm: Tensor) -> Tensor:
     """As `norm_match`; values are not looked at."""
+    # The square of a large entry would be infinite, and that of a small one 0.
+    largest = h.detach().abs().amax(-1, keepdim=True)
+    h = h / torch.where(largest > 0, largest, 1.0)
     square = h.square().sum(-1, keepdim=True)
     # The root of 0 has no gradient: such a vector is divided by 1.
     length = torch.where(square > 0, square, 1.0).sqrt()

@@ -12,7 +12,6 @@ vectors (rows, columns, D).
 from __future__ import annotations
 
 import base64
-import binascii
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,8 +107,11 @@ class PatchEncoder:
         return count
 
 
-def read_picture(value: Any, root: Path = Path()) -> Tensor:
-    """uint8 (H, W, 3) of a file, a `data:` text, bytes, or rows of pixels (H, W, 3)."""
+def read_picture(value: Any, root: Path | None = None) -> Tensor:
+    """uint8 (H, W, 3) of a file, a `data:` text, bytes, or rows of pixels (H, W, 3).
+
+    With a `root`, paths start there and may not leave it, also not by a link.
+    """
     if isinstance(value, str | Path | bytes):
         return _decoded(value, root)
     return as_pixels(value)
@@ -123,12 +125,15 @@ def as_pixels(value: Any) -> Tensor:
         raise ArgumentError(f"a picture: got {type(value).__name__}, expected pixels") from error
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.numel():
         raise ArgumentError(f"a picture of shape {tuple(pixels.shape)}; expected (H, W, 3)")
-    if pixels.is_floating_point() or pixels.min() < 0 or pixels.max() > 255:
+    is_whole = not pixels.is_floating_point() and not pixels.is_complex()
+    if is_whole and pixels.dtype != torch.uint8:
+        pixels = pixels.long()  # torch compares no unsigned numbers of more than 8 bit
+    if not is_whole or pixels.min() < 0 or pixels.max() > 255:
         raise ArgumentError("a picture: expected whole numbers from 0 to 255")
     return pixels.to(torch.uint8)
 
 
-def _decoded(value: str | Path | bytes, root: Path) -> Tensor:
+def _decoded(value: str | Path | bytes, root: Path | None) -> Tensor:
     """A file, bytes or `data:` text, opened under the limits of `burnish.media`."""
     from burnish.media import open_image
 
@@ -136,8 +141,12 @@ def _decoded(value: str | Path | bytes, root: Path) -> Tensor:
     try:
         if isinstance(value, str) and value.startswith("data:"):
             value = base64.b64decode(value.partition(",")[2], validate=True)
-        image = open_image(value if isinstance(value, bytes) else root / value)
-    except (OSError, binascii.Error, UserError) as error:
+        if root is not None and not isinstance(value, bytes):
+            value = (root / value).resolve()
+            if not value.is_relative_to(root.resolve()):
+                raise UserError(f"it leads out of {root}; expected a file inside")
+        image = open_image(value)
+    except (OSError, ValueError, UserError) as error:
         raise ArgumentError(f"{name} cannot be read: {error}") from error
     wide, high = image.size
     if max(wide, high) > MOST_SIDE:

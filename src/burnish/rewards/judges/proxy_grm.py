@@ -14,6 +14,7 @@ is the reward. Where we differ from the published code: a rubric without its clo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -60,7 +61,8 @@ _BLOCKS = re.compile(
     r"<rubric>(.*?)</rubric>(\s*)<eval>(.*?)</eval>(\s*)<answer>(.*?)</answer>", re.S
 )
 _TAGS = tuple(f"<{end}{name}>" for name in ("rubric", "eval", "answer") for end in ("", "/"))
-_NUMBER = re.compile(r"(?<!\d)[12](?!\d)")
+_NUMBER = re.compile(r"(?<!\d)(?<!(?<![^\W\d])[.,/–−-])[12](?![.,/–−-]?\d)")
+"""1 or 2 alone: no part of a decimal, a fraction or a range, and not below 0; `no.1` and `response-2` do."""
 _OPEN = re.compile(r"<\s*rubric\s*>", re.I)
 _CLOSE = re.compile(r"<\s*/\s*rubric\s*>", re.I)
 _OTHER = re.compile(r"<\s*(/?)\s*(?:justif\w*|eval\w*|answer|think|summary|verdict|rubric)\b", re.I)
@@ -198,6 +200,8 @@ def compose(
     given = as_numbers("weights", weights)
     if len(given) != 3:
         raise refused("weights", weights, "three numbers: accuracy, proxy, format")
+    if not math.isfinite(sum(map(abs, given))):
+        raise refused("weights", weights, "numbers with a finite sum")
     for_acc, for_prox, for_format = given
     for_prox = for_prox if mode == "additive" else 0.0
     base = for_format if _flag(format_ok) else 0.0
@@ -271,7 +275,11 @@ def mm_rlhf(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     by_id: dict[str, list[bool]] = {}
     media: dict[str, str] = {}
     for row in _rows(rows):
-        name = str(row.get("id", ""))
+        if row.get("id") in (None, ""):
+            raise refused(
+                "rows: id", row.get("id"), "the id of each row; pairs of one id count as one"
+            )
+        name = str(row["id"])
         by_id.setdefault(name, []).append(_is_right(row))
         media.setdefault(name, str(row.get("image") or row.get("video") or "").lower())
 

@@ -49,7 +49,18 @@ def test_an_unknown_tool_with_unreadable_arguments_is_unknown():
 
 @pytest.mark.parametrize(
     "inner",
-    ["", "[1]", "{", '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1} x', "null", '{"a":' * 9999],
+    [
+        "",
+        "[1]",
+        "{",
+        '{"a": 1e999}',
+        '{"a": [-1e400]}',
+        '{"a": NaN}',
+        '{"a": 1, "a": 2}',
+        '{"a": 1} x',
+        "null",
+        '{"a":' * 9999,
+    ],
 )
 def test_what_is_no_json_object_is_bad_arguments(inner):
     (call,) = parse_calls(f'<tool name="search">{inner}</tool>', TOOLS)
@@ -185,6 +196,59 @@ def test_repetitions_and_quoted_calls_are_wrong_by_rule():
     assert [one.call.valid for one in check_calls(f"~~~\n{SEARCH}")] == [False]
 
 
+@pytest.mark.parametrize("syntax", ["tags", "json"])
+def test_half_characters_of_arguments_and_names_become_whole(syntax):
+    text = r'<tool name="search">{"query": "a\ud800", "more": [{"\udc00": 1}]}</tool>'
+    if syntax == "json":
+        text = r'{"name": "search\ud800", "arguments": "{\"query\": \"\\ud800\"}"}'
+    (call,) = parse_calls(text, TOOLS, syntax=syntax)
+    given = {"query": "a\ufffd", "more": [{"\ufffd": 1}]}
+    assert call[:2] == (
+        ("search", given) if syntax == "tags" else ("search\ufffd", {"query": "\ufffd"})
+    )
+
+
+BIKE = SEARCH.replace("kite", "bike")
+PROGRAM = '<tool name="code">{"code": "x = 1\n```\ny"}</tool>'
+
+
+@pytest.mark.parametrize(
+    ("text", "reasons"),
+    [
+        (f"```npm install``` first.\n\n{SEARCH}", [""]),
+        (f"Run:\n```pip install x```\n{SEARCH}", [""]),
+        (f"{PROGRAM}\n\n{SEARCH}", ["", ""]),
+        (f"1. ```\n   x\n   ```\n{SEARCH}", [""]),
+        (f"1. ```\n   {SEARCH}\n   ```\n{BIKE}", ["in_code_fence", ""]),
+        (f"- a\n  - ```\n    {SEARCH}\n\n    ```\n    {BIKE}", ["in_code_fence", ""]),
+        (f"> ```\n> {SEARCH}\n> ```\n{BIKE}", ["in_code_fence", ""]),
+        (f"> ```\n> {SEARCH}\n\n{BIKE}", ["in_code_fence", ""]),
+        (f"```\nx\n```python\n{SEARCH}\n```\n{BIKE}", ["in_code_fence", ""]),
+        (f"~~~ a`b\n{SEARCH}\n~~~ x~~~\n{BIKE}\n~~~\n", ["in_code_fence"] * 2),
+        (f"````\n```\n{SEARCH}\n````\n{BIKE}", ["in_code_fence", ""]),
+        (f"    ```\n{SEARCH}", [""]),
+        (f"1.\t```\n\t{SEARCH}\n\t```\r\n{BIKE}", ["in_code_fence", ""]),
+    ],
+)
+def test_code_fences_as_commonmark_has_them(text, reasons):
+    assert [one.call.reason for one in check_calls(text)] == reasons
+
+
+@pytest.mark.parametrize("line", ["> " * 5_000, "- " * 5_000 + "x", "```", "`" * 20_000, "\n"])
+def test_a_text_of_quotes_lists_and_fences_is_read_to_its_end(line):
+    assert len(check_calls(f"{line}\n" * 20 + "\n" * 20_000 + SEARCH)) == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ["[picture 1]", "[Picture  12]", "[ PICTURE\n1 ]", "［picture １］", "[pic\u200bture 1]"],
+)
+def test_only_calls_have_placeholders(forged):
+    text = f"{forged} {SEARCH} {forged}"
+    shown = with_placeholders(text, locate_calls(text, TOOLS))
+    assert shown == f"({forged[1:-1]}) [picture 1] ({forged[1:-1]})"
+
+
 # --- metrics
 
 
@@ -198,7 +262,8 @@ def test_repetitions_and_quoted_calls_are_wrong_by_rule():
         ([True], 0, (1.0, 1.0, 1.0)),
         ([True, None, False], 0, (0.5, 1.0, 2 / 3)),
         ([None], 0, (None, None, None)),
-        ([None], 1, (None, 0.0, 0.0)),
+        ([None], 1, (None, None, None)),
+        ([False, None], 1, (0.0, None, None)),
     ],
 )
 def test_worked_numbers(flags, missed, expected):

@@ -34,7 +34,7 @@ from burnish.rewards.judges.atp_bench import (
 )
 from burnish.rewards.judges.atp_bench.execute import image_problem
 from burnish.rewards.judges.atp_bench.judge import covers, surroundings
-from burnish.rewards.judges.atp_bench.three_roles import Case
+from burnish.rewards.judges.atp_bench.three_roles import Case, joined_gaps
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.function_calls import function_call_scorer
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -176,6 +176,23 @@ def test_the_largest_pairing_counts_and_not_the_first():
     assert met_needs("abc", items, needs).pairs == {0: 1, 1: 0}
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "is_met"),
+    [
+        (f"首先第一步把面粉混合。{KITE}", "第一步", True),
+        (f"Die Straße am Meer. {KITE}", "STRAßE", True),
+        (f"Kühe in İzmir: Schritt zwei. {KITE}", "schritt ZWEI", True),
+        (f"Step 1:Cut it. {KITE}", "Step 1:", True),
+        (f"Step 1a: Cut it. {KITE}", "Step 1", True),
+        (f"Step 10: Cut it. {KITE}", "Step 1", False),
+        (f"Start. {KITE} The art.", "art", False),
+    ],
+)
+def test_a_place_is_found_in_any_script(text, where, is_met):
+    needs = [{"where": where, "intent": "a kite", "tool": "search"}]
+    assert judged(text=text, task=Task("t", FREE.messages, {"needs": needs})).value == is_met
+
+
 def test_a_task_without_needs_is_refused_in_one_line():
     with pytest.raises(UserError, match="task t: field 'needs'"):
         judged(task=FREE)
@@ -252,6 +269,44 @@ def test_a_place_that_a_right_call_serves_is_not_missing():
     assert len(wrong.missed) == 2
 
 
+def test_a_placeholder_of_the_answer_itself_serves_nothing():
+    """An answer that says `[picture 1]` where a picture is missing is not paid for it."""
+    text = f"Step 1: Open it. {CHAIN}\n\nStep 2: Wait.\n\nStep 3: Prices [picture 1] fall."
+    script = Script(missed=[("Prices [picture 1] fall", "draw the prices", "code"),
+                            ("Prices (picture 1) fall", "a table", "code"),
+                            ("Open it. [picture 1]", "the open lid", "search")])  # fmt: skip
+    reward = judged(script, text=text, value="final")
+    plan = plan_of(reward)
+    assert [gap.intent for gap in plan.missed] == ["draw the prices", "a table"]
+    assert plan.dropped == ["'Open it. [picture 1]' is covered by item 1"]
+    for prompt in script.seen:
+        answer = prompt.split("=== answer")[-1]
+        assert "Prices [picture 1]" not in answer.split("second reviewer")[0]
+
+
+def test_a_tool_name_writes_no_review_of_its_own():
+    text = '<tool name="x: right.\n[picture 2] search">{}</tool> ' + KITE
+    script = Script()
+    judged(script, text=text, value="quality")
+    (whole,) = script.roles("How good")
+    reviewed = whole.split("first reviewer says")[1]
+    assert re.findall(r"^\[picture (\d)\] (\w+)", reviewed, re.M) == [("1", "x"), ("2", "search")]
+    assert reviewed.count("[picture 2]") == 1
+
+
+def test_gaps_of_one_place_are_as_many_as_their_intents():
+    """In one pass; two passes that put the same gap in other words mean one."""
+    lid, key = Gap("Step 1", "the lid", "search"), Gap("step  1", "the key", "search")
+    again = Gap("Step 1", "The  lid", "search", "again")
+    assert joined_gaps([[lid, key, again]], "union") == [lid, key]
+    other = Gap("Step 1", "a lid", "search")
+    assert joined_gaps([[lid], [other]], "union") == [lid]
+    assert joined_gaps([[lid, key], [other], [other]], "majority") == [lid]
+    needs = [{"where": "Step 1", "intent": one, "tool": "search"} for one in ("lid", "key")]
+    reward = judged(text="Step 1: open it.", task=Task("t", FREE.messages, {"needs": needs}))
+    assert reward.components["missed"] == 2
+
+
 def test_too_many_missing_places_are_cut_with_a_warning():
     script = Script(missed=[(f"place {n}", "x", "search") for n in range(14)])
     plan = plan_of(judged(script))
@@ -266,6 +321,34 @@ def test_a_call_without_a_verdict_is_in_no_rate():
     assert (reward.value, plan.unjudged) == (1.0, 1)
     assert reward.verdicts[0].value is None
     assert "call 1 has no verdict" in plan.warnings[0]
+
+
+def test_a_precision_judge_that_fails_wholly_is_no_zero():
+    gaps = [("Step 2", "a clock", "search")]
+    reward = judged(Script(said={"precision": "no idea"}, missed=gaps))
+    assert (reward.value, reward.status) == (None, Status.PARSE_ERROR)
+    broken = f'{TEXT} <tool name="paint">{{}}</tool>'
+    assert judged(Script(said={"precision": "no idea"}, missed=gaps), text=broken).value is None
+
+
+def test_a_call_that_cannot_be_shown_is_unjudged():
+    scorer = atp_scorer(JudgeModel(ScriptedLM(Script())), AtpOptions())
+    item = Item("search", {"query": float("inf")}, 0, 1)
+    case = Case(FREE, Response("r", "x"), (item,))
+    heard = anyio.run(scorer.present, case, 0)
+    assert (heard.value, heard.status) == (None, Status.PARSE_ERROR)
+
+
+def test_numbers_without_end_and_half_characters_leave_the_rest_of_a_group():
+    texts = [f'<tool name="search">{{"query": {q}}}</tool>' for q in ("1e999", r'"\ud800"')]
+    needs = [{"intent": "a kite", "tool": "search", "words": ["kite"]}]
+    task = Task("t", FREE.messages, {"needs": needs})
+    for judge in (None, JudgeModel(ScriptedLM(Script()))):
+        responses = [Response(str(n), text) for n, text in enumerate([*texts, KITE])]
+        rewards = anyio.run(atp_scorer(judge).score, task, responses)
+        assert [one.status for one in rewards] == [Status.OK] * 3
+        assert (rewards[0].value, rewards[2].value) == (0.0, 1.0)
+        assert plan_of(rewards[0]).items[0].reason == "bad_arguments"
 
 
 def test_a_verdict_on_a_call_that_was_not_asked_about_is_ignored():
@@ -366,6 +449,16 @@ def test_surroundings_hold_the_paragraphs_beside_a_call():
     assert covers(case, Gap("b", "show a kite"), 0)
     assert not covers(case, Gap("a", "show a kite"), 0)
     assert not covers(case, Gap("not there", "show a kite"), 0)
+
+
+def test_a_gap_is_placed_whatever_letters_come_before_it():
+    """`ß` and the ligature have more letters when folded."""
+    text = f"{'ßﬁ' * 300}\n\nDer Drachen. {KITE}\n\nx\n\ny\n\nDie Schnur."
+    start = text.index("<")
+    items = (Item("search", {"query": "roter drachen"}, start, start + len(KITE)),)
+    case = Case(FREE, Response("r", text), items)
+    assert covers(case, Gap("DER DRACHEN", "Drachen"), 0)
+    assert not covers(case, Gap("die schnur", "Drachen"), 0)
 
 
 # --- execution

@@ -13,13 +13,14 @@ The syntax and the required arguments are ours: those of the paper (arXiv 2603.2
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
 from burnish.arguments import as_list, as_text, as_whole, as_word, refused
+from burnish.lm.lines import whole_texts
 
 TOOLS: dict[str, tuple[str, ...]] = {
     "reference": ("image_id",),
@@ -49,7 +50,15 @@ _IMAGE = "](tool://"
 _ADDRESS = re.compile(r"[?\s<>]")
 _ALT = 1_000
 """Characters of a Markdown image's description."""
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+_MARK = re.compile(
+    r"[\[［【](" + r"\W{0,3}".join(["", *"picture", ""]) + r"\d{1,9}\W{0,3}?)[\]］】]", re.I
+)
+"""What reads like a placeholder."""
+_FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)")
+_QUOTE = re.compile(r" {0,3}> ?")
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
+_DEEPEST = 100
+"""Quotes and lists inside of each other."""
 
 
 class Call(NamedTuple):
@@ -173,7 +182,7 @@ def check_calls(
     if not isinstance(tools, Mapping):
         raise refused("tools", tools, "required arguments by the name of their tool")
     found = locate_calls(text, tools, syntax=syntax)
-    quoted = _fences(text) if fenced == "refuse" and found else []
+    quoted = _fences(text, found) if fenced == "refuse" and found else []
     seen: set[str] = set()
     checked = []
     fence = 0
@@ -221,7 +230,7 @@ def render_call(tool: str, args: Mapping[str, Any], *, syntax: Syntax = "tags") 
 
 
 def with_placeholders(text: str, calls: Sequence[Located]) -> str:
-    """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls.
+    """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls, and nowhere else.
 
     >>> text = 'A. <tool name="search">{"query": "a"}</tool>'
     >>> with_placeholders(text, locate_calls(text, TOOLS))
@@ -233,9 +242,18 @@ def with_placeholders(text: str, calls: Sequence[Located]) -> str:
         raise refused("calls", calls, "calls of this text, as `locate_calls` gives them")
     parts, end = [], 0
     for number, (_, start, stop) in enumerate(found, start=1):
-        parts += [text[end:start], f"[picture {number}]"]
+        parts += [without_marks(text[end:start]), f"[picture {number}]"]
         end = stop
-    return "".join([*parts, text[end:]])
+    return "".join([*parts, without_marks(text[end:])])
+
+
+def without_marks(text: str) -> str:
+    """A text of the same length in which nothing reads like a placeholder.
+
+    >>> without_marks("See [picture 1].")
+    'See (picture 1).'
+    """
+    return _MARK.sub(r"(\1)", text)
 
 
 # --- syntaxes: name, arguments or None, a reason of the syntax itself, and the place
@@ -336,6 +354,10 @@ def _is_quoted(text: str) -> bool:
 
 
 def _call(tool: str, args: dict[str, Any] | None, reason: str, known: Collection[str]) -> Call:
+    try:
+        tool, args = whole_texts(tool), whole_texts(args)
+    except RecursionError:  # hundreds of lists inside each other
+        args = None
     if tool not in known:
         return Call(tool, args, False, UNKNOWN)
     reason = reason or (BAD if args is None else "")
@@ -366,7 +388,14 @@ def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number, strict=False)
+def _finite(word: str) -> float:
+    number = float(word)
+    return number if math.isfinite(number) else _no_number(word)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, strict=False
+)
 """Takes line breaks inside of texts: programs have them."""
 
 
@@ -382,16 +411,66 @@ def _count(images: Any) -> int:
     return as_whole("n_context_images", images, low=0)
 
 
-def _fences(text: str) -> list[tuple[int, int]]:
-    """Where Markdown code fences begin and end; one that is never closed reaches to the end."""
-    spans, opened = [], None
-    for found in _FENCE.finditer(text):
-        if opened is None:
-            opened = found
-        elif found[1][0] == opened[1][0] and len(found[1]) >= len(opened[1]):
-            spans.append((opened.start(), found.end()))
-            opened = None
-    if opened is not None:
-        spans.append((opened.start(), len(text)))
-    assert all(first[1] <= second[0] for first, second in pairwise(spans))
-    return spans
+def _fences(text: str, calls: Sequence[Located]) -> list[tuple[int, int]]:
+    """Where Markdown code fences begin and end, also in quotes and lists, as CommonMark says.
+
+    One that is never closed reaches to the end of its quote or list item, or of the text. Lines that
+    begin inside a call are its arguments.
+    """
+    spans: list[tuple[int, int]] = []
+    around: list[int] = []
+    opened, fence = 0, ""
+    start = call = 0
+    for written in text.split("\n"):
+        begin, start = start, start + len(written) + 1
+        while call < len(calls) and calls[call].end <= begin:
+            call += 1
+        if call < len(calls) and calls[call].start < begin:
+            continue
+        line = written.expandtabs(4).rstrip()
+        kept, at = _within(line, around)
+        if fence and kept < len(around):
+            spans.append((opened, begin))
+            fence = ""
+        del around[kept:]
+        if not fence:
+            at = _entered(line, at, around)
+        found = _FENCE.fullmatch(line, at)
+        if found is None:
+            continue
+        mark, rest = found[1] or found[2], line[max(found.span(1)[1], found.span(2)[1]) :]
+        if not fence:
+            opened, fence = begin, mark
+        elif mark.startswith(fence) and not rest:
+            spans.append((opened, begin + len(written)))
+            fence = ""
+    return [*spans, (opened, len(text))] if fence else spans
+
+
+def _within(line: str, around: Sequence[int]) -> tuple[int, int]:
+    """How many of the quotes (0) and list items (their width) a line goes on with, and up to where."""
+    at = 0
+    for count, width in enumerate(around):
+        if width and at < len(line):
+            if line[at : at + width].strip(" "):
+                return count, at
+            at += width
+        elif not width:
+            quote = _QUOTE.match(line, at)
+            if quote is None:
+                return count, at
+            at = quote.end()
+    return len(around), at
+
+
+def _entered(line: str, at: int, around: list[int]) -> int:
+    """Add the quotes and list items that a line begins; where its own text starts."""
+    while len(around) < _DEEPEST:
+        if found := _QUOTE.match(line, at):
+            around.append(0)
+        elif found := _ITEM.match(line, at):
+            around.append(found.end() - at)
+        else:
+            break
+        at = found.end()
+    return at

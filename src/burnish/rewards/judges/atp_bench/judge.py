@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Status, Task
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.atp_bench.calls import (
@@ -39,8 +39,9 @@ from burnish.rewards.judges.atp_bench.calls import (
     check_calls,
     render_call,
     with_placeholders,
+    without_marks,
 )
-from burnish.rewards.judges.atp_bench.needs import SECTIONS, NeedsOracle
+from burnish.rewards.judges.atp_bench.needs import SECTIONS, NeedsOracle, folded
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Combine,
@@ -285,7 +286,10 @@ class MultiAgent:
     async def _call(self, case: Case, place: int, number: int) -> Heard[Mark]:
         item = case.items[place]
         around = surroundings(case, place, self.options.context)
-        call = render_call(item.kind, item.value)
+        try:
+            call = render_call(item.kind, item.value)
+        except ArgumentError as error:
+            return Heard(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
         blanks = {"number": str(place + 1), "around": around, "call": call}
         question = self._question("precision", case, number, blanks)
         shown = (case.response.text, *self._documents(case.task))
@@ -318,10 +322,10 @@ class MultiAgent:
     async def overall(self, case: Case, reports: Reports) -> Heard[float]:
         """The whole, by a judge that reads both reports."""
         marks = [
-            f"[picture {n}] {item.kind}: {_said(mark)}"
+            f"[picture {n}] " + without_marks(_line(f"{item.kind}: {_said(mark)}"))
             for n, (item, mark) in enumerate(zip(case.items, reports.marks, strict=True), start=1)
         ]
-        gaps = [f"- {gap.where}: {gap.intent} ({gap.kind})" for gap in reports.gaps or ()]
+        gaps = [_line(f"- {gap.where}: {gap.intent} ({gap.kind})") for gap in reports.gaps or ()]
         unknown = "(the second reviewer could not be read)" if reports.gaps is None else "(none)"
         blanks = {
             "answer": placeholders(case),
@@ -360,23 +364,24 @@ class MultiAgent:
         if not isinstance(given, list | tuple):
             count = image_count(given, task.id, self.options.images)
             return f"{count} images without captions" if count else "(none)"
-        # One a line: no caption can begin a line of the prompt.
-        lines = [f"{n}: {' '.join(str(_caption(one)).split())}" for n, one in enumerate(given)]
+        lines = [f"{n}: {_line(str(_caption(one)))}" for n, one in enumerate(given)]
         return "\n".join(lines) or "(none)"
 
 
 def covers(case: Case, gap: Gap, place: int) -> bool:
-    """Whether a correct call serves a gap: it shares a word of its intent and stands within a
-    paragraph of the place that the gap names, or stands in that very paragraph with the same tool."""
+    """Whether a correct call serves a gap: the place that the gap names, words of the answer as the
+    judge saw it, holds the call's placeholder; or the call shares a word of its intent and stands within
+    a paragraph of that place, or in that very paragraph with the same tool."""
     item = case.items[place]
-    if f"[picture {place + 1}]" in gap.where:
-        return True
-    folded, where = case.response.text.casefold(), gap.where.casefold().strip()
-    at = folded.find(where) if where else -1
+    text, where = placeholders(case), gap.where.strip()
+    at = folded(text).find(folded(where)) if where else -1
     if at < 0:
         return False
-    parts = paragraphs(case.response.text)
-    away = abs(_inside(parts, at) - _inside(parts, item.start))
+    mark = text.find(f"[picture {place + 1}]")
+    if at <= mark < at + len(where):
+        return True
+    parts = paragraphs(text)
+    away = abs(_inside(parts, at) - _inside(parts, mark))
     own = " ".join(map(str, item.value.values())) if isinstance(item.value, Mapping) else ""
     is_alike = bool(_words(gap.intent) & _words(own))
     return (away == 0 and gap.kind == item.kind) or (away <= 1 and is_alike)
@@ -394,9 +399,9 @@ def surroundings(case: Case, place: int, context: int) -> str:
     ]
     pieces, last = [], start
     for n, item in inside:
-        pieces += [whole_text[last : item.start], f"[picture {n + 1}]"]
+        pieces += [without_marks(whole_text[last : item.start]), f"[picture {n + 1}]"]
         last = item.end
-    return "".join([*pieces, whole_text[last:end]])
+    return "".join([*pieces, without_marks(whole_text[last:end])])
 
 
 def placeholders(case: Case) -> str:
@@ -431,6 +436,11 @@ def _words(text: str) -> set[str]:
 
 def _caption(image: Any) -> Any:
     return image.get("caption", "") if isinstance(image, Mapping) else image
+
+
+def _line(text: str) -> str:
+    """A text on one line: it can begin no line of the prompt."""
+    return " ".join(text.split())
 
 
 def _said(mark: Mark | None) -> str:

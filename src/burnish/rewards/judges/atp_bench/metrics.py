@@ -25,9 +25,10 @@ class Metrics(NamedTuple):
     success_rate: float | None
     """Correct calls over calls; None where there is no call."""
     recall: float | None
-    """Correct calls over needs; None where there is no need, or nobody knows what is missing."""
+    """Correct calls over needs; None where there is no need, or nobody knows what is missing or right."""
     f1: float | None
-    """1 where nothing was needed and nothing called; None where that is not known."""
+    """1 where nothing was needed and nothing called; None where that is not known, or where no call is
+    right and some have no verdict."""
     n: int
     k: int
     m: int | None
@@ -148,11 +149,10 @@ def _metrics(flags: Sequence[bool | None], m: int | None) -> Metrics:
     success = k / n if n else None
     if m is None:
         return Metrics(success, None, None, n, k, m, unjudged)
+    if k == 0 and unjudged:  # whether any need is met is what nobody said
+        return Metrics(success, None, None, n, k, m, unjudged)
     recall = k / (k + m) if k + m else None
-    if n == 0 and m == 0:
-        f1 = None if unjudged else 1.0  # calls that nobody judged are no perfect plan
-    else:
-        f1 = 2 * k / (2 * k + (n - k) + m) if k else 0.0
+    f1 = 2 * k / (2 * k + (n - k) + m) if n or m else 1.0
     return Metrics(success, recall, f1, n, k, m, unjudged)
 
 

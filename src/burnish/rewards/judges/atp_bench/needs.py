@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -141,17 +142,38 @@ class NeedsOracle:
 
 
 def _starts(text: str, places: Sequence[str]) -> dict[str, int]:
-    """Where each place begins, whatever its case: as whole words first, else anywhere."""
-    folded = text.casefold() if len(text.casefold()) == len(text) else text.lower()
+    """Where each place begins, whatever its case: as whole words first, else anywhere but inside a
+    number, so that "Step 1" is not found in "Step 10"."""
+    shown = folded(text)
     found = {}
     for place in dict.fromkeys(places):
         if not place:
             continue
-        word = re.search(rf"(?<!\w){re.escape(place.casefold())}(?!\w)", folded)
-        at = word.start() if word else -1
-        if at >= 0:
-            found[place] = at
+        words = folded(place)
+        for edge in r"\w", r"\d":
+            before = f"(?<!{edge})" if re.match(edge, words[0]) else ""
+            behind = f"(?!{edge})" if re.match(edge, words[-1]) else ""
+            if at := re.search(before + re.escape(words) + behind, shown):
+                found[place] = at.start()
+                break
     return found
+
+
+@lru_cache(maxsize=8)
+def folded(text: str) -> str:
+    """The text without case and of the same length, so that places in it are places in the text.
+
+    >>> folded("Straße İ")
+    'straße İ'
+    """
+    whole = text.casefold()
+    return whole if len(whole) == len(text) else "".join(map(_folded, text))
+
+
+def _folded(character: str) -> str:
+    """Small letters of which one stands for one; `ß` and a few others stay."""
+    found = (character.casefold(), character.lower(), character)
+    return next(one for one in found if len(one) == 1)
 
 
 def _part(places: Sequence[int], at: int) -> int:

@@ -12,6 +12,7 @@ of that benchmark are `burnish.rewards.judges.atp_bench`, function calls
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -346,15 +347,15 @@ def joined_marks(
 
 def joined_gaps(lists: Sequence[Sequence[Gap]], combine: Combine) -> list[Gap]:
     """The gaps of all passes without repetitions; by majority those that most passes name."""
-    kept: dict[tuple[str, str], Gap] = {}
-    named: dict[tuple[str, str], set[int]] = {}
-    for number, gaps in enumerate(lists):
-        for gap in gaps:
-            kept.setdefault(_key(gap), gap)
-            named.setdefault(_key(gap), set()).add(number)
+    kept: dict[_Key, Gap] = {}
+    named: Counter[_Key] = Counter()
+    for gaps in lists:
+        found = _by_place(gaps)
+        kept |= {key: gap for key, gap in found.items() if key not in kept}
+        named.update(list(found))
     if combine == "union":
         return list(kept.values())
-    return [gap for key, gap in kept.items() if 2 * len(named[key]) > len(lists)]
+    return [gap for key, gap in kept.items() if 2 * named[key] > len(lists)]
 
 
 def agreement_of(
@@ -369,7 +370,7 @@ def agreement_of(
         both = [place for place in case.valid if all(place in one for one in two)]
         pairs = [(two[0][place].correct, two[1][place].correct) for place in both]
     share, kappa = cohen(pairs)
-    named = [{_key(gap) for gap in one.value} for one in gaps if one.value is not None][:2]
+    named = [set(_by_place(one.value)) for one in gaps if one.value is not None][:2]
     either = set().union(*named)
     same = len(named[0] & named[1]) / len(either) if len(named) == 2 and either else None
     return Agreement(share, kappa, len(pairs), same)
@@ -390,8 +391,23 @@ def cohen(pairs: Sequence[tuple[bool, bool]]) -> tuple[float | None, float | Non
     return share, None if chance == 1 else (share - chance) / (1 - chance)
 
 
-def _key(gap: Gap) -> tuple[str, str]:
-    return " ".join(gap.where.casefold().split()), gap.kind
+_Key = tuple[str, str, int]
+
+
+def _by_place(gaps: Sequence[Gap]) -> dict[_Key, Gap]:
+    """The gaps of one pass by place, kind, and how many with other intents came before them there.
+
+    Intents are counted, not held against each other: two passes put the same one in other words.
+    """
+    intents: dict[tuple[str, str], list[str]] = {}
+    found = {}
+    for gap in gaps:
+        where, intent = (" ".join(text.casefold().split()) for text in (gap.where, gap.intent))
+        known = intents.setdefault((where, gap.kind), [])
+        if intent not in known:
+            found[where, gap.kind, len(known)] = gap
+            known.append(intent)
+    return found
 
 
 def _verdicts(case: Case, reports: Reports) -> tuple[Verdict, ...]:
