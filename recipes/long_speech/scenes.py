@@ -8,7 +8,8 @@ A prompt has an instruction ("Start worn out, then boil with rage, end under the
 a dialogue, and the captions that are open; the answer is the plan. The words of the instruction are not
 those that the resolver of captions knows, so that a planner has to translate. Goals are in the task's
 field `goals`: which attribute of which sentence has to be higher, lower or as it is. In some scenes the
-user has fixed a caption himself.
+user has fixed a caption himself. With `dropout`, some captions are neither asked for nor shown
+(dimension dropout), so that a planner is asked for any part of a plan.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from burnish.models.long_speech import read_scene
-from burnish.speech import open_slots, plan_prompt
+from burnish.models.long_speech import drop_dimensions, planned_captions, read_scene
+from burnish.models.long_speech.scene_text import BLANK
+from burnish.speech import open_slots, plan_prompt, read_plan
 from burnish.speech.plan_text import plan_reply
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn")
@@ -62,8 +64,12 @@ def make(
     fixed: float = 0.3,
     wrong: float = 0.0,
     states: Sequence[str] = tuple(STATES),
+    dropout: float = 0.0,
 ) -> dict[str, Any]:
-    """A scene, its instruction, its goals, and a demonstration with the chance `wrong` of a wrong word."""
+    """A scene, its instruction, its goals, and a demonstration with the chance `wrong` of a wrong word.
+
+    `dropout` is the chance of a caption to be left out of the prompt and the demonstration; one stays.
+    """
     names = rng.sample(NAMES, 2)
     lines = rng.sample(LINES, sentences)
     chosen = [rng.choice(list(states)) for _ in lines]
@@ -87,8 +93,16 @@ def make(
         state = rng.choice(list(states)) if rng.random() < wrong else chosen[place]
         reply[path] = getattr(STATES[state], name)
     said = _instruction(rng, chosen)
+    prompt = plan_prompt(scene, said, DIMENSIONS)
+    if dropout:
+        planned = read_plan(scene, plan_reply(scene, reply))
+        draws = [rng.random() for _ in planned_captions(planned)]
+        left = planned_captions(drop_dimensions(planned, draws, dropout)) or slots[:1]
+        for path in set(slots) - set(left):
+            prompt = prompt.replace(f"{path} = {BLANK}\n", "")
+            del reply[path]
     return {
-        "prompt": plan_prompt(scene, said, DIMENSIONS),
+        "prompt": prompt,
         "instruction": said,
         "scene": document,
         "states": chosen,

@@ -237,7 +237,11 @@ def test_marked_pauses_do_not_make_the_background_softer(snr_db, reverb_s):
     # "Hello there" and "my friend." take 1.1 and 1 s; an echo is over after its own length.
     first, pause, last = 0.5, 0.5 + 1.1, 0.5 + 1.1 + 6.0
     words = [(first, pause), (last, last + 1.0)]
-    power = lambda *spans: torch.cat([sound[round(a * 8000) : round(b * 8000)] for a, b in spans]).square().mean()  # noqa: E731  # fmt: skip
+
+    def power(*spans):
+        parts = [sound[round(a * 8000) : round(b * 8000)] for a, b in spans]
+        return torch.cat(parts).square().mean()
+
     noise = power((0.0, first), (pause + reverb_s, last))
     assert 10 * math.log10((power(*words) - noise) / noise) == pytest.approx(snr_db, abs=0.5)
 

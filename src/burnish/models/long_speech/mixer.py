@@ -217,12 +217,14 @@ class Mix:
         for text, pause_s in _pieces(sentence):
             if text:
                 said = self._ask(line._replace(text=text))
-                start = sum(map(len, parts))
-                at = start / self.sample_rate
-                words += [Timed(one.name, one.start + at, one.end + at) for one in said.words]
-                phonemes += [Timed(one.name, one.start + at, one.end + at) for one in said.phonemes]
+                first = sum(map(len, parts))
+                at = first / self.sample_rate
+                words += [Timed(name, start + at, end + at) for name, start, end in said.words]
+                phonemes += [
+                    Timed(name, start + at, end + at) for name, start, end in said.phonemes
+                ]
                 parts.append(as_finite(said.samples, f"sentences[{place}]"))
-                talk.append((start, start + len(parts[-1])))
+                talk.append((first, first + len(parts[-1])))
             parts.append(torch.zeros(round(pause_s * self.sample_rate), dtype=torch.float64))
         samples = torch.cat(parts)
         if not len(samples):
