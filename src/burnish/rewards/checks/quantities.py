@@ -21,13 +21,14 @@ _SCALES = {
     "hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
     "percent": 1e-2, "per cent": 1e-2,
 }  # fmt: skip
+_MONEY = {"dollar": "$", "usd": "$", "euro": "€", "eur": "€", "gbp": "£", "yen": "¥", "jpy": "¥"}
 _PERCENT = ("%", "percent", "per cent")
 _WORDS = "|".join(
     sorted((word for word in _SCALES if word.isascii() and word != "%"), key=len)[::-1]
 )
 _NUMBER = re.compile(
     r"(?:about|around|approximately|roughly|approx\.?|~|≈)?\s*"
-    r"(?P<sign>[-+]?)\s*[$£€¥]?\s*"
+    r"(?P<sign>[-+]?)\s*(?P<money>[$£€¥]?)\s*"
     r"(?P<digits>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?P<power>e[-+]?\d{1,4})?\s*"
     rf"(?P<scale>[%‰万亿]|(?:{_WORDS})(?![^\W\d_]))?\s*(?P<unit>\D*|[a-z]{{1,5}}\^?[23])",
     re.IGNORECASE,
@@ -85,8 +86,8 @@ def bare_text(text: str) -> str:
 def read_quantity(text: str) -> Quantity | None:
     """The number that the whole text is, with its scale and unit; None if it is not a finite one.
 
-    >>> read_quantity("12 cm").unit, read_quantity("nan") is None
-    ('cm', True)
+    >>> read_quantity("12 cm").unit, read_quantity("$3").unit, read_quantity("nan") is None
+    ('cm', '$', True)
     """
     if len(text) > 4 * LONGEST:
         return None
@@ -103,6 +104,8 @@ def read_quantity(text: str) -> Quantity | None:
     is_plain = digits.isdecimal() and not found["power"] and not scale
     unit = found["unit"].strip(" .")
     unit = unit if unit in _BASES else unit.removesuffix("s")
+    unit = _MONEY.get(unit, unit)
+    unit = found["money"] + unit.removeprefix(found["money"])
     return Quantity(sign * value, unit, sign * int(digits) if is_plain else None, scale in _PERCENT)
 
 

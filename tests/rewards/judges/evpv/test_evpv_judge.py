@@ -137,16 +137,78 @@ def test_an_audit_that_cannot_be_read_leaves_the_gate_open_and_is_counted():
     wrong = solution(first="AB = 12")
     said = '{"contradictions": [{"claim": 1, "severity": "high", "why": "AB is 10"}]}'
     _, (reward,) = judged(wrong, script=Script(audit=said), matcher="audit")
+    assert [part.value for part in reward.parts] == [0, 0.5, 1]  # canonical form: contradicted
+    free = solution(first="a long side")
+    _, (reward,) = judged(free, script=Script(audit=said), matcher="audit")
     assert [part.value for part in reward.parts] == [0.5, 0.5, 1]
     assert reward.verdicts[0].reason == "contradicted by audit; high: AB is 10"
-    scorer, (reward,) = judged(wrong, script=Script(audit="r = 0"), matcher="audit")
+    scorer, (reward,) = judged(free, script=Script(audit="r = 0"), matcher="audit")
     assert [part.value for part in reward.parts] == [1, 1, 1]
     assert "gate open" in reward.reason
     assert [one.value for one in reward.verdicts] == [None, None]
     assert scorer.counts["gate open"] == 1
     assert scorer.counts["unchecked"] == 2
-    _, (zero,) = judged(wrong, script=Script(audit="?"), matcher="audit", unchecked="zero")
+    _, (known,) = judged(wrong, script=Script(audit="r = 0"), matcher="audit")
+    assert [part.value for part in known.parts] == [0, 1, 1]
+    _, (zero,) = judged(free, script=Script(audit="?"), matcher="audit", unchecked="zero")
     assert [part.value for part in zero.parts] == [0, 0, 1]  # the reference's rule
+
+
+def contradictions(*rows):
+    found = [dict(zip(("claim", "severity"), row, strict=True)) for row in rows]
+    return json.dumps({"contradictions": found})
+
+
+@pytest.mark.parametrize(
+    ("rows", "level", "left_out"),
+    [
+        ([(1, "high")], 0.5, False),
+        ([(1, "low"), (1, "high"), (1, "high")], 0.5, False),
+        ([(99, "high"), (0, "high"), (3, "low")], 1.0, True),
+        ([(1, "low"), (99, "high")], 0.8, True),
+    ],
+)
+def test_an_audit_counts_each_claim_that_exists_once(rows, level, left_out):
+    free = solution(first="a long side", second="a short side")
+    scorer, (reward,) = judged(free, script=Script(audit=contradictions(*rows)), matcher="audit")
+    assert [part.value for part in reward.parts] == [level, level, 1]
+    assert ("do not exist" in reward.reason) is left_out
+    assert scorer.counts["gate open"] == 0
+
+
+def listing(count, last):
+    claims = [*(f"a side of kind {n}" for n in range(count)), last]
+    steps = [{"text": "Given.", "premise": claims[:-1]}, {"text": "So.", "premise": last}]
+    return Response("r", json.dumps({"steps": steps}))
+
+
+def test_every_claim_is_audited_or_unknown():
+    def audit(text):
+        claims = [line for line in text.split("=== claims")[1].splitlines() if ". " in line]
+        wrong = [int(line.split(".")[0]) for line in claims if "purple" in line]
+        return contradictions(*((number, "high") for number in wrong))
+
+    script = Script(audit=audit)
+    _, (reward,) = judged(listing(40, "all purple"), script=script, matcher="audit")
+    assert [part.value for part in reward.parts] == [0.5, 0.5]
+    assert sum("list direct" in text for text in script.seen) == 2
+    script = Script(audit=audit)
+    _, (reward,) = judged(listing(320, "all purple"), script=script, matcher="audit")
+    assert [part.value for part in reward.parts] == [1, 0.5]  # the last is unknown
+    assert sum("list direct" in text for text in script.seen) == 8
+    assert "1 premises were not shown" in reward.reason
+    _, (reward,) = judged(listing(40, "AB = 99"), script=Script(), matcher="audit")
+    assert [part.value for part in reward.parts] == [1, 0]
+
+
+@pytest.mark.parametrize("scope", ["step", "min"])
+def test_an_undecided_premise_does_not_open_the_gate_of_a_contradicted_one(scope):
+    steps = [{"text": "a", "premise": ["AB = 99", "a lovely side"]}]
+    response = Response("r", json.dumps({"steps": steps}))
+    scorer, (reward,) = judged(response, script=Script(match="?"), matcher="judge", scope=scope)
+    assert [part.value for part in reward.parts] == [0]
+    assert [one.value for one in reward.verdicts] == [0, None]
+    assert scorer.counts["gate open"] == 1
 
 
 def test_a_model_settles_what_the_form_leaves_open():

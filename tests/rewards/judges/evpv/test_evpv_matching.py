@@ -70,6 +70,21 @@ YES, NO, OPEN = Outcome.SUPPORTED, Outcome.CONTRADICTED, Outcome.UNKNOWN
         (["The box is red"], "the box is red", YES),
         (["The box is red"], "the box is large", OPEN),
         (["AB = 10", "AB = 12"], "AB = 12", YES),  # facts that differ: one that agrees is enough
+        (["exports of Japan to China = 5", "exports of China to Japan = 9"],
+         "exports of China to Japan = 5", NO),
+        (["exports of Japan to China = 5", "exports of China to Japan = 9"],
+         "the exports of Japan to China = 5", YES),
+        (["exports of Japan to China = 5", "exports of China to Japan = 9"],
+         "China Japan exports = 5", OPEN),
+        (["exports of Japan to China = 5"], "exports of China to Japan = 5", OPEN),
+        (["Revenue in 2019: 40", "the revenue of 2019: 40"], "revenue for 2019 = 41", NO),
+        (["Price of M: 7"], "Price of A = 7", OPEN),
+        (["AB = 10", "the length of BA = 10"], "segment AB = 12", NO),
+        (["Tea = $14"], "Tea = €14", OPEN),
+        (["Tea = $14"], "Tea = 14 €", OPEN),
+        (["Tea = $14"], "Tea = 14 dollars", YES),
+        (["Tea = $14"], "Tea = 14", YES),
+        (["Tea = $14"], "Tea = $15", NO),
         (["AB = 10"], "AB = nan", OPEN),
         (["AB = 10"], "AB = inf", OPEN),
         (["AB = 10"], "", OPEN),
@@ -77,7 +92,7 @@ YES, NO, OPEN = Outcome.SUPPORTED, Outcome.CONTRADICTED, Outcome.UNKNOWN
         (["AB = 10"], "Equals(Equals(", OPEN),
         ([], "AB = 10", OPEN),
     ],
-)
+)  # fmt: skip
 def test_what_facts_say_of_a_claim(facts, claim, outcome):
     assert FactIndex(facts).match(claim).outcome is outcome
 
@@ -120,6 +135,9 @@ def test_quantities():
     assert read_quantity("10 ms").unit == "ms"
     assert read_quantity("3 m^2").unit == "m^2"
     assert read_quantity("1e999") is None
+    assert [read_quantity(one).unit for one in ("$3 million", "3 euros", "£3 per kg", "¥3 yen")] == [
+        "$", "€", "£per kg", "¥",
+    ]  # fmt: skip
     assert same_quantity(read_quantity("90 min"), read_quantity("1.5 h")) is True
     assert same_quantity(read_quantity("3 kg"), read_quantity("3 m")) is None
 
@@ -175,6 +193,28 @@ def test_evidence_is_a_list_of_pieces_whatever_it_was():
             anyio.run(extract_all, bad)
     broken = anyio.run(extract_all, {"xlsx": "no base64!"})
     assert (broken.status, broken.facts) == (Status.PARSE_ERROR, ())
+
+
+@pytest.mark.parametrize(
+    ("extractor", "given"),
+    [("facts", "AB = 10"), ("text", {"csv": "a,b\nTea,14"}), ("facts", {"type": "facts"})],
+)
+def test_an_extractor_that_reads_nothing_of_a_piece_says_so(extractor, given):
+    async def run():
+        return await extract_all(given, extractor=extractor)
+
+    with pytest.raises(UserError, match=f"extractor '{extractor}' reads"):
+        anyio.run(run)
+
+
+def test_lists_of_evidence_inside_each_other():
+    deep = shallow = "AB = 10"
+    for depth in range(5000):
+        deep = [deep]
+        shallow = [shallow] if depth < 15 else shallow
+    assert [piece["text"] for piece in pieces_of(shallow)] == ["AB = 10"]
+    with pytest.raises(UserError, match="20 deep"):
+        pieces_of(deep)
 
 
 def extract_with(reply: str):

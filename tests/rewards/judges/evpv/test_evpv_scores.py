@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from burnish.rewards.judges.evpv import (
     streak,
     weighted_correctness,
 )
+from burnish.rewards.judges.evpv.metrics import flip_text
 
 AGGREGATES = ("weighted", "rate", "streak", "geometric", "first_error")
 SCORES = st.lists(st.floats(-1, 1), max_size=8)
@@ -159,6 +161,8 @@ def test_best_of_k_by_hand():
     assert both == ([0.5, 1.0], [0.5, 0.0])
     assert best_of_k([[1, 1], [1, -1]], [False, True]).bon_at_k == [0, 0]  # step scores
     assert best_of_k([{"score": 0.1}, {"score": None}], [True, False]).bon_at_k == [1, 1]
+    with pytest.raises(UserError, match="problem 1"):
+        best_of_k([[0.5], [0.1, 0.2]], [[True], [True, False]])
     for bad in ([math.nan, 1.0], [1.0], "ab"):
         with pytest.raises(UserError, match="candidates"):
             best_of_k(bad, [True, False])
@@ -174,6 +178,29 @@ def test_expected_ties_are_below_optimistic_ones_below_any_right(rows):
         assert mine <= theirs <= whole
     equal = best_of_k([0.3] * len(right), right).bon_at_k
     assert equal == pytest.approx([sum(right[: k + 1]) / (k + 1) for k in range(len(right))])
+
+
+def test_candidates_without_a_score_are_never_the_best():
+    assert best_of_k([None, None], [True, False]) == ([1, 1], [None, None])
+    assert best_of_k([None, 0.1], [True, False], "optimistic").bon_at_k == [None, 0]
+    two = best_of_k([[None, 0.2], [0.3, 0.1]], [[True, False], [True, True]])
+    assert two == ([1, 1], [1, 0.5])
+    assert two.unscored_at_k == [1, 0]
+
+
+def test_a_step_that_is_listed_twice_is_gated_once():
+    assert gate([1, 1], [0, 0], 0.5) == [0.5, 1]
+    assert gate([1, 1], [0, 0, 1], [0.5, 0.25, None]) == [0.25, 1]
+
+
+def test_a_flip_reads_grouped_numbers_and_double_signs():
+    rngs = [random.Random(seed) for seed in range(60)]
+    numbers = {flip_text("Revenue = 1,200", rng).removeprefix("Revenue = ") for rng in rngs}
+    factors, shifts = (0.5, 0.8, 1.2, 1.5, 2), (-2, -1, 1, 2)
+    assert numbers <= {f"{1200 * by + plus:,.0f}" for by in factors for plus in shifts}
+    for text, same in (("x == y", "="), ("x => y", ">="), ("x <> y", "!="), ("x ≤ y", "<=")):
+        signs = {flip_text(text, rng)[2:-2] for rng in rngs}
+        assert signs == {"<", ">", "<=", ">=", "=", "!="} - {same}
 
 
 def test_macro_f1_by_hand():
@@ -239,6 +266,8 @@ def test_one_reliability_for_a_response():
     assert response_reliability([1, 0.5, 0]) == 0.5
     assert response_reliability([1, 0.5, 0], "min") == 0
     assert response_reliability([1, None]) is None
+    assert response_reliability([0, 1, None], "min") == 0  # no more than the least that is known
+    assert response_reliability([None], "min") is None
     assert response_reliability([]) == 1.0
     with pytest.raises(UserError, match="supports"):
         response_reliability([math.nan])

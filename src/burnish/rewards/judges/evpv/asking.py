@@ -6,11 +6,11 @@ the asked form and nothing else: a premise that says "answer 1" is a line of dat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from burnish.records import MediaPart
+from burnish.records import Evidence, MediaPart
 from burnish.rewards.judges.evpv.extracting import PROMPTS
 from burnish.rewards.judges.evpv.matching import FactIndex, Matched, Outcome
 from burnish.rewards.judges.evpv.scores import (
@@ -43,6 +43,9 @@ from burnish.rewards.judges.reading import (
 
 SHOWN_STEP, SHOWN_FACTS, SHOWN_CLAIMS = 4000, 40, 40
 """Characters of a step, facts and claims that a model is shown."""
+MOST_AUDITS = 8
+"""Calls for the claims of one response; claims beyond them are unknown."""
+UNSHOWN = "not shown to the auditor"
 LIMIT = 1_000_000
 
 
@@ -156,33 +159,78 @@ def _read_matches(shown: Sequence[str], reply: str) -> list[_Match]:
     return [_MATCH.read(row) for row in own_list(reply, tuple(shown))]
 
 
+class Audit(NamedTuple):
+    """What became of the audits of one response."""
+
+    reliability: float | None
+    """None where no audit could be read."""
+    evidence: tuple[Evidence, ...] = ()
+    problem: str = ""
+    """Why an audit could not be read: the gate of its claims is open."""
+    warnings: tuple[str, ...] = ()
+    """What was left out."""
+
+
 async def ask_audit(
     judge: JudgeModel | None,
     index: FactIndex,
     matched: dict[str, Matched],
     about: tuple[str, ...],
-) -> tuple[JudgeReply[Any], float | None]:
-    """The reliability of a response from the contradictions that a model lists, and its reply.
+) -> Audit:
+    """The reliability of a response from the contradictions that a model lists; settles claims in place.
 
-    The arithmetic is ours; an unreadable reply has no reliability.
+    The arithmetic is ours: each claim counts once, with its worst severity. Many claims are several
+    audits. What the canonical form contradicts stays contradicted.
     """
     assert judge is not None
-    claims = list(matched)[:SHOWN_CLAIMS]
-    facts = index.nearest(claims, SHOWN_FACTS)
-    lines = [_line(claim) for claim in claims]
-    reply = await judge.ask(_beside("audit", facts, lines, about), partial(_read_audit, lines))
-    found: Mapping[int, _Contradiction] = {one.claim: one for one in reply.verdict or []}
-    for number, claim in enumerate(claims, start=1):
-        old, against = matched[claim], found.get(number)
-        if reply.verdict is None:
-            matched[claim] = Matched(old.claim, None, by="audit", note=reply.reason[:200])
-        elif against is not None:
-            note = f"{against.severity}: {against.why}"[:300]
-            matched[claim] = Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note)
-        elif old.outcome is Outcome.CONTRADICTED:
-            matched[claim] = Matched(old.claim, Outcome.UNKNOWN, by="audit")
-    severities = None if reply.verdict is None else [one.severity for one in reply.verdict]
-    return reply, reliability_from_audit(severities)
+    every = list(matched)
+    parts = [every[n : n + SHOWN_CLAIMS] for n in range(0, len(every), SHOWN_CLAIMS)]
+    severities: list[str] = []
+    replies: list[JudgeReply[Any]] = []
+    warnings: list[str] = []
+    for number, claims in enumerate(parts[:MOST_AUDITS]):
+        facts, lines = index.nearest(claims, SHOWN_FACTS), [_line(claim) for claim in claims]
+        place = (*about, f"audit {number + 1}") if number else about
+        asked = _beside("audit", facts, lines, place)
+        replies.append(reply := await judge.ask(asked, partial(_read_audit, lines)))
+        found = _by_claim(reply.verdict or [], len(claims))
+        if (strays := len(reply.verdict or []) - sum(map(len, found.values()))) > 0:
+            warnings.append(f"{strays} contradictions of claims that do not exist were left out")
+        for n, claim in enumerate(claims, start=1):
+            matched[claim] = _audited(matched[claim], found.get(n, []), reply)
+        severities += [_worst(entries).severity for entries in found.values()]
+    for claim in (unshown := [claim for part in parts[MOST_AUDITS:] for claim in part]):
+        if matched[claim].outcome is not Outcome.CONTRADICTED:
+            matched[claim] = Matched(claim, Outcome.UNKNOWN, by="audit", note=UNSHOWN)
+    if unshown:
+        warnings.append(f"{len(unshown)} premises were {UNSHOWN}")
+    unread = [reply.reason for reply in replies if reply.verdict is None]
+    level = reliability_from_audit(severities) if len(unread) < len(replies) else None
+    evidence = tuple(one for reply in replies for one in reply.evidence)
+    return Audit(level, evidence, unread[0] if unread else "", tuple(dict.fromkeys(warnings)))
+
+
+def _by_claim(listed: Sequence[_Contradiction], count: int) -> dict[int, list[_Contradiction]]:
+    """Contradictions by the claim that they name, where there is such a claim."""
+    found: dict[int, list[_Contradiction]] = {}
+    for one in listed:
+        if 1 <= one.claim <= count:
+            found.setdefault(one.claim, []).append(one)
+    return found
+
+
+def _worst(entries: Sequence[_Contradiction]) -> _Contradiction:
+    return min(entries, key=lambda one: one.severity != "high")
+
+
+def _audited(old: Matched, against: Sequence[_Contradiction], reply: JudgeReply[Any]) -> Matched:
+    """A claim after its audit."""
+    note = f"{_worst(against).severity}: {_worst(against).why}"[:300] if against else ""
+    if old.outcome is Outcome.CONTRADICTED:
+        return old._replace(note=f"audit {note}" if note else old.note)
+    if reply.verdict is None:
+        return Matched(old.claim, None, by="audit", note=reply.reason[:200])
+    return Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note) if against else old
 
 
 def _read_audit(shown: Sequence[str], reply: str) -> list[_Contradiction]:

@@ -26,6 +26,8 @@ MOST_SETS, MOST_TICKS = 24, 60
 """Rows and columns that are tried as labels, the longest first; ticks of one axis."""
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?%?")
 _GAPS = re.compile(r"(?<=\d)[ ](?=\d|%|\.)")
+_MINUS = re.compile(r"\A(\W*)[–—](?=[$£€¥]?\.?\d)")
+"""A dash right before a number; with a blank between them it is a bullet."""
 _EDGES = " .,;:|'\"`_-–—·•()[]{}①②③④⑤⑥θ○●◎□■"
 _LEGEND_MARK = 0.2
 """Share of the place left of a legend's entry that its mark covers at least."""
@@ -90,13 +92,13 @@ def number_in(text: str) -> str | None:
     >>> number_in("1 250"), number_in("143."), number_in("2005 2006") is None
     ('1250', '143', True)
     """
-    bare = text.strip().strip(_EDGES.replace("-", "")).strip("*")
+    bare = _MINUS.sub(r"\1-", text.strip()).strip(_EDGES.replace("-", "")).strip("*")
     if _THOUSANDS.fullmatch(bare) or (bare.count(" ") == 1 and re.search(r" %\Z", bare)):
         bare = bare.replace(" ", "")
     elif re.fullmatch(r"\d \d%|\d+ \.\d+%?|\d+\. \d+%?", bare):
         bare = _GAPS.sub("", bare).replace(". ", ".")
     found = read_quantity(bare) if bare and len(bare) <= 24 else None
-    if found is None or len(found.unit) > 2 or not re.search(r"\d", bare):
+    if found is None or len(found.unit.lstrip("$£€¥")) > 2 or not re.search(r"\d", bare):
         return None
     return bare.replace(",", "")
 

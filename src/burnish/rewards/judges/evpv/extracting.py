@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import reprlib
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,8 @@ SHOWN = 12_000
 LISTED = 24
 """Facts that a model is asked for."""
 PROMPTS = Path(__file__).parent / "prompts"
+DEEPEST = 20
+"""Lists of evidence inside each other."""
 TABLES = ("csv", "markdown", "html", "rows", "xlsx")
 """Forms of a table."""
 _DESCRIPTION = free_table("caption", key_facts=anything, uncertain=anything)
@@ -105,7 +108,7 @@ def find_extractor(name: str) -> Extractor:
     return found
 
 
-def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
+def pieces_of(given: Any, where: str = "evidence", depth: int = 0) -> list[dict[str, Any]]:
     """Evidence as a list of pieces with a `type`.
 
     A text is a document; a table with `key_facts` or a list of tables with `subject` are recorded
@@ -133,7 +136,11 @@ def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
     if isinstance(given, list | tuple):
         if given and all(isinstance(one, Mapping) and "subject" in one for one in given):
             return [{"type": "facts", "facts": list(given)}]
-        return [piece for one in given for piece in pieces_of(one, where)]
+        if depth >= DEEPEST:
+            raise UserError(
+                f"{where}: lists lie more than {DEEPEST} deep; expected a flat list of pieces"
+            )
+        return [piece for one in given for piece in pieces_of(one, where, depth + 1)]
     raise UserError(
         f"{where}: got {given!r:.80}; expected a text, a list of pieces, or tables such as "
         '{"type": "table", "csv": "..."} or {"key_facts": [...]}'
@@ -159,9 +166,9 @@ async def from_text(
     piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
 ) -> Extraction:
     """Each sentence of a document, and each of its clauses, as a fact."""
-    text = piece.get("text", "")
+    text = piece.get("text")
     if not isinstance(text, str):
-        raise UserError(f"evidence of type text: got {text!r:.60}; expected a text")
+        raise _no_content("text", "`text`", piece)
     parts: dict[str, None] = {}
     for sentence in sentences(text[:MOST_TEXT]):
         for clause in _CLAUSE.split(sentence):
@@ -178,10 +185,19 @@ async def from_recorded(
     `single` = true: labels of a diagram, say, where each subject has one value, so that a claim of
     another one is contradicted even where the two cannot be compared (`x` beside 12).
     """
-    given = piece.get("facts", piece.get("key_facts", ()))
+    given = piece.get("facts", piece.get("key_facts"))
     if not isinstance(given, list | tuple):
-        raise UserError(f"evidence of type facts: got {given!r:.60}; expected a list of facts")
+        raise _no_content("facts", "a list `facts` or `key_facts`", piece)
     return collect(given, "fact {}", is_single=piece.get("single") is True)
+
+
+def _no_content(name: str, expected: str, piece: Mapping[str, Any]) -> UserError:
+    """The refusal of a piece that an extractor reads nothing of."""
+    return UserError(
+        f"extractor '{name}' reads {expected}; got evidence of type {piece.get('type')!r} with "
+        f"{reprlib.repr({key: piece[key] for key in piece if key != 'type'})}. "
+        "extractor = 'auto' reads each piece by its type"
+    )
 
 
 def collect(

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from burnish.arguments import as_number, as_text, plain_number, refused
 from burnish.numbers import NUMBER_WORDS
@@ -69,49 +69,18 @@ _SIGN_OF = {
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _COUNTS = {word: str(number) for number, word in enumerate(("no", *NUMBER_WORDS[1:13]))}
-_IDLE = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "in",
-        "on",
-        "at",
-        "its",
-        "their",
-        "has",
-        "have",
-        "with",
-        "to",
-        "for",
-        "by",
-        "and",
-        "that",
-        "which",
-        "there",
-        "exactly",
-        "about",
-        "m",
-        "length",
-        "measure",
-        "measurement",
-        "value",
-        "segment",
-        "line",
-        "side",
-        "number",
-        "count",
-        "amount",
-        "degree",
-        "degrees",
-        "unit",
-        "units",
-        "is",
-        "are",
-    ]
-)
+_JOINING = frozenset([
+    "the", "a", "an", "of", "in", "on", "at", "its", "their", "has", "have", "with", "for", "by",
+    "and", "that", "which", "there", "exactly", "about", "is", "are",
+])  # fmt: skip
+"""Words of a subject that only join others."""
+_IDLE = _JOINING | frozenset([
+    "to", "m", "length", "measure", "measurement", "value", "segment", "line", "side", "number",
+    "count", "amount", "degree", "degrees", "unit", "units",
+])  # fmt: skip
 """Words of a subject that tell no two things apart."""
+_MEASURES = frozenset(["length", "measure", "measurement", "value", "number", "count", "amount"])
+"""Of these, words that name columns."""
 _WORD = re.compile(r"\w+(?:['’.]\w+)*")
 _NAME = re.compile(r"(?<!\w)[A-Z]{1,3}-(?![\w-])|\w+(?:['’.]\w+)*(?:(?:\+{1,2}|#)(?![\w+#]))?")
 """A word with the signs that tell names apart: C++ and C, A+ and A-."""
@@ -131,6 +100,8 @@ class Statement(NamedTuple):
     """In canonical form; empty for a relation between two things, which the key holds."""
     quantity: Quantity | None = None
     kind: Kind = "text"
+    subject: str = ""
+    """What stands before the relation, as it was written; empty for a relation between two things."""
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -151,6 +122,9 @@ class Fact(Struct, frozen=True, gc=False):
     """A cell: its subject has this value and no other, so that another word contradicts it."""
     aliases: tuple[str, ...] = ()
     """Its subject as `squeeze` writes it, where a reader of pictures may have glued words."""
+    spellings: tuple[str, ...] = ()
+    """Of a cell: its row and column in words, as `spell` writes them, in each order that names it. A
+    claim about it has all words of the last."""
 
 
 def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
@@ -181,6 +155,40 @@ def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
     return Fact(text, kind, found, confidence, source, is_single)
 
 
+def read_cell(
+    row: str,
+    column: str,
+    value: str,
+    *,
+    short: bool = False,
+    source: str = "",
+    confidence: float = 1.0,
+    aliases: tuple[str, ...] = (),
+) -> Fact:
+    """A value of a table or a chart: its row and column are names and keep all of their words.
+
+    `short`: the row alone says which value is meant.
+
+    >>> read_cell("Tea", "Count", "3").spellings
+    ('tea count', 'count tea')
+    """
+    names = [name for name in (row, column) if name]
+    subject = row if short else " ".join(names)
+    spellings = [" ".join(map(spell, order)) for order in (names, names[::-1])]
+    spellings += [spell(row)] if short else []
+    fact = read_fact(f"{subject} = {value}", source=source, is_single=True)
+    said = fact.statement
+    # Signs inside a name can make its text a statement about something else.
+    is_own = said is not None and said.subject == _plain(subject)
+    return structs.replace(
+        fact,
+        statement=said if is_own else None,
+        confidence=confidence,
+        aliases=aliases,
+        spellings=tuple(dict.fromkeys(spellings)),
+    )
+
+
 def _written(table: Mapping[str, Any]) -> str:
     """A typed fact in words."""
     if "subject" not in table or "value" not in table:
@@ -207,10 +215,7 @@ def read_statement(text: str) -> Statement | None:
     """
     if len(text) > LONGEST:
         return None
-    plain = unicodedata.normalize("NFKC", text)
-    for sign, written in _SIGNS.items():
-        plain = plain.replace(sign, written)
-    plain = " ".join(plain.split()).rstrip(".;, ")
+    plain = _plain(text).rstrip(".;, ")
     if _FORM.match(plain):
         return _from_form(plain)
     # Most facts are comparisons; the slower patterns are tried where their words stand.
@@ -230,6 +235,13 @@ def read_statement(text: str) -> Statement | None:
     return None
 
 
+def _plain(text: str) -> str:
+    plain = unicodedata.normalize("NFKC", text)
+    for sign, written in _SIGNS.items():
+        plain = plain.replace(sign, written)
+    return " ".join(plain.split())
+
+
 def _compared(left: str, how: str, right: str) -> Statement | None:
     value, quantity = _value(right)
     if quantity is None and (turned := _value(left))[1] is not None:
@@ -243,7 +255,8 @@ def _compared(left: str, how: str, right: str) -> Statement | None:
         if how not in ("=", "!="):
             return None
         return Statement(f"equal: {' | '.join(sorted([key, other]))}", word, "", None, "geometric")
-    return Statement(key, how, value, quantity, "numeric" if quantity is not None else "text")
+    kind: Kind = "numeric" if quantity is not None else "text"
+    return Statement(key, how, value, quantity, kind, left.strip())
 
 
 def _related(found: re.Match[str]) -> Statement | None:
@@ -275,17 +288,62 @@ def subject_key(text: str) -> str:
     >>> subject_key("the segment BA"), subject_key("angle CBA"), subject_key("Price of Tea")
     ('line AB', 'angle A-B-C', 'price tea')
     """
-    words = _NAME.findall(unicodedata.normalize("NFKC", text))
+    words = _words(text)
     points = [word for word in words if _POINTS.match(word)]
     rest = [word.casefold() for word in words if word not in points]
     told = [word for word in rest if word not in _IDLE]
     if len(points) == 1 and not told and len(points[0].rstrip("'")) == 2:
         return f"line {''.join(sorted(points[0]))}"
     if len(points) == 1 and told == ["angle"] and len(points[0]) == 3:
-        first, vertex, last = points[0]
+        first, vertex, last = list(points[0])
         return f"angle {min(first, last)}-{vertex}-{max(first, last)}"
-    kept = {_singular(word) for word in (*told, *(point.casefold() for point in points))}
-    return " ".join(sorted(kept)) or " ".join(sorted(set(rest)))
+    return name_key(text)
+
+
+def name_key(text: str) -> str:
+    """The words of a subject in the order of the alphabet, without those that tell nothing apart.
+
+    >>> name_key("the number of AB"), name_key("cat cat")
+    ('ab', 'cat cat')
+    """
+    words = _words(text)
+    kept = [w for n, w in enumerate(words) if w.casefold() not in _IDLE or _is_letter(n, w)]
+    found = [_singular(word.casefold()) for word in kept]
+    return " ".join(sorted(found) or sorted({word.casefold() for word in words}))
+
+
+@lru_cache(8192)
+def spell(text: str) -> str:
+    """The words of a subject in their own order, without those that only join them.
+
+    >>> spell("the exports of China to Japan"), spell("Price of A")
+    ('export china to japan', 'price a')
+    """
+    words = _words(text)
+    kept = [w for n, w in enumerate(words) if w.casefold() not in _JOINING or _is_letter(n, w)]
+    return " ".join(_singular(word.casefold()) for word in kept or words)
+
+
+def is_named(fact: Fact, subject: str) -> bool:
+    """Whether a claim about `subject` names the row and the column of a cell.
+
+    >>> tea = read_cell("Tea", "Count", "3", short=True)
+    >>> is_named(tea, "the tea"), is_named(tea, "value of tea")
+    (True, False)
+    """
+    words = {_singular(word.casefold()) for word in _words(subject)}
+    own = {word for one in fact.spellings for word in one.split()}
+    is_other = bool(words & _MEASURES) and own.isdisjoint(words & _MEASURES)
+    return words.issuperset(fact.spellings[-1].split()) and not (is_other and own & _MEASURES)
+
+
+def _is_letter(place: int, word: str) -> bool:
+    """Whether a word is a name of one letter: "A" in front of a subject is mostly the article."""
+    return word == "M" or (word == "A" and place > 0)
+
+
+def _words(text: str) -> list[str]:
+    return _NAME.findall(unicodedata.normalize("NFKC", text))
 
 
 def squeeze(text: str) -> str:
@@ -294,7 +352,7 @@ def squeeze(text: str) -> str:
     >>> squeeze("GooglePlay 2017") == squeeze("2017, Google Play")
     True
     """
-    words = [one.casefold() for one in _NAME.findall(unicodedata.normalize("NFKC", text))]
+    words = [one.casefold() for one in _words(text)]
     numbers = sorted(word for word in words if word.isdecimal())
     names = "".join(word for word in words if not word.isdecimal())
     letters = "".join(letter for letter in names if letter.isalnum() or letter in "+#-")

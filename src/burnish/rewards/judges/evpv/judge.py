@@ -32,12 +32,20 @@ from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.build import read_options
-from burnish.rewards.judges.evpv.asking import ask_audit, ask_matches, ask_verdict, wordings
+from burnish.rewards.judges.evpv.asking import (
+    UNSHOWN,
+    Audit,
+    ask_audit,
+    ask_matches,
+    ask_verdict,
+    wordings,
+)
 from burnish.rewards.judges.evpv.extracting import Extraction, extract_all, pieces_of
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
     Matched,
+    Outcome,
     response_reliability,
     support_of,
 )
@@ -47,7 +55,7 @@ from burnish.rewards.judges.evpv.pictures import pictures_in
 from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
 from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import JudgeReply, request_of
+from burnish.rewards.judges.prompting import request_of
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
@@ -110,6 +118,7 @@ class Premises(NamedTuple):
     """Reliability of the steps that rest on a premise; None: nobody could check it."""
     replies: tuple[Evidence, ...] = ()
     problem: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Scored(NamedTuple):
@@ -242,18 +251,18 @@ class EvpvJudge:
             by_step = self._gates(solution, unread, {})
             return Premises(claims, unread, {}, by_step, problem=f"{UNREADABLE}: {facts.reason}")
         matched = {claim: index.match(claim) for claim in claims}
-        reply: JudgeReply[Any] | None = None
-        level: float | None = None
+        audit = Audit(None)
         if options.matcher == "embedding":
             await anyio.to_thread.run_sync(self._by_vectors, index, matched)
         elif options.matcher == "judge":
             reply = await ask_matches(self.judge, index, matched, about)
+            if reply is not None:
+                problem = reply.reason if reply.verdict is None else ""
+                audit = Audit(None, reply.evidence, problem)
         elif options.matcher == "audit" and claims:
-            reply, level = await ask_audit(self.judge, index, matched, about)
-        by_step = self._gates(solution, matched, hidden, level)
-        problem = reply.reason if reply is not None and reply.verdict is None else ""
-        replies = reply.evidence if reply is not None else ()
-        return Premises(claims, matched, hidden, by_step, replies, problem)
+            audit = await ask_audit(self.judge, index, matched, about)
+        by_step = self._gates(solution, matched, hidden, audit.reliability)
+        return Premises(claims, matched, hidden, by_step, *audit[1:])
 
     def _by_vectors(self, index: FactIndex, matched: dict[str, Matched]) -> None:
         found = self._vectors.match(index, list(matched.values()))
@@ -277,8 +286,9 @@ class EvpvJudge:
         """The reliability of each step that rests on a premise, declared or not."""
         options = self.options
         supports = {claim: support_of(one, options.unknown) for claim, one in matched.items()}
-        if options.matcher == "audit":
-            supports = dict.fromkeys(supports, level)
+        if options.matcher == "audit" and level is not None:
+            for claim, one in matched.items():
+                supports[claim] = _after_audit(one, supports[claim], level)
         if options.unchecked == "zero":
             supports = {claim: one if one is not None else 0.0 for claim, one in supports.items()}
         whole = None
@@ -290,9 +300,10 @@ class EvpvJudge:
             own = [supports[claim] for claim in step.premises]
             own += [options.unknown] if place in hidden else []
             if own:
-                known = [one for one in own if one is not None]
-                alone = min(known) if len(known) == len(own) else None
-                found[place] = alone if options.scope == "step" else whole
+                # A premise that nobody could check raises no step above what the others are worth.
+                found[place] = (
+                    response_reliability(own, "min") if options.scope == "step" else whole
+                )
             elif len(matched) < options.min_premises:
                 found[place] = len(matched) / options.min_premises
         return found
@@ -351,6 +362,7 @@ class EvpvJudge:
                 f"{len(premises.claims)} of at least {options.min_premises} premises declared"
             )
         told += [f"gate open: {premises.problem}"] * bool(premises.problem)
+        told += premises.warnings
         told += [EMPTY] * (not facts.facts and not premises.problem)
         summary = f"{len(facts.facts)}{FACTS_READ}"
         summary += f", {facts.unreadable} more could not be read" if facts.unreadable else ""
@@ -402,6 +414,14 @@ class EvpvJudge:
         self.counts["gate open"] += bool(premises.problem)
         for one in premises.matched.values():
             self.counts[one.word] += 1
+
+
+def _after_audit(matched: Matched, support: float | None, level: float) -> float | None:
+    """What a premise is worth after an audit with this reliability."""
+    if matched.note == UNSHOWN:
+        return None if support is None else min(support, level)
+    is_ours = matched.by != "audit" and matched.outcome is Outcome.CONTRADICTED
+    return support if is_ours or matched.outcome is None else level
 
 
 def _why(matched: Matched) -> str:

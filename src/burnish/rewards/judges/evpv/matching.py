@@ -24,8 +24,11 @@ from burnish.rewards.judges.evpv.facts import (
     LONGEST,
     Fact,
     Statement,
+    is_named,
+    name_key,
     read_fact,
     read_statement,
+    spell,
     squeeze,
     subject_of,
     words_of,
@@ -40,6 +43,8 @@ COMMON = 2000
 """Facts that share a word, above which the word finds nothing."""
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
 _NOT = re.compile(r"\b(?:not|no|never|without|none|isn't|aren't|doesn't|cannot)\b", re.IGNORECASE)
+_DIRECTED = frozenset(["to", "from", "over", "against", "than"])
+"""Words after which another order of the same names is another subject."""
 _SIGNS = frozenset(["<", ">", "<=", ">=", "=", "!="])
 
 
@@ -93,16 +98,17 @@ def support_of(matched: Matched, unknown: float = UNKNOWN) -> float | None:
 
 def response_reliability(supports: Sequence[Any], rule: str = "mean") -> float | None:
     """One reliability for all claims of a response: their mean, or the least. None: 1 where there is
-    no claim, none where one of them is None.
+    no claim, none where one of them is None; but of the least, that of the others is a bound.
 
     >>> response_reliability([1.0, 0.5, 0.0]), response_reliability([])
     (0.5, 1.0)
     """
     as_word("rule", rule, ("mean", "min"))
     given = as_list("supports", supports)
-    if any(one is None for one in given):
+    known = [one for one in given if one is not None]
+    if len(known) < len(given) and (rule == "mean" or not known):
         return None
-    values = [as_number("supports", one, low=0, high=1) for one in given]
+    values = [as_number("supports", one, low=0, high=1) for one in known]
     if not values:
         return 1.0
     return min(values) if rule == "min" else sum(values) / len(values)
@@ -115,12 +121,16 @@ class FactIndex:
         self.facts: list[Fact] = [read_fact(one) for one in facts]
         self.relative = as_number("relative", relative, low=0, high=1)
         self._by_key: dict[str, list[Fact]] = defaultdict(list)
+        self._by_cell: dict[str, list[Fact]] = defaultdict(list)
         self._by_text: dict[str, Fact] = {}
         self._by_alias: dict[str, list[Fact]] = defaultdict(list)
         for fact in self.facts:
             self._by_text.setdefault(bare_text(fact.text).rstrip("."), fact)
             if fact.statement is not None:
-                self._by_key[fact.statement.key].append(fact)
+                if fact.spellings and fact.statement.subject:
+                    self._by_cell[name_key(fact.statement.subject.casefold())].append(fact)
+                else:
+                    self._by_key[fact.statement.key].append(fact)
                 for alias in fact.aliases:
                     self._by_alias[alias].append(fact)
 
@@ -140,10 +150,7 @@ class FactIndex:
         if statement is None:
             return Matched(text, Outcome.UNKNOWN, note="not of the form subject, relation, value")
         against: Fact | None = None
-        about = self._by_key.get(statement.key, ())
-        if not about and self._by_alias and (subject := subject_of(text)):
-            about = self._by_alias.get(squeeze(subject), ())
-        for fact in about:
+        for fact in self._about(statement, text):
             assert fact.statement is not None
             said = compare(statement, fact.statement, self.relative, is_single=fact.is_single)
             if said is Outcome.SUPPORTED:
@@ -153,6 +160,24 @@ class FactIndex:
         if against is not None:
             return Matched(text, Outcome.CONTRADICTED, against.text, against.source)
         return Matched(text, Outcome.UNKNOWN)
+
+    def _about(self, claim: Statement, text: str) -> list[Fact]:
+        """The facts about a claim's subject; none where it could be one of several subjects."""
+        facts = self._by_key.get(claim.key, [])
+        subject = claim.subject
+        if subject:
+            cells = self._by_cell.get(name_key(subject.casefold()), [])
+            facts = facts + [fact for fact in cells if is_named(fact, subject)]
+        if not facts and self._by_alias and (glued := subject_of(text)):
+            facts = self._by_alias.get(squeeze(glued), [])
+        said = _spelling(claim)
+        facts = [fact for fact in facts if not _is_turned(said, _spellings(fact))]
+        if _is_one(facts):
+            return facts
+        own = [fact for fact in facts if said in _spellings(fact)] or facts
+        if _is_one(own):
+            return own
+        return [one for one in own if _subject(one) == bare_text(subject)]
 
     def nearest(self, texts: Sequence[str], most: int = 40) -> list[Fact]:
         """The facts that share most words with the texts: what a model is shown of many facts."""
@@ -186,6 +211,35 @@ class FactIndex:
     def numbers(self) -> frozenset[float]:
         """Numbers that the facts hold."""
         return frozenset(number for fact in self.facts for number in numbers_in(fact.text))
+
+
+def _spelling(statement: Statement) -> str:
+    """A subject in words; geometry, whose key has capital letters, in its canonical form."""
+    has_form = not statement.subject or statement.key != statement.key.casefold()
+    return statement.key if has_form else spell(statement.subject)
+
+
+def _spellings(fact: Fact) -> tuple[str, ...]:
+    assert fact.statement is not None
+    return fact.spellings or (_spelling(fact.statement),)
+
+
+def _subject(fact: Fact) -> str:
+    return bare_text(fact.statement.subject) if fact.statement is not None else ""
+
+
+def _is_one(facts: Sequence[Fact]) -> bool:
+    """Whether facts are about one subject."""
+    return len({_spellings(fact)[0] for fact in facts}) <= 1
+
+
+def _is_turned(said: str, spellings: Sequence[str]) -> bool:
+    """Whether the same names stand in another order around a word such as "to"."""
+    return (
+        said not in spellings
+        and not _DIRECTED.isdisjoint(said.split())
+        and not _DIRECTED.isdisjoint(spellings[0].split())
+    )
 
 
 def compare(

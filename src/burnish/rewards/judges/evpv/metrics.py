@@ -15,7 +15,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from burnish.arguments import (
@@ -39,8 +39,11 @@ TieRule = Literal["expected", "optimistic"]
 RELATIONS = ("<", ">", "<=", ">=", "=", "!=")
 FACTORS, SHIFTS, FROM_ZERO = (0.5, 0.8, 1.2, 1.5, 2.0), (-2, -1, 1, 2), (1, 2, 3, 5, 10)
 """How a number is misread: times one and plus one; 0 becomes one of the last."""
-_NUMBER = re.compile(r"(?<![\w.])-?\d{1,300}(?:\.\d{1,300})?(?!\w|\.\d)", re.ASCII)
-_RELATION = re.compile(r"<=|>=|!=|=|<|>")
+_NUMBER = re.compile(
+    r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3}){1,100}|\d{1,300})(?:\.\d{1,300})?(?!\w|\.\d)", re.ASCII
+)
+_RELATION = re.compile(r"<=|>=|!=|==|=>|=<|<>|[=<>≤≥≠]")
+_SAME = {"==": "=", "=>": ">=", "=<": "<=", "<>": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
 FACTS_READ = " facts in the evidence"
 """Behind their number, the first evidence of every reward of EVPV."""
 STEP = "step"
@@ -124,26 +127,43 @@ def _is_own(reward: Reward) -> bool:
     return has_count and set(firsts) == {STEP}
 
 
-class BestOfK(NamedTuple):
-    """Accuracy over the first k candidates, for k = 1, 2, ...; means over problems."""
+class _Curves(NamedTuple):
+    """The curves of BestOfK."""
 
     pass_at_k: list[float]
     """Any of them is right."""
-    bon_at_k: list[float]
-    """The one with the best score is right."""
+    bon_at_k: list[float | None]
+    """The one with the best score is right; None where none of them has a score."""
+
+
+class BestOfK(_Curves):
+    """Accuracy over the first k candidates, for k = 1, 2, ...; means over problems."""
+
+    unscored_at_k: list[int]
+    """Problems without a score among the first k, which `bon_at_k` leaves out."""
+
+    def __new__(
+        cls, pass_at_k: list[float], bon_at_k: list[float | None], unscored_at_k: Sequence[int] = ()
+    ) -> BestOfK:
+        """Two curves, and beside them what was left out."""
+        found = super().__new__(cls, pass_at_k, bon_at_k)
+        found.unscored_at_k = list(unscored_at_k) or [0] * len(bon_at_k)
+        return found
 
 
 def best_of_k(candidates: Any, correct: Any, tie_rule: TieRule = "expected") -> BestOfK:
     """pass@k and the accuracy of the best-scored of k, for every prefix of the candidates.
 
-    `candidates` are scores of one problem, or lists of them of several problems, whose means are
-    given; a candidate may also be a list of step scores (`weighted_correctness` is taken) where
-    `correct` is one flat list, or a table with `score`. `correct` says of each whether its answer is
-    right; None, no answer, is wrong. A candidate without a score (None) is never the best one.
+    `candidates` are scores of one problem, or lists of them of several problems with as many each,
+    whose means are given. A candidate may also be a list of step scores (`weighted_correctness` is
+    taken) where `correct` is one flat list, or a table with `score`. `correct` says of each whether its
+    answer is right; None, no answer, is wrong. A candidate without a score (None) is never the best one.
     `expected`: of equal scores each is taken with equal chance; `optimistic`: the reference's rule.
 
     >>> best_of_k([0.2, 0.9, 0.9], [True, True, False])
     BestOfK(pass_at_k=[1.0, 1.0, 1.0], bon_at_k=[1.0, 1.0, 0.5])
+    >>> best_of_k([None, 0.1], [True, False]).bon_at_k
+    [None, 0.0]
     """
     as_word("tie_rule", tie_rule, get_args(TieRule))
     scores, flags = as_list("candidates", candidates, least=1), as_list("correct", correct, least=1)
@@ -151,12 +171,18 @@ def best_of_k(candidates: Any, correct: Any, tie_rule: TieRule = "expected") -> 
         return _curves(scores, flags, tie_rule)
     same_length("correct", flags, len(scores), "problems of candidates")
     curves = [_curves(*pair, tie_rule) for pair in zip(scores, flags, strict=True)]
-    width = min(len(one.pass_at_k) for one in curves)
-    means = (
-        [math.fsum(one[side][k] for one in curves) / len(curves) for k in range(width)]
-        for side in (0, 1)
+    width = len(curves[0].pass_at_k)
+    for place, one in enumerate(curves):
+        same_length(f"candidates: problem {place}", one.pass_at_k, width, "candidates of problem 0")
+    bon = []
+    for k in range(width):
+        known = [hit for one in curves if (hit := one.bon_at_k[k]) is not None]
+        bon.append(math.fsum(known) / len(known) if known else None)
+    return BestOfK(
+        [math.fsum(one.pass_at_k[k] for one in curves) / len(curves) for k in range(width)],
+        bon,
+        [sum(one.unscored_at_k[k] for one in curves) for k in range(width)],
     )
-    return BestOfK(*means)
 
 
 def _curves(candidates: Any, correct: Any, tie_rule: TieRule) -> BestOfK:
@@ -164,27 +190,28 @@ def _curves(candidates: Any, correct: Any, tie_rule: TieRule) -> BestOfK:
     right = [_is_right(one) for one in as_list("correct", correct)]
     same_length("correct", right, len(scores), "candidates")
     passed: list[float] = []
-    picked: list[float] = []
+    picked: list[float | None] = []
     best = -math.inf
     tied: list[bool] = []
     for score, is_right in zip(scores, right, strict=True):
         passed.append(float(is_right or bool(passed and passed[-1])))
-        if score > best and not math.isclose(score, best, rel_tol=1e-9):
-            best, tied = score, [is_right]
-        elif math.isclose(score, best, rel_tol=1e-9) or score == best:
+        if score is not None and math.isclose(score, best, rel_tol=1e-9):
             tied.append(is_right)
+        elif score is not None and score > best:
+            best, tied = score, [is_right]
         hits = sum(tied)
-        picked.append(float(hits > 0) if tie_rule == "optimistic" else hits / len(tied))
-    return BestOfK(passed, picked)
+        share = float(hits > 0) if tie_rule == "optimistic" else hits / max(len(tied), 1)
+        picked.append(share if tied else None)
+    return BestOfK(passed, picked, [int(one is None) for one in picked])
 
 
-def _score(given: Any) -> float:
+def _score(given: Any) -> float | None:
     if isinstance(given, Mapping):
         if "score" not in given:
             raise refused("candidates", given, "a score, or a table with `score`")
         given = given["score"]
     if given is None:
-        return -math.inf
+        return None
     if isinstance(given, list | tuple):
         return weighted_correctness(given)
     return as_number("candidates", given)
@@ -291,23 +318,24 @@ def flip_text(text: str, rng: random.Random) -> str:
         return text
     place = rng.choice(found)
     old = place[0]
-    new = _misread(old, rng) if numbers else rng.choice([r for r in RELATIONS if r != old])
+    others = [sign for sign in RELATIONS if sign != _SAME.get(old, old)]
+    new = _misread(old, rng) if numbers else rng.choice(others)
     return text[: place.start()] + new + text[place.end() :]
 
 
 def _misread(token: str, rng: random.Random) -> str:
     """Another number, written as this one is; drawn again until its digits differ."""
     decimals = len(token.partition(".")[2])
-    value = float(token)
+    value, comma = float(token.replace(",", "")), "," if "," in token else ""
     while True:
         new = (
             float(rng.choice(FROM_ZERO))
             if abs(value) < 1e-9
             else value * rng.choice(FACTORS) + rng.choice(SHIFTS)
         )
-        written = f"{new:.{decimals}f}"
-        if float(written) != value:
-            return "0" if float(written) == 0 and not decimals else written
+        written = f"{new:{comma}.{decimals}f}"
+        if (read := float(written.replace(",", ""))) != value:
+            return "0" if read == 0 and not decimals else written
 
 
 def _rng(purpose: str, seed: int, sample_id: str) -> random.Random:

@@ -30,8 +30,10 @@ from burnish.rewards.judges.evpv.extracting import MOST_FACTS, Extraction
 from burnish.rewards.judges.evpv.facts import (
     LONGEST,
     Fact,
+    read_cell,
     read_fact,
     read_statement,
+    spell,
     squeeze,
     subject_of,
 )
@@ -45,7 +47,7 @@ KEPT = 256
 MOST_SIDE = 2000
 """Pixels of the longer side that the reader looks at; a larger picture is made smaller."""
 _INSTALL = "pip install 'burnish[ocr]' && pip install --no-deps rapidocr-onnxruntime"
-_VALUE_AFTER = re.compile(r"(?P<one>.*\D)[\s:]\s*(?P<two>[-+]?[$£€]?\d[\d,.]*\s?%?)")
+_VALUE_AFTER = re.compile(r"(?P<one>.*\D)[\s:]\s*(?P<two>[-+−–]?[$£€]?\d[\d,.]*\s?%?)")
 
 _reading = threading.Lock()
 """One picture at a time: the reader keeps state, and uses the cores it is given anyway."""
@@ -96,6 +98,7 @@ def page_facts(page: Page, picture: Picture) -> Extraction:
     for reading in read_chart(page.words, picture.colours):
         if (fact := _chart_fact(reading, picture)) is not None:
             facts.append(fact)
+    is_chart = bool(facts)
     for line in lines_of(page.words):
         text = " ".join(word.text.strip() for word in line)
         if len(facts) >= MOST_FACTS or not text or len(text) > LONGEST:
@@ -105,8 +108,7 @@ def page_facts(page: Page, picture: Picture) -> Extraction:
         written = f"{found['one'].strip(' :')} = {found['two']}" if found else text
         box = _box(line)
         for said in dict.fromkeys([text, written]):
-            aliases = (squeeze(subject),) if (subject := subject_of(said)) else ()
-            fact = _fact(said, picture.box(box), box.confidence, aliases)
+            fact = _line_fact(said, picture.box(box), box.confidence, is_chart=is_chart)
             facts += [fact] if fact is not None else []
             unreadable += fact is None
     return Extraction(tuple(facts), unreadable)
@@ -116,23 +118,32 @@ def _chart_fact(reading: Reading, picture: Picture) -> Fact | None:
     """A value of a chart: its label has this value and no other."""
     label, series = reading.label, reading.series
     aliases = {squeeze(f"{label} {series}"), squeeze(f"{series} {label}")}
-    return _fact(
-        f"{label} {series}".strip() + f" = {reading.value}",
-        picture.box(reading.word),
-        reading.confidence,
-        tuple(sorted(aliases)),
-        is_single=True,
-    )
-
-
-def _fact(
-    text: str, source: str, confidence: float, aliases: tuple[str, ...], *, is_single: bool = False
-) -> Fact | None:
     try:
-        fact = read_fact(text, source=source, is_single=is_single)
+        return read_cell(
+            label,
+            series,
+            reading.value,
+            source=picture.box(reading.word),
+            confidence=reading.confidence,
+            aliases=tuple(sorted(aliases)),
+        )
     except ArgumentError:
         return None
-    return structs.replace(fact, confidence=confidence, aliases=aliases)
+
+
+def _line_fact(text: str, source: str, confidence: float, *, is_chart: bool) -> Fact | None:
+    """A line of text; beside a chart its subject is a name, whose letters keep their order."""
+    try:
+        fact = read_fact(text, source=source)
+    except ArgumentError:
+        return None
+    subject = subject_of(text)
+    return structs.replace(
+        fact,
+        confidence=confidence,
+        aliases=(squeeze(subject),) if subject else (),
+        spellings=(spell(subject),) if subject and is_chart else (),
+    )
 
 
 def _box(line: Sequence[Word]) -> Word:

@@ -183,7 +183,7 @@ def gate(raw: Any, visual_steps: Any, reliability: Any) -> list[Any]:
 
     `reliability` is one number from 0 to 1, one for each of `visual_steps`, or None where nothing is
     known and the gate stays open. A score of 0 or less stays, and so does None, a step without a
-    verdict. Places that no step has are ignored.
+    verdict. Places that no step has are ignored; of a place that stands twice the least counts, once.
 
     >>> gate([1, 1, -1], visual_steps=[0, 2], reliability=0.5)
     [0.5, 1.0, -1.0]
@@ -195,12 +195,14 @@ def gate(raw: Any, visual_steps: Any, reliability: Any) -> list[Any]:
     else:
         given = as_list("reliability", reliability)
         same_length("reliability", given, len(places), "visual_steps")
+    shares: dict[int, float] = {}
     for place, one in zip(places, given, strict=True):
         share = 1.0 if one is None else as_number("reliability", one, low=0, high=1)
-        score = scores[place] if 0 <= place < len(scores) else None
-        if score is not None and score > 0:
-            scores[place] = score * share
-    return scores
+        shares[place] = min(share, shares.get(place, 1.0))
+    return [
+        score * shares.get(place, 1.0) if score is not None and score > 0 else score
+        for place, score in enumerate(scores)
+    ]
 
 
 def _is_one_number(value: Any) -> bool:

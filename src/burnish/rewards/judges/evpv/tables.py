@@ -15,16 +15,32 @@ import html.parser
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from burnish.errors import ArgumentError, BoundaryError, UserError
 from burnish.records import Status
 from burnish.rewards.judges.evpv.extracting import MOST_FACTS, MOST_TEXT, TABLES, Extraction
-from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_fact
+from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_cell
 from burnish.rewards.judges.judge_model import JudgeModel
 
-_ROW = re.compile(r"^\s*\|(.*)\|\s*$")
+_ROW = re.compile(r"^\s*\|(.*)(?<!\\)\|\s*$")
+_BAR = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"[\s:|-]*")
+MOST_CELLS, MOST_SPAN = 1_000_000, 1000
+"""Cells of a page with their spans; columns or rows that one cell may span."""
+MOST_LETTERS = 4 * LONGEST
+"""Characters of a cell of a page, blanks between them included."""
+UNREADABLE = object()
+"""A cell that can be read in two ways: `5<sup>2</sup>`, a power or a footnote."""
+_FOOTNOTE, _UNIT = re.compile(r"\[.{1,6}\]|[*†‡§]+"), re.compile(r"\d\s*[a-zA-Z]{1,3}$")
+_SKIPPED = frozenset(["script", "style", "template", "del", "s", "strike"])
+"""Tags whose text is not shown, or is struck out."""
+_INLINE = frozenset([
+    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "em", "font", "i", "ins", "kbd",
+    "label", "mark", "q", "samp", "small", "span", "strong", "time", "tt", "u", "var", "wbr",
+])  # fmt: skip
+"""Tags that do not part the letters around them."""
 
 
 async def from_table(
@@ -59,34 +75,36 @@ def cell_facts(rows: Sequence[Sequence[Any]]) -> Extraction:
     ['Tea Price = 3.20', 'Tea = 3.20']
     """
     written = [[_cell(one) for one in row] for row in rows]
-    written = [row for row in written if any(row)]
+    written = [row for row in written if row.count("") < len(row)]
     if len(written) < 2:
         return Extraction()
     heads, unreadable = written[0], 0
     facts: list[Fact] = []
     for number, row in enumerate(written[1:], start=2):
-        for head, cell in zip(heads[1:], row[1:], strict=False):
-            if not cell or len(facts) >= MOST_FACTS:
-                unreadable += bool(cell)
+        for place, cell in enumerate(row[1:], start=1):
+            if cell == "":
                 continue
-            subjects = [f"{row[0]} {head}".strip()]
+            name, head = row[0], heads[place] if place < len(heads) else None
             # With one column of values the row's name alone says which one is meant.
-            subjects += [row[0]] if len(heads) == 2 and row[0] else []
-            for subject in subjects:
+            is_only = len(heads) == 2 and place == 1 and bool(name)
+            shorts = [False] * bool(head) + [True] * is_only
+            if None in (name, head, cell) or not shorts or len(facts) >= MOST_FACTS:
+                unreadable += 1
+                continue
+            where = f"row {number}, column {head or 2}"
+            for short in shorts:
                 try:
-                    fact = read_fact(
-                        f"{subject} = {cell}",
-                        source=f"row {number}, column {head or 2}",
-                        is_single=True,
+                    facts.append(
+                        read_cell(name or "", head or "", cell or "", short=short, source=where)
                     )
                 except ArgumentError:
                     unreadable += 1
-                else:
-                    facts.append(fact)
     return Extraction(tuple(facts), unreadable)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> str | None:
+    if value is UNREADABLE:
+        return None
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -105,39 +123,111 @@ def _from_csv(text: Any) -> list[list[list[Any]]]:
 def _from_markdown(text: Any) -> list[list[list[Any]]]:
     if not isinstance(text, str):
         raise TypeError("expected a text")
-    rows = [found[1].split("|") for line in text.splitlines() if (found := _ROW.match(line))]
+    rows = [_BAR.split(found[1]) for line in text.splitlines() if (found := _ROW.match(line))]
     kept = [
-        [cell.strip(" *`") for cell in row] for row in rows if not _RULE.fullmatch("".join(row))
+        [cell.replace(r"\|", "|").strip(" *`") for cell in row]
+        for row in rows
+        if not _RULE.fullmatch("".join(row))
     ]
     if not kept:
         raise ValueError("no row between | signs")
     return [kept]
 
 
+class _Cell:
+    """A cell of a page while it is read."""
+
+    def __init__(self, attrs: Mapping[str, str | None], *, is_head: bool) -> None:
+        self.text, self.raised, self.is_head = "", "", is_head
+        self.is_unreadable = False
+        self.columns, self.rows = _span(attrs.get("colspan")), _span(attrs.get("rowspan"))
+
+    def close_raised(self) -> None:
+        """Add what was raised or lowered, where it is no mark of a footnote."""
+        raised, self.raised = self.raised.strip(), ""
+        if not raised or _FOOTNOTE.fullmatch(raised):
+            return
+        self.is_unreadable |= self.text.rstrip()[-1:].isdigit()
+        is_unit = raised in ("2", "3") and _UNIT.search(self.text)
+        self.text += f"^{raised}" if is_unit else f" {raised} "
+
+    @property
+    def value(self) -> Any:
+        """What cell_facts takes."""
+        return UNREADABLE if self.is_unreadable else " ".join(self.text.split())
+
+
+def _span(given: str | None) -> int:
+    """Columns or rows; 0, all that are left, and everything that is no number as browsers read it."""
+    found = re.match(r"\s*(\d{1,6})", given or "1", re.ASCII)
+    return min(int(found[1]), MOST_SPAN) if found else 1
+
+
 class _Tables(html.parser.HTMLParser):
-    """Rows of every table of a page; nothing in it is run or fetched."""
+    """Cells of every table of a page; nothing in it is run or fetched."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pages: list[list[list[Any]]] = []
-        self._text: list[str] | None = None
+        self.pages: list[list[list[_Cell]]] = []
+        self._open: list[list[list[_Cell]]] = []
+        self._cell: _Cell | None = None
+        self._skipped = ""
+        self._is_raised = False
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "table":
+            self._close_cell()
             self.pages.append([])
-        elif tag == "tr" and self.pages:
-            self.pages[-1].append([])
-        elif tag in ("td", "th") and self.pages and self.pages[-1]:
-            self._text = []
+            self._open.append(self.pages[-1])
+        elif self._open and tag in ("tr", "thead", "tbody", "tfoot"):
+            self._close_cell()
+            if tag == "tr":
+                self._open[-1].append([])
+        elif self._open and tag in ("td", "th"):
+            self._close_cell()
+            if not self._open[-1]:
+                self._open[-1].append([])
+            self._cell = _Cell(dict(attrs), is_head=tag == "th")
+            self._open[-1][-1].append(self._cell)
+        elif tag in _SKIPPED:
+            self._skipped = self._skipped or tag
+        elif self._cell is not None and tag in ("sup", "sub"):
+            self._is_raised = True
+        elif self._cell is not None and tag not in _INLINE:
+            self.handle_data(" ")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th") and self._text is not None and self.pages and self.pages[-1]:
-            self.pages[-1][-1].append("".join(self._text))
-            self._text = None
+        if tag in ("td", "th", "tr", "thead", "tbody", "tfoot", "table"):
+            self._close_cell()
+            if tag == "table" and self._open:
+                self._open.pop()
+        elif tag == self._skipped:
+            self._skipped = ""
+        elif self._cell is not None and tag in ("sup", "sub"):
+            self._cell.close_raised()
+            self._is_raised = False
+        elif self._cell is not None and tag not in _INLINE:
+            self.handle_data(" ")
 
     def handle_data(self, data: str) -> None:
-        if self._text is not None:
-            self._text.append(data)
+        if self._cell is None or self._skipped:
+            return
+        cell = self._cell
+        if len(cell.text) + len(cell.raised) + len(data) > MOST_LETTERS:
+            cell.is_unreadable = True
+        elif self._is_raised:
+            cell.raised += data
+        else:
+            cell.text += data
+
+    def close(self) -> None:
+        super().close()
+        self._close_cell()
+
+    def _close_cell(self) -> None:
+        if self._cell is not None:
+            self._cell.close_raised()
+        self._cell, self._skipped, self._is_raised = None, "", False
 
 
 def _from_html(text: Any) -> list[list[list[Any]]]:
@@ -145,9 +235,57 @@ def _from_html(text: Any) -> list[list[list[Any]]]:
         raise TypeError("expected a text")
     reader = _Tables()
     reader.feed(text[:MOST_TEXT])
+    reader.close()
     if not reader.pages:
         raise ValueError("no <table>")
-    return reader.pages
+    if not any(row for page in reader.pages for row in page):
+        raise ValueError("a <table> without cells")
+    return [_joined_heads(_spread(page)) for page in reader.pages]
+
+
+def _spread(rows: Sequence[Sequence[_Cell]]) -> list[list[_Cell]]:
+    """Rows with each cell in every place that it spans."""
+    found: list[list[_Cell]] = []
+    above: dict[int, tuple[int, _Cell]] = {}
+    cells = 0
+    for row in rows:
+        line: list[_Cell] = []
+        below: dict[int, tuple[int, _Cell]] = {}
+        own, last = iter(row), max(above, default=-1)
+        while True:
+            place, columns = len(line), 1
+            if place in above:
+                height, cell = above[place]
+            elif (mine := next(own, None)) is not None:
+                height, columns, cell = mine.rows or len(rows), mine.columns or 1, mine
+            elif place < last:
+                height, cell = 1, _Cell({}, is_head=False)
+            else:
+                break
+            line += [cell] * columns
+            if height > 1:
+                below |= dict.fromkeys(range(place, place + columns), (height - 1, cell))
+        cells += len(line)
+        if cells > MOST_CELLS:
+            raise ValueError(f"more than {MOST_CELLS:,} cells with their spans")
+        found.append(line)
+        above = below
+    return found
+
+
+def _joined_heads(rows: Sequence[Sequence[_Cell]]) -> list[list[Any]]:
+    """Values of rows; heads above each other are one head, and a row of one wide cell tells nothing."""
+    kept = [row for row in rows if row and not (len(row) > 1 and len(set(row)) == 1)]
+    is_body = [not all(cell.is_head for cell in row) for row in kept]
+    count = is_body.index(True) if True in is_body else 1
+    values = [[cell.value for cell in row] for row in kept[max(count, 1) :]]
+    heads = [_head(cells) for cells in zip_longest(*kept[: max(count, 1)])]
+    return [heads, *values] if kept else []
+
+
+def _head(cells: Sequence[_Cell | None]) -> Any:
+    texts = dict.fromkeys(cell.value for cell in cells if cell is not None)
+    return UNREADABLE if UNREADABLE in texts else " ".join(texts)
 
 
 def _from_rows(rows: Any) -> list[list[list[Any]]]:
