@@ -11,7 +11,7 @@ Half of the time trains a tokenizer (norm+noise, 25 latents of 64 a second, the 
 a discriminator) by `burnish train codec`; then four generators at once, two seeds each of a flow head and a
 regression head, learn digit strings on its latents. Training needs neither sound libraries nor listeners:
 `--measure` reads the waveforms that it wrote and computes LSD, SI-SDR, MCD, PESQ, STOI, words by Whisper and
-voices, beside what the listeners say of the originals. LibriSpeech, LJ Speech and ESC were never trained on.
+voices, beside what the listeners say of the originals and of Opus, a public codec that soundfile brings. LibriSpeech, LJ Speech and ESC were never trained on.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ from studies.audio_tokenizer.packed import HELD_DIGITS, LIBRARY, PACKED, RATE, S
 from studies.audio_tokenizer.parts import Item, latents_of, train_generator, train_tokenizer
 from studies.audio_tokenizer.speech import fit_speech
 
+TOKENIZER = "tokenizer"
+"""Its folder in `--out`: kept before anything else is trained."""
 TESTS = ("librispeech", "ljspeech", "esc")
 NOISE = (0.0, 0.3, 0.6)
+OPUS = (1.0, 0.95)
+"""Compression levels of the public codec beside it: about 8 and 20 kbit/s."""
 SIZES: dict[str, Any] = {
     "sampling_rate": RATE,
     "n_fft": 320,
@@ -240,14 +244,14 @@ def fit_generators(plan: Plan, folder: Path, file: Path) -> tuple[list[Item], di
 
 
 def study(given: Path, out: Path, plan: Plan) -> None:
-    """All of it from a folder of `packed`; `out` gets waveforms, `run.json` and the speech engine."""
+    """All of it from a folder of `packed`; `out` gets the tokenizer, waveforms, `run.json` and the speech engine."""
     file = given / SOUNDS
     os.environ[PACKED] = str(file.absolute())
     folder = Path(tempfile.mkdtemp())
     os.environ["BURNISH_CACHE"] = str(folder / "cache")
     sets = unpack(file)
     model, about = fit_tokenizer(plan, folder)
-    model.save_pretrained(folder / "model")
+    model.save_pretrained(out / TOKENIZER)
     made = reconstructions(model, sets)
     c = model.config
     about |= {
@@ -260,10 +264,10 @@ def study(given: Path, out: Path, plan: Plan) -> None:
     _keep(out, made, about)
     speech = None
     if plan.speech_s:
-        job = (str(folder / "model"), str(given), str(out), plan.speech_s, plan.is_tiny)
+        job = (str(out / TOKENIZER), str(given), str(out), plan.speech_s, plan.is_tiny)
         speech = multiprocessing.get_context("spawn").Process(target=fit_speech, args=(job,))
         speech.start()
-    spoken, steps = fit_generators(plan, folder / "model", file)
+    spoken, steps = fit_generators(plan, out / TOKENIZER, file)
     held = sets["digits"][: plan.held]
     with torch.no_grad():
         heard = [model.decode(z.to(model.device))[0] for z in latents_of(model.cpu(), held)]
@@ -307,32 +311,58 @@ def measure(out: Path, file: Path) -> str:
         "some have none). wer: Whisper tiny.en, against the text where there is one (LJ Speech), else against "
         "what it hears in the original.",
         "",
-        f"| sounds | noise | {' | '.join(FIGURES)} | frechet |",
+        f"| sounds | through | {' | '.join(FIGURES)} | frechet |",
         "| --- | --- |" + " --- |" * (len(FIGURES) + 1),
     ]
     for name in TESTS:
         originals = sets[name]
-        for strength in NOISE:
-            items = made[f"{name} {strength:g}"]
-            figures = FIGURES if not strength else ("lsd", "si_sdr", "mcd")
+        shown = [(f"{noise:g} sd", made[f"{name} {noise:g}"], not noise) for noise in NOISE]
+        for level in OPUS:
+            coded = [opus(one, level) for one in originals]
+            rate = sum(bits for _, bits in coded) / sum(len(o.samples) / RATE for o in originals)
+            shown.append((f"Opus {rate / 1000:.1f} kbit/s", [item for item, _ in coded], True))
+        if any(one.text for one in originals):
+            shown.append(("original", originals, True))
+        for label, items, is_whole in shown:
+            figures = FIGURES if is_whole else ("lsd", "si_sdr", "mcd")
             if name == "esc":
                 figures = tuple(
                     one for one in figures if one not in ("wer", "voice", "pesq", "stoi")
                 )
+            if items is originals:
+                figures = ("wer",)
             found = [
                 measure_sound(i.samples, o.samples, RATE, text=o.text, figures=figures)
                 for i, o in zip(items, originals, strict=True)
             ]
             cells = [_mean([one[f].value for one in found if f in one]) for f in FIGURES]
             far = "-"
-            if not strength:
+            if is_whole and items is not originals:
                 both = ([i.samples for i in x] for x in (items, originals))
                 distance = frechet_of(*both, RATE).value
                 far = "-" if distance is None else f"{distance:.2f}"
-            lines.append(f"| {name} | {strength:g} sd | {' | '.join(cells)} | {far} |")
+            lines.append(f"| {name} | {label} | {' | '.join(cells)} | {far} |")
             print(lines[-1], flush=True)
+            for reason in sorted(
+                {one[f].status for one in found for f in one if one[f].value is None}
+            ):
+                print(f"without a value: {reason}")
     lines += ["", *_words(sets, made.get("digits", []))]
     return "\n".join(lines) + "\n"
+
+
+def opus(item: Item, level: float) -> tuple[Item, int]:
+    """A sound through Opus, and the bits it took."""
+    import io
+
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, item.samples, RATE, "OPUS", format="OGG", compression_level=level)
+    bits = 8 * file.tell()
+    file.seek(0)
+    samples = np.asarray(soundfile.read(file, dtype="float32")[0][: len(item.samples)])
+    return item._replace(samples=np.pad(samples, (0, len(item.samples) - len(samples)))), bits
 
 
 def _words(sets: dict[str, list[Item]], spoken: Sequence[Item]) -> list[str]:

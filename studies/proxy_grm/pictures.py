@@ -1,6 +1,7 @@
 """Proxy-GRM on pictures: does a judge that sees learn rubrics from which another one decides?
 
     python -m studies.proxy_grm.pictures --transfer                       # code alone, seconds
+    python -m studies.proxy_grm.pictures --model fresh --jobs 2            # a small new model, CPU
     python -m studies.proxy_grm.pictures --model visual:smollm2 --jobs 4           # on a GPU
     python -m studies.proxy_grm.pictures --model visual:tiny --steps 2 --warm 2    # a trial on the CPU
 
@@ -10,6 +11,9 @@ the right form with a criterion at random, then trained by GRPO for its verdict 
 for what a proxy that looks at the picture makes of its rubric. Measured on held-out pairs: its own verdicts,
 the proxy's verdicts from its rubric (transfer), leaks, and both again with a picture of another pair, which
 a judge that looks must feel.
+
+`fresh` is three random layers of 128 behind the frozen encoder, with a vocabulary of these pairs; its
+projector and decoder learn all they know here, at rates of their own.
 
 `--transfer` needs no model: accuracy of the proxy by code with the right rubric, with that of another pair
 and with none, on the same pairs, with intervals; and with another pair's picture, as a control.
@@ -48,6 +52,29 @@ ARMS: dict[str, dict[str, Any]] = {
     "outcome only": {"weights": [1.0, 0.0, 0.5]},
     "verdict and proxy": {"proxy": PROXY},
 }
+
+
+FRESH = ("stages.0.optimiser.learning_rate=1e-3", "optimiser.learning_rate=2e-4")
+
+
+def fresh_model(folder: Path) -> Path:
+    """A small model that sees, from random weights; the same every time."""
+    from burnish.lm.new_model import NewModel, new_model_folder
+    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.models.visual import new_visual
+
+    if not (folder / "model").is_dir():
+        rows = [make(random.Random(f"words {number}")) for number in range(500)]
+        texts = [f"user\n{row['prompt']}\nassistant\n{row['demonstration']}" for row in rows]
+        train_bpe(texts, 768, folder / "tokenizer")
+        sizes = NewModel(layers=3, width=128, heads=4, tokenizer=str(folder / "tokenizer"))
+        new_visual(
+            folder / "model",
+            new_model_folder(sizes, 0),
+            encoder="efficientnet-lite0",
+            image_size=96,
+        )
+    return folder / "model"
 
 
 def cases(count: int, seed: int = 0) -> list[RubricCase]:
@@ -188,6 +215,9 @@ def main() -> None:
         print((given.out / "pictures_transfer.md").read_text(encoding="utf-8"))
         return
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.model == "fresh":
+        given.set = [*FRESH, *given.set]
+        given.model = str(fresh_model(Path(given.runs) / "fresh"))
     rows: list[dict[str, Any]] = []
     for row in at_once(run, [(name, s, given) for s in given.seeds for name in ARMS], given.jobs):
         rows = sorted([*rows, row], key=lambda one: (one["seed"], list(ARMS).index(one["arm"])))

@@ -304,7 +304,9 @@ def held_out_line(event: Any, part: str = "") -> str:
         return f"held-out bits per byte {when}: {interval(event.score)} {of}{beside}"
     if event.measure == "loss":
         return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
-    return f"{what} {when}: {interval(event.score)} of {counted(event.count, 'prompt')}{missing}"
+    beside = f" ({event.beside})" if event.beside else ""
+    of = f"of {counted(event.count, 'prompt')}"
+    return f"{what} {when}: {interval(event.score)} {of}{beside}{missing}"
 
 
 def plain(value: Any) -> Any:

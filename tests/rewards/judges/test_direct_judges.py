@@ -220,7 +220,7 @@ def test_mistakes_in_names_and_options_are_one_line():
         build_judge("dirct", judge)
     with pytest.raises(UserError, match=r"no option 'low'.*Did you mean 'lo'"):
         build_judge("point", judge, {"low": 1})
-    with pytest.raises(UserError, match=r"judge 'point'.*Expected .int."):
+    with pytest.raises(UserError, match=r"judge 'point'.*expected .int."):
         build_judge("point", judge, {"lo": "one"})
     with pytest.raises(UserError, match="takes no anchor"):
         build_judge("point", judge, anchor="reference")

@@ -382,19 +382,22 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             answers = asked.answer(records)
         marks = [asked.mark(r, a) for r, a in zip(records, answers, strict=True)]
         samples = stored(asked, step, self.setup.weight_version, records, answers)
+        beside = ""
         if step >= self.setup.steps and self.settings.interventions and asked.max_spans:
-            self._intervene(asked, step, records, answers, marks)
-        return HeldOutScores(marks, "accuracy", samples)
+            beside = self._intervene(asked, step, records, answers, marks)
+        return HeldOutScores(marks, "accuracy", samples, beside=beside)
 
     def _intervene(
         self, asked: Asked, step: int, records: Sequence[Record], answers: Any, marks: list[float]
-    ) -> None:
-        """Replace latents and say in the store what that does to the answers."""
-        seed = self.setup.seeds.for_("interventions")
-        found = play(asked, records, answers, self.settings.interventions, seed)
+    ) -> str:
+        """Replace latents and say what that does to the answers, in the store too."""
+        seed, names = self.setup.seeds.for_("interventions"), self.settings.interventions
+        with waiting_for(ANSWERING, "prompts with replaced latents", len(names) * len(records)):
+            found = play(asked, records, answers, names, seed)
         line, data = told_interventions(found, answers, marks)
         if self.setup.world.is_main:
             self.setup.store.append_event("interventions", line, data, step)
+        return line
 
     # --- resume, files
 

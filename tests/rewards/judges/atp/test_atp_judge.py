@@ -579,3 +579,11 @@ def test_citations_by_the_same_pattern():
     assert response_metrics([True, False], 1)[:3] == tuple(
         reward.components[k] for k in ("precision", "recall", "f1")
     )
+
+
+@pytest.mark.parametrize(("execute", "value"), [(False, 1.0), (True, 0.5)])
+def test_a_chart_that_draws_nothing_is_wrong_where_calls_are_carried_out(execute, value):
+    text = "\n\n".join(render_call("code", {"code": code}) for code in (PNG, "print(1)"))
+    scorer = atp_scorer(options=AtpOptions(value="validity", execute=execute))
+    (reward,) = anyio.run(scorer.score, TASK, [Response("r", text)])
+    assert reward.value == value

@@ -41,6 +41,7 @@ from burnish.rewards.judges.atp_bench.calls import (
     with_placeholders,
     without_marks,
 )
+from burnish.rewards.judges.atp_bench.execute import execute_call
 from burnish.rewards.judges.atp_bench.needs import SECTIONS, NeedsOracle, folded
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
@@ -80,6 +81,9 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _WORD = re.compile(r"[^\W\d_]{4,}")
 
 
+FAILS = "carried out, it fails: "
+
+
 class AtpOptions(Options, frozen=True):
     """How calls are read, judged and counted."""
 
@@ -110,6 +114,9 @@ class AtpOptions(Options, frozen=True):
     """Calls that can be right; further ones are wrong (too_many) and nobody is asked about them."""
     fenced: Fenced = "refuse"
     """Whether a call inside of a code fence counts."""
+    execute: bool = False
+    """Carry out the calls that are cheap: one whose image is not there, or whose program draws none in
+    the sandbox, is wrong."""
     w_quality: float = 0.5
     """Weight of the quality in the final score."""
     otherwise: float | None = None
@@ -191,7 +198,9 @@ async def _either(
 
 def read_plan(task: Task, response: Response, options: AtpOptions) -> list[Item]:
     """The calls of an answer as items, through the deterministic layer."""
-    count = image_count(task.fields.get(options.images), task.id, options.images)
+    given = task.fields.get(options.images)
+    count = image_count(given, task.id, options.images)
+    images = given if isinstance(given, list | tuple) else range(count)
     found = check_calls(response.text, TOOLS, count, syntax=options.syntax, fenced=options.fenced)
     items = []
     right = 0
@@ -200,6 +209,9 @@ def read_plan(task: Task, response: Response, options: AtpOptions) -> list[Item]
         if call.valid:
             right += 1
             reason = TOO_MANY if right > options.most_calls else ""
+            if options.execute and not reason:
+                ran = execute_call(call, list(images))
+                reason = FAILS + ran.reason if ran.ok is False else ""
         items.append(Item(call.tool, call.args, start, end, not reason, reason))
     return items
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
+import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
@@ -209,7 +210,9 @@ class ThreeRoles:
         return await gather(calls, limit=CONCURRENT)
 
     async def _one(self, task: Task, response: Response) -> Reward:
-        case = Case(task, response, tuple(self.parse(task, response)))
+        # In a thread: a parser may carry out what it finds.
+        items = await anyio.to_thread.run_sync(self.parse, task, response)
+        case = Case(task, response, tuple(items))
         passes = range(self.passes)
         asked = passes if case.valid else ()
         marks: list[Heard[Mapping[int, Mark]]] = []
