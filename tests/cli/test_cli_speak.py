@@ -195,3 +195,15 @@ def test_labels_survive_a_rewrite_that_is_interrupted(typed, tmp_path, monkeypat
     shown = typed("speak-label", tmp_path / "b.wav", "-o", tmp_path / "labels.jsonl")
     assert shown.code == 0, shown.err
     assert (tmp_path / "labels.jsonl").read_text() == text
+
+
+def test_a_render_that_is_stopped_says_how_it_goes_on(typed, tmp_path, monkeypatch):
+    (tmp_path / "play.txt").write_text("Ann: Hello.\n\nBob: Good day.\n")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("burnish.cli.speak._render", stopped)
+    shown = typed("speak", tmp_path / "play.txt", "-o", tmp_path / "play.wav")
+    assert shown.code == 130
+    assert "the same command goes on" in shown.err

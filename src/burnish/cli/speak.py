@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from burnish.cli.console import emit_json, say, warn
+from burnish.cli.console import complain, emit_json, say, warn
 from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
@@ -144,7 +144,11 @@ def speak(
         return 0
     given = given._replace(scene=scene)
     started = time.perf_counter()
-    done = _render(given, out, engine, seed, chunk)
+    try:
+        done = _render(given, out, engine, seed, chunk)
+    except KeyboardInterrupt:
+        complain("stopped; the lines that are spoken are kept, and the same command goes on")
+        return 130
     seconds = time.perf_counter() - started
     if timeline is not None:
         from burnish.speech.picture import write_timeline

@@ -6,7 +6,7 @@ import pytest
 
 from burnish.errors import UserError
 from burnish.rewards.judges.build import read_options
-from burnish.rewards.judges.evpv.options import EvpvOptions
+from burnish.rewards.judges.evpv import EvpvOptions
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from burnish.records import Evidence, Response, Status, Task
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Gap,
-    Heard,
     Item,
     Mark,
+    RoleReply,
     ThreeRoles,
     Value,
 )
@@ -261,7 +261,7 @@ def _parse(task: Task, response: Response, options: CitationOptions) -> Sequence
 
 async def _present(
     case: Case, number: int, options: CitationOptions, judge: JudgeModel | None
-) -> Heard[Mapping[int, Mark]]:
+) -> RoleReply[Mapping[int, Mark]]:
     read = _read(case.task, case.response, options)
     by_place = {
         place: (case.items[place].value["sentence"], case.items[place].value["document"] - 1)
@@ -270,7 +270,7 @@ async def _present(
     said = {place: read.found[one][document] for place, (one, document) in by_place.items()}
     marks = {place: Mark(one.is_so, one.why) for place, one in said.items()}
     if judge is None:
-        return Heard(marks)
+        return RoleReply(marks)
     asked = [place for place, one in said.items() if one.is_so]
     calls = [partial(_ask, judge, read, *by_place[place], case, number) for place in asked]
     replies = await gather(calls)
@@ -280,12 +280,12 @@ async def _present(
             del marks[place]  # nobody judged it
         else:
             marks[place] = reply.value
-    return Heard(marks, evidence=evidence)
+    return RoleReply(marks, evidence=evidence)
 
 
 async def _missing(
     case: Case, number: int, options: CitationOptions, judge: JudgeModel | None
-) -> Heard[Sequence[Gap]]:
+) -> RoleReply[Sequence[Gap]]:
     read = _read(case.task, case.response, options)
     gaps: list[Gap] = []
     evidence: list[Evidence] = []
@@ -298,12 +298,12 @@ async def _missing(
             reply = await _ask(judge, read, place, best, case, number)
             evidence += reply.evidence
             if reply.value is None:
-                return Heard(None, reply.status, reply.reason, tuple(evidence))
+                return RoleReply(None, reply.status, reply.reason, tuple(evidence))
             if not reply.value.correct:
                 continue
         words = " ".join(sentence.text.split()[:12])
         gaps.append(Gap(words, f"cite document {best + 1}", "citation", found[best].why))
-    return Heard(gaps, evidence=tuple(evidence))
+    return RoleReply(gaps, evidence=tuple(evidence))
 
 
 class _Said(NamedTuple):
@@ -316,7 +316,7 @@ _SAID = Table(_Said, open=True, supported=truth, reason=Maybe(loose_text))
 
 async def _ask(
     judge: JudgeModel, read: _Read, sentence: int, document: int, case: Case, number: int
-) -> Heard[Mark]:
+) -> RoleReply[Mark]:
     """Whether a document supports a sentence, by a model that sees these two and nothing else."""
     claim, source = read.sentences[sentence].text, read.documents[document][:SHOWN]
     mark = mark_for(claim, source)
@@ -329,5 +329,7 @@ async def _ask(
     question = Question("citation", as_user(fill(wording("citation"), blanks)), about, number)
     reply = await judge.ask(question, partial(read_reply, table=_SAID, shown=(claim, source)))
     if reply.verdict is None:
-        return Heard(None, reply.status, reply.reason, reply.evidence)
-    return Heard(Mark(reply.verdict.supported, reply.verdict.reason), Status.OK, "", reply.evidence)
+        return RoleReply(None, reply.status, reply.reason, reply.evidence)
+    return RoleReply(
+        Mark(reply.verdict.supported, reply.verdict.reason), Status.OK, "", reply.evidence
+    )

@@ -28,9 +28,9 @@ from burnish.rewards.judges.atp_bench.needs import best_pairs
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Gap,
-    Heard,
     Item,
     Mark,
+    RoleReply,
     ThreeRoles,
     Value,
 )
@@ -64,7 +64,7 @@ def _parse(task: Task, response: Response, dialect: Dialect) -> Sequence[Item]:
     return [Item(call.name, call) for call in calls]
 
 
-async def _present(case: Case, number: int, field: str) -> Heard[Mapping[int, Mark]]:
+async def _present(case: Case, number: int, field: str) -> RoleReply[Mapping[int, Mark]]:
     wanted = read_gold(case.task.fields[field]).calls
     pairs = matched(wanted, [case.items[place].value for place in case.valid])
     right = {case.valid[call] for call in pairs.values()}
@@ -75,14 +75,14 @@ async def _present(case: Case, number: int, field: str) -> Heard[Mapping[int, Ma
         reason = "other arguments, or once too often" if known else "not expected"
         marks[place] = Mark(place in right, "as expected" if place in right else reason)
     saw = Evidence("expected calls", f"{len(wanted)} calls", Visibility.ORACLE)
-    return Heard(marks, evidence=(saw,))
+    return RoleReply(marks, evidence=(saw,))
 
 
-async def _missing(case: Case, number: int, field: str) -> Heard[Sequence[Gap]]:
+async def _missing(case: Case, number: int, field: str) -> RoleReply[Sequence[Gap]]:
     wanted = read_gold(case.task.fields[field]).calls
     met = matched(wanted, [case.items[place].value for place in case.valid])
     # By number: the same call may be expected twice.
-    return Heard(
+    return RoleReply(
         [
             Gap(f"call {number + 1}", f"{call.name}({', '.join(call.arguments)})", call.name)
             for number, call in enumerate(wanted)

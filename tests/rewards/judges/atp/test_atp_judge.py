@@ -20,9 +20,9 @@ from burnish.rewards.judges.atp_bench import (
     AtpOptions,
     Call,
     Gap,
-    Heard,
     Item,
     Mark,
+    RoleReply,
     ThreeRoles,
     atp_scorer,
     execute_call,
@@ -564,13 +564,13 @@ def test_citations_by_the_same_pattern():
             n: case.response.text[: case.items[n].start].split(".")[-2:] for n in case.valid
         }
         held = {n: case.task.fields["documents"][case.items[n].value - 1] for n in case.valid}
-        return Heard(
+        return RoleReply(
             {n: Mark(any(s.strip() in held[n] for s in sentences[n] if s.strip())) for n in held}
         )
 
     async def missing(case, number):
         found = re.findall(r"([^.\]]+)\.(?! *\[)", case.response.text)
-        return Heard([Gap(one.strip(), "cite it") for one in found])
+        return RoleReply([Gap(one.strip(), "cite it") for one in found])
 
     scorer = ThreeRoles("citations", parse, present, missing)
     task = Task("t", FREE.messages, {"documents": ["It has 3 towers", "It is old"]})

@@ -47,12 +47,12 @@ from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
     Combine,
     Gap,
-    Heard,
     Item,
     Mark,
     Missing,
     Present,
     Reports,
+    RoleReply,
     ThreeRoles,
     Value,
 )
@@ -190,7 +190,7 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
 
 async def _either(
     case: Case, number: int, *, oracle: NeedsOracle, mam: MultiAgent, field: str
-) -> Heard[Sequence[Gap]]:
+) -> RoleReply[Sequence[Gap]]:
     """The oracle where the task has needs, else the second judge."""
     role = mam.missing if case.task.fields.get(field) is None else oracle.missing
     return await role(case, number)
@@ -281,7 +281,7 @@ class MultiAgent:
     def __init__(self, judge: JudgeModel, options: AtpOptions) -> None:
         self.judge, self.options = judge, options
 
-    async def present(self, case: Case, number: int) -> Heard[Mapping[int, Mark]]:
+    async def present(self, case: Case, number: int) -> RoleReply[Mapping[int, Mark]]:
         """A question a valid call, with the text around it."""
         asks = [partial(self._call, case, place, number) for place in case.valid]
         heard = await gather(asks)
@@ -292,16 +292,16 @@ class MultiAgent:
         silent = [one for one in heard if one.value is None]
         warnings = tuple(one.reason for one in silent)
         if silent and not marks:
-            return Heard(None, silent[0].status, silent[0].reason, evidence, warnings)
-        return Heard(marks, evidence=evidence, warnings=warnings)
+            return RoleReply(None, silent[0].status, silent[0].reason, evidence, warnings)
+        return RoleReply(marks, evidence=evidence, warnings=warnings)
 
-    async def _call(self, case: Case, place: int, number: int) -> Heard[Mark]:
+    async def _call(self, case: Case, place: int, number: int) -> RoleReply[Mark]:
         item = case.items[place]
         around = surroundings(case, place, self.options.context)
         try:
             call = render_call(item.kind, item.value)
         except ArgumentError as error:
-            return Heard(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
+            return RoleReply(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
         blanks = {"number": str(place + 1), "around": around, "call": call}
         question = self._question("precision", case, number, blanks)
         shown = (case.response.text, *self._documents(case.task))
@@ -309,15 +309,15 @@ class MultiAgent:
         said = reply.verdict
         if said is None:
             why = f"call {place + 1} has no verdict: {reply.reason}"
-            return Heard(None, reply.status, why, reply.evidence)
+            return RoleReply(None, reply.status, why, reply.evidence)
         if said.call != place + 1:
             why = f"the judge named call {said.call} when asked about {place + 1}: ignored"
-            return Heard(None, Status.PARSE_ERROR, why, reply.evidence)
+            return RoleReply(None, Status.PARSE_ERROR, why, reply.evidence)
         wrong = [name for name in _FLAGS if not getattr(said, name)]
         reason = f"not {', '.join(wrong)}: {said.reason}" if wrong else said.reason
-        return Heard(Mark(not wrong, reason), evidence=reply.evidence)
+        return RoleReply(Mark(not wrong, reason), evidence=reply.evidence)
 
-    async def missing(self, case: Case, number: int) -> Heard[Sequence[Gap]]:
+    async def missing(self, case: Case, number: int) -> RoleReply[Sequence[Gap]]:
         """Places at which a picture is critical and absent."""
         most = self.options.most_missed
         blanks = {"most": str(most), "answer": placeholders(case)}
@@ -325,13 +325,13 @@ class MultiAgent:
         shown = (case.response.text, *self._documents(case.task))
         reply = await self.judge.ask(question, partial(read_reply, table=_MISSED, shown=shown))
         if reply.verdict is None:
-            return Heard(None, reply.status, reply.reason, reply.evidence)
+            return RoleReply(None, reply.status, reply.reason, reply.evidence)
         gaps = reply.verdict.missed
         over = len(gaps) - most
         warnings = (f"{over} missing places beyond {most} were left out",) if over > 0 else ()
-        return Heard(gaps[:most], evidence=reply.evidence, warnings=warnings)
+        return RoleReply(gaps[:most], evidence=reply.evidence, warnings=warnings)
 
-    async def overall(self, case: Case, reports: Reports) -> Heard[float]:
+    async def overall(self, case: Case, reports: Reports) -> RoleReply[float]:
         """The whole, by a judge that reads both reports."""
         marks = [
             f"[picture {n}] " + without_marks(_line(f"{item.kind}: {_said(mark)}"))
@@ -348,8 +348,8 @@ class MultiAgent:
         shown = (case.response.text, *self._documents(case.task))
         reply = await self.judge.ask(question, partial(read_reply, table=_QUALITY, shown=shown))
         if reply.verdict is None:
-            return Heard(None, reply.status, reply.reason, reply.evidence)
-        return Heard(reply.verdict.score / BEST, evidence=reply.evidence)
+            return RoleReply(None, reply.status, reply.reason, reply.evidence)
+        return RoleReply(reply.verdict.score / BEST, evidence=reply.evidence)
 
     def _question(self, role: str, case: Case, vote: int, blanks: dict[str, str]) -> Question:
         task = case.task.for_judge()

@@ -23,7 +23,7 @@ from msgspec import Struct
 from burnish.errors import UserError
 from burnish.records import Evidence, Task, Visibility
 from burnish.rewards.checks.tool_call import same
-from burnish.rewards.judges.atp_bench.three_roles import Case, Gap, Heard, Item, Mark
+from burnish.rewards.judges.atp_bench.three_roles import Case, Gap, Item, Mark, RoleReply
 
 MOST_NEEDS = 200
 SECTIONS = "sections"
@@ -122,20 +122,20 @@ class NeedsOracle:
         sections = [str(one) for one in given] if isinstance(given, list | tuple) else []
         return needs, met_needs(case.response.text, case.items, needs, sections)
 
-    async def present(self, case: Case, number: int) -> Heard[Mapping[int, Mark]]:
+    async def present(self, case: Case, number: int) -> RoleReply[Mapping[int, Mark]]:
         _, met = self.met(case)
         right = set(met.pairs.values())
         marks = {n: Mark(n in right, met.reasons[n]) for n in case.valid}
-        return Heard(marks, evidence=(self._saw(len(right), "calls meet a need"),))
+        return RoleReply(marks, evidence=(self._saw(len(right), "calls meet a need"),))
 
-    async def missing(self, case: Case, number: int) -> Heard[Sequence[Gap]]:
+    async def missing(self, case: Case, number: int) -> RoleReply[Sequence[Gap]]:
         needs, met = self.met(case)
         gaps = [
             Gap(need.where or f"need {n + 1}", need.intent, " or ".join(need.tools), "not met")
             for n, need in enumerate(needs)
             if n not in met.pairs
         ]
-        return Heard(gaps, evidence=(self._saw(len(needs), "needs by the data"),))
+        return RoleReply(gaps, evidence=(self._saw(len(needs), "needs by the data"),))
 
     def _saw(self, count: int, what: str) -> Evidence:
         return Evidence("intent oracle", f"{count} {what}", Visibility.ORACLE)

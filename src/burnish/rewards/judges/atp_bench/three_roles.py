@@ -83,7 +83,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Heard(Generic[T]):
+class RoleReply(Generic[T]):
     """What a role said, or why it said nothing."""
 
     value: T | None
@@ -100,10 +100,10 @@ class Reports(NamedTuple):
     gaps: tuple[Gap, ...] | None
 
 
-Present = Callable[[Case, int], Awaitable[Heard[Mapping[int, Mark]]]]
+Present = Callable[[Case, int], Awaitable[RoleReply[Mapping[int, Mark]]]]
 """From an answer and the number of the pass to marks by the item's place."""
-Missing = Callable[[Case, int], Awaitable[Heard[Sequence[Gap]]]]
-Overall = Callable[[Case, Reports], Awaitable[Heard[float]]]
+Missing = Callable[[Case, int], Awaitable[RoleReply[Sequence[Gap]]]]
+Overall = Callable[[Case, Reports], Awaitable[RoleReply[float]]]
 """To a value from 0 to 1."""
 Covers = Callable[[Case, Gap, int], bool]
 """Whether a correct item already serves what a gap asks for."""
@@ -215,8 +215,8 @@ class ThreeRoles:
         case = Case(task, response, tuple(items))
         passes = range(self.passes)
         asked = passes if case.valid else ()
-        marks: list[Heard[Mapping[int, Mark]]] = []
-        gaps: list[Heard[Sequence[Gap]]] = []
+        marks: list[RoleReply[Mapping[int, Mark]]] = []
+        gaps: list[RoleReply[Sequence[Gap]]] = []
 
         async def of_items() -> None:
             marks.extend(await gather([partial(self.present, case, n) for n in asked]))
@@ -229,12 +229,12 @@ class ThreeRoles:
         listed, dropped = self._gaps(case, gaps, found)
         reports = Reports(found, None if listed is None else tuple(listed))
         whole = None if self.overall is None else await self.overall(case, reports)
-        heard: list[Heard[Any]] = [*marks, *gaps, *([whole] if whole is not None else [])]
+        heard: list[RoleReply[Any]] = [*marks, *gaps, *([whole] if whole is not None else [])]
         agreement = None if self.passes == 1 else agreement_of(case, marks, gaps)
         return self._reward(case, reports, dropped, whole, heard, agreement)
 
     def _gaps(
-        self, case: Case, heard: Sequence[Heard[Sequence[Gap]]], marks: Sequence[Mark | None]
+        self, case: Case, heard: Sequence[RoleReply[Sequence[Gap]]], marks: Sequence[Mark | None]
     ) -> tuple[list[Gap] | None, list[str]]:
         """The gaps that count, and those that a correct item covers."""
         lists = [one.value for one in heard if one.value is not None]
@@ -255,8 +255,8 @@ class ThreeRoles:
         case: Case,
         reports: Reports,
         dropped: list[str],
-        whole: Heard[float] | None,
-        heard: Sequence[Heard[Any]],
+        whole: RoleReply[float] | None,
+        heard: Sequence[RoleReply[Any]],
         agreement: Agreement | None,
     ) -> Reward:
         flags = [None if mark is None else mark.correct for mark in reports.marks]
@@ -301,7 +301,7 @@ class ThreeRoles:
         return Reward(self.name, float(value), reason=told, **more)
 
     def _without(
-        self, found: Metrics, heard: Sequence[Heard[Any]], told: str, more: dict[str, Any]
+        self, found: Metrics, heard: Sequence[RoleReply[Any]], told: str, more: dict[str, Any]
     ) -> Reward:
         """No value: a role failed, or there is nothing that the figure could be of."""
         failed = next((one for one in heard if one.value is None), None)
@@ -328,7 +328,7 @@ def plan_of(reward: Reward) -> Plan | None:
 
 
 def joined_marks(
-    case: Case, heard: Sequence[Heard[Mapping[int, Mark]]], combine: Combine
+    case: Case, heard: Sequence[RoleReply[Mapping[int, Mark]]], combine: Combine
 ) -> tuple[Mark | None, ...]:
     """One mark an item from all passes; None without a verdict, and wrong where it is not valid."""
     found: list[Mark | None] = []
@@ -363,8 +363,8 @@ def joined_gaps(lists: Sequence[Sequence[Gap]], combine: Combine) -> list[Gap]:
 
 def agreement_of(
     case: Case,
-    marks: Sequence[Heard[Mapping[int, Mark]]],
-    gaps: Sequence[Heard[Sequence[Gap]]],
+    marks: Sequence[RoleReply[Mapping[int, Mark]]],
+    gaps: Sequence[RoleReply[Sequence[Gap]]],
 ) -> Agreement:
     """The first two passes that said anything, held against each other."""
     two = [one.value for one in marks if one.value is not None][:2]

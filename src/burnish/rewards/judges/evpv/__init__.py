@@ -7,7 +7,7 @@ FactIndex(["AB = 10"]).match("BA = 12").outcome          # contradicted
 
 from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all
 from burnish.rewards.judges.evpv.facts import Fact, Statement, read_fact, read_statement
-from burnish.rewards.judges.evpv.judge import EvpvConfig, EvpvJudge, build
+from burnish.rewards.judges.evpv.judge import EvpvConfig, EvpvJudge, EvpvOptions, build
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
@@ -24,7 +24,6 @@ from burnish.rewards.judges.evpv.metrics import (
     macro_f1,
     premise_counts,
 )
-from burnish.rewards.judges.evpv.options import EvpvOptions
 from burnish.rewards.judges.evpv.scores import (
     Checklist,
     aggregate_steps,

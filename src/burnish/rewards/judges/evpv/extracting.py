@@ -20,10 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio.to_thread
+
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Evidence, Message, Status
 from burnish.rewards.checks.texts import sentences
 from burnish.rewards.judges.evpv.facts import Fact, read_fact
+from burnish.rewards.judges.evpv.pictures import picture_of
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
     Question,
@@ -91,7 +94,7 @@ EXTRACTORS = {
     "facts": "burnish.rewards.judges.evpv.extracting:from_recorded",
     "llm": "burnish.rewards.judges.evpv.extracting:from_model",
     "ocr": "burnish.rewards.judges.evpv.ocr:from_ocr",
-    "vision": "burnish.rewards.judges.evpv.vision:from_vision",
+    "vision": "burnish.rewards.judges.evpv.extracting:from_vision",
 }
 """A function for each type of piece, imported when one comes."""
 
@@ -222,12 +225,33 @@ async def from_model(
     if judge is None:
         raise UserError("extractor 'llm' asks a model; give one with --model or `model`")
     if "image" in piece or "sha256" in piece:
-        return await find_extractor("vision")(piece, judge=judge, about=about)
+        return await from_vision(piece, judge=judge, about=about)
     text = str(piece.get("text") or {key: piece[key] for key in piece if key != "type"})[:SHOWN]
     mark = mark_for(text)
     blanks = {"evidence": fence("evidence", text, mark), "mark": mark, "most": str(LISTED)}
     asked = fill(wording("extract", PROMPTS), blanks)
     return await ask_facts(judge, as_user(asked), about, (text,))
+
+
+async def from_vision(
+    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
+) -> Extraction:
+    """Facts that a vision-language model lists of a picture.
+
+    It gets the instructions and after them the picture, and nothing of the question or of a solution: what
+    it lists cannot depend on the answer that is checked. A reply that is no such list, and a model that
+    cannot see, give a status and no facts, so that the gate stays open.
+    """
+    if judge is None:
+        raise UserError(
+            "extractor 'vision' asks a model that sees; give one with --model or `model`"
+        )
+    picture = await anyio.to_thread.run_sync(picture_of, piece)
+    if isinstance(picture, str):
+        return Extraction(status=Status.PARSE_ERROR, reason=picture)
+    text = fill(wording("look", PROMPTS), {"most": str(LISTED)})
+    source = f", picture {picture.sha256[:12]}"
+    return await ask_facts(judge, as_user(text, (picture.part,)), about, source=source)
 
 
 async def ask_facts(

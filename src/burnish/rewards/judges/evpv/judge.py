@@ -22,25 +22,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio.to_thread
 import msgspec
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.checks.steps import Split, check_split
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
-from burnish.rewards.judges.build import read_options
-from burnish.rewards.judges.evpv.asking import (
-    UNSHOWN,
-    Audit,
-    ask_audit,
-    ask_matches,
-    ask_verdict,
-    wordings,
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.evpv.extracting import (
+    EXTRACTORS,
+    Extraction,
+    extract_all,
+    pieces_of,
 )
-from burnish.rewards.judges.evpv.extracting import Extraction, extract_all, pieces_of
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
@@ -50,9 +48,16 @@ from burnish.rewards.judges.evpv.matching import (
     support_of,
 )
 from burnish.rewards.judges.evpv.metrics import FACTS_READ, STEP
-from burnish.rewards.judges.evpv.options import EvpvOptions, check_options
 from burnish.rewards.judges.evpv.pictures import pictures_in
-from burnish.rewards.judges.evpv.scores import aggregate_steps, build_checklist, gate
+from burnish.rewards.judges.evpv.questions import (
+    UNSHOWN,
+    Audit,
+    ask_audit,
+    ask_matches,
+    ask_verdict,
+    wordings,
+)
+from burnish.rewards.judges.evpv.scores import Aggregate, aggregate_steps, build_checklist, gate
 from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import request_of
@@ -64,6 +69,94 @@ KEPT = 2000
 """Characters of a step that are stored as evidence."""
 UNREADABLE = "the evidence could not be read"
 EMPTY = "the evidence holds no fact"
+
+
+class EvpvOptions(Options, frozen=True):
+    """How premises are checked, steps scored and scores joined."""
+
+    evidence: str = "evidence"
+    """Task field with the evidence: a text, a table, a picture, recorded facts, or a list of such."""
+    pictures: Literal["ignore", "ocr", "vision"] = "ignore"
+    """The pictures of the prompt are evidence: what is written in them (ocr), or what the model, which
+    must see, lists of them (vision). The field `evidence` may then be left out."""
+    question: str = "question"
+    """Task field with the question where the prompt holds the evidence too; the prompt otherwise. What
+    stands in it is no premise."""
+    tool_results: bool = False
+    """What tools said in the response's own conversation is evidence, too."""
+    extractor: str = "auto"
+    """auto: by the type of each piece. llm: the model lists the facts, also of a picture. Or another
+    one: text, table, facts, ocr, vision."""
+    matcher: Literal["canonical", "embedding", "judge", "audit"] = "canonical"
+    """canonical: subject, relation and value with units. embedding, judge: sentence vectors or the
+    model settle what that leaves unknown. audit: the model lists contradictions, as in the paper."""
+    unknown: float = 0.5
+    """Support of a premise that the evidence says nothing about."""
+    relative: float = 1e-3
+    """Tolerance of numbers that are not whole."""
+    scope: Literal["step", "mean", "min"] = "step"
+    """step: a step is gated by its own premises. mean, min: all by one number, as in the paper."""
+    undeclared: Literal["unknown", "ignore"] = "unknown"
+    """A step that uses the evidence without declaring it is gated as unknown, or not at all."""
+    min_premises: int = 0
+    """Premises that a solution must declare; with fewer, its steps without one are gated by the share
+    that is there, so that a bare answer earns nothing for its steps."""
+    unchecked: Literal["open", "zero"] = "open"
+    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
+    in the reference."""
+    verifier: Literal["judge", "none"] = "judge"
+    """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
+    verdicts: Literal["strict", "reference"] = "strict"
+    """strict: a reply of 1 or -1 alone. reference: the lenient rule, which reads any text."""
+    history: int = 12
+    """Earlier steps that the verifier sees."""
+    aggregate: Aggregate = "weighted"
+    """How step scores become one value: weighted, rate, streak, geometric, first_error."""
+    soft: bool = True
+    """Read fractional scores as chances; false is the paper's form, which counts 0.9 as wrong."""
+    split: Split = "blank_lines"
+    """Where steps of a plain text end; a solution in JSON has its own."""
+    headings: tuple[str, ...] = ()
+    """How steps begin, with `split = "headings"`."""
+    most_steps: int = 64
+    """A longer solution has no value."""
+    name: str = "evpv"
+
+
+def check_options(
+    name: str, options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None
+) -> None:
+    """Refuse options out of their range, and those that ask a model where there is none."""
+    check_split(options.split, options.headings)
+    if not 0 <= options.unknown <= 1 or not 0 <= options.relative < 1:
+        raise UserError(
+            f"judge '{name}': unknown is {options.unknown} and relative {options.relative}; expected "
+            "numbers from 0 to 1."
+        )
+    if options.history < 0 or options.most_steps < 1 or options.min_premises < 0:
+        raise UserError(
+            f"judge '{name}': history is {options.history}, most_steps {options.most_steps} and "
+            f"min_premises {options.min_premises}; expected at least 0, 1 and 0."
+        )
+    if options.extractor != "auto" and options.extractor not in EXTRACTORS:
+        raise UserError(
+            f"judge '{name}': extractor is '{options.extractor}'; expected auto, "
+            f"{', '.join(EXTRACTORS)}."
+        )
+    asks = {
+        "verifier = 'judge'": options.verifier == "judge" and steps is None,
+        "matcher = 'judge'": options.matcher == "judge",
+        "matcher = 'audit'": options.matcher == "audit",
+        "extractor = 'llm'": options.extractor == "llm",
+        "extractor = 'vision'": options.extractor == "vision",
+        "pictures = 'vision'": options.pictures == "vision",
+    }
+    asked = [what for what, is_so in asks.items() if is_so]
+    if judge is None and asked:
+        raise UserError(
+            f"judge '{name}': {asked[0]} asks a model and there is none; give `model`, or choose "
+            "verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
+        )
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
