@@ -2181,7 +2181,11 @@ CASES = [
     ),
     Case(speech.syllables, {"text": "Yes."}, {"text": "empty word"}),
     Case(audio_tokenizer.spelled, {"text": "Room 21"}, {"text": "empty word"}),
-    Case(speech.read_caption, {"caption": "very slow"}, {"caption": "empty word"}),
+    Case(
+        speech.read_caption,
+        {"caption": "very slow", "dimension": "volume"},
+        {"caption": "empty word", "dimension": "empty word"},
+    ),
     *(
         Case(function, {"scene": long_speech.read_scene(SCRIPT)})
         for function in (speech.resolve_manners,)

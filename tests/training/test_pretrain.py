@@ -724,7 +724,7 @@ def test_the_end_says_what_the_deep_layers_are_worth(tmp_path):
     assert "without_last_quarter" not in first
     assert last["without_last_quarter"] > 0
     assert last["without_last_quarter"] != last["score"][0]
-    assert "; without the last 1 layers: " in last["beside"]
+    assert "; without the last 1 layer: " in last["beside"]
 
 
 def test_folders_named_like_new_and_byte_are_left_alone(tmp_path):

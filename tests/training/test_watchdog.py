@@ -179,7 +179,7 @@ def end_of(folder):
 def test_whatever_ends_a_process_is_named(tmp_path, way):
     (code,), (said,) = play(tmp_path, way, "0")
     assert code != 0
-    assert ("the same command continues the run" in said) == (way == "term")
+    assert ("the same command goes on at the last checkpoint" in said) == (way == "term")
     status = "stopped" if way == "term" else "crashed"
     with RunStore.open(tmp_path / "run", read_only=True) as store:
         end = store.end()
