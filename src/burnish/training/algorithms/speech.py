@@ -373,7 +373,9 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         clips = self.data.sounds.held_out
         place = clips.places[clip]
         name = f"{place.name}, {place.voice}" if place.voice else place.name
-        reward = Reward(MEASURE, -loss, reason="loss of the recording's latents, negative: higher is better")
+        reward = Reward(
+            MEASURE, -loss, reason="loss of the recording's latents, negative: higher is better"
+        )
         made = [(f"spoken: {place.text}", spoken_n)]
         return SoundSample(name, clip, clips.rate, clips.crop(clip), made, reward, SPEECH)
 
