@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HALF = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile(
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -85,6 +86,19 @@ def whole_characters(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
+
+
+def whole_texts(value: Any) -> Any:
+    """A value of lists, dicts and texts with U+FFFD for each half of a character, in keys too.
+
+    >>> whole_texts({"a": ["x\\ud800"]}) == {"a": ["x\\ufffd"]}
+    True
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else _HALF.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {whole_texts(key): whole_texts(one) for key, one in value.items()}
+    return [whole_texts(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def half_pair(text: str) -> str:

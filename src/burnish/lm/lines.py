@@ -9,7 +9,6 @@ reported and the file stays as it is.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
+from burnish.texts import whole_texts
 
 try:
     import fcntl
@@ -29,7 +29,6 @@ except ImportError:  # no advisory locks on this platform; two writers are then 
 
 T = TypeVar("T", bound=Struct)
 
-_HALF = re.compile("[\ud800-\udfff]")
 TURN_S = 1.0
 """How long a writer of a shared file waits for its turn; a turn is one line."""
 
@@ -198,19 +197,6 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
     decoder = msgspec.json.Decoder(kind)
     lines = enumerate(data.split(b"\n")[:-1], start=1)
     return [_decode(path, line, decoder, 0, number) for number, line in lines]
-
-
-def whole_texts(value: Any) -> Any:
-    """A value of lists, dicts and texts with U+FFFD for each half of a character.
-
-    >>> whole_texts({"a": ["x\\ud800"]}) == {"a": ["x\\ufffd"]}
-    True
-    """
-    if isinstance(value, str):
-        return _HALF.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {whole_texts(key): whole_texts(one) for key, one in value.items()}
-    return [whole_texts(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _encoded(record: Struct) -> bytes:

@@ -11,7 +11,6 @@ Its tokens are in four separate columns: see `tokens`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from burnish.errors import StoreError
 from burnish.records import AudioPart, Author, Finish, ImagePart, Reward, Span, Task, Trajectory
 from burnish.store.database import Row
 from burnish.store.sample_name import shown_step
+from burnish.texts import whole_texts
 
 
 class TokenCells(NamedTuple):
@@ -245,12 +245,17 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
         rows.append(row)
         identity = row[0]
         for path, reward in flatten(sample.reward).items():
-            name, reason = _text(path), _text(reward.reason)
+            name, reason = whole_texts(path), whole_texts(reward.reason)
             status = str(reward.status)
             parts.append((identity, name, reward.value, reward.weight, status, reason))
             for e in reward.evidence:
-                failure = None if e.error is None else _text(e.error)
-                cells = (_text(e.source), _text(e.observation), str(e.visibility), failure)
+                failure = None if e.error is None else whole_texts(e.error)
+                cells = (
+                    whole_texts(e.source),
+                    whole_texts(e.observation),
+                    str(e.visibility),
+                    failure,
+                )
                 evidence.append((identity, name, *cells))
     return EncodedSamples(rows, parts, evidence)
 
@@ -311,15 +316,12 @@ _REWARD = msgspec.json.Decoder(Reward)
 _INFO = msgspec.json.Decoder(dict[str, Any])
 
 
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
-
-
 def as_json(value: Any) -> str:
     """The value as JSON; U+FFFD for half of a surrogate pair, which no database takes."""
     try:
         return _ENCODER.encode(value).decode()
     except UnicodeEncodeError:
-        return _ENCODER.encode(_whole(msgspec.to_builtins(value))).decode()
+        return _ENCODER.encode(whole_texts(msgspec.to_builtins(value))).decode()
 
 
 class _TaskCells(NamedTuple):
@@ -333,7 +335,7 @@ def _task_cells(task: Task) -> _TaskCells:
     _check_exact(task.fields, "task.fields")
     for number, message in enumerate(task.messages):
         _check_exact(message.tool_calls, f"task.messages[{number}].tool_calls")
-    return _TaskCells(_text(task.prompt), as_json(task))
+    return _TaskCells(whole_texts(task.prompt), as_json(task))
 
 
 def _check_exact(value: Any, where: str) -> None:
@@ -355,22 +357,6 @@ def _check_exact(value: Any, where: str) -> None:
         )
 
 
-def _text(value: str) -> str:
-    """The text as valid Unicode, which SQLite demands: U+FFFD for half of a surrogate pair."""
-    return value if value.isascii() else _HALF_PAIR.sub("\ufffd", value)
-
-
-def _whole(value: Any) -> Any:
-    """The value with valid texts all through, in keys too."""
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, dict):
-        return {_whole(key): _whole(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(inner) for inner in value]
-    return value
-
-
 def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
     if sample.advantage is not None and not math.isfinite(sample.advantage):
@@ -379,16 +365,16 @@ def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
         _check_exact(trajectory.info, "info")
     tokens = spans.cells(trajectory.spans)
     return (
-        _text(sample.id),
-        _text(trajectory.id),
+        whole_texts(sample.id),
+        whole_texts(trajectory.id),
         sample.step,
-        _text(sample.split),
+        whole_texts(sample.split),
         sample.index,
-        _text(trajectory.task_id),
-        _text(trajectory.group),
-        _text(trajectory.role),
+        whole_texts(trajectory.task_id),
+        whole_texts(trajectory.group),
+        whole_texts(trajectory.role),
         task.prompt,
-        _text(trajectory.text),
+        whole_texts(trajectory.text),
         str(trajectory.finish),
         trajectory.weight_version or 0,
         reward.value,

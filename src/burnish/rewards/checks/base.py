@@ -117,9 +117,8 @@ class RuleCheck(Check[C]):
             return self.judge(task, response)
         except (UserError, RewardError):
             raise
-        except (
-            Exception
-        ) as error:  # boundary: what breaks a rule in one response is no failure of its group
+        # Boundary: what breaks a rule in one response is no failure of its group.
+        except Exception as error:
             is_ours = type(self).__module__.partition(".")[0] == "burnish"
             status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
             return Reward.failed(self.name, status, describe(error))

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
 from burnish.arguments import as_list, as_text, as_whole, as_word, refused
-from burnish.lm.lines import whole_texts
+from burnish.texts import whole_texts
 
 TOOLS: dict[str, tuple[str, ...]] = {
     "reference": ("image_id",),
