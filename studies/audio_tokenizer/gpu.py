@@ -35,10 +35,8 @@ from burnish.numbers import NUMBER_WORDS
 from studies.audio_tokenizer import packed
 from studies.audio_tokenizer.packed import HELD_DIGITS, LIBRARY, PACKED, RATE, SOUNDS, pack, unpack
 from studies.audio_tokenizer.parts import Item, latents_of, train_generator, train_tokenizer
-from studies.audio_tokenizer.speech import fit_speech
+from studies.audio_tokenizer.speech import TOKENIZER, Speech, fit_speech
 
-TOKENIZER = "tokenizer"
-"""Its folder in `--out`: kept before anything else is trained."""
 TESTS = ("librispeech", "ljspeech", "esc")
 NOISE = (0.0, 0.3, 0.6)
 OPUS = (1.0, 0.95)
@@ -73,7 +71,7 @@ class Plan(NamedTuple):
     """Digit strings that are spoken."""
     is_tiny: bool = False
     speech_s: float = 0.0
-    """For speech from text, beside the generators; 0: none."""
+    """For speech from text, once the tokenizer is there; 0: none."""
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -250,8 +248,21 @@ def study(given: Path, out: Path, plan: Plan) -> None:
     folder = Path(tempfile.mkdtemp())
     os.environ["BURNISH_CACHE"] = str(folder / "cache")
     sets = unpack(file)
-    model, about = fit_tokenizer(plan, folder)
+    processes = multiprocessing.get_context("spawn")
+    speech, has_tokenizer = None, processes.Event()
+    if plan.speech_s:
+        job = Speech(given, out, plan.speech_s, plan.is_tiny)
+        # Not a daemon: it has workers of its own.
+        speech = processes.Process(target=fit_speech, args=(job, has_tokenizer))
+        speech.start()
+    try:
+        model, about = fit_tokenizer(plan, folder)
+    except BaseException:
+        if speech is not None:
+            speech.terminate()
+        raise
     model.save_pretrained(out / TOKENIZER)
+    has_tokenizer.set()
     made = reconstructions(model, sets)
     c = model.config
     about |= {
@@ -262,11 +273,6 @@ def study(given: Path, out: Path, plan: Plan) -> None:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
     _keep(out, made, about)
-    speech = None
-    if plan.speech_s:
-        job = (str(out / TOKENIZER), str(given), str(out), plan.speech_s, plan.is_tiny)
-        speech = multiprocessing.get_context("spawn").Process(target=fit_speech, args=(job,))
-        speech.start()
     spoken, steps = fit_generators(plan, out / TOKENIZER, file)
     held = sets["digits"][: plan.held]
     with torch.no_grad():
@@ -429,8 +435,8 @@ def main() -> None:
     seconds = 60 * asked.minutes
     plan = Plan(0.55 * seconds, 0.3 * seconds, seeds=asked.seeds)
     if asked.speech:  # the tokenizer gets less, so that both end in time
-        plan = Plan(0.4 * seconds, 0.3 * seconds, seeds=asked.seeds)
-        plan = plan._replace(speech_s=0.46 * seconds)
+        plan = Plan(0.36 * seconds, 0.3 * seconds, seeds=asked.seeds)
+        plan = plan._replace(speech_s=0.58 * seconds)
     if asked.cpu:
         plan = plan._replace(tokenizer_s=5.0, generator_s=5.0, speech_s=5.0 * asked.speech, batch=4)
         plan = plan._replace(seeds=min(1, asked.seeds), held=2, is_tiny=True)

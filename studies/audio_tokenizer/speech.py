@@ -18,7 +18,8 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,16 +49,20 @@ from studies.audio_tokenizer.packed import (
 )
 from studies.audio_tokenizer.parts import Item
 
-SIZES: dict[str, Any] = {"hidden_size": 320, "num_hidden_layers": 7, "num_attention_heads": 5}
-SIZES |= {"head_size": 320, "head_layers": 3}
+SIZES: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 8, "num_attention_heads": 6}
+SIZES |= {"head_size": 512, "head_layers": 4}
 TINY: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 TINY |= {"head_size": 16, "head_layers": 1}
 GUIDANCE = (1.0, 1.5, 2.5)
 NAMES = {"hibari": "heart", "piper:joe": "joe", **{one: one.split("+")[1] for one in ESPEAK}}
 """Voices as the generator's table calls them."""
+TOKENIZER = "tokenizer"
+"""Its folder beside that of the voices."""
 WORKERS = 8
 BATCH = 160
 LONGEST_S = 8.0
+KEPT_S = 240.0
+"""Seconds between two copies of the voices: what ends a machine costs no more."""
 
 
 # --- espeak's voices
@@ -174,9 +179,13 @@ def train_speech(
     batch: int = BATCH,
     rate: float = 1e-3,
     seed: int = 0,
+    keep: Callable[[AudioGeneratorModel], object] = lambda _: None,
     **sizes: Any,
 ) -> tuple[AudioGeneratorModel, dict[str, Any]]:
-    """A generator as good as the time allows: the rate falls with the time that is left."""
+    """A generator as good as the time allows: the rate falls with the time that is left.
+
+    `keep` gets it every few minutes.
+    """
     device = corpus.latents.device
     model = new_generator(
         seed=seed,
@@ -199,7 +208,7 @@ def train_speech(
     draw = random.Random(seed)
     width = model.config.patch * model.config.latent_size
     count, window = len(corpus.frames), min(len(corpus.frames), 8 * batch)
-    began, log, step = time.perf_counter(), [], 0
+    began, log, step, kept = time.perf_counter(), [], 0, 0.0
     while step < most:
         spent = (time.perf_counter() - began) / seconds
         if spent >= 1:
@@ -221,37 +230,53 @@ def train_speech(
             log.append([step, round(time.perf_counter() - began, 1), *(round(p, 4) for p in parts)])
             print("speech", *log[-1], flush=True)
         step += 1
+        if time.perf_counter() - began > kept + KEPT_S:
+            kept = time.perf_counter() - began
+            keep(model)
     return model.eval(), {"steps": step, "log": log, "utterances": count}
 
 
-def fit_speech(job: tuple[str, str, str, float, bool]) -> dict[str, Any]:
-    """Render, encode, train, write the folder of an engine; in a process of its own."""
-    folder, packed, out, seconds, is_tiny = job
+class Speech(NamedTuple):
+    """What a training of voices reads, where it writes and how long it may take."""
+
+    packed: Path
+    out: Path
+    """Has the tokenizer's folder when the training is told so; gets `speech` and `speech.json`."""
+    seconds: float
+    """From when the tokenizer is there."""
+    is_tiny: bool = False
+
+
+def fit_speech(job: Speech, has_tokenizer: Event) -> None:
+    """Render, wait for the tokenizer, encode, train, write the folder of an engine; in a process of its own."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
     torch.set_num_threads(1)
-    began = time.perf_counter()
-    tokenizer = open_tokenizer(folder).to(device)
-    sets = unpack(Path(packed) / SOUNDS)
-    texts = [item.text for item in sets["say"]]
+    sets = unpack(job.packed / SOUNDS)
+    texts = [item.text for item in sets["say"]][: 8 if job.is_tiny else None]
     items = utterances(sets)
-    items += espeak_items(Path(packed) / LIBRARY, texts[: 8 if is_tiny else None], 2, 1 if is_tiny else WORKERS)  # fmt: skip
+    items += espeak_items(job.packed / LIBRARY, texts, 2, 1 if job.is_tiny else WORKERS)
+    print(f"speech: {len(items)} utterances to learn from", flush=True)
+    has_tokenizer.wait()
+    began = time.perf_counter()
+    tokenizer = open_tokenizer(job.out / TOKENIZER).to(device)
     names = list(NAMES.values())
-    corpus = corpus_of(tokenizer, items[-40:] if is_tiny else items, names)
+    corpus = corpus_of(tokenizer, items[-40:] if job.is_tiny else items, names)
     ready = time.perf_counter() - began
-    print(f"speech: {len(corpus.frames)} utterances, {len(corpus.latents) / 90000:.1f} hours after {ready:.0f} s", flush=True)  # fmt: skip
+    print(f"speech: {len(corpus.frames)} utterances, {len(corpus.latents) / 90000:.1f} hours, encoded in {ready:.0f} s", flush=True)  # fmt: skip
+    folder = job.out / "speech"
     model, about = train_speech(
         corpus,
         names,
-        seconds=max(5.0, seconds - ready),
-        **({"most": 3, "batch": 4, **TINY} if is_tiny else SIZES),
+        seconds=max(5.0, job.seconds - ready),
+        keep=lambda trained: save_speech_folder(folder, tokenizer, trained),
+        **({"most": 3, "batch": 4, **TINY} if job.is_tiny else SIZES),
     )
-    about |= {"voices": names, "ready_s": ready, "hours": len(corpus.latents) / 90000}
+    about |= {"voices": names, "encoding_s": ready, "hours": len(corpus.latents) / 90000}
     about["parameters"] = sum(p.numel() for p in model.parameters())
-    save_speech_folder(Path(out) / "speech", tokenizer, model)
-    (Path(out) / "speech.json").write_text(json.dumps(about), encoding="utf-8")
-    return about
+    save_speech_folder(folder, tokenizer, model)
+    (job.out / "speech.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 # --- listeners

@@ -160,17 +160,18 @@ def test_later_samples_change_no_earlier_latent_unless_the_model_looks_ahead() -
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_padded_row_is_as_if_alone(causal: bool, decoder: str) -> None:
+@pytest.mark.parametrize("size", [200, 288])
+def test_a_padded_row_is_as_if_alone(size: int, causal: bool, decoder: str) -> None:
     model = model_of(causal=causal, decoder=decoder, bottleneck="plain")
     mask = torch.ones_like(WAVES)
-    mask[0, 200:] = 0
+    mask[0, size:] = 0
     found = model.encode(WAVES, mask)
-    alone = model.encode(WAVES[:1, :200]).latents
+    alone = model.encode(WAVES[:1, :size]).latents
     assert found.latent_mask.sum(1).tolist() == [3, 6]
     close(found.latents[:1, :3], alone)
     assert not found.latents[0, 3:].any()
-    sound = model(WAVES, padding_mask=mask).audio_values[:1, :200]
-    close(sound, model(WAVES[:1, :200]).audio_values)
+    sound = model(WAVES, padding_mask=mask).audio_values[:1, :size]
+    close(sound, model(WAVES[:1, :size]).audio_values)
     with pytest.raises(ArgumentError, match="padding at the end"):
         model.encode(WAVES, mask.flip(1))
 

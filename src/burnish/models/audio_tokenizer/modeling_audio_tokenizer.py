@@ -193,7 +193,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
                 strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
             noised = latents + strength * noise.to(latents)
         output = AudioTokenizerOutput(
-            audio_values=self._synthesise(noised, mask_BT)[:, : samples_Bn.shape[1]],
+            audio_values=self._synthesise(noised, mask_BT if padding_mask is not None else None)[:, : samples_Bn.shape[1]],
             latents=latents * mask_BT[..., None],
             latent_mask=mask_BT,
             kl=None if logvar is None else _kl(latents, logvar, mask_BT),
@@ -306,7 +306,10 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         found = self.decoded(latents_BTD, mask_BT=mask_BT)
         if self.config.decoder == "transposed":
             return found
-        return waveform(found, self.config.n_fft, self.config.frame_hop)
+        mask_BK = None
+        if mask_BT is not None:  # a padded row ends as it does alone
+            mask_BK = mask_BT.repeat_interleave(found.shape[1] // mask_BT.shape[1], dim=1)
+        return waveform(found, self.config.n_fft, self.config.frame_hop, mask_BK)
 
 
 def new_tokenizer(

@@ -42,27 +42,39 @@ def spectrum(padded_BN: Tensor, size: int, hop: int) -> Tensor:
     return frames_BKF
 
 
-def overlapped(frames_BKF: Tensor, size: int, hop: int) -> tuple[Tensor, Tensor]:
-    """Sum of windowed frames (B, (K - 1) hop + size), and that of squared windows, ((K - 1) hop + size,).
+def overlapped(
+    frames_BKF: Tensor, size: int, hop: int, mask_BK: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum of windowed frames (B, (K - 1) hop + size), and that of squared windows, (1 or B, the same).
 
-    The signal is their ratio; parts of it can be summed one after the other.
+    The signal is their ratio; parts of it can be summed one after the other. Frames outside of `mask_BK`
+    are left out of both sums.
     """
     signals_BKn = torch.fft.irfft(frames_BKF, n=size, norm="ortho")
     window_n = window_of(size, signals_BKn)
     rows, count = signals_BKn.shape[:2]
-    weights_1Kn = window_n.square().expand(1, count, size)
-    both = torch.cat((signals_BKn * window_n, weights_1Kn)).transpose(1, 2)
+    windowed_BKn, weights_BKn = signals_BKn * window_n, window_n.square().expand(1, count, size)
+    if mask_BK is not None:
+        windowed_BKn = torch.where(mask_BK[..., None], windowed_BKn, 0.0)
+        weights_BKn = weights_BKn * mask_BK[..., None]
+    both = torch.cat((windowed_BKn, weights_BKn)).transpose(1, 2)
     total = (count - 1) * hop + size
     summed = torch.nn.functional.fold(both, (1, total), (1, size), stride=(1, hop))[:, 0, 0]
-    return summed[:rows], summed[rows]
+    return summed[:rows], summed[rows:]
 
 
-def waveform(frames_BKF: Tensor, size: int, hop: int) -> Tensor:
-    """Inverse of `spectrum` for a signal padded by (size - hop) / 2 on both sides: -> (B, K hop)."""
-    signal_BN, weight_N = overlapped(frames_BKF, size, hop)
+def waveform(frames_BKF: Tensor, size: int, hop: int, mask_BK: Tensor | None = None) -> Tensor:
+    """Inverse of `spectrum` for a signal padded by (size - hop) / 2 on both sides: -> (B, K hop).
+
+    With `mask_BK` each row is that of its own frames alone, and 0 where it has none.
+    """
+    signal_BN, weight_BN = overlapped(frames_BKF, size, hop, mask_BK)
     edge = (size - hop) // 2
     kept = slice(edge, edge + frames_BKF.shape[1] * hop)
-    return signal_BN[:, kept] / weight_N[kept]
+    signal_BN, weight_BN = signal_BN[:, kept], weight_BN[:, kept]
+    if mask_BK is not None:
+        weight_BN = weight_BN.masked_fill(weight_BN == 0, 1.0)
+    return signal_BN / weight_BN
 
 
 class CodecLoss(NamedTuple):

@@ -149,7 +149,7 @@ class StreamingDecoder(_Stream):
         if self.signal is None or self.weight is None:
             return torch.zeros(self.rows, 0, device=self.model.device)
         left = slice(self.skip, self.model.config.edge)
-        return self.signal[:, left] / self.weight[left]
+        return self.signal[:, left] / self.weight[:, left]
 
     def _overlap(self, frames_BKF: Tensor) -> Tensor:
         config = self.model.config
@@ -157,9 +157,9 @@ class StreamingDecoder(_Stream):
         # Windows of the chunk before reach into this one.
         if self.signal is not None and self.weight is not None:
             signal = signal + F.pad(self.signal, (0, signal.shape[1] - self.signal.shape[1]))
-            weight = weight + F.pad(self.weight, (0, len(weight) - len(self.weight)))
+            weight = weight + F.pad(self.weight, (0, weight.shape[1] - self.weight.shape[1]))
         ready = frames_BKF.shape[1] * config.frame_hop
-        self.signal, self.weight = signal[:, ready:], weight[ready:]
+        self.signal, self.weight = signal[:, ready:], weight[:, ready:]
         first = min(self.skip, ready)
         self.skip -= first
-        return signal[:, first:ready] / weight[first:ready]
+        return signal[:, first:ready] / weight[:, first:ready]
