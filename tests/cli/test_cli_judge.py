@@ -282,6 +282,24 @@ def test_single_responses_are_rated(typed: Type, tmp_path: Path) -> None:
     assert "7 of 10: fine" in done.out
 
 
+def test_judges_that_decide_alone_need_no_model(typed: Type, tmp_path: Path) -> None:
+    call = '<tool name="search">{"query": "Eiffel tower"}</tool>'
+    need = {"intent": "the tower", "tool": "search", "words": ["Eiffel"]}
+    plans = rows(tmp_path / "p.jsonl", {"prompt": "Paris?", "response": call, "needs": [need]})
+    done = typed("judge", plans, "--with", "atp", "--oracle")
+    assert done.code == 0, done.err
+    assert "row-1  1.000" in done.out
+    assert "forecast  no model is asked" in done.out
+    assert "or all of them with --oracle" in typed("judge", plans, "--with", "atp").err
+    free = rows(tmp_path / "free.jsonl", {"prompt": "Paris?", "response": call})
+    said = typed("judge", free, "--with", "atp").err
+    assert said.endswith("no further column. Or name a model to ask: --model.\n")
+    text = "It has 14 bridges [1]. It has three parks."
+    cited = {"prompt": "?", "response": text, "documents": ["It has 14 bridges.", "Snow falls."]}
+    found = typed("judge", rows(tmp_path / "c.jsonl", cited), "--with", "citations", "--json")
+    assert json.loads(found.out)["items"][0]["values"] == [1.0]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

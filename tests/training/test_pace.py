@@ -75,6 +75,8 @@ def test_what_was_not_measured_is_named():
     assert str(pace.left(3, Work(7, evaluations=1))).endswith(
         "for the 7 steps left, from 3 steps; 1 evaluation, not measured yet, on top"
     )
+    pace.is_evaluated = False
+    assert str(pace.left(3, Work(7, evaluations=1))).endswith("for the 7 steps left, from 3 steps")
     warm = pace.left(3, Work(97, 0, 1, "warm_start", 30))
     assert str(warm).endswith(
         "for the 97 steps of warm_start left, from 3 steps; then 30 steps, not measured yet"

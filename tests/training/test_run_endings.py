@@ -11,7 +11,7 @@ from training_cases import finish, trainer
 import burnish
 import warm
 from burnish.cli.entry import run as type_command
-from burnish.errors import StoreError
+from burnish.errors import StoreError, UserError
 from burnish.store import RunStore, list_runs
 from burnish.training.events import Finished, Saved, StepDone
 
@@ -141,6 +141,7 @@ def test_a_finished_run_whose_reward_raised_now_and_then_says_so(tmp_path, capsy
         (MemoryError("no room"), "crashed", "out of memory: MemoryError: no room"),
         (RuntimeError("shapes differ"), "crashed", "RuntimeError: shapes differ"),
         (KeyboardInterrupt(), "stopped", "interrupted with Ctrl-C"),
+        (UserError("rows.jsonl:3: got no text"), "stopped", "rows.jsonl:3: got no text"),
         (StoreError("run.db: cannot store: database or disk is full"), "crashed", "run.db: cannot"),
     ],
 )

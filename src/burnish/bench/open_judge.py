@@ -25,9 +25,10 @@ from burnish.lm.jobs import Limits
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
 from burnish.lm.replay import ReplayLM
+from burnish.lm.scripted import ScriptedLM
 from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Message, Task
-from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.build import ALONE, build_judge
 from burnish.rewards.judges.judge_media import Media, check_reads_media
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.pair_scorers import OrderRule
@@ -100,7 +101,9 @@ def open_judge(
     `special` builds a judge that has no name of its own.
     """
     read_prices(settings.prices)
-    lm = _open_model(settings)
+    is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
+    is_alone = is_alone and special is None
+    lm = ScriptedLM({}, name="") if is_alone else _open_model(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     is_usual = settings.max_tokens is None and settings.temperature == 0
     sampling = GREEDY if is_usual else Sampling(temperature=settings.temperature, max_tokens=limit)
@@ -116,7 +119,7 @@ def open_judge(
         record=record,
         media=settings.media,
     )
-    build = special or partial(
+    by_name = partial(
         build_judge,
         settings.with_,
         options=read_options(settings.option or ()),
@@ -125,6 +128,10 @@ def open_judge(
         anchor=settings.anchor or None,
     )
     name = "@".join(part for part in (settings.with_, _short(model.name)) if part)
+    if is_alone:
+        alone = by_name(None)
+        return OpenJudge(name, model, lambda _: alone, alone, settings)
+    build: Callable[[JudgeModel], Scorer] = special or by_name
     return OpenJudge(name, model, build, build(model), settings)
 
 
@@ -144,17 +151,20 @@ def default_path(bench: str, judge: OpenJudge, *read: Path | None, oracle: bool 
 
 def check_items(judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False) -> None:
     """Say before anything is asked what a judge lacks: a column, rows of it, or eyes for the images."""
-    check_needs(judge.scorer, items, oracle=oracle)
+    check_needs(judge.scorer, items, oracle=oracle, has_model=bool(judge.model.name))
     check_rows(judge.scorer, items, oracle=oracle)
     if getattr(judge.scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
         check_reads_media([judge.model], media)
 
 
-def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
+def check_needs(
+    scorer: Scorer, items: Sequence[Item], *, oracle: bool = False, has_model: bool = True
+) -> None:
     """Say before anything is asked which column a judge needs and does not get."""
     shown = {name for item in items for name in item.shown}
     hidden = {name for item in items for name in item.hidden}
+    inputs: frozenset[str] = getattr(scorer, "inputs", frozenset())
     for name in sorted(scorer.needs - shown):
         if name in hidden and not oracle:
             raise UserError(
@@ -166,11 +176,28 @@ def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) 
             raise UserError(
                 f"judge '{scorer.name}' needs the column '{name}'; the data has "
                 f"{', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
+                + ("" if has_model or name in inputs else " Or name a model to ask: --model.")
             )
 
 
 def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
     """Say before anything is asked which rows a judge would refuse; it has a `check_task` for that."""
+    refused = _refused_rows(scorer, items, oracle=oracle)
+    if not refused:
+        return
+    if not oracle and not _refused_rows(scorer, items, oracle=True):
+        mend = "It needs the label, which is hidden from judges: show it with --oracle."
+    else:
+        mend = "Mend these rows or leave them out."
+    named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
+    raise UserError(
+        f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so nothing "
+        f"was asked. The first: {next(iter(refused.values()))} {mend}"
+    )
+
+
+def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dict[str, str]:
+    """Why, by the names of the rows."""
     check: Callable[[Task], Any] = getattr(scorer, "check_task", lambda task: None)
     refused: dict[str, str] = {}
     for item in items:
@@ -178,13 +205,7 @@ def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -
             check(item.task(oracle=oracle))
         except UserError as error:
             refused[item.id] = str(error)
-    if not refused:
-        return
-    named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
-    raise UserError(
-        f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so nothing "
-        f"was asked. The first: {next(iter(refused.values()))} Mend these rows or leave them out."
-    )
+    return refused
 
 
 def _open_model(settings: JudgeSettings) -> LM:

@@ -74,6 +74,9 @@ def title(judge: OpenJudge) -> str:
 
 def print_forecast(found: Forecast, judge: OpenJudge) -> None:
     """The forecast, and which limit it will meet."""
+    if not judge.model.name:
+        say("forecast  no model is asked")
+        return
     say(f"forecast  {found}; repairs come on top, steps vary with the replies")
     if warning := found.warning(judge.model.budget):
         say(f"{warning}: the items that are left get no verdict", style="yellow")

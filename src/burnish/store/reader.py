@@ -39,7 +39,7 @@ class RunStatus(StrEnum):
     FINISHED = "finished"
     """It came to its planned end."""
     STOPPED = "stopped"
-    """It was ended early, on purpose: by a person or by a guard."""
+    """It was ended early, on purpose: by a person or a guard, or what it was given was refused."""
     CRASHED = "crashed"
     """An error ended it, or its writer is gone without a word; resuming continues it."""
     UNREADABLE = "unreadable"

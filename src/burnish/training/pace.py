@@ -85,6 +85,8 @@ class Pace:
     """Of the stage under way."""
     evaluations: list[float] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
+    is_evaluated: bool = True
+    """False once an evaluation found nothing held out."""
     _told: tuple[float, float] | None = None
     """The moments between which the end was announced."""
 
@@ -97,6 +99,8 @@ class Pace:
         """What the rest will take; None before a step was measured."""
         if not self.steps:
             return None
+        if not self.is_evaluated:
+            work = work._replace(evaluations=0)
         low = high = 0.0
         unknown = 0
         for seconds, count in (

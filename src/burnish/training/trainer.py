@@ -31,6 +31,7 @@ from burnish.errors import (
     NoServer,
     ProcessDied,
     StoreError,
+    UserError,
     is_out_of_memory,
 )
 from burnish.lm.base import Sampler
@@ -574,6 +575,7 @@ class Trainer:
             with observed(self._teller(step)):
                 scores = self.algorithm.evaluate(step)
             if scores is None:
+                self.pace.is_evaluated = False
                 return None
             self.pace.evaluations.append(time.perf_counter() - began)
             stored = metrics.summary(scores)
@@ -700,7 +702,7 @@ def ending(error: BaseException) -> tuple[str, str]:
     """How a run ends that an exception ends, `stopped` or `crashed`, and why, in one line."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped", "interrupted with Ctrl-C"
-    if isinstance(error, GuardTripped):
+    if isinstance(error, GuardTripped | UserError):
         return "stopped", str(error)
     if isinstance(error, BurnishError):
         return "crashed", str(error)

@@ -193,7 +193,9 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
                 strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
             noised = latents + strength * noise.to(latents)
         output = AudioTokenizerOutput(
-            audio_values=self._synthesise(noised, mask_BT if padding_mask is not None else None)[:, : samples_Bn.shape[1]],
+            audio_values=self._synthesise(noised, mask_BT if padding_mask is not None else None)[
+                :, : samples_Bn.shape[1]
+            ],
             latents=latents * mask_BT[..., None],
             latent_mask=mask_BT,
             kl=None if logvar is None else _kl(latents, logvar, mask_BT),

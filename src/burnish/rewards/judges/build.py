@@ -38,19 +38,22 @@ JUDGES = {
     "citations": "burnish.rewards.judges.citations:build",
 }
 
-Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]
+ALONE = frozenset({"atp", "citations"})
+"""Judges that also decide by the data and by words, where no model is named."""
+
+Builder = Callable[[JudgeModel | None, Mapping[str, Any]], Scorer]
 
 
 def build_judge(
     name: str,
-    judge: JudgeModel,
+    judge: JudgeModel | None,
     options: Mapping[str, Any] | None = None,
     *,
     both_orders: bool = True,
     rule: OrderRule | None = None,
     anchor: Response | str | None = None,
 ) -> Scorer:
-    """The scorer of that name.
+    """The scorer of that name; without a model for those that decide `ALONE`.
 
     A pair judge is asked in both orders (`rule`: the method's own `order_rule`, else votes). One
     that sees to that itself (`asks_both_orders`) is told by its option `both_orders` and joins the
@@ -58,6 +61,8 @@ def build_judge(
     becomes pointwise.
     """
     build = find_builder(name)
+    if judge is None and name not in ALONE:
+        raise UserError(f"judge '{name}' asks a model; give one.")
     scorer = build(judge, options or {})
     if getattr(scorer, "asks_both_orders", False):
         if rule == "abstain" and hasattr(scorer, "inconsistent"):

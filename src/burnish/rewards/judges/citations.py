@@ -128,11 +128,10 @@ def citation_scorer(
     )
 
 
-def build(judge: JudgeModel, options: Mapping[str, Any]) -> ThreeRoles:
-    """The judge by the name `citations`."""
-    return citation_scorer(
-        read_options("citations", {"by": "judge", **options}, CitationOptions), judge
-    )
+def build(judge: JudgeModel | None, options: Mapping[str, Any]) -> ThreeRoles:
+    """The judge by the name `citations`; without a model by words."""
+    chosen = {"by": "words" if judge is None else "judge", **options}
+    return citation_scorer(read_options("citations", chosen, CitationOptions), judge)
 
 
 def cited_sentences(text: str) -> list[Cited]:

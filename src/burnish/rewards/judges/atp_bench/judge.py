@@ -483,6 +483,6 @@ def _check(options: AtpOptions, judge: JudgeModel | None, which: str) -> None:
         )
 
 
-def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
-    """The judge by the name `atp`."""
+def build(judge: JudgeModel | None, options: Mapping[str, Any]) -> Scorer:
+    """The judge by the name `atp`; without a model by the needs of the data."""
     return atp_scorer(judge, read_options("atp", options, AtpOptions))
