@@ -19,7 +19,7 @@ from burnish.models.long_speech import (
     read_scene,
 )
 from burnish.models.long_speech.scene import Speaker
-from burnish.speech import cast_scene, design_voice, measure_speech
+from burnish.speech import cast_scene, design_voice, measure_speech, resolve_manners
 from burnish.speech.acoustics import level_db
 from burnish.speech.cast import LEVEL_DB, SAMPLE_RATE, VOICES, Voice, _choices, open_engine
 
@@ -74,14 +74,32 @@ def test_a_faster_rate_is_shorter_where_the_engine_says_it_can(name):
 
 
 @ESPEAK
-@pytest.mark.parametrize("steps", [-4.0, -2.0, 2.0, 4.0, 6.0])
-def test_espeak_changes_pitch_by_the_semitones_asked_for(steps):
+@pytest.mark.parametrize("voice", ["", "f2", "m3", "grandma", "Mike", "aunty", "announcer", "Alex"])
+def test_espeak_changes_pitch_by_the_semitones_asked_for(voice):
     engine = open_engine("espeak")
-    own, changed = (
-        measure_speech(say(engine, pitch_st=one).samples, engine.sample_rate).pitch_hz
-        for one in (0.0, steps)
-    )
-    assert 12 * np.log2(changed / own) == pytest.approx(steps, abs=0.8)
+    low, high = engine.voice_reach(voice)
+    for steps in (-8.0, -4.0, 3.0, 6.0):
+        own, changed = (
+            measure_speech(say(engine, voice=voice, pitch_st=one).samples, engine.sample_rate)
+            for one in (0.0, steps)
+        )
+        if min(own.pitch_hz, own.pitch_hz * 2 ** (steps / 12)) > 75:  # lower ones are not measured
+            found = 12 * np.log2(changed.pitch_hz / own.pitch_hz)
+            assert found == pytest.approx(min(max(steps, low), high), abs=0.5), (voice, steps)
+
+
+@ESPEAK
+def test_a_pitch_out_of_reach_is_said_for_the_speaker():
+    scene = read_scene({
+        "global": {"speakers": [{"id": "Gran", "voice": "grandma"}, {"id": "B", "voice": "caleb"}]},
+        "sentences": [
+            {"speaker": "Gran", "text": "No.", "intonation": "-9 st"},
+            {"speaker": "Gran", "text": "Yes.", "intonation": "-5 st"},
+            {"speaker": "B", "text": "Why?"}]})  # fmt: skip
+    cast = cast_scene(scene, "espeak")
+    (said,) = missing_capabilities(scene, resolve_manners(scene).manners, cast)
+    assert said.startswith("the voice of Gran reaches -5.4 to +7.3 semitones: 1 of 2 sentences")
+    assert cast.pitch_reach(scene.overall.speakers[1]) == (0.0, 0.0)
 
 
 @ESPEAK
@@ -150,6 +168,33 @@ def test_neural_voices_go_to_whom_they_fit():
     assert (woman.engine, man.engine) == ("hibari", "piper")
     assert design_voice("a hoarse old man", engines=every).name == "croak"
     assert design_voice("another man", engines=every, taken=[woman, man]).engine == "espeak"
+
+
+def test_no_adult_has_the_voice_of_a_child():
+    for wish, gender in (("an old man", "male"), ("a woman", "female"), ("a man", "male")):
+        taken = []
+        for _ in range(12):
+            taken.append(design_voice(wish, taken=taken))
+        assert {one.gender for one in taken} == {gender}
+    assert design_voice("a boy").age == "child"
+
+
+def test_a_first_name_chooses_where_nothing_else_does():
+    scene = read_scene({
+        "global": {"speakers": [{"id": "Ann"}, {"id": "Bob"}, {"id": "Mary", "persona": "a boy"}]},
+        "sentences": [{"speaker": "Ann", "text": "No."}]})  # fmt: skip
+    for seed in range(5):
+        genders = [one.gender for one in cast_scene(scene, "espeak", seed).choices.values()]
+        assert genders == ["female", "male", "child"]
+
+
+def test_a_voice_that_says_nothing_is_named():
+    scene = read_scene({
+        "global": {"speakers": [{"id": "A", "voice": "f33"}, {"id": "B", "voice": "deep"}]},
+        "sentences": [{"speaker": "A", "text": "No."}]})  # fmt: skip
+    (note,) = cast_scene(scene, "espeak").notes
+    assert note.startswith("speaker 'A': 'f33' names no voice and describes none; espeak ")
+    assert note.endswith("Did you mean 'f3'?")
 
 
 @ESPEAK

@@ -409,3 +409,25 @@ def test_a_factor_of_a_volume_leaves_the_rate_alone():
 )
 def test_a_pause_in_a_play_is_a_mark_or_a_direction(text, spoken):
     assert [one.text for one in draft_scene(text).sentences] == spoken
+
+
+@pytest.mark.parametrize(
+    "caption",
+    ["not particularly loud", "isn't loud", "no longer loud", "without shouting", "not calm or loud"],
+)
+def test_a_negation_holds_until_the_clause_ends(caption):
+    assert read_caption(caption).add["gain_db"] <= -1.0
+
+
+def test_what_follows_a_clause_is_not_negated():
+    assert read_caption("not angry, loud").add["gain_db"] > 0
+    assert read_caption("not angry but loud").add["gain_db"] > 0
+    assert read_caption("half as fast").fixed == {"rate": 0.5}
+
+
+def test_low_is_what_its_dimension_says():
+    assert read_caption("low", "volume").add["gain_db"] < 0
+    assert read_caption("low", "pace").add == read_caption("slow").add
+    assert read_caption("a low voice").add == {"pitch_st": -3.0}
+    with pytest.raises(UserError, match="dimension: got 'loudness', expected"):
+        read_caption("low", "loudness")

@@ -10,6 +10,7 @@ import torch
 from burnish.errors import UserError
 from burnish.media.sounds import read_sound
 from burnish.models.long_speech import ToneEngine, place_sentences, read_scene
+from burnish.models.long_speech.mixer import white_noise
 from burnish.speech import (
     align_scene,
     draft_scene,
@@ -145,6 +146,11 @@ def test_backgrounds_are_repeatable_blocks():
         noise = background_of(caption)
         assert torch.equal(noise(1, 4, 800), noise(1, 4, 800))
         assert not torch.equal(noise(1, 4, 800), noise(1, 5, 800))
+        steps = torch.cat([noise(1, block, 8000) for block in range(20)]).diff().abs()
+        seams = steps[8000 - 1 :: 8000]
+        assert seams.mean() < 1.5 * steps.mean(), "a click where a block ends"
+    assert background_of("on a ship, far out") is not white_noise
+    assert background_of("rain") is white_noise
     loop = repeated([1.0, 2.0, 3.0])
     assert torch.cat([loop(0, 0, 4), loop(0, 1, 4)]).tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
     for bad in ([], [[1.0]], [float("nan")]):

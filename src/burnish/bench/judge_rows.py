@@ -53,7 +53,7 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
                 f"{path}: no column '{column}' to show; it has {', '.join(sorted(known))}."
                 f"{did_you_mean(column, known)}"
             )
-    items = [item_of(row, show) for row in rows]
+    items = items_of(rows, show)
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
@@ -62,8 +62,17 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
     return items
 
 
-def item_of(row: Source, show: Sequence[str] = ()) -> Item:
-    """One row as an item."""
+def items_of(rows: Sequence[Source], show: Sequence[str] = ()) -> list[Item]:
+    """Rows as items; a column of media in one row is one in all of them."""
+    media = [
+        name
+        for name in MEDIA
+        if any(looks_like_media(row.values.get(name), row.path.parent) for row in rows)
+    ]
+    return [_item_of(row, show, media) for row in rows]
+
+
+def _item_of(row: Source, show: Sequence[str], media: Sequence[str]) -> Item:
     values = row.values
     id = str(values["id"]) if values.get("id") is not None else f"row-{row.number}"
     used = {"id", "winner", "subset", "authors", "models"}
@@ -73,12 +82,11 @@ def item_of(row: Source, show: Sequence[str] = ()) -> Item:
     if prompt_column is None:
         got = ", ".join(values) or "nothing"
         raise UserError(f"{row.where}: no prompt; expected one of {', '.join(PROMPTS)}; got {got}.")
-    media_columns = [name for name in MEDIA if looks_like_media(values.get(name))]
-    used |= {prompt_column, *media_columns}
+    used |= {prompt_column, *media}
     fields = {k: v for k, v in values.items() if k not in used or k in show}
     return Item(
         id,
-        _messages(row, prompt_column, media_columns),
+        _messages(row, prompt_column, media),
         responses_of(id, texts),
         best,
         str(values.get("subset") or ""),
@@ -154,7 +162,7 @@ def _messages(row: Source, column: str, media_columns: Sequence[str]) -> tuple[M
     media, name = list[MediaPart](), ""
     try:
         for name in media_columns:
-            media += read_media(row.values[name], folder, CheckedBlobs())
+            media += read_media(row.values.get(name) or None, folder, CheckedBlobs())
         name = column
         if isinstance(value, str):
             return placed(message(value), media)

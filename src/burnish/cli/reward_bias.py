@@ -95,7 +95,7 @@ def _scorer(target: str) -> Scorer:
 def read_pairs(path: Path) -> tuple[list[Pair], int]:
     """The pairs of a file, and how many of its rows name no better response."""
     from burnish.bench.bias_report import as_pairs
-    from burnish.bench.judge_rows import PAIRS, item_of
+    from burnish.bench.judge_rows import PAIRS, items_of
     from burnish.bench.loaders.reading import read_sources
 
     rows = read_sources(path)
@@ -103,7 +103,7 @@ def read_pairs(path: Path) -> tuple[list[Pair], int]:
         given = {name for name, value in row.values.items() if value is not None}
         if not any(given.issuperset(pair) for pair in (*PAIRS, ("chosen", "rejected"))):
             raise UserError(f"{row.where}: no pair; {EXPECTED}; got {', '.join(row.values)}.")
-    compared = [item_of(row) for row in rows if not _is_tie(row)]
+    compared = items_of([row for row in rows if not _is_tie(row)])
     # Equal answers cannot be told apart: they would count as wrong, whatever the reward.
     pairs = [pair for pair in as_pairs(compared) if pair.chosen != pair.rejected]
     if not pairs:

@@ -99,6 +99,12 @@ _WORDS = {
     },
 }  # fmt: skip
 
+_FIRST_NAMES = {
+    "woman": "alice amy anna ann anne annie barbara beatrice carol clara claire diana dora elena eliza elizabeth ella emily emma eva grace hannah helen irene jane julia juliet kate laura lena lily linda lisa lucy maria marie mary mia nina nora olivia ophelia rachel rose ruth sara sarah sophia susan victoria",
+    "man": "adam albert alex andrew arthur ben bernardo bob carl charles daniel david edward eric francisco frank fred george hamlet hans harry henry horatio jack james john joseph karl leo louis marcellus mark martin max michael noah oliver otto patrick paul peter philip ralph richard robert romeo samuel simon stephen thomas tim tom victor walter william",
+}  # fmt: skip
+"""Of whom nothing says what they sound like, a first name does."""
+
 
 def design_voice(
     description: str,
@@ -139,8 +145,10 @@ def _nearest(
     target = {"low": 85.0, "high": 240.0}.get(wished["pitch"])
 
     def cost(voice: Voice) -> tuple[float, int]:
-        total = 4.0 * (bool(wished["gender"]) and voice.gender not in (wished["gender"], "child"))
+        is_child = voice.age == "child"
+        total = 8.0 * (bool(wished["gender"]) and not is_child and voice.gender != wished["gender"])
         total += 2.0 * (voice.age != (wished["age"] or "adult"))
+        total += 20.0 * (is_child and wished["age"] != "child")
         total += 6.0 * (voice.texture != wished["texture"])
         if target and voice.f0:
             total += abs(12 * math.log2(voice.f0 / target)) / 6
@@ -192,9 +200,8 @@ def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Ca
     _check_letters(scene)
     names = ("espeak", "hibari", "piper") if name == "mixed" else (name,)
     choices = _choices(scene, [one for one in VOICES if one.engine in names], name, seed)
-    return Cast(
-        {one: open_engine(one) for one in {one.engine for one in choices.values()}}, choices
-    )
+    engines = {one: open_engine(one) for one in {one.engine for one in choices.values()}}
+    return Cast(engines, choices, notes=_unheard_voices(scene, choices))
 
 
 def _cast_folder(scene: Scene, folder: str, seed: int) -> Cast:
@@ -240,7 +247,24 @@ def _choices(scene: Scene, offered: Sequence[Voice], engine: str, seed: int) -> 
 
 
 def _described(speaker: Speaker) -> str:
-    return " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
+    given = " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
+    if _first_named(_words_of(given), _WORDS["gender"]):
+        return given
+    return f"{given} {_first_named(_words_of(speaker.id), _FIRST_NAMES)}"
+
+
+def _unheard_voices(scene: Scene, choices: Mapping[str, Voice]) -> list[str]:
+    """A note on every `voice` that is no voice's name and describes none."""
+    notes = []
+    for speaker in scene.overall.speakers:
+        name, chosen = speaker.voice.strip(), choices[speaker.id]
+        if name and name != chosen.name and not _says_something(name):
+            hint = did_you_mean(name, [one.name for one in VOICES])
+            notes.append(
+                f"speaker '{speaker.id}': {shown(name)} names no voice and describes none; "
+                f"{chosen.engine} {chosen.name} speaks.{hint}"
+            )
+    return notes
 
 
 def _named_voices(scene: Scene, offered: Sequence[Voice], engine: str) -> dict[str, Voice]:
@@ -264,6 +288,13 @@ def _named_voices(scene: Scene, offered: Sequence[Voice], engine: str) -> dict[s
             )
         found[speaker.id] = voice
         owners[voice] = speaker.id
+    # Voices of your own are called as their speakers are.
+    own = {one.name.casefold(): one for one in offered if one.name and one.engine not in ENGINES}
+    for speaker in scene.overall.speakers:
+        voice = own.get(speaker.id.casefold())
+        if voice is not None and not speaker.voice.strip() and voice not in owners:
+            found[speaker.id] = voice
+            owners[voice] = speaker.id
     return found
 
 
@@ -350,8 +381,7 @@ class Cast:
 
     def speak(self, line: Line) -> Spoken:
         """The line in its speaker's voice, at the scene's sample rate and level."""
-        voice = self.choices[line.speaker.id]
-        engine = self.engines[voice.engine]
+        voice, engine = self.choices[line.speaker.id], self._engine_of(line.speaker)
         said = engine.speak(line._replace(voice=voice.name))
         said = said if isinstance(said, Spoken) else Spoken(said)
         samples: Tensor = as_finite(said.samples, f"sentences[{line.place}]")
@@ -362,6 +392,18 @@ class Cast:
             samples = samples * 10 ** ((LEVEL_DB - level) / 20)
         return said._replace(samples=samples)
 
-    def voice_of(self, speaker: Speaker) -> Voice:
-        """The voice that a speaker has in this scene."""
-        return self.choices[speaker.id]
+    def capabilities_of(self, speaker: Speaker) -> Capabilities:
+        """What the engine of a speaker can do."""
+        can: Capabilities = getattr(self._engine_of(speaker), "capabilities", Capabilities())
+        return can
+
+    def pitch_reach(self, speaker: Speaker) -> tuple[float, float]:
+        """The semitones from his voice's own pitch that a speaker's engine can speak at."""
+        reach = getattr(self._engine_of(speaker), "voice_reach", None)
+        if reach is None:
+            return -math.inf, math.inf
+        low, high = reach(self.choices[speaker.id].name)
+        return low, high
+
+    def _engine_of(self, speaker: Speaker) -> SpeechEngine:
+        return self.engines[self.choices[speaker.id].engine]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from burnish.arguments import as_text, refused
+from burnish.arguments import as_text, as_word, refused
 from burnish.models.long_speech.engine import LIMITS, Manner
 from burnish.models.long_speech.measures import arc_values
 from burnish.models.long_speech.scene import Scene, Sentence
@@ -73,7 +73,7 @@ _GROUPS: tuple[tuple[dict[str, float], str], ...] = (
     (_FAST, "fast faster quick quickly quicker rapid rapidly hurried rushed brisk hasty"),
     (_SLOW, "slow slowly slower dragging unhurried deliberate measured halting drawn-out hesitant"),
     (_HIGH, "high higher high-pitched shrill rising"),
-    (_LOW, "deep deeply deeper low-pitched falling grave"),
+    (_LOW, "low lower deep deeply deeper low-pitched falling grave"),
     (_LIVELY, "lively animated expressive melodic sing-song surprised astonished questioning"),
     (_FLAT, "flat monotone monotonous dull deadpan robotic even"),
     (
@@ -84,15 +84,25 @@ _GROUPS: tuple[tuple[dict[str, float], str], ...] = (
     ),
 )
 LEXICON = {word: effect for effect, words in _GROUPS for word in words.split()}
+_UP, _DOWN = "high higher rising raised", "low lower deep deeper falling"
+BY_DIMENSION = {
+    "volume": dict.fromkeys(_UP.split(), _LOUD) | dict.fromkeys(_DOWN.split(), _SOFT),
+    "pace": dict.fromkeys(_UP.split(), _FAST) | dict.fromkeys(_DOWN.split(), _SLOW),
+}
+"""Words that mean something else there: a low volume is no low voice."""
 DEGREES = {
     "slightly": 0.5, "somewhat": 0.6, "little": 0.5, "bit": 0.5, "almost": 0.8, "barely": 0.4,
     "rather": 0.8, "quite": 1.1, "very": 1.4, "highly": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
-    "too": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "hardly": -0.4, "less": -0.5,
+    "too": 1.3, "overly": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "no": -0.5, "without": -0.5,
+    "hardly": -0.4, "less": -0.5,
 }  # fmt: skip
-"""How much of a word's effect is left after one of these; negations turn half of it around."""
+"""How much of a word's effect is left after one of these, until a comma, "and" or "but"; negations turn
+half of it around."""
+_ENDS = frozenset((",", ";", ".", ":", "!", "and", "but", "then", "yet"))
+"""Where a degree ends."""
 _FILLER = frozenset(
     ("a", "an", "the", "and", "or", "of", "in", "with", "but", "then", "as", "if", "to", "at", "by",
-     "through", "is", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
+     "through", "is", "are", "be", "all", "any", "longer", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
 )  # fmt: skip
 _WAYS = {
     "faster": ("rate", 1), "quicker": ("rate", 1), "as fast": ("rate", 1), "as quick": ("rate", 1),
@@ -115,10 +125,14 @@ _SPELLINGS = (
     (r"[\u2012-\u2015\u2212\ufe58\ufe63\uff0d](?=\s*\d)|\bminus\s+(?=\d)", "-"),
     (r"\uff0b(?=\s*\d)|\bplus\s+(?=\d)", "+"),
     (r"(^|[,;:(])\s*([-+])\s+(?=\d)", r"\1 \2"),
+    (r"n['’]t\b|\bcannot\b|\bfar from\b|\bnothing\b|\bnor\b", " not "),
+    (r"\bhalf as\b", "0.5 times as"),
+    (r"\btwice as\b", "2 times as"),
     (r"(?<=\d),(?=\d{3}(?!\d))", ""),
     (r"(?<=\d),(?=\d{1,2}(?!\d))", "."),
 )
 """One spelling of signs and decimals: dashes of all kinds, "minus", "- 3" at a start, "1,000", "1,5"."""
+_WORD = re.compile(r"[a-z]+(?:-[a-z]+)*|[,;.:!]")
 
 
 class Reading(NamedTuple):
@@ -142,33 +156,38 @@ class Manners(NamedTuple):
 def read_caption(caption: str, dimension: str = "") -> Reading:
     """What a caption asks for; several effects on one attribute add up.
 
-    `dimension` says what a bare factor changes: "50 %" is half the loudness in `volume`, half the range
-    of the melody in `intonation`, and half the speed elsewhere.
+    `dimension`, one of `CAPTIONS`, says what a bare factor changes, "50 %" is half the loudness in
+    `volume`, half the range of the melody in `intonation` and half the speed elsewhere; and what "low" is.
 
     >>> from burnish.speech import read_caption
     >>> read_caption("very slow, -3 dB")
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
     text = as_text("caption", caption).lower()
-    as_text("dimension", dimension)
+    as_word("dimension", dimension, ("", *CAPTIONS))
     for pattern, plain in _SPELLINGS:
         text = re.sub(pattern, plain, text)
     fixed = dict(_number(*found, dimension=dimension) for found in _NUMBER.findall(text))
-    words = [_root(one) for one in re.findall(r"[a-z]+(?:-[a-z]+)*", _NUMBER.sub(" ", text))]
-    if not fixed and not any(word in LEXICON for word in words):
-        return Reading({}, {}, tuple(words) or ((text,) if text.strip() else ()))
+    known = LEXICON | BY_DIMENSION.get(dimension, {})
+    words = [_root(one) for one in _WORD.findall(_NUMBER.sub(" ", text))]
+    if not fixed and not any(word in known for word in words):
+        named = tuple(word for word in words if word[0].isalpha())
+        return Reading({}, {}, named or ((text,) if text.strip() else ()))
     add: dict[str, float] = {}
-    unknown, degree = [], 1.0
+    unknown, degree, last = [], 1.0, 1.0
     for word in words:
-        if word in DEGREES:
-            degree *= DEGREES[word]
-        elif word in LEXICON:
-            for name, value in LEXICON[word].items():
-                add[name] = round(add.get(name, 0.0) + degree * value, 6)
+        if word in _ENDS:
             degree = 1.0
+        elif word == "or":
+            degree = last  # "not angry or loud" is neither
+        elif word in DEGREES:
+            degree *= DEGREES[word]
+        elif word in known:
+            for name, value in known[word].items():
+                add[name] = round(add.get(name, 0.0) + degree * value, 6)
+            degree, last = 1.0, degree
         elif word not in _FILLER:
             unknown.append(word)
-            degree = 1.0
     return Reading(add, fixed, tuple(unknown))
 
 

@@ -10,7 +10,9 @@ it is whole (those of an engine without a `version` are spoken again). Chunks of
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -73,6 +75,8 @@ class KeptLines:
         self.engine, self.folder, self.sample_rate = engine, folder, engine.sample_rate
         self.name = getattr(engine, "name", type(engine).__name__)
         self.capabilities = getattr(engine, "capabilities", Capabilities())
+        self.capabilities_of = getattr(engine, "capabilities_of", lambda _: self.capabilities)
+        self.pitch_reach = getattr(engine, "pitch_reach", None)
         # Without a version, lines that another process kept may be those of an older engine.
         self.version = str(getattr(engine, "version", "")) or uuid.uuid4().hex
         self._spoke, self._damaged = spoke, 0
@@ -258,18 +262,25 @@ def align_scene(mix: Mix) -> list[dict[str, Any]]:
 
 def background_of(caption: str) -> Callable[[int, int, int], Tensor]:
     """Noise of the colour that an environment's caption suggests, in blocks by number."""
-    words = set(caption.lower().split())
+    words = set(re.findall(r"\w+", caption.lower()))
     colour = next((name for name, known in COLOURS.items() if words & set(known.split())), "")
     if not colour:
         return white_noise
     slope = {"pink": 0.5, "brown": 1.0}[colour]
 
-    def noise(seed: int, block: int, size: int) -> Tensor:
-        spectrum = torch.fft.rfft(white_noise(derive(seed, colour), block, size))
-        # Not below 20 Hz, where nothing is heard and all the power would be.
-        bins = torch.arange(len(spectrum), dtype=torch.float64).clamp_min(20.0)
-        shaped: Tensor = torch.fft.irfft(spectrum * bins**-slope, size)
+    def coloured(seed: int, block: int, size: int) -> Tensor:
+        spectrum = torch.fft.rfft(white_noise(derive(seed, colour), block, 2 * size))
+        # Not below 20 Hz, where nothing is heard and all the power would be; a block has 2 s.
+        hertz = (torch.arange(len(spectrum), dtype=torch.float64) / 2).clamp_min(20.0)
+        shaped: Tensor = torch.fft.irfft(spectrum * hertz**-slope, 2 * size)
         return shaped / shaped.std().clamp_min(1e-12)
+
+    def noise(seed: int, block: int, size: int) -> Tensor:
+        # Neighbours fade into each other at equal power, so that no seam is heard.
+        turn = (torch.arange(size, dtype=torch.float64) + 0.5) / size * (math.pi / 2)
+        fading, rising = (coloured(seed, one, size) for one in (block, block + 1))
+        mixed: Tensor = fading[size:] * turn.cos() + rising[:size] * turn.sin()
+        return mixed
 
     return noise
 

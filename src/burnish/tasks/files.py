@@ -153,7 +153,7 @@ def _mapped_by_name(config: File, table: Table) -> File:
             f"{table.path}: no column prompt or messages; the file has {known}. Say which column "
             "is the prompt with task.prompt, and which are fields with task.fields."
         )
-    config = _media_by_name(config, rows, names)
+    config = _media_by_name(config, rows, names, _media_folder(config, table))
     is_chat = source == "messages" or any(isinstance(row.get(source), list) for row in rows)
     given = {"messages" if is_chat else "prompt": source}
     if config.fields:
@@ -165,16 +165,17 @@ def _mapped_by_name(config: File, table: Table) -> File:
     return msgspec.structs.replace(config, fields=fields, optional=optional, **given)
 
 
-def _media_by_name(config: File, rows: list[dict[str, Any]], names: list[str]) -> File:
-    """Columns called image, images or audio that hold such things are no fields."""
+def _media_by_name(
+    config: File, rows: list[dict[str, Any]], names: list[str], folder: Path | None
+) -> File:
+    """Columns called image, images or audio where any row holds such a thing are no fields."""
     from burnish.tasks.media_columns import looks_like_media
 
     found = dict[str, str]()
     for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
         for name in known:
-            values = [row[name] for row in rows if row.get(name) not in (None, [])]
             is_free = name in names and name not in config.pictures and not getattr(config, setting)
-            if is_free and values and all(map(looks_like_media, values)):
+            if is_free and any(looks_like_media(row.get(name), folder) for row in rows):
                 found.setdefault(setting, name)
     return msgspec.structs.replace(config, **found)
 
@@ -219,7 +220,7 @@ def _entries(
 ) -> list[Entry]:
     missing_columns(config, (row.values for row in table.rows), str(table.path))
     bad, ids, entries = list(table.bad), dict[str, int](), list[Entry]()
-    folder = None if is_kept(str(table.path)) else table.path.parent / config.media_folder
+    folder = _media_folder(config, table)
     for row in table.rows:
         try:
             draft = finish(config.draft(row.values, folder))
@@ -239,6 +240,11 @@ def _entries(
     if not entries:
         raise UserError(f"{table.path}: no usable row ({len(bad)} skipped); expected at least one.")
     return entries
+
+
+def _media_folder(config: File, table: Table) -> Path | None:
+    """Where the paths of its images and sounds begin; rows kept in this process have none."""
+    return None if is_kept(str(table.path)) else table.path.parent / config.media_folder
 
 
 def _media_hashes(config: File, entries: list[Entry]) -> list[bytes]:

@@ -32,6 +32,7 @@ PLACE = re.compile(r"<(image|audio)(\d{0,3})>")
 """Where an image or a sound stands in a text: the next one, or one by its number from 1."""
 MOST_MEDIA = 64
 """Images and sounds of one row."""
+_FILE_NAME = re.compile(r"[^\s.][^\s]*\.[A-Za-z0-9]{2,5}")
 _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -139,15 +140,28 @@ def _check_held(part: MediaPart, blobs: Blobs) -> None:
         raise UserError(f"{part.media_type} {part.sha256[:12]}: {error}") from None
 
 
-def looks_like_media(value: Any) -> bool:
-    """True if a column of this name and value is meant as images or sounds."""
-    if isinstance(value, list) and value:
-        return all(map(looks_like_media, value))
+def looks_like_media(value: Any, folder: Path | None = None) -> bool:
+    """True if a value of a column `image` or `audio` is meant as one: bytes, an address, a file.
+
+    Any file: one of another kind (`.m4a`) is refused by its name when it is read, not left out.
+    """
+    if isinstance(value, list):
+        return any(looks_like_media(one, folder) for one in value)
     if isinstance(value, dict):
         return "bytes" in value and set(value) <= {"bytes", "path"}
     if isinstance(value, str):
-        return value.startswith("data:") or value.lower().endswith(ENDINGS)
+        is_named = value.startswith("data:") or value.lower().endswith(ENDINGS)
+        return is_named or bool(_FILE_NAME.fullmatch(value)) or _is_file(value, folder)
     return isinstance(value, bytes)
+
+
+def _is_file(value: str, folder: Path | None) -> bool:
+    if folder is None or not value:
+        return False
+    try:
+        return (folder / value).is_file()
+    except (OSError, ValueError):  # too long, a NUL inside
+        return False
 
 
 def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Message, ...]:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from burnish.tensors import Numbers
 
 
+NEAR_ST = 0.25
+"""Semitones beyond a voice's reach that nobody hears."""
+
+
 class Manner(NamedTuple):
     """How a sentence is said, in numbers; the defaults are the voice's own."""
 
@@ -103,7 +107,11 @@ class Capabilities(NamedTuple):
 
 
 class SpeechEngine(Protocol):
-    """Whatever speaks a line: the same samples for the same line, in any order."""
+    """Whatever speaks a line: the same samples for the same line, in any order.
+
+    It may have `capabilities`, and, where they differ from speaker to speaker, `capabilities_of(speaker)`
+    and `pitch_reach(speaker)`, the semitones from the voice's own that it can speak at.
+    """
 
     @property
     def sample_rate(self) -> int:
@@ -178,23 +186,13 @@ def missing_capabilities(
     given = check_manners(manners, scene)
     check_engine(engine)
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
-    default = Manner()
+    can_as = getattr(engine, "capabilities_of", lambda speaker: can)
+    speakers = {one.id: one for one in scene.overall.speakers}
     asked: dict[str, int] = {}
     for manner, sentence in zip(given, scene.sentences, strict=True):
-        wishes = {
-            "pitch": manner.pitch_st != default.pitch_st,
-            "rate": manner.rate != default.rate,
-            "range": manner.range != default.range,
-            "breathiness": manner.breathiness != default.breathiness,
-            "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
-            "pronounce": any(token.pronounce for token in sentence.tokens),
-            "tokens": any(
-                token.stress or token.liaison or token.duration_scale != 1 or token.pitch_shift_st
-                for token in sentence.tokens
-            ),
-        }
-        for name, wished in wishes.items():
-            if wished and not getattr(can, name):
+        able = can_as(speakers[sentence.speaker])
+        for name in _wishes(manner, sentence):
+            if not getattr(able, name):
                 asked[name] = asked.get(name, 0) + 1
     who = getattr(engine, "name", type(engine).__name__)
     words = {
@@ -208,8 +206,43 @@ def missing_capabilities(
         "for it"
         for name, count in asked.items()
     ]
+    found += _beyond_reach(scene, given, engine)
     if not can.voices and len(scene.overall.speakers) > 1:
         found.append(
             f"engine '{who}' has one voice: {len(scene.overall.speakers)} speakers sound the same"
         )
+    return found
+
+
+def _wishes(manner: Manner, sentence: Sentence) -> list[str]:
+    """The capabilities that a sentence needs."""
+    default, tokens = Manner(), sentence.tokens
+    wishes = {
+        "pitch": manner.pitch_st != default.pitch_st,
+        "rate": manner.rate != default.rate,
+        "range": manner.range != default.range,
+        "breathiness": manner.breathiness != default.breathiness,
+        "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
+        "pronounce": any(one.pronounce for one in tokens),
+        "tokens": any(
+            one.stress or one.liaison or one.duration_scale != 1 or one.pitch_shift_st
+            for one in tokens
+        ),
+    }
+    return [name for name, is_wished in wishes.items() if is_wished]
+
+
+def _beyond_reach(scene: Scene, manners: Sequence[Manner], engine: SpeechEngine) -> list[str]:
+    """A line for each speaker who is asked for a pitch that his voice does not have."""
+    reach = getattr(engine, "pitch_reach", None)
+    found = []
+    for speaker in scene.overall.speakers if reach else ():
+        low, high = reach(speaker)
+        own = [m.pitch_st for m, s in zip(manners, scene.sentences, strict=True) if s.speaker == speaker.id]  # fmt: skip
+        beyond = sum(not low - NEAR_ST <= pitch <= high + NEAR_ST for pitch in own)
+        if beyond:
+            found.append(
+                f"the voice of {speaker.id} reaches {low:+.1f} to {high:+.1f} semitones: {beyond} of "
+                f"{len(own)} sentences ask for more and get the nearest"
+            )
     return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,15 @@ from burnish.tensors import torch
 
 RATE_WPM = 170
 """Words a minute at rate 1; espeak's own default is 175."""
-STEPS_DOWN, STEPS_UP = 6.9, 5.9
-"""Steps of espeak's pitch (0 to 99, 50 is the voice's own) a semitone, measured on three voices."""
+OWN, OCTAVE, HIGHEST = 50, 50, 99
+"""espeak's setting of the pitch: a voice's own, steps an octave, and the most; the least is 0."""
+_FIXED = "Alicia .32|Andrea .23|Annie .54|anika .3|aunty -.12|belinda .17|f1 .27|f2 .32|f3 .38|f4 .26|f5 .27|grandma .46|linda .17|shelby .5|steph .15|Alex .08|Andy .2|Gene .26|Gene2 .21|Lee .2|Marco .3|Mario .39|Michael .38|Mike .36|Nguyen .44|Reed .34|Storm .41|adam .3|announcer .74|boris .3|david .31|ed .35|edward .31|grandpa .31|gustave .33|john .28|m1 .3|m2 .22|m3 .32|m4 .35|m7 .38|m8 .35|max .3|paul .29|robert .45|travis .36|croak .26|whisper 1|whisperf 1|robosoft3 .4|zac .39|caleb 1"  # fmt: skip
+FIXED = {name: float(share) for name, share in (row.split() for row in _FIXED.split("|"))}
+"""Share of a voice's mean pitch that the setting does not move, its melody's: fitted to the pitch by
+`measure_speech` of one sentence at seven settings from 30 to 82, within 0.15 semitones but for david,
+announcer, robosoft3 and zac (0.7). Voices with 1 keep their pitch."""
+USUAL_FIXED = 0.31
+"""Of a voice that was not measured: the median."""
 _SYNCHRONOUS, _PHONEME_EVENTS, _UTF8, _END_PAUSE = 2, 1, 1, 0x1000
 _RATE, _PITCH, _RANGE = 1, 3, 4
 _WORD, _PHONEME, _END = 1, 7, 0
@@ -144,6 +152,27 @@ def _timed(rows: list[tuple[str, int]], seconds: float) -> tuple[Timed, ...]:
     )
 
 
+def pitch_setting(voice: str, semitones: float) -> int:
+    """espeak's setting, 0 to 99, for a pitch so many semitones from the voice's own.
+
+    The setting moves the base of a voice by an octave in 50 steps; its melody stays as wide in Hz, so
+    that the mean moves less. Out of reach is the nearest.
+
+    >>> from burnish.speech.engines.espeak import pitch_setting
+    >>> pitch_setting("f2", 0.0), pitch_setting("f2", 4.0), pitch_setting("grandma", -8.0)
+    (50, 73, 0)
+    """
+    fixed = _fixed(voice)
+    moved = (2 ** (semitones / 12) - fixed) / (1 - fixed) if fixed < 1 else 1.0
+    if moved <= 0:
+        return 0
+    return max(0, min(HIGHEST, round(OWN + OCTAVE * math.log2(moved))))
+
+
+def _fixed(voice: str) -> float:
+    return FIXED.get(voice.rpartition("+")[2], USUAL_FIXED)
+
+
 class EspeakEngine:
     """Formant synthesis by espeak-ng; a line's `voice` may be `f2`, `en+f2` or `de+m3`."""
 
@@ -153,7 +182,7 @@ class EspeakEngine:
     )
 
     def __init__(self, language: str = "en-us") -> None:
-        self.language, self.version = language, f"1 {language}"
+        self.language, self.version = language, f"2 {language}"
         with _LOCK, _Library() as library:
             self.sample_rate: int = library.sample_rate
 
@@ -164,6 +193,15 @@ class EspeakEngine:
 
         folder = Path(espeakng_loader.get_data_path()) / "voices" / "!v"
         return sorted(one.name for one in folder.iterdir())
+
+    def voice_reach(self, voice: str) -> tuple[float, float]:
+        """The lowest and the highest pitch of a voice, in semitones from its own."""
+        fixed = _fixed(voice)
+        low, high = (
+            12 * math.log2(fixed + (1 - fixed) * 2 ** ((setting - OWN) / OCTAVE))
+            for setting in (0, HIGHEST)
+        )
+        return low, high
 
     def speak(self, line: Line) -> Spoken:
         """The samples of a line with the times of its words and phonemes."""
@@ -181,13 +219,12 @@ class EspeakEngine:
             else self.language
         )
         manner = line.manner
-        pitch = round(50 + (STEPS_UP if manner.pitch_st > 0 else STEPS_DOWN) * manner.pitch_st)
         with _LOCK, _Library() as library:
             return library.speak(
                 line.text,
                 voice,
                 rate=max(80, min(450, round(RATE_WPM * manner.rate))),
-                pitch=max(0, min(99, pitch)),
+                pitch=pitch_setting(variant, manner.pitch_st),
                 range_=max(0, min(99, round(50 * manner.range))),
                 seed=line.seed,
             )
