@@ -413,7 +413,13 @@ def test_a_pause_in_a_play_is_a_mark_or_a_direction(text, spoken):
 
 @pytest.mark.parametrize(
     "caption",
-    ["not particularly loud", "isn't loud", "no longer loud", "without shouting", "not calm or loud"],
+    [
+        "not particularly loud",
+        "isn't loud",
+        "no longer loud",
+        "without shouting",
+        "not calm or loud",
+    ],
 )
 def test_a_negation_holds_until_the_clause_ends(caption):
     assert read_caption(caption).add["gain_db"] <= -1.0

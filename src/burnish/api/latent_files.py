@@ -67,11 +67,11 @@ def read_latents(source: str | Path) -> Latents:
         is_finite = bool(np.isfinite(z.astype(np.float32)).all())
     if not is_finite:
         raise UserError(f"{file}: z holds NaN or infinity; expected finite latents")
-    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import LARGEST_LATENT
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import LARGEST_INPUT
 
-    if (largest := float(np.abs(z).max())) > LARGEST_LATENT:
+    if (largest := float(np.abs(z).max())) > LARGEST_INPUT:
         raise UserError(
-            f"{file}: z holds {largest:g}, expected latents up to {LARGEST_LATENT:g}. Encode the sound again"
+            f"{file}: z holds {largest:g}, expected latents up to {LARGEST_INPUT:g}. Encode the sound again"
         )
     is_possible = (
         0 < found.samples <= MOST_SAMPLES and 0 < found.frame_rate <= found.sr <= MOST_RATE

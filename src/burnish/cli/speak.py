@@ -115,10 +115,9 @@ def speak(
     """
     _check_options(out, script_out, timeline, alignment, report, planner, instruction)
     try:
-        from burnish.models.long_speech import scene_text, write_scene
         from burnish.speech.cast import engine_folder
         from burnish.speech.planner import plan_scene
-        from burnish.speech.script import read_script
+        from burnish.speech.script import read_script, write_script
 
         engine_folder(engine)  # refused before a model plans for minutes
     except ImportError as error:
@@ -136,13 +135,12 @@ def speak(
         scene, planned_by = plan_scene(scene, seed=seed, lively=lively), "rules"
     if planner and lively:
         scene = plan_scene(scene, seed=seed, lively=True)
+    given = given._replace(scene=scene)
     if script_out is not None:
-        as_text = scene_text if script_out.suffix == ".txt" else write_scene
-        _write(script_out, as_text(scene))
+        _write(script_out, write_script(given, script_out))
     if out is None:
         _tell_script(script_out, scene, planned_by, as_json)
         return 0
-    given = given._replace(scene=scene)
     started = time.perf_counter()
     try:
         done = _render(given, out, engine, seed, chunk)
@@ -176,6 +174,21 @@ def _check_options(
     for option, given in (("timeline", timeline), ("alignment", alignment), ("report", report)):
         if given and out is None:
             raise UserError(f"--{option} needs a sound: name its file with -o FILE")
+    outputs = {
+        "-o": out,
+        "--script-out": script_out,
+        "--timeline": timeline,
+        "--alignment": alignment,
+    }
+    names: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UserError(f"{option}: {path} is a folder; name a file in it")
+        other = names.setdefault(path.resolve(), option)
+        if other != option:
+            raise UserError(f"{option}: {path} is also what {other} writes; name another file")
     if timeline is not None and timeline.suffix.lower() not in (".svg", ".png"):
         raise UserError(f"--timeline: got {timeline}, expected a file that ends in .svg or .png")
     if instruction and not planner:

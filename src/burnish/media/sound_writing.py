@@ -10,6 +10,7 @@ it is whole.
 
 from __future__ import annotations
 
+import glob
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -189,12 +190,31 @@ def _whole(target: Path) -> Iterator[Path]:
     try:
         with _output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(target)
         yield part
         with _output_errors(target):
             part.replace(target)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Drafts of the same file whose writer was killed."""
+    for old in target.parent.glob(f".{glob.escape(target.name)}-*.part"):
+        writer = old.name.removesuffix(".part").rpartition("-")[2]
+        if writer.isdecimal() and not _is_alive(int(writer)):
+            old.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # another user's
+    return True
 
 
 @contextmanager

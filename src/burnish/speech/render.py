@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +39,7 @@ from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive, digest
 from burnish.speech.cast import Cast, cast_scene
 from burnish.speech.manner import resolve_manners
+from burnish.store.lock import WriterLock
 from burnish.tensors import as_float64, torch
 
 if TYPE_CHECKING:
@@ -160,20 +162,16 @@ def render_scene(
     chunk_s = as_number("chunk_s", chunk_s, above=0, high=3600)
     cast = cast_scene(scene, engine, seed) if isinstance(engine, str | Path) else engine
     tell = progress or (lambda *_: None)
-    folder = path.with_name(f".{path.name}.parts")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
     spoken = iter(range(1, 10**9))
-    kept = KeptLines(cast, folder, lambda: tell("speaking", next(spoken), len(scene.sentences)))
-    mix, warnings = mix_scene(scene, kept, seed=seed, sounds=sounds, background=background)
-    with sound_writer(path, mix.sample_rate, ogg="opus") as write:
-        for number, samples in enumerate(mix.chunks(chunk_s)):
-            write(samples)
-            tell("writing", min((number + 1) * round(chunk_s * mix.sample_rate), mix.length), mix.length)  # fmt: skip
-    alignment = align_scene(mix)
-    shutil.rmtree(folder, ignore_errors=True)
+    with _parts_of(path) as folder:
+        kept = KeptLines(cast, folder, lambda: tell("speaking", next(spoken), len(scene.sentences)))
+        mix, warnings = mix_scene(scene, kept, seed=seed, sounds=sounds, background=background)
+        with sound_writer(path, mix.sample_rate, ogg="opus") as write:
+            for number, samples in enumerate(mix.chunks(chunk_s)):
+                write(samples)
+                tell("writing", min((number + 1) * round(chunk_s * mix.sample_rate), mix.length), mix.length)  # fmt: skip
+        alignment = align_scene(mix)
+        shutil.rmtree(folder, ignore_errors=True)
     voices = {
         one: f"{voice.engine} {voice.name}".strip()
         for one, voice in (cast.choices.items() if isinstance(cast, Cast) else ())
@@ -181,6 +179,26 @@ def render_scene(
     return Rendering(
         path, mix.length / mix.sample_rate, mix.timeline, alignment, warnings, voices, mix
     )
+
+
+@contextmanager
+def _parts_of(path: Path) -> Iterator[Path]:
+    """The folder beside a sound for its lines, which one process at a time writes."""
+    folder = path.with_name(f".{path.name}.parts")
+    busy = f"{path} is being written by {{holder}}; wait for it, or write another file"
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+        lock = WriterLock(folder / "writer.lock", busy)
+        if lock.path.exists():  # else the one before has just finished and removed the folder
+            break
+        lock.release()
+    try:
+        yield folder
+    finally:
+        lock.release()
 
 
 def mix_scene(

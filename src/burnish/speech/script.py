@@ -2,6 +2,7 @@
 
     script = read_script("scene.toml")      # script.scene, script.sounds, script.background
     script = read_script("play.txt")        # names with colons become speakers, prose a narrator
+    write_script(script, Path("plan.json"))
 
 A TOML or JSON script may also have `sounds` (caption of an event to a sound file) and `background`
 (a sound file that is repeated); paths start at the script's folder.
@@ -10,6 +11,7 @@ A TOML or JSON script may also have `sounds` (caption of an event to a sound fil
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +19,8 @@ from typing import Any, NamedTuple
 
 from burnish.errors import ArgumentError, UserError
 from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import checked_scene
-from burnish.models.long_speech.scene_text import parse_scene_text
+from burnish.models.long_speech.scene_checks import checked_scene, write_scene
+from burnish.models.long_speech.scene_text import parse_scene_text, scene_text
 from burnish.speech.planner import drafted
 
 LARGEST_BYTES = 4_000_000
@@ -84,3 +86,24 @@ def _from_table(table: dict[str, Any], file: Path) -> Script:
         None if background is None else file.parent / background,
         False,
     )
+
+
+def write_script(script: Script, file: Path) -> str:
+    """The text of a script for a file: `.txt` in lines, else JSON; sounds by paths from its folder.
+
+    A `.txt` has no room for sounds, and is refused where there are any.
+    """
+    if file.suffix.lower() == ".txt":
+        if script.sounds or script.background:
+            raise UserError(f"{file}: a .txt cannot name the script's sounds; write a .json")
+        return scene_text(script.scene)
+    table = json.loads(write_scene(script.scene))
+    if script.sounds:
+        table["sounds"] = {name: _from(one, file) for name, one in script.sounds.items()}
+    if script.background is not None:
+        table["background"] = _from(script.background, file)
+    return json.dumps(table, indent=2, ensure_ascii=False)
+
+
+def _from(sound: Path, file: Path) -> str:
+    return os.path.relpath(sound.absolute(), file.absolute().parent)

@@ -36,7 +36,7 @@ def si_sdr(estimate: Numbers, reference: Numbers) -> Tensor:
     9.542
     """
     estimate_Xn = finite(estimate, "estimate").double()
-    reference_Xn = finite(reference, "reference").to(estimate_Xn)
+    reference_Xn = finite(reference, "reference", estimate_Xn)
     if not estimate_Xn.ndim:
         raise refused("estimate", estimate, "samples (..., n)")
     check_shape(reference_Xn, "reference", tuple(estimate_Xn.shape))

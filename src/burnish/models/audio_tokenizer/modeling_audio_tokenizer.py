@@ -41,8 +41,8 @@ from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
 from burnish.tensors import as_mask, check_finite, check_shape
 
-LARGEST_LATENT = 1e6
-"""Larger ones are no output of an encoder; far beyond, norms of channels overflow to silence."""
+LARGEST_INPUT = 1e6
+"""Larger samples are no sound and larger latents no output of an encoder; far beyond, squares overflow."""
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
 
@@ -210,7 +210,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         Channels are averaged. `padding_mask` (B, n) is 1 where there is sound; padding is at the end.
         """
         samples_Bn = as_rows(input_values)
-        check_finite(samples_Bn, "input_values")
+        _check_size(samples_Bn, "input_values")
         lengths_B = _lengths(padding_mask, samples_Bn)
         mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
         latents, _ = self._split(self._code(samples_Bn, lengths_B, mask_BT))
@@ -227,8 +227,8 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         has that: for latents that a generator made.
         """
         latents_BTD = as_latents(latents, self.config.latent_size)
-        if not latents_BTD.shape[1]:
-            raise refused("latents", latents, "at least one frame")
+        if not latents_BTD.shape[0] or not latents_BTD.shape[1]:
+            raise refused("latents", latents, "at least one row and one frame")
         samples = self._synthesise(self.prepared(latents_BTD, renormalise))
         if num_samples is None:
             return samples
@@ -365,12 +365,17 @@ def as_latents(latents: Tensor, size: int) -> Tensor:
         raise refused("latents", latents, f"a floating-point tensor (B, T, {size})")
     if latents.ndim not in (2, 3) or latents.shape[-1] != size:
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
-    check_finite(latents, "latents")
-    if latents.numel() and (largest := float(latents.abs().max())) > LARGEST_LATENT:
-        raise ArgumentError(
-            f"latents: the largest is {largest:g}, expected numbers up to {LARGEST_LATENT:g}"
-        )
+    _check_size(latents, "latents")
     return latents if latents.ndim == 3 else latents[None]
+
+
+def _check_size(values: Tensor, what: str) -> None:
+    """Refuse NaN, infinity, and numbers whose squares would be infinite further on."""
+    check_finite(values, what)
+    if values.numel() and (largest := float(values.detach().abs().max())) > LARGEST_INPUT:
+        raise ArgumentError(
+            f"{what}: the largest is {largest:g}, expected numbers up to {LARGEST_INPUT:g}"
+        )
 
 
 def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:

@@ -68,9 +68,9 @@ def perturb_latents(zn: Numbers, alpha: Numbers, noise: Numbers) -> Tensor:
     z_XTD = finite(zn, "zn")
     if z_XTD.ndim < 2:
         raise ArgumentError(f"zn: got shape {tuple(z_XTD.shape)}, expected (..., T, D)")
-    noise_XTD = finite(noise, "noise").to(z_XTD)
+    noise_XTD = finite(noise, "noise", z_XTD)
     check_shape(noise_XTD, "noise", tuple(z_XTD.shape))
-    alpha_X = finite(alpha, "alpha").to(z_XTD)
+    alpha_X = finite(alpha, "alpha", z_XTD)
     rows = tuple(z_XTD.shape[:-2])
     check_shape(alpha_X, "alpha", (), rows, (*rows, 1, 1), *([(1,)] if not rows else []))
     if alpha_X.ndim == len(rows):
@@ -89,8 +89,8 @@ def rq_codes(x: Numbers, projection: Numbers, codebook: Numbers) -> Tensor:
     [0, 2]
     """
     x_XF = finite(x, "x").detach().double()
-    matrix_FC = finite(projection, "projection").detach().to(x_XF)
-    codes_VC = finite(codebook, "codebook").detach().to(x_XF)
+    matrix_FC = finite(projection, "projection", x_XF).detach()
+    codes_VC = finite(codebook, "codebook", x_XF).detach()
     if not x_XF.ndim:
         raise refused("x", x, "frames (..., F)")
     if matrix_FC.ndim != 2 or len(matrix_FC) != x_XF.shape[-1]:

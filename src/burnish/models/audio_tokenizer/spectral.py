@@ -105,7 +105,8 @@ def multi_scale_spectral_loss(
     (['log_magnitude', 'magnitude'], 0.0)
     """
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    eps = as_number("eps", eps, above=0)
+    # In float32 a smaller one is 0, and the logarithm of silence infinite.
+    eps = as_number("eps", eps, low=torch.finfo(torch.float32).tiny)
     parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, _sizes(windows), eps=eps)
     return CodecLoss(parts["magnitude"] + parts["log_magnitude"], parts)
 
@@ -183,10 +184,10 @@ def magnitudes(signal_Bn: Tensor, size: int, lengths_B: Tensor) -> tuple[Tensor,
     )
     frames_BKF = spectrum(padded_BN[:, : (count - 1) * hop + size], size, hop)
     power_BKF = frames_BKF.real.square() + frames_BKF.imag.square()
-    # The gradient of the root is infinite at 0, that of silence.
-    is_heard_BKF = power_BKF > 0
-    root_BKF = torch.where(is_heard_BKF, power_BKF, 1.0).sqrt()
-    return torch.where(is_heard_BKF, root_BKF, 0.0), (lengths_B / hop).ceil()
+    # The gradient of the root is infinite at 0, that of silence. NaN is no silence, and stays.
+    is_silent_BKF = power_BKF == 0
+    root_BKF = torch.where(is_silent_BKF, 1.0, power_BKF).sqrt()
+    return torch.where(is_silent_BKF, 0.0, root_BKF), (lengths_B / hop).ceil()
 
 
 @lru_cache(maxsize=32)
@@ -218,7 +219,7 @@ def _pair(
     estimate: Numbers, reference: Numbers, lengths: Numbers | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     estimate_Bn = finite(estimate, "estimate")
-    reference_Bn = finite(reference, "reference").to(estimate_Bn)
+    reference_Bn = finite(reference, "reference", estimate_Bn)
     check_shape(reference_Bn, "reference", tuple(estimate_Bn.shape))
     if estimate_Bn.ndim not in (1, 2):
         raise ArgumentError(f"estimate: got shape {tuple(estimate_Bn.shape)}, expected (B, n)")

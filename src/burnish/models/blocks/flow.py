@@ -45,9 +45,9 @@ def flow_pair(noise: Numbers, data: Numbers, tau: Numbers) -> FlowPair:
     ([[1.5, 1.0]], [[2.0, 4.0]])
     """
     data_X = finite(data, "data")
-    noise_X = finite(noise, "noise").to(data_X)
+    noise_X = finite(noise, "noise", data_X)
     check_shape(noise_X, "noise", tuple(data_X.shape))
-    tau_X = finite(tau, "tau").to(data_X)
+    tau_X = finite(tau, "tau", data_X)
     if not ((tau_X >= 0) & (tau_X <= 1)).all():
         raise refused("tau", tau, "times from 0 to 1")
     return on_line(noise_X, data_X, tau_X)
@@ -67,7 +67,7 @@ def guided_velocity(v_cond: Numbers, v_uncond: Numbers, scale: float) -> Tensor:
     [2.0, 3.0]
     """
     cond_X = finite(v_cond, "v_cond")
-    uncond_X = finite(v_uncond, "v_uncond").to(cond_X)
+    uncond_X = finite(v_uncond, "v_uncond", cond_X)
     check_shape(uncond_X, "v_uncond", tuple(cond_X.shape))
     return uncond_X + as_number("scale", scale) * (cond_X - uncond_X)
 
@@ -84,26 +84,34 @@ def euler_sample(
     [2.5]
     """
     as_function("velocity", velocity)
-    x = finite(noise, "noise")
+    x = finite(noise, "noise").clone()
     steps = as_whole("steps", steps, low=1, high=MOST_STEPS)
     for step in range(steps):
         moved = velocity(x, step / steps)
-        if not isinstance(moved, torch.Tensor) or moved.shape != x.shape:
+        is_like = isinstance(moved, torch.Tensor) and moved.shape == x.shape
+        if not is_like or moved.is_complex():
             raise ArgumentError(
-                f"velocity: gave {shown(moved)}, expected a tensor of shape {tuple(x.shape)}"
+                f"velocity: gave {shown(moved)}, expected a real tensor of shape {tuple(x.shape)}"
             )
-        x = x + moved / steps
+        x = x + moved.to(x.dtype) / steps
+    check_finite(x, "velocity: the sample")
     return x
 
 
-def finite(values: Numbers, what: str) -> Tensor:
-    """Finite numbers, at least one, that keep their graph; half precision is raised to float32."""
+def finite(values: Numbers, what: str, like: Tensor | None = None) -> Tensor:
+    """Finite numbers, at least one, that keep their graph; half precision is raised to float32.
+
+    With `like` they get its type and device, and have to be finite there too.
+    """
     read = as_logp(values, what)
     if isinstance(values, torch.Tensor) and values.is_complex():
         raise refused(what, values, "real numbers")
     if not read.numel():
         raise refused(what, values, "at least one number")
     check_finite(read, what)
+    if like is not None:
+        read = read.to(like)
+        check_finite(read, what)
     return read
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from burnish.arguments import as_list, as_number, as_whole, refused, same_length
-from burnish.models.long_speech.scene import Scene, Speaker
+from burnish.models.long_speech.scene import Scene, Sentence, Speaker
 from burnish.seeds import derive
 from burnish.tensors import torch
 
@@ -234,9 +234,9 @@ def _wishes(manner: Manner, sentence: Sentence) -> list[str]:
 
 def _beyond_reach(scene: Scene, manners: Sequence[Manner], engine: SpeechEngine) -> list[str]:
     """A line for each speaker who is asked for a pitch that his voice does not have."""
-    reach = getattr(engine, "pitch_reach", None)
+    reach = getattr(engine, "pitch_reach", None) or (lambda _: (-math.inf, math.inf))
     found = []
-    for speaker in scene.overall.speakers if reach else ():
+    for speaker in scene.overall.speakers:
         low, high = reach(speaker)
         own = [m.pitch_st for m, s in zip(manners, scene.sentences, strict=True) if s.speaker == speaker.id]  # fmt: skip
         beyond = sum(not low - NEAR_ST <= pitch <= high + NEAR_ST for pitch in own)

@@ -51,6 +51,8 @@ PEAK = 10 ** (-1 / 20)
 CUT_FADE_S = 0.03
 SILENCE_S = 0.05
 """What stands for a sentence of which the engine gave nothing."""
+LONGEST_S = 24 * 3600.0
+"""A longer scene is refused before it is mixed: a WAV would not hold it."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
 
@@ -174,6 +176,11 @@ class Mix:
         self._events = list(self._event_sounds(sounds or {}))
         ends = [sound.start + sound.length for sound in (*self._speech, *self._events)]
         self.length = max(ends, default=0)
+        if self.length > LONGEST_S * self.sample_rate:
+            raise ArgumentError(
+                f"scene: lasts {self.length / self.sample_rate / 3600:.1f} h, expected at most "
+                f"{LONGEST_S / 3600:.0f} h; shorten its gaps, or cut it into scenes"
+            )
         self._noise_gain = self._measure_noise_gain()
         peak = max((self._raw(*block).abs().max().item() for block in self._blocks()), default=0.0)
         self._scale = min(1.0, PEAK / peak) if peak > 0 else 1.0

@@ -302,6 +302,8 @@ def _text_problems(sentence: Sentence, path: str) -> Iterator[str]:
             marks.append((f"{path}.marks[{place}]", match[1]))
     for where, mark in marks:
         word, _, rest = mark.partition(" ")
+        if not mark.strip():
+            yield f"{where}: got '[{mark}]', expected a mark such as [laugh]"
         if word == "pause" and not _is_pause(rest):
             yield f"{where}: got '[{mark}]', expected seconds from 0 to 60 such as [pause 0.4]"
     words = len(spoken_text(text).split())

@@ -42,16 +42,18 @@ from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search.passages import query_words, tokens
 
-MOST_SENTENCES, MOST_DOCUMENTS = 200, 200
-"""Sentences of an answer and documents of a task that are looked at."""
+MOST_SENTENCES, MOST_MARKS = 200, 20
+"""Sentences of an answer, and citations of one of them, that are looked at."""
+MOST_DOCUMENTS = 1000
+"""A task with more documents is refused."""
 SHOWN = 6000
 """Characters of a document that a model is shown."""
 LEAST = 0.4
 """Share of a sentence's words, by how rare they are, that a document must hold to support it; by a look at
 claims of WiCE with people's labels, where a wrong document is taken for a right one in 1 % (docs)."""
-_MARKS = re.compile(r"\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6}){0,20})\s*\]")
+_MARKS = re.compile(r"\[\s*(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\s*\]")
 _SENTENCE = re.compile(
-    r"[^.!?\n]+(?:[.!?](?!\s|\Z|\[)[^.!?\n]*)*[.!?]*(?:[ \t]*\[[\d,; \t]{1,160}\])*"
+    r"[^.!?\n]+(?:[.!?](?!\s|\Z|\[)[^.!?\n]*)*[.!?]*(?:[ \t]*\[[\d,; \t]{1,4000}\])*"
 )
 
 
@@ -73,6 +75,8 @@ class Supported(NamedTuple):
     is_so: bool
     share: float
     why: str
+    is_known: bool = True
+    """False where a sentence has no words to compare: in a script without spaces, for one."""
 
 
 class CitationOptions(Options, frozen=True):
@@ -188,7 +192,7 @@ def _of_sentence(sentence: str, documents: Sequence[_Document], least: float) ->
     """What each document says of a sentence."""
     words = [word for word in query_words(sentence) if len(word) > 1 or not word.isalpha()]
     if not words:
-        return [Supported(False, 0.0, "no words to compare")] * len(documents)
+        return [Supported(False, 0.0, "no words to compare", False)] * len(documents)
     seen = {word: sum(word in one.words for one in documents) for word in words}
     weights = {word: math.log((len(documents) + 1) / max(seen[word], 0.5)) for word in words}
     total, wanted, found = math.fsum(weights.values()), numbers_in(sentence), []
@@ -238,21 +242,27 @@ def documents_of(given: Any, where: str = "documents") -> list[str]:
             texts.append(text)
     except ArgumentError as error:
         raise UserError(str(error)) from None
-    return texts[:MOST_DOCUMENTS]
+    if len(texts) > MOST_DOCUMENTS:
+        raise UserError(
+            f"{where}: got {len(texts):,}, expected at most {MOST_DOCUMENTS:,} documents"
+        )
+    return texts
 
 
 def _parse(task: Task, response: Response, options: CitationOptions) -> Sequence[Item]:
     documents = _documents(task, options)
     items = []
     for place, one in enumerate(cited_sentences(response.text)):
+        before: set[int] = set()
         for order, (number, start) in enumerate(zip(one.numbers, one.places, strict=True)):
             reason = ""
-            if place >= MOST_SENTENCES:
+            if place >= MOST_SENTENCES or order >= MOST_MARKS:
                 reason = "too_many"
             elif not 1 <= number <= len(documents):
                 reason = "no_such_document"
-            elif number in one.numbers[:order]:
+            elif number in before:
                 reason = "duplicate"
+            before.add(number)
             value = {"document": number, "sentence": place}
             items.append(Item("citation", value, start, one.end, not reason, reason))
     return items
@@ -267,16 +277,16 @@ async def _present(
         for place in case.valid
     }
     said = {place: read.found[one][document] for place, (one, document) in by_place.items()}
-    marks = {place: Mark(one.is_so, one.why) for place, one in said.items()}
+    marks = {place: Mark(one.is_so, one.why) for place, one in said.items() if one.is_known}
     if judge is None:
         return RoleReply(marks)
-    asked = [place for place, one in said.items() if one.is_so]
+    asked = [place for place, one in said.items() if one.is_so or not one.is_known]
     calls = [partial(_ask, judge, read, *by_place[place], case, number) for place in asked]
     replies = await gather(calls)
     evidence = tuple(line for one in replies for line in one.evidence)
     for place, reply in zip(asked, replies, strict=True):
         if reply.value is None:
-            del marks[place]  # nobody judged it
+            marks.pop(place, None)  # nobody judged it
         else:
             marks[place] = reply.value
     return RoleReply(marks, evidence=evidence)

@@ -22,6 +22,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_number
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.atp_bench.metrics import Metrics, final_score, response_metrics
@@ -199,6 +200,8 @@ class ThreeRoles:
             )
         if not 1 <= self.passes <= 9:
             raise UserError(f"judge '{self.name}': passes is {self.passes}; expected 1 to 9.")
+        if self.otherwise is not None:
+            as_number("otherwise", self.otherwise)
 
     @property
     def fingerprint(self) -> str:
