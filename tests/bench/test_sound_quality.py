@@ -173,3 +173,18 @@ def test_listeners_tell_speech_from_noise() -> None:
     assert 0 <= near.value < far.value
     frames = listeners.whisper_frames(speech[:8000], 16_000)
     assert (frames.shape, frames.dtype) == ((25, 384), torch.float64)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("pesq"), reason="needs pesq")
+def test_pesq_of_many_utterances_is_the_mean_over_pieces() -> None:
+    burst = np.concatenate([WAVE, np.zeros(8000, np.float32)])
+    long = np.tile(burst, 60)  # 90 s: the package ends the process from about 50 utterances
+    noisy = long + 0.001 * RNG.normal(size=len(long)).astype(np.float32)
+    found = measure_sound(noisy, long, 16_000, figures=["pesq"])["pesq"]
+    assert found.value is None or 1 <= found.value <= 4.7
+    assert found.value is not None or found.status != "ok"
+
+
+def test_samples_that_float32_cannot_hold_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="estimate"):
+        measure_sound(WAVE.astype(np.float64) * 1e41, WAVE, 16_000, figures=["lsd"])

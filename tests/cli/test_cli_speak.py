@@ -3,11 +3,14 @@
 import importlib.util
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from burnish.media import read_sound, write_sound
+from burnish.speech import read_script
+from burnish.store.lock import WriterLock
 
 pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
 PLAY = """Ann: Are you there? I have been waiting here since seven.
@@ -28,6 +31,8 @@ HOSTILE = {
     "nobody's line": (HEAD + SECOND.replace('"B"', '"C"') + 'type = "after"\n', "expected a speaker of the scene"),
     "no sentence": ('[[global.speakers]]\nid = "A"\n', "sentences: missing"),
     "no toml": ("[[", "no TOML"),
+    "an empty mark": (HEAD + 'marks = ["[ ]"]\n', "expected a mark such as [laugh]"),
+    "two days of silence": (HEAD + SECOND + 'type = "after"\ngap = 86400\n' + SECOND + 'type = "after"\ngap = 86400\n', "lasts 48.0 h, expected at most 24 h"),
     "an open bracket": (HEAD.replace("Well.", "Well [pause"), "a bracket is not closed"),
     "the first one interrupts": (HEAD + '[sentences.relation]\ntype = "interrupt"\nat = 0.5\n', "no sentence stands before"),
     "a day of silence": (HEAD + SECOND + 'type = "after"\ngap = 1e9\n', "relation.gap"),
@@ -83,6 +88,12 @@ def test_nothing_to_write_is_said(typed, tmp_path):
         (("--script-out", "a.json", "--alignment", "a.json"), "--alignment needs a sound"),
         (("--script-out", "a.json", "--report"), "--report needs a sound"),
         (("-o", "a.wav", "--instruction", "End softly."), "--planner"),
+        (("-o", "a.wav", "--alignment", "a.wav"), "is also what -o writes; name another file"),
+        (
+            ("-o", "a.wav", "--timeline", "t.svg", "--script-out", "./t.svg"),
+            "is also what --script-out",
+        ),
+        (("-o", "a.wav", "--alignment", "."), "is a folder; name a file in it"),
     ],
 )
 def test_options_without_effect_are_refused_before_anything_is_spoken(
@@ -207,3 +218,34 @@ def test_a_render_that_is_stopped_says_how_it_goes_on(typed, tmp_path, monkeypat
     shown = typed("speak", tmp_path / "play.txt", "-o", tmp_path / "play.wav")
     assert shown.code == 130
     assert "the same command goes on" in shown.err
+
+
+def test_a_plan_keeps_the_sounds_of_its_script(typed, tmp_path):
+    write_sound(tmp_path / "bell.wav", [0.5] * 800, 8000)
+    (tmp_path / "s.toml").write_text(
+        'background = "bell.wav"\n[sounds]\nbell = "bell.wav"\n' + HEAD
+    )
+    other = tmp_path / "deep" / "s.json"
+    assert typed("speak", tmp_path / "s.toml", "--script-out", other).code == 0
+    again = read_script(other)
+    assert again.sounds["bell"].resolve() == tmp_path / "bell.wav"
+    assert again.background.resolve() == tmp_path / "bell.wav"
+    refused = typed("speak", tmp_path / "s.toml", "--script-out", tmp_path / "s.txt")
+    assert refused.code == 2
+    assert "a .txt cannot name the script's sounds; write a .json" in refused.err
+
+
+def test_one_process_writes_a_sound_and_drafts_of_dead_ones_go(typed, tmp_path):
+    (tmp_path / "play.txt").write_text(PLAY)
+    words = ("speak", tmp_path / "play.txt", "--engine", "tone", "-o", tmp_path / "a.wav")
+    parts = tmp_path / ".a.wav.parts"
+    parts.mkdir()
+    dead = tmp_path / ".a.wav-999999999.part"
+    dead.write_text("half")
+    lock = WriterLock(parts / "writer.lock")
+    busy = typed(*words)
+    assert busy.code == 3
+    assert f"a.wav is being written by pid {os.getpid()}" in busy.err
+    lock.release()
+    assert typed(*words).code == 0
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.wav", "play.txt"]

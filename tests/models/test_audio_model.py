@@ -30,7 +30,12 @@ from burnish.models.audio_tokenizer import (
 )
 from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
 from burnish.models.audio_tokenizer.convolutions import Residual
-from burnish.models.audio_tokenizer.spectral import mel_filters, spectrum, waveform
+from burnish.models.audio_tokenizer.spectral import (
+    mel_filters,
+    reconstruction_terms,
+    spectrum,
+    waveform,
+)
 
 DECODERS = ("istft", "transposed")
 SIZES: dict[str, Any] = {"n_fft": 32, "frame_hop": 16, "hidden_size": 16, "latent_size": 6}
@@ -392,3 +397,18 @@ def test_transformers_is_as_loud_as_before_after_a_failure(
         assert (logging.get_verbosity() == logging.ERROR) == only_errors
         raise OSError
     assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == before
+
+
+def test_sounds_and_latents_that_would_overflow_are_refused() -> None:
+    model = new_tokenizer(seed=0, **SIZES)
+    with pytest.raises(ArgumentError, match="input_values: the largest is 1e\\+30"):
+        model.encode(torch.full((1, 1000), 1e30))
+    with pytest.raises(ArgumentError, match="at least one row and one frame"):
+        model.decode(torch.zeros(0, 3, model.config.latent_size))
+
+
+def test_nan_is_no_silence_in_a_loss() -> None:
+    wave = torch.randn(1, 600)
+    terms = reconstruction_terms(wave * math.nan, wave, torch.tensor([600.0]), [64])
+    assert terms["magnitude"].isnan()
+    assert terms["log_magnitude"].isnan()

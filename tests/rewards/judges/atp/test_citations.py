@@ -139,3 +139,28 @@ def test_rare_words_decide():
     assert found[1].share < 0.6
     alike = supports("The shop sells tea", documents[1], ["tea and salt", "tea and rye"])
     assert alike.share > found[1].share
+
+
+def test_every_document_can_be_cited_and_too_many_are_refused():
+    documents = [f"Topic{n} costs {n} pounds." for n in range(1, 251)]
+    task = Task("t", TASK.messages, {"documents": documents})
+    (reward,) = anyio.run(
+        citation_scorer().score, task, [Response("r", "Topic230 costs 230 pounds. [230]")]
+    )
+    assert reward.value == 1.0
+    many = Task("t", TASK.messages, {"documents": ["x"] * 1001})
+    with pytest.raises(UserError, match="got 1,001, expected at most 1,000 documents"):
+        citation_scorer().check_task(many)
+
+
+def test_a_sentence_without_words_to_compare_is_unjudged_and_many_marks_are_wrong():
+    task = Task("t", TASK.messages, {"documents": ["茶は高い。"]})
+    (reward,) = anyio.run(citation_scorer().score, task, [Response("r", "茶は高い。[1]")])
+    assert reward.value is None
+    assert "1 items without a verdict" in reward.reason
+    crowd = scored("Tea costs 14 pounds. [" + ", ".join("1" * 30) + "]")
+    reasons = [item.reason for item in plan_of(crowd).items]
+    assert reasons[1] == "duplicate"
+    assert crowd.components["validity"] == pytest.approx(1 / 30)
+    with pytest.raises(ValueError, match="otherwise"):
+        citation_scorer(otherwise=float("nan"))
