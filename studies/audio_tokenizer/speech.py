@@ -318,18 +318,22 @@ def measure(out: Path, file: Path) -> str:
         "# Speech from text on the tokenizer's latents",
         "",
         f"{about['parameters'] / 1e6:.1f} M weights, {about['steps']} steps on {about['hours']:.1f} hours of "
-        f"{len(about['voices'])} voices. Sentences that nothing was trained on, by Whisper tiny.en.",
+        f"{len(about['voices'])} voices. Sentences that nothing was trained on, by Whisper tiny.en; the "
+        "control is the same sound against the text of the next sentence.",
         "",
-        "| sound | word error rate | words | mean s |",
-        "| --- | --- | --- | --- |",
+        "| sound | word error rate | control | words | mean s |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name, items in sorted(groups.items()):
-        errors = words = 0
-        for item in items:
-            wrong, count = word_errors(spelled(item.text), spelled(transcribe(item.samples, RATE)))
-            errors, words = errors + wrong, words + count
+        heard = [spelled(transcribe(item.samples, RATE)) for item in items]
+        texts = [spelled(item.text) for item in items]
+        rates = []
+        for wanted in (texts, texts[1:] + texts[:1]):
+            found = [word_errors(*pair) for pair in zip(wanted, heard, strict=True)]
+            rates.append(sum(wrong for wrong, _ in found) / sum(count for _, count in found))
+        words = sum(len(text.split()) for text in texts)
         seconds = statistics.mean(len(i.samples) / RATE for i in items)
-        lines.append(f"| {name} | {errors / words:.3f} | {words} | {seconds:.2f} |")
+        lines.append(f"| {name} | {rates[0]:.3f} | {rates[1]:.3f} | {words} | {seconds:.2f} |")
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 

@@ -82,6 +82,22 @@ def test_a_window_longer_than_the_sound_is_decoded_whole(
     np.testing.assert_allclose(found, whole, atol=1e-4)
 
 
+def test_latents_of_another_tokenizer_are_refused(typed: Type, model: Path, tmp_path: Path) -> None:
+    write_sound(tmp_path / "a.wav", 0.3 * np.sin(np.arange(2000) / 9), 2000)
+    for kind in ("npz", "safetensors"):
+        latents = tmp_path / f"a.{kind}"
+        assert typed("audio", "encode", model, tmp_path / "a.wav", "-o", latents).code == 0
+        other = open_tokenizer(model)
+        with torch.no_grad():
+            next(other.parameters()).add_(0.01)
+        other.save_pretrained(tmp_path / "other")
+        done = typed("audio", "decode", tmp_path / "other", latents, "-o", tmp_path / "b.wav")
+        assert done.code == 2
+        assert "was encoded by another tokenizer" in done.err
+        assert done.err.count("\n") == 1
+        assert not (tmp_path / "b.wav").exists()
+
+
 def test_latents_that_cannot_be_written_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     found = Latents(np.zeros((2, 3), np.float16), 2000, 62.5, "none", 64)
     (tmp_path / "a.npz").mkdir()

@@ -434,6 +434,7 @@ def test_the_digest_follows_the_sounds_that_rows_name(place):
         ({"data": "absent.jsonl"}, {}, r"absent\.jsonl: no such file or folder"),
         ({"data": "wavs/0.wav"}, {}, r"0\.wav: not a table"),
         ({"text": "words"}, {}, "no column 'words' of texts; got audio, text, voice"),
+        ({"voice": "who"}, {}, r"no column 'who' of voices; got audio, text.*train\.voice"),
         ({"column": "flac"}, {}, "no column of sounds; expected flac, got audio, text, voice"),
         ({"tokenizer": "absent"}, {}, r"train\.tokenizer: absent: no such folder.*train codec"),
         ({"tokenizer": "wavs"}, {}, r"train\.tokenizer: .*config\.json cannot be read"),
@@ -475,6 +476,21 @@ def test_a_tokenizer_of_other_latents_is_refused(place):
     model = {"path": "first", "device": "cpu", "threads": 1}
     with pytest.raises(UserError, match="latents have 6 channels, the generator makes 4"):
         make(place, {"tokenizer": "wide"}, model=model)
+
+
+def test_another_tokenizer_of_the_same_sizes_is_refused(place):
+    finish(make(place, run="first"))
+    new_tokenizer(place / "other", seed=9, **TOKENIZER)
+    model = {"path": "first", "device": "cpu", "threads": 1}
+    with pytest.raises(UserError, match="learned latents of another tokenizer") as refusal:
+        make(place, {"tokenizer": "other"}, model=model)
+    assert "\n" not in str(refusal.value)
+    tokenizer, generator = open_speech_folder(place / "first/checkpoints/step-000006")
+    folder = save_speech_folder(place / "folder", tokenizer, generator)
+    assert open_speech_folder(folder).tokenizer.fingerprint() == tokenizer.fingerprint()
+    new_tokenizer(folder / "tokenizer", seed=9, **TOKENIZER)
+    with pytest.raises(UserError, match="another tokenizer"):
+        open_speech_folder(folder)
 
 
 def test_one_voice_needs_no_name(place):

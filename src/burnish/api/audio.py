@@ -86,6 +86,7 @@ def encode_file(
         config.frame_rate,
         config.bottleneck,
         samples,
+        opened.fingerprint(),
     )
     if not np.isfinite(found.z).all():
         raise UserError(
@@ -138,6 +139,11 @@ def decode_file(
             f"second, {found.bottleneck}, and the tokenizer {config.latent_size} at "
             f"{config.sampling_rate} Hz, {config.frame_rate:g} a second, {config.bottleneck}; expected "
             "latents of this tokenizer"
+        )
+    if found.tokenizer not in ("", opened.fingerprint()):
+        raise UserError(
+            f"{source}: was encoded by another tokenizer ({found.tokenizer}, this is "
+            f"{opened.fingerprint()}); decode it with the one that encoded it, or encode the sound again"
         )
     cut, left = 0, found.samples
     with sound_writer(target, found.sr) as write:

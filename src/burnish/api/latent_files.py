@@ -36,6 +36,8 @@ class Latents(NamedTuple):
     bottleneck: str
     samples: int
     """Of the sound at `sr`; the last latent may reach beyond it."""
+    tokenizer: str = ""
+    """Fingerprint of the one that made them; empty: not known."""
 
     @property
     def seconds(self) -> float:
@@ -54,10 +56,10 @@ def read_latents(source: str | Path) -> Latents:
     try:
         found = _npz(file) if file.suffix.lower() == ".npz" else _safetensors(file)
     except Exception as error:  # boundary: numpy, zip and safetensors meet whatever the file holds
-        missing = "it has no " if isinstance(error, KeyError) else ""
-        raise UserError(
-            f"{file}: is no file of latents ({missing}{first_line(error)}); {EXPECTED}"
-        ) from None
+        # numpy's own words are "sr is not a file in the archive".
+        said = first_line(error).strip("'\"")
+        what = f"it has no {said.split()[0]}" if isinstance(error, KeyError) else first_line(error)
+        raise UserError(f"{file}: is no file of latents ({what}); {EXPECTED}") from None
     z = found.z
     if not np.issubdtype(z.dtype, np.floating) or z.ndim != 2 or not z.size:
         raise UserError(
@@ -127,4 +129,5 @@ def _safetensors(file: Path) -> Latents:
 
 def _latents(z: Any, about: Any) -> Latents:
     rate, frame_rate = int(about["sr"]), float(about["frame_rate"])
-    return Latents(z, rate, frame_rate, str(about["bottleneck"]), int(about["samples"]))
+    made_by = str(about["tokenizer"]) if "tokenizer" in about else ""
+    return Latents(z, rate, frame_rate, str(about["bottleneck"]), int(about["samples"]), made_by)

@@ -26,6 +26,8 @@ from burnish.tasks.media_columns import media_bytes
 from burnish.tasks.sounds import COLUMNS, ROWS, Clip, Samples, SoundCorpus, is_function
 from burnish.tools.search.sources import TABLES, csv_rows, file_digest, jsonl_rows, parquet_rows
 
+VOICE = "voice"
+"""The column of who speaks, where none is named."""
 NAMED = 3
 """Rows of each fault that the note names."""
 DETAIL = 100
@@ -72,8 +74,8 @@ class UtteranceCorpus(SoundCorpus):
 
     said: str = "text"
     """Column of what is said."""
-    speaker: str = "voice"
-    """Column of who says it; tables without it have one voice."""
+    speaker: str = VOICE
+    """Column of who says it; a table without `voice` has one voice, any other name has to be there."""
     shortest: int = 1
     """Samples of a clip at the rate; shorter ones are left out."""
     longest: int = 1 << 31
@@ -179,6 +181,11 @@ class UtteranceCorpus(SoundCorpus):
             raise UserError(
                 f"{where}: no column '{self.said}' of texts; got {has}."
                 f"{did_you_mean(self.said, names)} Say which: train.text"
+            )
+        if self.speaker not in (VOICE, *names):
+            raise UserError(
+                f"{where}: no column '{self.speaker}' of voices; got {has}."
+                f"{did_you_mean(self.speaker, names)} Say which: train.voice"
             )
         return audio
 

@@ -134,7 +134,8 @@ def new_generator_folder(settings: SpeechTrain, seed: int) -> Path:
     from burnish.models.audio_tokenizer import new_generator, open_tokenizer
     from burnish.models.audio_tokenizer.spelling import ALPHABET
 
-    config = open_tokenizer(find_tokenizer(settings)).config
+    tokenizer = open_tokenizer(find_tokenizer(settings))
+    config = tokenizer.config
     sizes: dict[str, Any] = msgspec.to_builtins(settings.sizes)
     data = open_speech(settings, config, settings.sizes.patch)
     is_beside = sizes.pop("beside")
@@ -145,6 +146,7 @@ def new_generator_folder(settings: SpeechTrain, seed: int) -> Path:
         "characters_a_patch": round(data.characters_a_patch, 3) if is_beside else 0.0,
         "latent_size": config.latent_size,
         "is_normalised": config.is_normalised,
+        "tokenizer_fingerprint": tokenizer.fingerprint(),
     }
 
     def build(folder: Path) -> None:

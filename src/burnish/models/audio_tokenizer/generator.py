@@ -75,6 +75,8 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     head_layers: int = 4
     is_normalised: bool = True
     """Frames have mean 0 and standard deviation 1 over channels, as with the bottleneck norm+noise."""
+    tokenizer_fingerprint: str = ""
+    """Of the tokenizer whose latents it learns; empty: not known."""
 
     def __post_init__(self, **kwargs: Any) -> None:
         as_whole("vocab_size", self.vocab_size, low=1, high=1 << 20)
@@ -86,6 +88,7 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         as_whole("head_layers", self.head_layers, low=1, high=MOST_LAYERS)
         as_flag("is_normalised", self.is_normalised)
         as_number("characters_a_patch", self.characters_a_patch, low=0, high=1000)
+        as_text("tokenizer_fingerprint", self.tokenizer_fingerprint)
         self._check_names()
         super().__post_init__(**kwargs)
 

@@ -39,6 +39,7 @@ from burnish.models.audio_tokenizer.convolutions import (
 from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames
 from burnish.models.audio_tokenizer.spectral import spectrum, waveform
+from burnish.seeds import digest
 from burnish.tensors import as_mask, check_finite, check_shape
 
 LARGEST_INPUT = 1e6
@@ -233,6 +234,12 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         if num_samples is None:
             return samples
         return samples[:, : as_whole("num_samples", num_samples, low=0, high=samples.shape[1])]
+
+    def fingerprint(self) -> str:
+        """Of the weights in half precision: a copy saved in that has the same, another training another."""
+        halves = [(n, w.detach().to("cpu", torch.float16)) for n, w in self.state_dict().items()]
+        return digest(*(one for name, half in sorted(halves, key=lambda pair: pair[0])
+                        for one in (name, half.numpy().tobytes())))  # fmt: skip
 
     def prepared(self, latents_BTD: Tensor, renormalise: bool) -> Tensor:
         """Latents as the decoder takes them."""

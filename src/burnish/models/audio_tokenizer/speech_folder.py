@@ -50,6 +50,7 @@ def save_speech_folder(
     check_pair(str(place), tokenizer, generator)
     models: tuple[PreTrainedModel, ...] = (tokenizer, generator)
     halves = [copy.deepcopy(model).cpu().half() for model in models]
+    halves[1].config.tokenizer_fingerprint = tokenizer.fingerprint()
     for part, half in zip(PARTS, halves, strict=True):
         if (name := not_finite(half)) is not None:
             raise UserError(
@@ -99,6 +100,12 @@ def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGener
         raise UserError(
             f"{where}: is_normalised is {scaled[0]} for the tokenizer's latents and {scaled[1]} for the "
             "generator's; expected the same. Train the generator on latents of this tokenizer"
+        )
+    learned, own = generator.config.tokenizer_fingerprint, tokenizer.fingerprint()
+    if learned not in ("", own):
+        raise UserError(
+            f"{where}: the generator learned latents of another tokenizer ({learned}, this is {own}); "
+            "expected its own. Name that one, or train a generator on this one: model.path=new"
         )
     if not generator.config.alphabet:
         raise UserError(

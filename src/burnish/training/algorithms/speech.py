@@ -29,6 +29,7 @@ from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.seeds import derive
 from burnish.speech.engines.latents import GUIDANCE, STEPS
+from burnish.texts import counted
 from burnish.training.algorithm import (
     Algorithm,
     HeldOutScores,
@@ -171,7 +172,10 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
 
     def _prepare(self) -> Event:
         _, held = self.latents
-        sounds, voices = self.data.sounds, len(self.data.voices) or 1
+        sounds, found = self.data.sounds, len(self.data.voices)
+        voices = (
+            counted(found, "voice") if found else f"one voice: no column '{self.settings.voice}'"
+        )
         notes = [] if len(held.starts) > 1 else ["nothing is held out"]
         notes += [sounds.note] if sounds.note else []
         epochs = self.setup.steps * self.settings.batch / len(sounds.train.places)
@@ -181,7 +185,7 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             "; ".join(
                 [
                     sounds.line(),
-                    f"{voices} {'voice' if voices == 1 else 'voices'}, {pace:.2f} characters a patch",
+                    f"{voices}, {pace:.2f} characters a patch",
                     f"this run reads {epochs:.3g} epochs",
                     *notes,
                 ]
