@@ -28,7 +28,7 @@ from burnish.lm.replay import ReplayLM
 from burnish.lm.scripted import ScriptedLM
 from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Message, Task
-from burnish.rewards.judges.build import ALONE, build_judge
+from burnish.rewards.judges.build import ALONE, build_judge, find_builder
 from burnish.rewards.judges.judge_media import Media, check_reads_media
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.pair_scorers import OrderRule
@@ -42,6 +42,7 @@ REPLY_TOKENS = 256
 
 NAMED = 5
 """Rows that a judge refuses, by name."""
+SHOWS = "show it with --show {name}, or all of them with --oracle"
 
 
 class JudgeSettings(NamedTuple):
@@ -103,6 +104,10 @@ def open_judge(
     read_prices(settings.prices)
     is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
     is_alone = is_alone and special is None
+    if special is None:
+        find_builder(settings.with_)
+    if is_alone:
+        _check_alone(settings)
     lm = ScriptedLM({}, name="") if is_alone else _open_model(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     is_usual = settings.max_tokens is None and settings.temperature == 0
@@ -149,9 +154,20 @@ def default_path(bench: str, judge: OpenJudge, *read: Path | None, oracle: bool 
     return Path("results") / f"{slug}.jsonl"
 
 
-def check_items(judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False) -> None:
-    """Say before anything is asked what a judge lacks: a column, rows of it, or eyes for the images."""
-    check_needs(judge.scorer, items, oracle=oracle, has_model=bool(judge.model.name))
+def with_inputs(judge: OpenJudge, items: Sequence[Item]) -> list[Item]:
+    """The items with the columns shown that a judge of this kind is made to read, as march's documents."""
+    inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
+    return [item.showing(inputs) for item in items]
+
+
+def check_items(
+    judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False, shows: str = SHOWS
+) -> None:
+    """Say before anything is asked what a judge lacks: a column, rows of it, or eyes for the images.
+
+    `shows` is how a hidden column can be shown.
+    """
+    check_needs(judge.scorer, items, oracle=oracle, has_model=bool(judge.model.name), shows=shows)
     check_rows(judge.scorer, items, oracle=oracle)
     if getattr(judge.scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
@@ -159,7 +175,12 @@ def check_items(judge: OpenJudge, items: Sequence[Item], *, oracle: bool = False
 
 
 def check_needs(
-    scorer: Scorer, items: Sequence[Item], *, oracle: bool = False, has_model: bool = True
+    scorer: Scorer,
+    items: Sequence[Item],
+    *,
+    oracle: bool = False,
+    has_model: bool = True,
+    shows: str = SHOWS,
 ) -> None:
     """Say before anything is asked which column a judge needs and does not get."""
     shown = {name for item in items for name in item.shown}
@@ -169,7 +190,7 @@ def check_needs(
         if name in hidden and not oracle:
             raise UserError(
                 f"judge '{scorer.name}' needs the column '{name}', which is hidden from judges; "
-                f"show it with --show {name}, or all of them with --oracle."
+                f"{shows.format(name=name)}."
             )
         if name not in hidden:
             known = sorted(shown | hidden)
@@ -206,6 +227,20 @@ def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dic
         except UserError as error:
             refused[item.id] = str(error)
     return refused
+
+
+def _check_alone(settings: JudgeSettings) -> None:
+    """Refuse what would be ignored where no model is asked."""
+    usual = JudgeSettings()
+    of_models = {
+        "max-tokens": "max_tokens", "temperature": "temperature", "rpm": "rpm", "tpm": "tpm",
+        "hedge-after": "hedge_after", "prices": "prices", "api-key-env": "api_key_env",
+        "budget-calls": "budget_calls", "budget-tokens": "budget_tokens", "budget-usd": "budget_usd",
+        "cache": "cache", "record": "record",
+    }  # fmt: skip
+    for option, name in of_models.items():
+        if getattr(settings, name) != getattr(usual, name):
+            raise UserError(f"--{option} is for a model that is asked; name one with --model.")
 
 
 def _open_model(settings: JudgeSettings) -> LM:

@@ -75,7 +75,7 @@ def judge(
     import anyio
 
     from burnish.bench.judge_rows import read_items
-    from burnish.bench.open_judge import check_items
+    from burnish.bench.open_judge import check_items, with_inputs
     from burnish.cli import judge_session as session
 
     # The judge sees the anchor as the other response, so its column is no secret.
@@ -83,9 +83,7 @@ def judge(
     items = read_items(file, show=shown)
     items = items[:limit] if limit else items
     judge = session.open_flags(flags)
-    # Columns that a judge of this kind is made to read, such as the documents of march.
-    inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
-    items = [item.showing(inputs) for item in items]
+    items = with_inputs(judge, items)
     check_items(judge, items, oracle=oracle)
     if not as_json:
         say(session.title(judge), style="bold")

@@ -58,7 +58,7 @@ def probe(
     """
     import anyio
 
-    from burnish.bench.open_judge import check_items
+    from burnish.bench.open_judge import check_items, with_inputs
     from burnish.bench.probe import edit_findings, pair_findings
     from burnish.cli import judge_session as session
 
@@ -66,7 +66,8 @@ def probe(
     chosen = _edits(edits)
     # One order at a time: a judge that already joins both has no place left to measure.
     judge = session.open_flags(flags._replace(both_orders=False))
-    check_items(judge, items)
+    items = with_inputs(judge, items)
+    check_items(judge, items, shows="a probe shows no labels: choose another judge")
     if not as_json:
         say(f"probe of {one_line(judge.name)} on {len(items)} pairs, each order on its own")
     start = perf_counter()

@@ -180,12 +180,19 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
         otherwise=chosen.otherwise,
         needs=frozenset() if is_free or which == "none" else frozenset({chosen.needs}),
         inputs=frozenset({chosen.documents, chosen.images, SECTIONS}),
+        check_task=partial(_check_task, options=chosen, oracle=None if which == "none" else oracle),
         settings=digest(
             msgspec.json.encode(chosen),
             judge.fingerprint if judge else "",
             *(wording(role, PROMPTS) for role in ROLES),
         ),
     )
+
+
+def _check_task(task: Task, options: AtpOptions, oracle: NeedsOracle | None) -> None:
+    image_count(task.fields.get(options.images), task.id, options.images)
+    if oracle is not None and task.fields.get(options.needs) is not None:
+        oracle.needs_of(task)
 
 
 async def _either(
