@@ -10,6 +10,7 @@ import torch
 import transformers
 from training_cases import assert_same, finish, outcome, stop_after
 
+from burnish.cli.entry import run as burnish_run
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.media import encode_sound, read_sound, write_sound
@@ -258,10 +259,14 @@ def test_files_that_lose_their_heights_are_told_with_the_keys_that_keep_them(sou
     run = make(sounds, {"data": "high", "held_out": 0.0}, steps=1)
     told = [event for event in run.run() if isinstance(event, Prepared)]
     assert [event.what for event in told] == ["rate", "sounds"]
-    assert "files of 22,050 Hz are resampled to 2,000 Hz" in told[0].line
+    assert "sounds of 22,050 Hz are resampled to 2,000 Hz" in told[0].line
     keys = dict(word.removeprefix("train.sizes.").split("=") for word in told[0].line.split()[-3:])
     sizes = {key: int(value) for key, value in keys.items()}
     assert sizes == {"sampling_rate": 22_050, "n_fft": 352, "frame_hop": 176}
+    table = pa.table({"audio": [(sounds / "high/a.wav").read_bytes()] * 2})
+    pq.write_table(table, sounds / "high.parquet")
+    packed = make(sounds, {"data": "high.parquet", "held_out": 0.0}, run="packed", steps=1)
+    assert next(e for e in packed.run() if isinstance(e, Prepared)).line == told[0].line
     kept = make(sounds, {"data": "high", "held_out": 0.0}, run="kept", sizes=sizes, steps=1)
     assert [e.what for e in kept.run() if isinstance(e, Prepared)] == ["sounds"]
 
@@ -343,3 +348,20 @@ def test_what_is_no_file_is_not_waited_on(sounds, kind):
         os.mkfifo(place)
     with pytest.raises(UserError, match=r"odd\.wav: a broken link, or no plain file"):
         make(sounds)
+
+
+def test_a_run_without_answers_names_what_it_is_for(sounds, capsys):
+    finish(make(sounds, steps=2))
+    for words in (["generate", str(sounds / "run"), "hi"], ["chat", str(sounds / "run")]):
+        assert burnish_run(words) == 2
+        assert "an audio tokenizer, for burnish audio encode" in capsys.readouterr().err
+    assert burnish_run(["eval", str(sounds / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "The run has no rewards." in said
+    assert "name a task" not in said
+
+
+def test_steps_that_no_checkpoint_holds_are_told(sounds):
+    stop_after(make(sounds, steps=6, checkpoint={"every": 4}), 3)
+    started = next(iter(make(sounds, steps=6, checkpoint={"every": 4}).run()))
+    assert (started.done, started.again) == (0, 3)

@@ -153,7 +153,9 @@ def _try_speech(train: SpeechTrain, asked: Asked, count: int) -> int:
         say(f"row {place}: {one_line(clip.name)}, {seconds:.2f} s{voice}: {one_line(clip.text)}")
     if corpus.note:
         say(one_line(corpus.note))
-    say(f"a step reads {train.batch} rows; latents by {one_line(train.tokenizer)}")
+    has_tokenizer = (asked.root / Path(train.tokenizer).expanduser()).is_dir()
+    absent = "" if has_tokenizer else ", which is not there yet: burnish train codec makes one"
+    say(f"a step reads {train.batch} rows; latents by {one_line(train.tokenizer)}{absent}")
     return 0
 
 

@@ -159,16 +159,18 @@ def _has_rewards(run: Path) -> bool:
 
 def _print_stored(run: Path, *, as_json: bool) -> int:
     """The last held-out score of a run that learned without rewards, as it was stored."""
-    from burnish.cli.runs import held_out_score
+    from burnish.cli.runs import held_out_score, setting
     from burnish.cli.show import MEASURES
     from burnish.store import RunStore
 
     with RunStore.open(run, read_only=True) as store:
         found = store.evaluations("held_out")
-    advice = f"To score its answers, name a task with rewards: burnish eval {run} grpo"
-    if not found:
-        raise UserError(f"run '{run.name}' has no rewards and no stored evaluation. {advice}")
-    last = found[-1]
+        has_answers = setting(store.about, "train.kind") not in ("codec", "speech")
+    advice = f" To score its answers, name a task with rewards: burnish eval {run} grpo"
+    advice = advice if has_answers else ""
+    last = found[-1] if found else None
+    if last is None:
+        raise UserError(f"run '{run.name}' has no rewards and no stored evaluation.{advice}")
     score, measure = held_out_score(last), last.summary.get("measure", "")
     what, unit = MEASURES.get(measure, (f"held-out {measure}".rstrip(), "prompt"))
     if as_json:
@@ -178,7 +180,7 @@ def _print_stored(run: Path, *, as_json: bool) -> int:
     say(
         f"{what} after {counted(last.step, 'step')}: {interval(score)} of {count}, as the run stored it"
     )
-    say(f"The run has no rewards. {advice}")
+    say(f"The run has no rewards.{advice}")
     return 0
 
 
@@ -249,6 +251,8 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     say(f"{one_line(record['model'])} on {one_line(record['task'])}, {count}", style="bold")
     if record["score"] is None:
         say("no answer could be scored", style="red")
+        if reason := next((row.get("reason") for row in rows if row.get("reason")), ""):
+            say(f"the first: {one_line(reason)}", style="red")
     else:
         score = (
             record["score"],

@@ -359,6 +359,12 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
         say(f"data      {note}")
     if event.done:
         say(f"continue  {event.done} of {event.steps} steps are done already", style="cyan")
+    if event.again:
+        verb = "is" if event.again == 1 else "are"
+        say(
+            f"again     {counted(event.again, 'step')} after the last checkpoint {verb} done once more",
+            style="cyan",
+        )
     say(f"run       {shown_path(event.folder)}")
 
 

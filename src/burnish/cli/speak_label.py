@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from burnish.cli.console import emit_json, say, warn
+from burnish.cli.console import emit_json, one_line, say, warn
 from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
@@ -107,6 +107,9 @@ def _show(row: dict[str, Any]) -> None:
         f"{row['overlap']:.0%} overlap, {snr}"
     )
     say(f"{shown_path(Path(row['file']))}: {what if row['speakers'] else 'nobody speaks'}")
+    if row.get("words") and row["scene"]:
+        for sentence in row["scene"]["sentences"]:
+            say(f"  {sentence['speaker']}: {one_line(sentence.get('text', ''))}")
 
 
 def _labelled(out: Path) -> dict[str, dict[str, Any]]:

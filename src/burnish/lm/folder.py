@@ -111,6 +111,14 @@ def check_causal(loaded: LoadedModel, what: str) -> None:
         )
 
 
+_OF_SOUND = {
+    "burnish-audio-tokenizer": "an audio tokenizer, for burnish audio encode and burnish audio decode",
+    "burnish-audio-generator": "a generator of speech, for burnish speak --engine",
+    "burnish-audio-representation": "an encoder of audio latents, for burnish audio probe --encoder",
+}
+"""Models of ours that write no text, and what they are for."""
+
+
 def load_model(
     path: str | Path, *, dtype: str | torch.dtype = "auto", device: str | torch.device = "auto"
 ) -> LoadedModel:
@@ -120,6 +128,8 @@ def load_model(
     """
     folder = find_folder(path)
     config = _read_config(folder)
+    if what := _OF_SOUND.get(str(config.get("model_type"))):
+        raise UserError(f"{path}: {what}; expected a language model")
     chosen_dtype = _choose_dtype(dtype, config)
     chosen_device = choose_device(device)
     module: Decoder | TransformersDecoder

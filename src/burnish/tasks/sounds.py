@@ -10,6 +10,8 @@ and their rate; it must give the same ones every time. What cannot be read is re
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import UserError, did_you_mean, first_line
-from burnish.media import read_sound, resample
+from burnish.media import read_sound, resample, sound_info
 from burnish.seeds import digest
 from burnish.source import find_function, iterate_user_function, source_text
 from burnish.tools.search.sources import file_digest, parquet_rows
@@ -134,6 +136,26 @@ class SoundCorpus:
                     yield from self._rows(path, name)
                 else:
                     yield Clip(name, read_sound(path, rate=self.rate).samples)
+
+    def rates(self, most: int) -> set[int]:
+        """Samples a second of the first sounds of files and tables; decoding names what cannot be read."""
+        found = set()
+        for sound in itertools.islice(self._sources(), most):
+            with contextlib.suppress(UserError):
+                found.add(sound_info(sound).rate)
+        return found
+
+    def _sources(self) -> Iterator[Path | bytes]:
+        for path, _ in self.files:
+            if path.suffix.lower() != TABLE:
+                yield path
+                continue
+            column = _column(path, self.column)
+            for _, values, _ in parquet_rows(path, ROWS, [column]):
+                value = values[column]
+                content = value.get("bytes") if isinstance(value, dict) else value
+                if isinstance(content, bytes):
+                    yield content
 
     def _files_of(self, source: str) -> list[tuple[Path, str]]:
         return _files(self.root / Path(source).expanduser(), self.WHAT, self.READ)

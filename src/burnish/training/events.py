@@ -29,6 +29,8 @@ class Started:
     forecast: Forecast
     prompts: PromptReport
     answers: AnswerBudget
+    again: int = 0
+    """Steps of an earlier start that no checkpoint holds: they are done once more."""
 
 
 @dataclass(frozen=True)

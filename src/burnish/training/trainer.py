@@ -540,6 +540,7 @@ class Trainer:
             forecast=self.forecast,
             prompts=self.stage.setup.prompts,
             answers=self.answers,
+            again=max(0, self.store.steps_done() - self._main_steps),
         )
 
     def _evaluate(self) -> Iterator[Event]:

@@ -16,7 +16,6 @@ the reconstructions are kept, to be heard in the viewer.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +30,6 @@ from torch import Tensor
 
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.new_model import NEW
-from burnish.media import sound_info
 from burnish.models.audio_tokenizer.discriminator import (
     SpectralDiscriminator,
     adversarial_terms,
@@ -39,7 +37,7 @@ from burnish.models.audio_tokenizer.discriminator import (
 )
 from burnish.models.audio_tokenizer.spectral import reconstruction_terms, weighted
 from burnish.seeds import derive
-from burnish.tasks.sounds import ENDINGS, SoundCorpus
+from burnish.tasks.sounds import SoundCorpus
 from burnish.training.algorithm import (
     Algorithm,
     HeldOutScores,
@@ -151,17 +149,13 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 
     def _resampling(self) -> str:
         """What the first sound files lose at the model's rate, and how a new model keeps it."""
-        files = [path for path, _ in self._corpus(self.settings.sources).files]
-        rates = set()
-        for path in [path for path in files if path.suffix.lower() in ENDINGS][:LOOKED_AT]:
-            with contextlib.suppress(UserError):  # decoding names what cannot be read
-                rates.add(sound_info(path).rate)
+        rates = self._corpus(self.settings.sources).rates(LOOKED_AT)
         own, highest = self.config.sampling_rate, max(rates, default=0)
         if highest <= own:
             return ""
         most = "up to " if len(rates) > 1 else ""
         line = (
-            f"files of {most}{highest:,} Hz are resampled to {own:,} Hz: nothing above {own // 2:,} Hz "
+            f"sounds of {most}{highest:,} Hz are resampled to {own:,} Hz: nothing above {own // 2:,} Hz "
             "is learned"
         )
         if self.setup.config.model.path != NEW:
