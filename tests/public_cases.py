@@ -2289,9 +2289,4 @@ CASES = [
         long_speech.room_impulse,
         {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0, "wet_db": -6.0},
     ),
-    Case(
-        long_speech.join_chunks,
-        {"chunks": [[1.0, 1.0], [0.5, 0.5]], "overlap": 1},
-        {"chunks": "short"},
-    ),
 ]

@@ -11,7 +11,6 @@ from burnish.models.long_speech import (
     Manner,
     Mix,
     ToneEngine,
-    join_chunks,
     overlap_statistics,
     place_sentences,
     read_scene,
@@ -210,18 +209,6 @@ def test_an_overlap_longer_than_what_it_overlaps_is_refused():
 def test_wrong_settings_are_refused(options, said):
     with pytest.raises(UserError, match=said):
         Mix(scene(), tones(), **options)
-
-
-def test_joined_chunks_keep_the_power_of_independent_noise():
-    generator = torch.Generator().manual_seed(0)
-    pieces = [torch.randn(30_000, generator=generator) for _ in range(3)]
-    joined = join_chunks(pieces, 10_000)
-    assert len(joined) == 70_000
-    assert joined[20_000:30_000].square().mean() == pytest.approx(1, abs=0.05)
-    assert torch.equal(joined[:20_000], pieces[0][:20_000].double())
-    assert torch.equal(joined[30_000:40_000], pieces[1][10_000:20_000].double())
-    with pytest.raises(UserError, match=r"chunks\[1\]"):
-        join_chunks([[1.0, 1.0], [1.0], [1.0, 1.0]], 1)
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 12.0])

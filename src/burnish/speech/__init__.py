@@ -9,7 +9,7 @@ voice, a file or a language model.
 
 from burnish.speech.acoustics import f0_track, level_db, measure_speech, syllables
 from burnish.speech.cast import Cast, Voice, cast_scene, design_voice
-from burnish.speech.following import FollowReport, follow_report
+from burnish.speech.following import FollowReport, follow_report, heard_marks
 from burnish.speech.label import Label, label_file, label_sound
 from burnish.speech.listeners import embed_voice, speech_segments, transcribe, word_errors
 from burnish.speech.manner import read_caption, resolve_manners
@@ -32,6 +32,7 @@ __all__ = [
     "embed_voice",
     "f0_track",
     "follow_report",
+    "heard_marks",
     "label_file",
     "label_sound",
     "level_db",

@@ -21,7 +21,7 @@ from burnish.models.long_speech.scene import Overlap, With, spoken_text
 from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.speech.acoustics import SpeechMeasure, measure_speech
 from burnish.speech.manner import arousal_of
-from burnish.speech.turns import Turn, meeting_distance
+from burnish.speech.turns import MEETING_OVERLAP, Turn, meeting_distance
 
 
 class FollowReport(NamedTuple):
@@ -96,6 +96,29 @@ def follow_report(
         other_voice=other,
         word_error=_word_error(mix) if words else None,
     )
+
+
+def heard_marks(report: FollowReport) -> dict[str, float | None]:
+    """The figures as marks from 0 to 1, for rewards; None where a figure was not measured.
+
+    Correlations and the cosine of one speaker's sentences count from 0; distances fall by a factor of e
+    for 1 s of gaps, 3 dB of SNR and the overlap of real meetings.
+    """
+    snr, gaps, wrong = report.snr_error_db, report.gap_distance_s, report.word_error
+    from_zero = {
+        "pitch": report.pitch,
+        "rate": report.rate,
+        "loudness": report.loudness,
+        "arc": report.arc,
+        "voice": report.same_voice,
+        "words": None if wrong is None else 1 - wrong,
+    }
+    return {
+        **{name: None if one is None else max(0.0, one) for name, one in from_zero.items()},
+        "overlap": math.exp(-abs(report.overlap - MEETING_OVERLAP) / MEETING_OVERLAP),
+        "gaps": None if gaps is None else math.exp(-gaps),
+        "snr": None if snr is None else math.exp(-snr / 3),
+    }
 
 
 def measured_arc(

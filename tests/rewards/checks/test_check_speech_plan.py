@@ -1,6 +1,7 @@
 """The reward of plans: by their text, by what follows from their captions, and by speech."""
 
 import importlib.util
+import math
 
 import anyio
 import pytest
@@ -124,3 +125,33 @@ def test_a_rule_that_breaks_on_one_response_scores_the_others(monkeypatch):
     rewards = anyio.run(check.score, task, [Response(i, GOOD) for i in "123"])
     assert [one.value for one in rewards] == [1.0, None, 1.0]
     assert rewards[1].status is Status.INFRA_ERROR
+
+
+DIALOGUE = {
+    "global": {
+        "speakers": [{"id": "A", "voice": "f2"}, {"id": "B", "voice": "m3"}],
+        "environment": {"caption": "rain", "snr_db": 20.0},
+    },
+    "sentences": [
+        {"speaker": "AB"[i % 2], "text": f"The harbour is closed on day number {i}, they say."}
+        for i in range(6)
+    ],
+}
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("espeakng_loader"), reason="needs espeak-ng")
+def test_what_is_heard_in_the_mixed_scene_is_marked():
+    loud = [-9, -9, 0, 0, 9, 9]
+    rising = "\n".join(f'sentences[{i}].volume = "{db} dB"' for i, db in enumerate(loud))
+    falling = "\n".join(f'sentences[{i}].volume = "{-db} dB"' for i, db in enumerate(loud))
+    fields = {"scene": DIALOGUE, "arousal": [0.1, 0.1, 0.5, 0.5, 0.9, 0.9]}
+    assert value(rising, "heard_loudness", fields).value > 0.9
+    assert value(rising, "heard_arc", fields).value > 0.9
+    assert value(falling, "heard_arc", fields).value == 0.0
+    assert value(rising, "heard_snr", fields).value > 0.9
+    assert 0 < value(rising, "heard_gaps", fields).value < 1
+    # Nobody talks over another here; in meetings 0.142 of the speech does.
+    assert value(rising, "heard_overlap", fields).value == pytest.approx(math.exp(-1))
+    unasked = value(rising, "heard_pitch", fields)
+    assert (unasked.value, unasked.status) == (None, Status.ABSTAIN)
+    assert value("no plan", "heard_arc", fields).value == 0.0

@@ -25,7 +25,6 @@ from burnish.models.long_speech.measures import (
 )
 from burnish.models.long_speech.mixer import (
     Mix,
-    join_chunks,
     place_sentences,
 )
 from burnish.models.long_speech.scene import Scene
@@ -63,7 +62,6 @@ __all__ = [
     "dimension_dropout",
     "drop_dimensions",
     "equal_power_fades",
-    "join_chunks",
     "label_retention",
     "missing_capabilities",
     "noise_gain",

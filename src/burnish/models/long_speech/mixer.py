@@ -57,36 +57,6 @@ KEPT = 32
 """Sentences that are kept after they were spoken."""
 
 
-def join_chunks(chunks: Sequence[Numbers], overlap: int) -> Tensor:
-    """Chunks of sound joined by equal-power cross-fades over `overlap` samples, float64.
-
-    Each chunk but the first begins with a second version of the last `overlap` samples before it.
-
-    >>> from burnish.models.long_speech import join_chunks
-    >>> [round(one, 3) for one in join_chunks([[1.0, 1.0, 1.0], [0.0, 0.0, 0.5]], 2).tolist()]
-    [1.0, 1.0, 0.0, 0.5]
-    """
-    if isinstance(chunks, str) or not isinstance(chunks, Sequence) or not len(chunks):
-        raise refused("chunks", chunks, "a list of at least 1 chunk")
-    overlap = as_whole("overlap", overlap, low=0, high=1_000_000)
-    pieces = [as_finite(chunk, f"chunks[{i}]") for i, chunk in enumerate(chunks)]
-    for place, piece in enumerate(pieces):
-        least = overlap * (1 + (0 < place < len(pieces) - 1)) if len(pieces) > 1 else 0
-        if piece.ndim != 1 or len(piece) < least:
-            raise ArgumentError(
-                f"chunks[{place}]: got shape {tuple(piece.shape)}, expected at least {least} "
-                "samples, one for each of the overlap"
-            )
-    fades = equal_power_fades(overlap)
-    joined = [pieces[0]]
-    for piece in pieces[1:]:
-        before = joined.pop()
-        split = len(before) - overlap
-        seam = before[split:] * fades.fade_out + piece[:overlap] * fades.fade_in
-        joined += [before[:split], torch.cat([seam, piece[overlap:]])]
-    return torch.cat(joined)
-
-
 def white_noise(seed: int, block: int, size: int) -> Tensor:
     """One block of a background that never ends; each block is drawn by its number."""
     generator = torch.Generator().manual_seed(derive(seed, "background", block))

@@ -7,7 +7,8 @@ A plan that cannot be read, or fills in nothing, has the value 0, and a goal of 
 plan says nothing does not hold: silence is no plain voice. Goals are tables with a sentence's place, an attribute
 (`pitch_st`, `rate`, `gain_db`, `range`) and a direction (-1 or 1, or 0 for the voice's own); they are
 checked on the numbers that the captions become, so that a planner can be sampled and trained
-without a sound. `part = "render"` speaks the scene by espeak-ng and measures the same goals on it.
+without a sound. `part = "render"` speaks the scene by espeak-ng and measures the same goals on it;
+`heard_...` mixes the whole scene and marks what is heard in it, as `follow_report` does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from burnish.rewards.checks.base import CheckConfig, RuleCheck
 if TYPE_CHECKING:
     from burnish.models.long_speech import Manner, Scene
 
-Part = Literal["all", "valid", "complete", "follow", "arc", "render"]
+Part = Literal[
+    "all", "valid", "complete", "follow", "arc", "render", "heard_pitch", "heard_rate", "heard_loudness",
+    "heard_arc", "heard_overlap", "heard_gaps", "heard_snr", "heard_voice", "heard_words",
+]  # fmt: skip
+HEARD = "heard_"
 ENOUGH = {"pitch_st": 0.5, "rate": 0.05, "gain_db": 1.0, "range": 0.1}
 """How far an attribute has to be from the voice's own to count as higher or lower."""
 WEIGHTS = {"valid": 0.2, "complete": 0.2, "follow": 0.6}
@@ -36,7 +41,10 @@ class SpeechPlanConfig(CheckConfig, frozen=True, tag="speech_plan"):
     `valid`: it can be read. `complete`: share of open captions that are filled in with words that
     change the voice or say that nothing changes. `follow`: share of the goals that hold. `arc`:
     Spearman's correlation of the task's `arousal` with the planned pitch and loudness, at least 0.
-    `all`: 0.2 valid + 0.2 complete + 0.6 follow. `render`: the goals, measured on speech.
+    `all`: 0.2 valid + 0.2 complete + 0.6 follow. `render`: the goals, measured on speech. `heard_pitch`,
+    `heard_rate`, `heard_loudness`, `heard_arc`: correlation of what is asked and heard in the mixed scene.
+    `heard_overlap`, `heard_gaps`: nearness to real meetings. `heard_snr`: to the ratio asked for.
+    `heard_voice`: how alike one speaker's sentences are. `heard_words`: words that Whisper understands.
     """
 
     part: Part = "all"
@@ -116,6 +124,8 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         if part == "complete":
             share = self._complete(scene, planned)
             return self.decided(share, f"{share:.0%} of the open captions are filled in")
+        if part.startswith(HEARD):
+            return self._heard(planned, part.removeprefix(HEARD), fields.get("arousal"))
         if not goals:
             return self.abstained("the task has no goals: nothing to follow")
         if part == "render":
@@ -176,6 +186,28 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
                 )
             held += self._is_planned(planned, goal) and goal.holds(change)
         return self.decided(held / len(goals), f"{held} of {len(goals)} goals hold in the speech")
+
+    def _heard(self, planned: Scene, figure: str, arousal: Any) -> Reward:
+        """One figure of the mixed scene; the task's arousal, where there is one, is the arc asked for."""
+        from burnish.speech.cast import cast_scene
+        from burnish.speech.following import follow_report, heard_marks
+        from burnish.speech.render import mix_scene
+
+        try:
+            mix, _ = mix_scene(planned, cast_scene(planned))
+        except ArgumentError as error:
+            return self.decided(0.0, f"the plan cannot be spoken: {error}")
+        asked = arousal if figure == "arc" else None
+        try:
+            report = follow_report(
+                mix, voices=figure == "voice", words=figure == "words", asked_arousal=asked
+            )
+        except ArgumentError as error:
+            return self.abstained(f"the task's arousal cannot be used: {error}")
+        mark = heard_marks(report)[figure]
+        if mark is None:
+            return self.abstained(f"{figure} cannot be measured: the scene asks for none, or has too little of it")  # fmt: skip
+        return self.decided(min(mark, 1.0), f"{figure} in the mixed scene: {mark:.2f}")
 
 
 def _change(manners: Sequence[Manner], goal: Goal) -> float:

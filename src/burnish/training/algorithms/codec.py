@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     def __init__(self, setup: Setup, settings: CodecTrain) -> None:
         super().__init__(setup, settings)
         self.settings = settings
-        self.model: AudioTokenizerModel = _module(setup)
+        self.model = cast("AudioTokenizerModel", setup.trainable.module)
         self.config = self.model.config
         self.windows = settings.windows or default_windows(self.config.sampling_rate, WINDOWS_S)
         self.judge: SpectralDiscriminator | None = None
@@ -359,7 +359,3 @@ def default_windows(rate: int, seconds: Sequence[float]) -> tuple[int, ...]:
     ((128, 512), (256, 1024))
     """
     return tuple(max(4, 2 ** round(math.log2(one * rate))) for one in seconds)
-
-
-def _module(setup: Setup) -> Any:
-    return setup.trainable.module

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
 
         super().__init__(setup, settings)
         self.settings = settings
-        self.model: AudioGeneratorModel = _module(setup)
+        self.model = cast("AudioGeneratorModel", setup.trainable.module)
         self.config = self.model.config
         check_pair("train.tokenizer", self.tokenizer, self.model)
         known, found = list(self.config.voices), self.data.voices
@@ -385,7 +385,3 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
 
 
 ALGORITHM = SpeechAlgorithm
-
-
-def _module(setup: Setup) -> Any:
-    return setup.trainable.module
