@@ -7,11 +7,13 @@
     python -m studies.audio_tokenizer.gpu --packed tiny --out OUT --cpu                  # every part, tiny
     python -m studies.audio_tokenizer.gpu ... --speech                                   # speech from text too
 
-Half of the time trains a tokenizer (norm+noise, 25 latents of 64 a second, the last 40 % of its steps with
-a discriminator) by `burnish train codec`; then four generators at once, two seeds each of a flow head and a
-regression head, learn digit strings on its latents. Training needs neither sound libraries nor listeners:
+55 % of the time (36 % with `--speech`) train a tokenizer (norm+noise, 25 latents of 64 a second, the last
+40 % of its steps with a discriminator) by `burnish train codec`; then four generators at once, two seeds
+each of a flow head and a regression head, learn digit strings on its latents. Training needs neither sound libraries nor listeners:
 `--measure` reads the waveforms that it wrote and computes LSD, SI-SDR, MCD, PESQ, STOI, words by Whisper and
-voices, beside what the listeners say of the originals and of Opus, a public codec that soundfile brings. LibriSpeech, LJ Speech and ESC were never trained on.
+voices, beside what the listeners say of the originals and of Opus, a public codec that soundfile brings.
+LibriSpeech, LJ Speech and ESC were never trained on. `packed` keeps twelve bits of their samples, and codes what is trained
+on by its spectra.
 """
 
 from __future__ import annotations
@@ -232,9 +234,9 @@ def fit_generators(plan: Plan, folder: Path, file: Path) -> tuple[list[Item], di
     found: list[Item] = []
     steps: dict[str, int] = {}
     with multiprocessing.get_context("spawn").Pool(2 if plan.is_tiny else len(jobs)) as pool:
-        for head, made, count in pool.imap(fit_generator, jobs):
+        for job, (head, made, count) in zip(jobs, pool.imap(fit_generator, jobs), strict=True):
             found += made
-            steps[head] = count
+            steps[f"{head} {job[3]}"] = count
     return found, steps
 
 
