@@ -159,11 +159,11 @@ def probes(data: Path, folder: Path, seed: int, steps: int) -> list[Row]:
             )
             features = [pooled(encoder, side) for side in latents]
         for label in ("digit", "speaker"):
-            found.append(Row("probe", arm, label, seed, _accuracy(features, sides, label)))
+            found.append(Row("probe", arm, label, seed, accuracy(features, sides, label)))
     return found
 
 
-def _accuracy(features: Sequence[Any], sides: Sequence[Sequence[Item]], label: str) -> float:
+def accuracy(features: Sequence[Any], sides: Sequence[Sequence[Item]], label: str) -> float:
     train, test = ([item.labels[label] for item in side] for side in sides)
     return linear_probe(features[0], train, features[1], test).accuracy
 

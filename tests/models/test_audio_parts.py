@@ -330,3 +330,15 @@ def test_patches_made_with_a_cache_are_those_made_without(beside: float, topolog
         one = model.head.sample(state, noise, 16, 1.5).view(1, 2, 4)
         patches = torch.cat((patches, normalise_frames(one).view(1, 1, 8)), dim=1)
     torch.testing.assert_close(made, patches.view(1, -1, 4))
+
+
+def test_draws_and_masks_that_make_no_sense_are_refused() -> None:
+    generator = torch.Generator()
+    for wrong in ({"dropout": 2.0}, {"strength": -1.0}, {"times": 0}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            draw_flow(2, 3, 8, generator, **wrong)
+    model = new_generator(vocab_size=9, latent_size=4, hidden_size=16, num_hidden_layers=1, head_size=8, head_layers=1)  # fmt: skip
+    draws = draw_flow(1, 2, 8, generator)
+    holes = torch.tensor([[True, False, True, False]])
+    with pytest.raises(ArgumentError, match=r"mask: .* padding at the end"):
+        model.loss(torch.tensor([[1, 2]]), torch.randn(1, 4, 4), holes, draws)

@@ -303,7 +303,7 @@ def held_out_line(event: Any, part: str = "") -> str:
         of = f"of {counted(event.count, 'sequence')}"
         return f"held-out bits per byte {when}: {interval(event.score)} {of}{beside}"
     if event.measure == "loss":
-        return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
+        return f"held-out loss {when}: {interval(event.score)} of {counted(event.count, 'example')}"
     beside = f" ({event.beside})" if event.beside else ""
     of = f"of {counted(event.count, 'prompt')}"
     return f"{what} {when}: {interval(event.score)} {of}{beside}{missing}"
@@ -408,7 +408,7 @@ def result_line(event: Any) -> str:
     if event.change is not None:
         # Only rewards are those of sampled answers: pairs, solutions and demonstrations are read.
         how = ", greedy answers" if event.measure == "reward" else ""
-        units = {"bits_per_byte": "sequence", "log_spectral_distance": "sound"}
+        units = {"bits_per_byte": "sequence", "log_spectral_distance": "sound", "loss": "example"}
         unit = units.get(event.measure, "prompt")
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "

@@ -305,7 +305,7 @@ def _filled(title: str, words: list[str], between: str = "  ") -> str:
 
 MEASURES = {
     "bits_per_byte": ("held-out bits per byte", "sequence"),
-    "loss": ("held-out loss", "demonstration"),
+    "loss": ("held-out loss", "example"),
     "log_spectral_distance": ("held-out log-spectral distance in dB", "sound"),
 }
 """What a held-out score is called, and what is counted, where it is no reward."""

@@ -109,7 +109,9 @@ def sound_files(folder: str | Path) -> list[Path]:
     if place.is_file():
         return [place]
     if not place.is_dir():
-        raise UserError(f"{place} is not there; expected a folder of sounds, or a sound")
+        raise UserError(
+            f"{place} is no folder and no file; expected a folder of sounds, or a sound"
+        )
     found = sorted(one for one in place.rglob("*") if one.suffix.lower() in KINDS)
     if not found:
         raise UserError(f"{place} has no sound; expected files that end in {', '.join(KINDS)}")

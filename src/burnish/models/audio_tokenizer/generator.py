@@ -135,6 +135,10 @@ def draw_flow(
     strength: float = 0.5,
 ) -> FlowDraws:
     """Draw `FlowDraws`, on the generator's device."""
+    for what, value in (("rows", rows), ("patches", patches), ("size", size), ("times", times)):
+        as_whole(what, value, low=1)
+    as_number("dropout", dropout, low=0, high=1)
+    as_number("strength", strength, low=0)
     shape, device = (rows, patches), generator.device
 
     def uniform(*sizes: int) -> Tensor:
@@ -286,6 +290,8 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         patches = patchify_latents(latents, self.config.patch)
         rows, count, width = patches.shape
         is_frame = as_mask(mask, "mask", tuple(latents.shape[:2])).to(latents.device)
+        if (is_frame[:, 1:] & ~is_frame[:, :-1]).any():
+            raise refused("mask", mask, "padding at the end of a row alone")
         is_patch = is_frame[:, : count * self.config.patch].view(rows, count, -1).all(-1)
         check_shape(draws.fed, "draws.fed", (rows, count, width))
         fed = patches + draws.alpha[:, None, None] * draws.fed
