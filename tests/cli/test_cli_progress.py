@@ -176,9 +176,9 @@ def test_an_evaluation_without_a_score_is_not_called_none() -> None:
     whole = Finished("finished", "", Path("x"), score, score, change, seconds=3.0, evaluations=2)
     assert "paired over 20 prompts, greedy answers, 95 %" in result_line(whole)
     # Nothing is sampled where pairs, solutions or demonstrations are read.
-    for measure in ("accuracy", "loss"):
+    for measure, unit in (("accuracy", "prompts"), ("loss", "examples")):
         read = dataclasses.replace(whole, measure=measure)
-        assert "paired over 20 prompts, 95 % intervals" in result_line(read)
+        assert f"paired over 20 {unit}, 95 % intervals" in result_line(read)
     nothing = Finished("finished", "", Path("x"), seconds=3.0, evaluations=2)
     assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
     none = Finished("finished", "", Path("x"), seconds=3.0)

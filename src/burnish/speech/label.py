@@ -109,9 +109,8 @@ def sound_files(folder: str | Path) -> list[Path]:
     if place.is_file():
         return [place]
     if not place.is_dir():
-        raise UserError(
-            f"{place} is no folder and no file; expected a folder of sounds, or a sound"
-        )
+        what = "is no folder and no file" if place.exists() else "is not there"
+        raise UserError(f"{place} {what}; expected a folder of sounds, or a sound")
     found = sorted(one for one in place.rglob("*") if one.suffix.lower() in KINDS)
     if not found:
         raise UserError(f"{place} has no sound; expected files that end in {', '.join(KINDS)}")
