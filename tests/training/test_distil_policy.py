@@ -359,7 +359,7 @@ def test_a_policy_without_room_is_refused_and_the_run_says_so(tmp_path, monkeypa
         burnish.train("policyalign", **given)
     (folder,) = (tmp_path / "runs").iterdir()
     with RunStore.open(folder, read_only=True) as store:
-        assert store.status() is RunStatus.CRASHED
+        assert store.status() is RunStatus.STOPPED
         assert store.summary().result["reason"] == str(refused.value)
     burnish.train("policyalign", "train.allow_truncate=true", "evaluation.prompts=0", **given)
     assert "item left out to fit the teacher's context" in caplog.text
