@@ -243,8 +243,8 @@ def gaps_of(turns: list[Turn]) -> str:
 
 
 def interval(values: list[float], rng: random.Random) -> str:
-    """Mean over scenes with a 95 % bootstrap interval."""
-    if not values:
+    """Mean over scenes with a 95 % bootstrap interval; of fewer than ten it says nothing."""
+    if len(values) < 10:
         return "-"
     means = sorted(sum(rng.choices(values, k=len(values))) / len(values) for _ in range(1000))
     return f"{sum(values) / len(values):.3f} [{means[25]:.3f}, {means[974]:.3f}]"

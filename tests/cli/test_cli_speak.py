@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -230,9 +231,19 @@ def test_a_plan_keeps_the_sounds_of_its_script(typed, tmp_path):
     again = read_script(other)
     assert again.sounds["bell"].resolve() == tmp_path / "bell.wav"
     assert again.background.resolve() == tmp_path / "bell.wav"
-    refused = typed("speak", tmp_path / "s.toml", "--script-out", tmp_path / "s.txt")
-    assert refused.code == 2
-    assert "a .txt cannot name the script's sounds; write a .json" in refused.err
+    (tmp_path / "linked").symlink_to(tmp_path / "deep", target_is_directory=True)
+    assert typed("speak", other, "--script-out", tmp_path / "linked" / "t.json").code == 0
+    assert read_script(tmp_path / "linked" / "t.json").sounds["bell"].is_file()
+    before = (tmp_path / "bell.wav").read_bytes()
+    for option, name, says in (
+        ("--script-out", "s.txt", "a .txt cannot name the script's sounds; write a .json"),
+        ("--script-out", "t.toml", "expected a file that ends in .json or .txt"),
+        ("-o", "bell.wav", "is a sound of the script; write another file"),
+    ):
+        refused = typed("speak", tmp_path / "s.toml", option, tmp_path / name)
+        assert refused.code == 2
+        assert says in refused.err
+    assert (tmp_path / "bell.wav").read_bytes() == before
 
 
 def test_one_process_writes_a_sound_and_drafts_of_dead_ones_go(typed, tmp_path):
@@ -240,12 +251,14 @@ def test_one_process_writes_a_sound_and_drafts_of_dead_ones_go(typed, tmp_path):
     words = ("speak", tmp_path / "play.txt", "--engine", "tone", "-o", tmp_path / "a.wav")
     parts = tmp_path / ".a.wav.parts"
     parts.mkdir()
-    dead = tmp_path / ".a.wav-999999999.part"
-    dead.write_text("half")
+    for host in (platform.node(), "elsewhere"):
+        (tmp_path / f".a.wav-{host}-999999999.part").write_text("half")
     lock = WriterLock(parts / "writer.lock")
     busy = typed(*words)
     assert busy.code == 3
     assert f"a.wav is being written by pid {os.getpid()}" in busy.err
     lock.release()
     assert typed(*words).code == 0
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.wav", "play.txt"]
+    # What another machine writes on a shared disk is not told from here.
+    left = sorted(one.name for one in tmp_path.iterdir())
+    assert left == [".a.wav-elsewhere-999999999.part", "a.wav", "play.txt"]

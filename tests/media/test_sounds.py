@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import resource
 import signal
 import struct
@@ -305,7 +306,9 @@ def in_blocks(path, *blocks):
 def test_the_draft_of_a_file_is_this_process_s_own(tmp_path):
     with sound_writer(tmp_path / "a.wav", 8000) as write:
         write([0.5])
-        assert [file.name for file in tmp_path.iterdir()] == [f".a.wav-{os.getpid()}.part"]
+        assert [file.name for file in tmp_path.iterdir()] == [
+            f".a.wav-{platform.node()}-{os.getpid()}.part"
+        ]
 
 
 def test_a_file_that_fails_half_way_is_not_there(tmp_path):

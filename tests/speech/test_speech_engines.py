@@ -277,6 +277,10 @@ def script(*speakers, text="Yes, I do.", **sentence):
         ("a 70-year-old woman", "female", "old"),
         ("man 19", "male", "young"),
         ("little old lady", "female", "old"),
+        ("a mother of 3", "female", "adult"),
+        ("a woman with a child", "female", "adult"),
+        ("a father who lost his boy", "male", "adult"),
+        ("7 years old", "child", "child"),
     ],
 )
 def test_what_a_description_names_first_counts(description, gender, age):

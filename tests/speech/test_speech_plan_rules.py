@@ -425,6 +425,19 @@ def test_a_negation_holds_until_the_clause_ends(caption):
     assert read_caption(caption).add["gain_db"] <= -1.0
 
 
+@pytest.mark.parametrize(
+    ("caption", "sign"),
+    [
+        ("without hurry in a calm voice", -1), ("no hesitation speaks loudly", 1),
+        ("as if nothing happened speaks calmly", -1), ("with no fear shouting", 1),
+        ("with less energy speaks softly", -1), ("not sure of himself speaks quietly", -1),
+        ("not only loud but fast", 1),
+    ],
+)  # fmt: skip
+def test_a_negation_is_of_the_next_word_alone(caption, sign):
+    assert sign * read_caption(caption).add["gain_db"] >= 1.5
+
+
 def test_what_follows_a_clause_is_not_negated():
     assert read_caption("not angry, loud").add["gain_db"] > 0
     assert read_caption("not angry but loud").add["gain_db"] > 0

@@ -20,6 +20,7 @@ from burnish.records import AudioPart, ImagePart, TextPart
 from burnish.store.blobs import shared_blobs
 from burnish.tasks.files import File, HeldOutShare
 from burnish.tasks.function import Function
+from burnish.tasks.media_columns import holds_media
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -345,3 +346,32 @@ def test_hours_of_silence_in_a_small_file_are_not_decoded(tmp_path, monkeypatch)
     (tmp_path / "long.flac").write_bytes(encode_sound([0.0] * 1001, 8000, "flac"))
     with pytest.raises(UserError, match="hours; expected at most 1,000 samples"):
         built(tmp_path, [{"q": "a", "s": "long.flac"}], prompt="q", audio="s")
+
+
+@pytest.mark.parametrize(
+    ("values", "is_media"),
+    [
+        (["a.wav", "b.opus", None, ""], True),
+        (["a.m4a"], True),
+        ([["a.m4a", "b.m4a"]], True),
+        (["a.wav", 5], True),  # refused when it is read
+        ([b"x"], True),
+        ([5], False),
+        (["0.85"], False),
+        (["v2.10", "$3.99", "user@mail.com", "https://example.com"], False),
+        (["a red square", "a.png"], False),
+        (["A cat sat."], False),
+        ([None, "", []], False),
+    ],
+)
+def test_what_a_column_called_audio_holds(values, is_media):
+    assert holds_media(values) is is_media
+
+
+def test_a_column_that_is_named_as_a_field_stays_one(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Q?", "answer": "1", "audio": "node.js"}\n')
+    nothing = HeldOutShare(share=0.0)
+    named = File(path="rows.jsonl", held_out=nothing, fields={"audio": "audio"})
+    assert named.build(0, tmp_path).train_tasks[0].fields["audio"] == "node.js"
+    with pytest.raises(UserError, match=r"node\.js does not exist"):
+        File(path="rows.jsonl", held_out=nothing).build(0, tmp_path)

@@ -25,7 +25,7 @@ from burnish.bench.loaders.reading import Source, read_sources
 from burnish.errors import UserError, did_you_mean
 from burnish.records import MediaPart, Message
 from burnish.tasks.mapping import RowError, read_messages
-from burnish.tasks.media_columns import CheckedBlobs, looks_like_media, placed, read_media
+from burnish.tasks.media_columns import CheckedBlobs, holds_media, placed, read_media
 
 PROMPTS = ("prompt", "messages", "question", "instruction")
 MEDIA = ("image", "images", "audio", "audios")
@@ -63,12 +63,9 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
 
 
 def items_of(rows: Sequence[Source], show: Sequence[str] = ()) -> list[Item]:
-    """Rows as items; a column of media in one row is one in all of them."""
-    media = [
-        name
-        for name in MEDIA
-        if any(looks_like_media(row.values.get(name), row.path.parent) for row in rows)
-    ]
+    """Rows as items."""
+    folder = rows[0].path.parent if rows else None
+    media = [name for name in MEDIA if holds_media((row.values.get(name) for row in rows), folder)]
     return [_item_of(row, show, media) for row in rows]
 
 

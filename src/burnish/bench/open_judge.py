@@ -213,7 +213,7 @@ def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -
     named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
     raise UserError(
         f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so nothing "
-        f"was asked. The first: {next(iter(refused.values()))} {mend}"
+        f"was asked. The first: {next(iter(refused.values())).rstrip('.')}. {mend}"
     )
 
 
@@ -236,7 +236,8 @@ def _check_alone(settings: JudgeSettings) -> None:
         "max-tokens": "max_tokens", "temperature": "temperature", "rpm": "rpm", "tpm": "tpm",
         "hedge-after": "hedge_after", "prices": "prices", "api-key-env": "api_key_env",
         "budget-calls": "budget_calls", "budget-tokens": "budget_tokens", "budget-usd": "budget_usd",
-        "cache": "cache", "record": "record",
+        "cache": "cache", "record": "record", "retries": "retries", "structured": "structured",
+        "media": "media", "media-count": "media_count", "media-mb": "media_mb",
     }  # fmt: skip
     for option, name in of_models.items():
         if getattr(settings, name) != getattr(usual, name):

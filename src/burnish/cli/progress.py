@@ -360,10 +360,9 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     if event.done:
         say(f"continue  {event.done} of {event.steps} steps are done already", style="cyan")
     if event.again:
-        verb = "is" if event.again == 1 else "are"
+        steps = counted(event.again, "step")
         say(
-            f"again     {counted(event.again, 'step')} after the last checkpoint {verb} done once more",
-            style="cyan",
+            f"again     {steps} done once more: no checkpoint holds what came of them", style="cyan"
         )
     say(f"run       {shown_path(event.folder)}")
 

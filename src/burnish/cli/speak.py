@@ -136,6 +136,10 @@ def speak(
     if planner and lively:
         scene = plan_scene(scene, seed=seed, lively=True)
     given = given._replace(scene=scene)
+    sounds = {one.resolve() for one in (*given.sounds.values(), given.background or script)}
+    for path in (out, script_out, timeline, alignment):
+        if path is not None and path.resolve() in sounds - {script.resolve()}:
+            raise UserError(f"{path} is a sound of the script; write another file")
     if script_out is not None:
         _write(script_out, write_script(given, script_out))
     if out is None:

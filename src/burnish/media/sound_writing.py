@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import glob
 import os
+import platform
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -186,7 +187,7 @@ def _target(path: str | Path) -> tuple[Path, str]:
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
     """A draft to fill, which gets its name at the end; removed if anything fails."""
-    part = target.with_name(f".{target.name}-{os.getpid()}.part")
+    part = target.with_name(f".{target.name}-{platform.node()}-{os.getpid()}.part")
     try:
         with _output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -200,8 +201,9 @@ def _whole(target: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Drafts of the same file whose writer was killed."""
-    for old in target.parent.glob(f".{glob.escape(target.name)}-*.part"):
+    """Drafts of the same file whose writer, on this machine, was killed."""
+    own = glob.escape(f".{target.name}-{platform.node()}-")
+    for old in target.parent.glob(f"{own}*.part"):
         writer = old.name.removesuffix(".part").rpartition("-")[2]
         if writer.isdecimal() and not _is_alive(int(writer)):
             old.unlink(missing_ok=True)

@@ -142,6 +142,7 @@ def _nearest(
         if description.strip() == one.name and one not in taken:
             return one
     wished = {kind: _first_named(words, groups) for kind, groups in _WORDS.items()}
+    wished["age"] = _age_named(words)
     target = {"low": 85.0, "high": 240.0}.get(wished["pitch"])
 
     def cost(voice: Voice) -> tuple[float, int]:
@@ -168,20 +169,43 @@ def _words_of(description: str) -> list[str]:
 
 def _says_something(description: str) -> bool:
     """Whether a description has a word that chooses among voices."""
-    return any(_first_named(_words_of(description), groups) for groups in _WORDS.values())
+    words = _words_of(description)
+    return bool(_age_named(words)) or any(_first_named(words, one) for one in _WORDS.values())
 
 
 def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
     """The group that is named first: "a man who lost his wife" is a man."""
     for word in words:
-        years = re.fullmatch(r"(\d{1,3})(-year-old)?", word)
-        if years and "child" in groups:
-            age = int(years[1])
-            return "child" if age < 13 else "young" if age < 25 else "adult" if age < 60 else "old"
         for name, known in groups.items():
             if word in known.split():
                 return name
     return ""
+
+
+_GROWN = frozenset(["woman", "lady", "mother", "wife", "queen", "actress", "aunt", "grandmother", "witch", "nurse", "man", "gentleman", "father", "husband", "king", "actor", "uncle", "grandfather", "sailor", "monk", "guard", "captain"])  # fmt: skip
+_SEXES = frozenset(["male", "female", "man", "woman", "boy", "girl"])
+
+
+def _age_named(words: Sequence[str]) -> str:
+    """The age that is named first; behind somebody who is grown, a child is somebody else."""
+    is_grown = False
+    for place, word in enumerate(words):
+        years = re.fullmatch(r"(\d{1,3})(-year-old)?", word)
+        if years and (years[2] or _counts_years(words, place)):
+            age = int(years[1])
+            return "child" if age < 13 else "young" if age < 25 else "adult" if age < 60 else "old"
+        name = _first_named([word], _WORDS["age"])
+        if name and not (is_grown and name == "child"):
+            return name
+        is_grown = is_grown or word in _GROWN
+    return ""
+
+
+def _counts_years(words: Sequence[str], place: int) -> bool:
+    """Whether a number alone is an age: "man 19", "aged 70", "7 years"; not "mother of 3"."""
+    before, behind = words[max(0, place - 1) : place], words[place + 1 : place + 2]
+    is_after = bool(before) and (before[0] == "aged" or before[0] in _SEXES)
+    return len(words) == 1 or is_after or behind in (["year"], ["years"])
 
 
 def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Cast:
@@ -241,16 +265,23 @@ def _choices(scene: Scene, offered: Sequence[Voice], engine: str, seed: int) -> 
     for speaker in scene.overall.speakers:
         taken = tuple({**named, **choices}.values())
         choices[speaker.id] = named.get(speaker.id) or _nearest(
-            _described(speaker), offered, taken, seed
+            _wished(speaker), offered, taken, seed
         )
     return choices
 
 
 def _described(speaker: Speaker) -> str:
-    given = " ".join((speaker.gender, speaker.age, speaker.persona, speaker.voice))
+    """What is written of a speaker."""
+    age = f"{speaker.age}-year-old" if speaker.age.strip().isdigit() else speaker.age
+    return " ".join((speaker.gender, age, speaker.persona, speaker.voice))
+
+
+def _wished(speaker: Speaker) -> str:
+    """The same, and what a first name says where nothing is said of man or woman."""
+    given = _described(speaker)
     if _first_named(_words_of(given), _WORDS["gender"]):
         return given
-    return f"{given} {_first_named(_words_of(speaker.id), _FIRST_NAMES)}"
+    return f"{given} {_first_named(_words_of(speaker.id.replace('-', ' ')), _FIRST_NAMES)}"
 
 
 def _unheard_voices(scene: Scene, choices: Mapping[str, Voice]) -> list[str]:
@@ -259,7 +290,8 @@ def _unheard_voices(scene: Scene, choices: Mapping[str, Voice]) -> list[str]:
     for speaker in scene.overall.speakers:
         name, chosen = speaker.voice.strip(), choices[speaker.id]
         if name and name != chosen.name and not _says_something(name):
-            hint = did_you_mean(name, [one.name for one in VOICES])
+            near = [one.name for one in VOICES if one.engine == chosen.engine]
+            hint = did_you_mean(name, near)
             notes.append(
                 f"speaker '{speaker.id}': {shown(name)} names no voice and describes none; "
                 f"{chosen.engine} {chosen.name} speaks.{hint}"

@@ -115,7 +115,10 @@ def heard_marks(report: FollowReport) -> dict[str, float | None]:
     }
     return {
         **{name: None if one is None else max(0.0, one) for name, one in from_zero.items()},
-        "overlap": math.exp(-abs(report.overlap - MEETING_OVERLAP) / MEETING_OVERLAP),
+        # Without gaps nobody answers anybody.
+        "overlap": None
+        if gaps is None
+        else math.exp(-abs(report.overlap - MEETING_OVERLAP) / MEETING_OVERLAP),
         "gaps": None if gaps is None else math.exp(-gaps),
         "snr": None if snr is None else math.exp(-snr / 3),
     }

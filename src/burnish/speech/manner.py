@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from burnish.arguments import as_text, as_word, refused
@@ -94,15 +95,16 @@ DEGREES = {
     "slightly": 0.5, "somewhat": 0.6, "little": 0.5, "bit": 0.5, "almost": 0.8, "barely": 0.4,
     "rather": 0.8, "quite": 1.1, "very": 1.4, "highly": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
     "too": 1.3, "overly": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "no": -0.5, "without": -0.5,
-    "hardly": -0.4, "less": -0.5,
+    "hardly": -0.4, "less": -0.5, "neither": -0.5,
 }  # fmt: skip
-"""How much of a word's effect is left after one of these, until a comma, "and" or "but"; negations turn
-half of it around."""
+"""How much of the next word's effect is left after one of these; negations turn half of it around. Words
+that are known to nobody end it, adverbs do not: "not particularly loud", but "no hurry, speaks loudly"."""
 _ENDS = frozenset((",", ";", ".", ":", "!", "and", "but", "then", "yet"))
 """Where a degree ends."""
+_PLACES = frozenset(("in", "with", "to", "by", "through"))
+"""The same, except right behind a degree: "not in a loud voice"."""
 _FILLER = frozenset(
-    ("a", "an", "the", "and", "or", "of", "in", "with", "but", "then", "as", "if", "to", "at", "by",
-     "through", "is", "are", "be", "all", "any", "longer", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
+    ("a", "an", "the", "of", "as", "if", "at", "is", "are", "be", "all", "any", "longer", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
 )  # fmt: skip
 _WAYS = {
     "faster": ("rate", 1), "quicker": ("rate", 1), "as fast": ("rate", 1), "as quick": ("rate", 1),
@@ -125,7 +127,8 @@ _SPELLINGS = (
     (r"[\u2012-\u2015\u2212\ufe58\ufe63\uff0d](?=\s*\d)|\bminus\s+(?=\d)", "-"),
     (r"\uff0b(?=\s*\d)|\bplus\s+(?=\d)", "+"),
     (r"(^|[,;:(])\s*([-+])\s+(?=\d)", r"\1 \2"),
-    (r"n['’]t\b|\bcannot\b|\bfar from\b|\bnothing\b|\bnor\b", " not "),
+    (r"\bnot (?:only|just|merely)\b", " "),
+    (r"\b[a-z]+n['’]t\b|\bcannot\b|\bfar from\b", " not "),
     (r"\bhalf as\b", "0.5 times as"),
     (r"\btwice as\b", "2 times as"),
     (r"(?<=\d),(?=\d{3}(?!\d))", ""),
@@ -175,10 +178,10 @@ def read_caption(caption: str, dimension: str = "") -> Reading:
         return Reading({}, {}, named or ((text,) if text.strip() else ()))
     add: dict[str, float] = {}
     unknown, degree, last = [], 1.0, 1.0
-    for word in words:
-        if word in _ENDS:
+    for before, word in pairwise(("", *words)):
+        if word in _ENDS or (word in _PLACES and before not in DEGREES):
             degree = 1.0
-        elif word == "or":
+        elif word in ("or", "nor"):
             degree = last  # "not angry or loud" is neither
         elif word in DEGREES:
             degree *= DEGREES[word]
@@ -186,8 +189,9 @@ def read_caption(caption: str, dimension: str = "") -> Reading:
             for name, value in known[word].items():
                 add[name] = round(add.get(name, 0.0) + degree * value, 6)
             degree, last = 1.0, degree
-        elif word not in _FILLER:
+        elif word not in _FILLER | _PLACES:
             unknown.append(word)
+            degree = degree if word.endswith("ly") else 1.0
     return Reading(add, fixed, tuple(unknown))
 
 

@@ -192,7 +192,7 @@ def _parts_of(path: Path) -> Iterator[Path]:
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
         lock = WriterLock(folder / "writer.lock", busy)
-        if lock.path.exists():  # else the one before has just finished and removed the folder
+        if lock.is_in_place:  # else the one before has just finished and removed the folder
             break
         lock.release()
     try:

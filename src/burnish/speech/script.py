@@ -89,10 +89,12 @@ def _from_table(table: dict[str, Any], file: Path) -> Script:
 
 
 def write_script(script: Script, file: Path) -> str:
-    """The text of a script for a file: `.txt` in lines, else JSON; sounds by paths from its folder.
+    """The text of a script for a file: `.txt` in lines or `.json`; sounds by paths from its folder.
 
     A `.txt` has no room for sounds, and is refused where there are any.
     """
+    if file.suffix.lower() not in (".json", ".txt"):
+        raise UserError(f"{file}: expected a file that ends in .json or .txt")
     if file.suffix.lower() == ".txt":
         if script.sounds or script.background:
             raise UserError(f"{file}: a .txt cannot name the script's sounds; write a .json")
@@ -106,4 +108,4 @@ def write_script(script: Script, file: Path) -> str:
 
 
 def _from(sound: Path, file: Path) -> str:
-    return os.path.relpath(sound.absolute(), file.absolute().parent)
+    return os.path.relpath(sound.resolve(), file.resolve().parent)

@@ -52,6 +52,15 @@ class WriterLock:
         self._descriptor = descriptor
         _held.add(self)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file that is locked is still the one of that path."""
+        try:
+            named = os.stat(self.path)
+        except OSError:
+            return False
+        return os.path.samestat(named, os.fstat(self._descriptor))
+
     def release(self) -> None:
         """Let the next writer in."""
         if self._descriptor >= 0:

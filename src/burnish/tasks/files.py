@@ -168,14 +168,15 @@ def _mapped_by_name(config: File, table: Table) -> File:
 def _media_by_name(
     config: File, rows: list[dict[str, Any]], names: list[str], folder: Path | None
 ) -> File:
-    """Columns called image, images or audio where any row holds such a thing are no fields."""
-    from burnish.tasks.media_columns import looks_like_media
+    """Columns called image, images or audio that hold such things are no fields, unless named as one."""
+    from burnish.tasks.media_columns import holds_media
 
     found = dict[str, str]()
+    named = {*config.pictures, *config.fields, *config.fields.values()}
     for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
         for name in known:
-            is_free = name in names and name not in config.pictures and not getattr(config, setting)
-            if is_free and any(looks_like_media(row.get(name), folder) for row in rows):
+            is_free = name in names and name not in named and not getattr(config, setting)
+            if is_free and holds_media((row.get(name) for row in rows), folder):
                 found.setdefault(setting, name)
     return msgspec.structs.replace(config, **found)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ PLACE = re.compile(r"<(image|audio)(\d{0,3})>")
 """Where an image or a sound stands in a text: the next one, or one by its number from 1."""
 MOST_MEDIA = 64
 """Images and sounds of one row."""
-_FILE_NAME = re.compile(r"[^\s.][^\s]*\.[A-Za-z0-9]{2,5}")
+_FILE_NAME = re.compile(r"[^\s@:?*]*[\w)-]\.[A-Za-z][A-Za-z0-9]{1,4}")
 _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -140,23 +140,44 @@ def _check_held(part: MediaPart, blobs: Blobs) -> None:
         raise UserError(f"{part.media_type} {part.sha256[:12]}: {error}") from None
 
 
-def looks_like_media(value: Any, folder: Path | None = None) -> bool:
-    """True if a value of a column `image` or `audio` is meant as one: bytes, an address, a file.
+def holds_media(values: Iterable[Any], folder: Path | None = None) -> bool:
+    """True if the values of a column `image` or `audio` are meant as such, so that it is no text.
 
-    Any file: one of another kind (`.m4a`) is refused by its name when it is read, not left out.
+    All of them are media or name files: one of another kind (`.m4a`), or a number beside media, is refused
+    when it is read, not left out.
     """
+    filled = [one for one in values if one is not None and one != "" and one != []]
+    rest = [one for one in filled if not _is_media(one, folder)]
+    if len(rest) == len(filled):
+        return bool(filled) and all(map(_is_file_name, rest))
+    return all(_is_file_name(one) or not isinstance(one, str | list | dict) for one in rest)
+
+
+def looks_like_media(value: Any, folder: Path | None = None) -> bool:
+    """The same of one value."""
+    return holds_media([value], folder)
+
+
+def _is_media(value: Any, folder: Path | None) -> bool:
     if isinstance(value, list):
-        return any(looks_like_media(one, folder) for one in value)
+        return any(_is_media(one, folder) for one in value)
     if isinstance(value, dict):
         return "bytes" in value and set(value) <= {"bytes", "path"}
     if isinstance(value, str):
         is_named = value.startswith("data:") or value.lower().endswith(ENDINGS)
-        return is_named or bool(_FILE_NAME.fullmatch(value)) or _is_file(value, folder)
+        return is_named or _is_file(value, folder)
     return isinstance(value, bytes)
 
 
+def _is_file_name(value: Any) -> bool:
+    """A path with an ending that nobody takes for a number, a version or an address."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_file_name, value))
+    return isinstance(value, str) and _FILE_NAME.fullmatch(value) is not None
+
+
 def _is_file(value: str, folder: Path | None) -> bool:
-    if folder is None or not value:
+    if folder is None or not {".", "/"} & set(value):
         return False
     try:
         return (folder / value).is_file()

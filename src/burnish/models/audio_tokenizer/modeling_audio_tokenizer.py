@@ -171,7 +171,8 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
 
         In training the bottleneck's random numbers are drawn from `generator` unless they are given;
         in evaluation nothing is drawn. Given `alpha` (B,) and `noise` (B, T, D) are added to the
-        latents of any bottleneck, which shows how much of it the decoder stands.
+        latents of any bottleneck, which shows how much of it the decoder stands. Values are not looked
+        at, for the sake of speed; `encode` and `decode` do.
         """
         samples_Bn = as_rows(input_values)
         lengths_B = _lengths(padding_mask, samples_Bn)
@@ -211,7 +212,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         Channels are averaged. `padding_mask` (B, n) is 1 where there is sound; padding is at the end.
         """
         samples_Bn = as_rows(input_values)
-        _check_size(samples_Bn, "input_values")
+        check_size(samples_Bn, "input_values")
         lengths_B = _lengths(padding_mask, samples_Bn)
         mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
         latents, _ = self._split(self._code(samples_Bn, lengths_B, mask_BT))
@@ -236,7 +237,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         return samples[:, : as_whole("num_samples", num_samples, low=0, high=samples.shape[1])]
 
     def fingerprint(self) -> str:
-        """Of the weights in half precision: a copy saved in that has the same, another training another."""
+        """Of the weights in half precision (float16): a copy saved in that or in float32 has the same."""
         halves = [(n, w.detach().to("cpu", torch.float16)) for n, w in self.state_dict().items()]
         return digest(*(one for name, half in sorted(halves, key=lambda pair: pair[0])
                         for one in (name, half.numpy().tobytes())))  # fmt: skip
@@ -372,11 +373,11 @@ def as_latents(latents: Tensor, size: int) -> Tensor:
         raise refused("latents", latents, f"a floating-point tensor (B, T, {size})")
     if latents.ndim not in (2, 3) or latents.shape[-1] != size:
         raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
-    _check_size(latents, "latents")
+    check_size(latents, "latents")
     return latents if latents.ndim == 3 else latents[None]
 
 
-def _check_size(values: Tensor, what: str) -> None:
+def check_size(values: Tensor, what: str) -> None:
     """Refuse NaN, infinity, and numbers whose squares would be infinite further on."""
     check_finite(values, what)
     if values.numel() and (largest := float(values.detach().abs().max())) > LARGEST_INPUT:

@@ -21,9 +21,9 @@ from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
     as_latents,
     as_rows,
+    check_size,
 )
 from burnish.models.audio_tokenizer.spectral import overlapped
-from burnish.tensors import check_finite
 
 
 class _Stream:
@@ -76,7 +76,7 @@ class StreamingEncoder(_Stream):
     def push(self, samples: Tensor) -> Tensor:
         """The latents (B, t, D) that samples (B, n) or (n,) complete."""
         samples_Bn = as_rows(samples)
-        check_finite(samples_Bn, "input_values")
+        check_size(samples_Bn, "input_values")
         self.begin("input_values", len(samples_Bn))
         self.received += samples_Bn.shape[1]
         return self._take(samples_Bn.to(self.model.device))

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from burnish.arguments import as_list, as_numbers, as_table, as_whole, as_word
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
@@ -194,7 +194,11 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         from burnish.speech.render import mix_scene
 
         try:
-            mix, _ = mix_scene(planned, cast_scene(planned))
+            cast = cast_scene(planned)
+        except UserError as error:  # a plan changes no speaker
+            return self.abstained(f"the task's scene cannot be spoken: {error}")
+        try:
+            mix, _ = mix_scene(planned, cast)
         except ArgumentError as error:
             return self.decided(0.0, f"the plan cannot be spoken: {error}")
         asked = arousal if figure == "arc" else None

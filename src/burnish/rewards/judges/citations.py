@@ -42,7 +42,7 @@ from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search.passages import query_words, tokens
 
-MOST_SENTENCES, MOST_MARKS = 200, 20
+MOST_SENTENCES, MOST_MARKS = 200, 200
 """Sentences of an answer, and citations of one of them, that are looked at."""
 MOST_DOCUMENTS = 1000
 """A task with more documents is refused."""

@@ -180,7 +180,12 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
         otherwise=chosen.otherwise,
         needs=frozenset() if is_free or which == "none" else frozenset({chosen.needs}),
         inputs=frozenset({chosen.documents, chosen.images, SECTIONS}),
-        check_task=partial(_check_task, options=chosen, oracle=None if which == "none" else oracle),
+        check_task=partial(
+            _check_task,
+            options=chosen,
+            oracle=None if which == "none" else oracle,
+            is_free=is_free,
+        ),
         settings=digest(
             msgspec.json.encode(chosen),
             judge.fingerprint if judge else "",
@@ -189,9 +194,10 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
     )
 
 
-def _check_task(task: Task, options: AtpOptions, oracle: NeedsOracle | None) -> None:
+def _check_task(task: Task, options: AtpOptions, oracle: NeedsOracle | None, is_free: bool) -> None:
+    """Refuse what cannot be judged; where a judge is free to decide, a task may have no needs."""
     image_count(task.fields.get(options.images), task.id, options.images)
-    if oracle is not None and task.fields.get(options.needs) is not None:
+    if oracle is not None and not (is_free and task.fields.get(options.needs) is None):
         oracle.needs_of(task)
 
 
