@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from studies.audio_tokenizer import cpu, gpu, speech
+from studies.audio_tokenizer import cpu, frozen_smollm2, gpu, speech
 from studies.audio_tokenizer.gpu import as_words, ids_of
 from studies.audio_tokenizer.packed import pack, unpack
 from studies.audio_tokenizer.parts import Item
 
 from burnish.errors import ArgumentError
+from burnish.lm.folder import find_folder
+from burnish.lm.tokenizer import Tokenizer
 from burnish.models.audio_tokenizer import new_tokenizer, open_speech_folder, save_speech_folder
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 
@@ -105,3 +107,15 @@ def test_speech_from_a_folder_without_its_voices_is_refused(tmp_path, monkeypatc
         gpu.main()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith("no voices of espeak; write it with packed --hibari 60 --joe 15")
+
+
+def test_texts_for_a_frozen_language_model_end_where_the_word_ends() -> None:
+    tokenizer = Tokenizer.from_folder(find_folder("tiny"))
+    texts = frozen_smollm2.texts_of([3, 7], tokenizer)
+    for ids, word in zip(texts.ids, ("three", "seven"), strict=True):
+        assert tokenizer.decode(ids[texts.prompt : -1]).strip() == word
+        assert ids[-1] in tokenizer.eos_ids
+    rows = [frozen_smollm2.Row("untrained", seed, 0.9, 0.5, 1.0) for seed in range(2)]
+    assert "| untrained | 0.90 [0.90, 0.90] | 0.50 [0.50, 0.50] | 2 |" in frozen_smollm2.report(
+        rows, 5
+    )
