@@ -268,7 +268,7 @@ PUBLISHED = {
 
 ELSEWHERE = {
     "tests/speech: they need a voice, a file or a trained listener": "align_scene cast_scene embed_voice "
-    "follow_report label_file label_sound mix_scene read_script render_scene speech_segments "
+    "follow_report heard_marks label_file label_sound mix_scene read_script render_scene speech_segments "
     "timeline_svg transcribe write_timeline",
     "live objects; a config, a scorer or a recipe checks itself": (
         "advantages informative loss head_step label_tokens compare_weightings bind_check build "
@@ -2184,7 +2184,7 @@ CASES = [
     Case(
         speech.read_caption,
         {"caption": "very slow", "dimension": "volume"},
-        {"caption": "empty word", "dimension": "empty word"},
+        {"caption": "empty word", "dimension": "empty"},
     ),
     *(
         Case(function, {"scene": long_speech.read_scene(SCRIPT)})

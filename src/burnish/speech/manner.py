@@ -167,7 +167,8 @@ def read_caption(caption: str, dimension: str = "") -> Reading:
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
     text = as_text("caption", caption).lower()
-    as_word("dimension", dimension, ("", *CAPTIONS))
+    if as_text("dimension", dimension):
+        as_word("dimension", dimension, CAPTIONS)
     for pattern, plain in _SPELLINGS:
         text = re.sub(pattern, plain, text)
     fixed = dict(_number(*found, dimension=dimension) for found in _NUMBER.findall(text))
