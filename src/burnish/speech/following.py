@@ -104,6 +104,8 @@ def heard_marks(report: FollowReport) -> dict[str, float | None]:
     Correlations and the cosine of one speaker's sentences count from 0; distances fall by a factor of e
     for 1 s of gaps, 3 dB of SNR and the overlap of real meetings.
     """
+    if not isinstance(report, FollowReport):
+        raise refused("report", report, "what follow_report returns")
     snr, gaps, wrong = report.snr_error_db, report.gap_distance_s, report.word_error
     from_zero = {
         "pitch": report.pitch,
