@@ -181,7 +181,7 @@ class SoundCorpus:
 
     def _generated(self, source: str) -> Iterator[Clip]:
         for place, given in enumerate(iterate_user_function(self._function(source), source)):
-            yield Clip(f"{source}#{place + 1}", self._given(source, place, given))
+            yield Clip(f"{Path(source).name}#{place + 1}", self._given(source, place, given))
 
     def _given(self, source: str, place: int, given: Any) -> Samples:
         try:

@@ -154,7 +154,7 @@ class UtteranceCorpus(SoundCorpus):
                 )
             try:
                 audio = self._columns(source, list(values))
-                row = self._row(f"{source}#{number}", values, audio, None)
+                row = self._row(f"{Path(source).name}#{number}", values, audio, None)
             except UserError:
                 raise
             except Exception as error:  # boundary: what the user's function gave

@@ -23,6 +23,8 @@ export async function samplePage(context) {
   const split = found.split === "train" ? "" : found.split;
   context.keys.u = () => context.go(to.group(key, number_, found.group.key, found.split));
   const oracle = found.counted.oracle;
+  // A generator of speech is scored by its loss; what it says is only to be heard.
+  const isSpoken = found.sounds && found.role === "speech";
   return [
     h("div", { class: "head" }, h("h1", {}, found.pair ? "Pair " : found.sounds ? "Sound " : "Answer ", h("code", { title: `stored as ${found.id}` }, found.name)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: to.sample(key, found.previous) }, "← before"), found.next && h("a", { class: "button", href: to.sample(key, found.next) }, "after →"))),
@@ -34,12 +36,12 @@ export async function samplePage(context) {
       h("div", {}, found.sounds ? soundsBlock(found.sounds, key) : messages(found.task, key), found.rubric && rubricBlock(found.rubric), found.claims && claimsBlock(found.claims), found.premises && premisesBlock(found.premises, key), found.plan && planBlock(found.plan), found.latents && latentsBlock(found.latents), !found.sounds && tokenView(found, context, key)),
       h("aside", {},
         h("section", { class: "card" },
-          h("p", { class: "line big" }, h("span", {}, found.pair ? "margin" : found.sounds ? "distance in dB" : "reward"), h("span", { class: "dots" }), value(found.reward)),
+          h("p", { class: "line big" }, h("span", {}, found.pair ? "margin" : isSpoken ? "loss of its latents" : found.sounds ? "distance in dB" : "reward"), h("span", { class: "dots" }), value(found.reward)),
           !found.sounds && h("p", { class: "line" }, h("span", {}, "advantage"), h("span", { class: "dots" }), found.advantage === null ? "–" : signChip(found.advantage, signed(found.advantage))),
           h("p", { class: "reason" }, found.why),
           oracle > 0 && h("p", {}, chip("oracle", "oracle"), ` ${plural(oracle, "piece")} of evidence ${oracle === 1 ? "holds" : "hold"} the label`),
           found.counted.cost_usd > 0 && h("p", { class: "quiet" }, `judges cost $${found.counted.cost_usd.toFixed(4)}`)),
-        h("section", { class: "card" }, h("h2", {}, found.sounds ? "How far it is from the sound" : "Why this reward"), rewardTree(found.reward)),
+        h("section", { class: "card" }, h("h2", {}, isSpoken ? "How well it is predicted" : found.sounds ? "How far it is from the sound" : "Why this reward"), rewardTree(found.reward)),
         h("section", { class: "card" }, h("h2", {}, "Its group"), h("ol", { class: "peers" }, found.group.members.map((peer) =>
           h("li", { "data-row": true, class: peer.id === found.id ? "here" : "" }, h("a", { href: to.sample(key, peer.name) }, peer.name), h("span", { class: "dots" }),
             peer.reward === null ? chip(peer.status) : signChip(peer.reward), h("span", { class: "quiet right" }, peer.advantage === null ? "" : signed(peer.advantage, 2)))))),
