@@ -203,11 +203,13 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def _mean(rows: Sequence[Row], part: str, arm: str, what: str) -> str:
-    values = [row.value for row in rows if row[:3] == (part, arm, what)]
-    if not values:
-        return "-"
+    return interval([row.value for row in rows if row[:3] == (part, arm, what)])
+
+
+def interval(values: Sequence[float]) -> str:
+    """The mean over seeds with its 95 % t interval."""
     if len(values) < 2:
-        return f"{values[0]:.2f}"
+        return f"{values[0]:.2f}" if values else "-"
     found = t_estimate(values)
     return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 

@@ -22,11 +22,10 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from burnish.bench.statistics import t_estimate
 from burnish.lm.folder import find_folder
 from burnish.lm.pretrained import load_pretrained
 from burnish.lm.tokenizer import Tokenizer
-from studies.audio_tokenizer.cpu import WORDS, accuracy, table_of
+from studies.audio_tokenizer.cpu import WORDS, accuracy, interval, table_of
 from studies.audio_tokenizer.parts import (
     PROMPT,
     Texts,
@@ -109,16 +108,11 @@ def report(rows: Sequence[Row], steps: int) -> str:
     for arm in ARMS:
         own = [row for row in rows if row.arm == arm]
         if own:
-            cells = [_mean([getattr(row, label) for row in own]) for label in ("digit", "speaker")]
+            cells = [
+                interval([getattr(row, label) for row in own]) for label in ("digit", "speaker")
+            ]
             lines.append(f"| {arm} | {' | '.join(cells)} | {len(own)} |")
     return "\n".join(lines) + "\n"
-
-
-def _mean(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.2f}"
-    found = t_estimate(values)
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def main() -> None:

@@ -9,11 +9,11 @@
 
 55 % of the time (36 % with `--speech`) train a tokenizer (norm+noise, 25 latents of 64 a second, the last
 40 % of its steps with a discriminator) by `burnish train codec`; then four generators at once, two seeds
-each of a flow head and a regression head, learn digit strings on its latents. Training needs neither sound libraries nor listeners:
-`--measure` reads the waveforms that it wrote and computes LSD, SI-SDR, MCD, PESQ, STOI, words by Whisper and
-voices, beside what the listeners say of the originals and of Opus, a public codec that soundfile brings.
-LibriSpeech, LJ Speech and ESC were never trained on. `packed` keeps twelve bits of their samples, and codes what is trained
-on by its spectra.
+each of a flow head and a regression head, learn digit strings on its latents. Training needs neither
+sound libraries nor listeners: `--measure` reads the waveforms that it wrote and computes LSD, SI-SDR, MCD,
+PESQ, STOI, words by Whisper and voices, beside what the listeners say of the originals and of Opus, a
+public codec that soundfile brings. LibriSpeech, LJ Speech and ESC were never trained on. `packed` keeps
+twelve bits of their samples, and codes what is trained on by its spectra.
 """
 
 from __future__ import annotations

@@ -103,7 +103,9 @@ def test_a_package_that_breaks_has_no_figure_and_a_bug_of_ours_is_seen(
 
     monkeypatch.setattr(listeners, "speech_probabilities", lambda *_: torch.ones(1))
     for package, name in (("pesq", "pesq"), ("pystoi", "stoi")):
-        monkeypatch.setitem(sys.modules, package, SimpleNamespace(**{name: broken}))
+        monkeypatch.setitem(
+            sys.modules, package, SimpleNamespace(**{name: broken}, NoUtterancesError=OSError)
+        )
     for name in ("embed_voice", "transcribe", "whisper_frames"):
         monkeypatch.setattr(listeners, name, broken)
     found = measure_sound(WAVE, WAVE, 16_000, figures=["pesq", "stoi", "voice", "wer"])

@@ -239,8 +239,10 @@ def test_a_plan_keeps_the_sounds_of_its_script(typed, tmp_path):
         ("--script-out", "s.txt", "a .txt cannot name the script's sounds; write a .json"),
         ("--script-out", "t.toml", "expected a file that ends in .json or .txt"),
         ("-o", "bell.wav", "is a sound of the script; write another file"),
+        ("--alignment", "s.toml", "is the script; write another file"),
     ):
-        refused = typed("speak", tmp_path / "s.toml", option, tmp_path / name)
+        sound = ("-o", tmp_path / "c.wav") if option == "--alignment" else ()
+        refused = typed("speak", tmp_path / "s.toml", *sound, option, tmp_path / name)
         assert refused.code == 2
         assert says in refused.err
     assert (tmp_path / "bell.wav").read_bytes() == before

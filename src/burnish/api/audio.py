@@ -140,10 +140,10 @@ def decode_file(
             f"{config.sampling_rate} Hz, {config.frame_rate:g} a second, {config.bottleneck}; expected "
             "latents of this tokenizer"
         )
-    if found.tokenizer not in ("", opened.fingerprint()):
+    if found.tokenizer and found.tokenizer != (this := opened.fingerprint()):
         raise UserError(
-            f"{source}: was encoded by another tokenizer ({found.tokenizer}, this is "
-            f"{opened.fingerprint()}); decode it with the one that encoded it, or encode the sound again"
+            f"{source}: was encoded by another tokenizer ({found.tokenizer}, this is {this}); "
+            f"decode it with the one that encoded it, or encode the sound again"
         )
     cut, left = 0, found.samples
     with sound_writer(target, found.sr) as write:

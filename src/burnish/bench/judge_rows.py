@@ -159,7 +159,7 @@ def _messages(row: Source, column: str, media_columns: Sequence[str]) -> tuple[M
     media, name = list[MediaPart](), ""
     try:
         for name in media_columns:
-            media += read_media(row.values.get(name) or None, folder, CheckedBlobs())
+            media += read_media(row.values.get(name), folder, CheckedBlobs())
         name = column
         if isinstance(value, str):
             return placed(message(value), media)

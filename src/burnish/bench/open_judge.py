@@ -102,10 +102,10 @@ def open_judge(
     `special` builds a judge that has no name of its own.
     """
     read_prices(settings.prices)
-    is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
-    is_alone = is_alone and special is None
+    is_alone = False
     if special is None:
         find_builder(settings.with_)
+        is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
     if is_alone:
         _check_alone(settings)
     lm = ScriptedLM({}, name="") if is_alone else _open_model(settings)

@@ -192,14 +192,15 @@ def _pesq(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     # The package has room for 50 utterances and ends the process where there are more.
     count = -(-len(theirs) // (PESQ_S * target))
     pieces = zip(np.array_split(theirs, count), np.array_split(ours, count), strict=True)
-    found, reasons = [], []
+    found = []
     for piece, copy in pieces:
         try:
             found.append(_asked(pesq.pesq, target, piece, copy, "nb" if is_narrow else "wb"))
-        except Unmeasured as reason:  # a piece in which nobody speaks
-            reasons.append(reason)
+        except Unmeasured as reason:
+            if not isinstance(reason.__cause__, pesq.NoUtterancesError):
+                raise
     if not found:
-        raise reasons[0]
+        raise Unmeasured("nobody speaks in it")
     return float(np.mean(found))
 
 

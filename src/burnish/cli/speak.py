@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,10 +137,7 @@ def speak(
     if planner and lively:
         scene = plan_scene(scene, seed=seed, lively=True)
     given = given._replace(scene=scene)
-    sounds = {one.resolve() for one in (*given.sounds.values(), given.background or script)}
-    for path in (out, script_out, timeline, alignment):
-        if path is not None and path.resolve() in sounds - {script.resolve()}:
-            raise UserError(f"{path} is a sound of the script; write another file")
+    _check_inputs(given, script, (out, timeline, alignment), script_out)
     if script_out is not None:
         _write(script_out, write_script(given, script_out))
     if out is None:
@@ -197,6 +195,20 @@ def _check_options(
         raise UserError(f"--timeline: got {timeline}, expected a file that ends in .svg or .png")
     if instruction and not planner:
         raise UserError("--instruction is for a planning model: name one with --planner MODEL")
+
+
+def _check_inputs(
+    given: Script, script: Path, outputs: Iterable[Path | None], script_out: Path | None
+) -> None:
+    """Refuse to write over what is read; only its own plan may take a script's place."""
+    background = [given.background] if given.background else []
+    sounds = {
+        one.resolve(): "a sound of the script" for one in (*given.sounds.values(), *background)
+    }
+    read = {**sounds, script.resolve(): "the script"}
+    for path, inputs in (*((one, read) for one in outputs), (script_out, sounds)):
+        if path is not None and path.resolve() in inputs:
+            raise UserError(f"{path} is {inputs[path.resolve()]}; write another file")
 
 
 def _tell_script(script_out: Path | None, scene: Any, planned_by: str, as_json: bool) -> None:

@@ -71,13 +71,13 @@ def _check_sound(data: bytes) -> None:
 
 
 def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]:
-    """The images and sounds of one column of one row; none for a null. Raises `UserError`."""
+    """The images and sounds of one column of one row; none for a null or an empty cell. Raises `UserError`."""
     values = value if isinstance(value, list | tuple) else [value]
     _check_count(len(values))
     return [
         blobs.add(media_bytes(one, folder))
         for one in values
-        if one is not None and not _is_null(one)
+        if one is not None and one != "" and not _is_null(one)
     ]
 
 

@@ -238,9 +238,10 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
 
     def fingerprint(self) -> str:
         """Of the weights in half precision (float16): a copy saved in that or in float32 has the same."""
-        halves = [(n, w.detach().to("cpu", torch.float16)) for n, w in self.state_dict().items()]
-        return digest(*(one for name, half in sorted(halves, key=lambda pair: pair[0])
-                        for one in (name, half.numpy().tobytes())))  # fmt: skip
+        parts: list[str | bytes] = []
+        for name, weight in sorted(self.state_dict().items()):
+            parts += [name, weight.detach().to("cpu", torch.float16).numpy().tobytes()]
+        return digest(*parts)
 
     def prepared(self, latents_BTD: Tensor, renormalise: bool) -> Tensor:
         """Latents as the decoder takes them."""

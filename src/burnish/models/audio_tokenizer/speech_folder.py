@@ -101,8 +101,8 @@ def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGener
             f"{where}: is_normalised is {scaled[0]} for the tokenizer's latents and {scaled[1]} for the "
             "generator's; expected the same. Train the generator on latents of this tokenizer"
         )
-    learned, own = generator.config.tokenizer_fingerprint, tokenizer.fingerprint()
-    if learned not in ("", own):
+    learned = generator.config.tokenizer_fingerprint
+    if learned and learned != (own := tokenizer.fingerprint()):
         raise UserError(
             f"{where}: the generator learned latents of another tokenizer ({learned}, this is {own}); "
             "expected its own. Name that one, or train a generator on this one: model.path=new"
