@@ -381,5 +381,5 @@ def test_an_empty_cell_of_a_column_of_sounds_is_no_sound(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav())
     (tmp_path / "rows.csv").write_text("prompt,audio\nOne?,a.wav\nTwo?,\n")
     tasks = File(path="rows.csv", held_out=HeldOutShare(share=0.0)).build(0, tmp_path).train_tasks
-    counts = {one.messages[0].text: len(one.messages[0].media) for one in tasks}
+    counts = {one.messages[0].text[-4:]: len(one.messages[0].media) for one in tasks}
     assert counts == {"One?": 1, "Two?": 0}
