@@ -132,7 +132,7 @@ def make_runs(folder: Path) -> None:
         burnish("train", "reward_model", *words, "--quiet", "--runs", ".", folder=folder)
     if not (folder / FLAWED).is_dir():
         sys.path.insert(0, str(ROOT))
-        from studies.audit.hacks import train
+        from lab.audit.hacks import train
 
         train(folder / FLAWED, "length", 0).close()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli_words import Type
+from lab.audit.hacks import train
 from stored_run import make_run
-from studies.audit.hacks import train
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from studies.gap import report
-from studies.gap.grid import ARMS, Cell, add_cell, length_ratio, read_cells
-from studies.gap.world import COLOURS, OPS, World, changed, drawn, joined, own_words
+from lab.gap import report
+from lab.gap.grid import ARMS, Cell, add_cell, length_ratio, read_cells
+from lab.gap.world import COLOURS, OPS, World, changed, drawn, joined, own_words
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "recipes" / "gap"))
 import grid_world

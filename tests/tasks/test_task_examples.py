@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lab.real import graded_search
 from recipes.afrl import shop_search
 from recipes.brpo import stories
 from recipes.clipo import two_ways
 from recipes.medalign import health
-from studies.real import graded_search
 
 from burnish.errors import UserError
 from burnish.tasks import File, HeldOutShare, load_file

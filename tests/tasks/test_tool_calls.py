@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from recipes.gd2po.tool_calls import TOOLS, make
-from studies.real.tool_data import (
+from lab.real.tool_data import (
     from_api_bank,
     from_bfcl,
     from_toolrl,
     write_tool_tasks,
 )
+from recipes.gd2po.tool_calls import TOOLS, make
 
 from burnish.errors import UserError
 from burnish.records import Message, Response, Task

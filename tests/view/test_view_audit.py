@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies.audit.hacks import FLAWS, run, train
+from lab.audit.hacks import FLAWS, run, train
 
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample

@@ -38,7 +38,7 @@ even with few rows."""
 SMALL_STEP = 6_000_000
 """A smaller model uses every core where weights x rows decoded at once reach this.
 
-`benchmarks/threads.py` on an idle two-core machine, 115 k weights: two threads over one gained 1.02
+`lab/benchmarks/threads.py` on an idle two-core machine, 115 k weights: two threads over one gained 1.02
 with 16 rows, 1.19 with 64 and 1.11 with 256. Where other work holds the second core, two threads are
 slower at every size, by half and more; `model.threads=1` is for that.
 """

@@ -8,7 +8,7 @@ dropped only if nobody speaks in it (arXiv 2603.19798, "labeling over filtering"
 turn with the rest of its own recording and are worded with care; every leaf is marked as planned.
 
 How far to trust it: the number of speakers is right in 9 of 16 mixtures of one to four real voices, too
-high in 4 and too low in 3 (`studies.long_speech.labels`); several seconds of each alone help. Overlap is
+high in 4 and too low in 3 (`lab.long_speech.labels`); several seconds of each alone help. Overlap is
 found only where a window sounds like two of these voices at once, so short overlaps are missed.
 """
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GUIDANCE = 1.5
 STEPS = 16
 PART = 100
-"""Characters of a part: about 8 s, the longest that `studies.audio_tokenizer.speech` trains on."""
+"""Characters of a part: about 8 s, the longest that `lab.audio_tokenizer.speech` trains on."""
 LONGEST = 2000
 """Characters of a line; minutes of speech belong into several sentences."""
 SLOWEST_S = 0.25

@@ -6,7 +6,7 @@
 
 Scores are those of bm25s' default (Lucene's BM25, k1 1.5, b 0.75), computed once for every pair of a
 word and a passage. Two things are done here and not by bm25s, for time and memory
-(`benchmarks/search.py`): counting runs over flat arrays instead of a list for each passage, and a
+(`lab/benchmarks/search.py`): counting runs over flat arrays instead of a list for each passage, and a
 query stops reading the long lists of common words once they cannot change the result (MaxScore,
 Turtle and Flood 1995). The result is the same as that of adding everything up.
 """

@@ -1,0 +1,41 @@
+"""The studies of ATP-Bench: the simulation's order, function calls by code, and the arms."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lab.atp import function_calls, simulation
+from lab.atp.study import STUDIES, figures
+from lab.plan import METHODS
+
+
+def test_three_roles_see_more_than_one_of_them_and_the_table_is_written(tmp_path: Path):
+    simulation.main(seeds=(0,), responses=400, place=tmp_path)
+    found = simulation.correlations(0, 400)
+    for error in simulation.ERRORS:
+        assert found[f"three roles, error {error}"] > found[f"precision alone, error {error}"]
+    assert "no test of language models" in (tmp_path / "simulation.md").read_text()
+    falls = simulation.sensitivity(0, 400)
+    assert falls["three roles, error 0.2"] > falls["precision alone, error 0.2"]
+
+
+def test_spoilt_function_calls_come_out_as_they_were_spoilt(tmp_path: Path):
+    truth = [{"gcd": {"a": [12], "b": [18, 6], "c": ["", 1]}}, {"f": {}}]
+    for name in function_calls.FILES:
+        want = None if name == "irrelevance" else truth
+        row = {"id": name, "question": "q", "ground_truth": json.dumps(want)}
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / f"{name}.parquet")
+    found = function_calls.measure(tmp_path)
+    assert (found["as expected"]["f1"], found["as expected"]["rows"]) == (1.0, 6)
+    assert (found["one left out"]["recall"], found["one left out"]["precision"]) == (0.5, 1.0)
+    assert found["one too many"]["recall"] == 1.0
+    assert found["one argument changed"]["missed"] == 1.0
+
+
+def test_the_arms_pay_for_three_different_things():
+    (study,) = STUDIES
+    assert "atp" in METHODS
+    paid = [arm.overrides["rewards"][0]["options"]["value"] for arm in study.arms]
+    assert paid == ["f1", "precision", "recall"]
+    assert figures([]) == {}

@@ -1,0 +1,48 @@
+"""The study of one's own voices: its strings of digits, and how words are counted."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab.audio_tokenizer import own_voices
+
+pa = pytest.importorskip("pyarrow")
+soundfile = pytest.importorskip("soundfile")
+
+
+@pytest.fixture
+def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two digits of two speakers; a digit's level says which one it is."""
+    import pyarrow.parquet as pq
+
+    rows = []
+    for speaker in ("ann", "bob"):
+        for digit in (3, 7):
+            file = io.BytesIO()
+            soundfile.write(file, np.full(800, digit / 10), own_voices.RATE, format="WAV")
+            rows.append({"digit": digit, "speaker": speaker, "wav": file.getvalue()})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    monkeypatch.setenv(own_voices.DATA, str(tmp_path))
+    return tmp_path
+
+
+def test_strings_are_the_same_every_time_and_say_what_they_hold(digits: Path) -> None:
+    found = list(own_voices.strings("train", 6, seed=0))
+    again = list(own_voices.strings("train", 6, seed=0))
+    assert [one.voice for one in found] == ["ann", "bob"] * 3
+    names = {"three": 3, "seven": 7}
+    for one, other in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one.samples, other.samples)
+        said = [names[word] for word in one.text.lower().rstrip(".").split()]
+        levels = one.samples[[400, 400 + 1440, 400 + 2880]] * max(said) / 0.7
+        np.testing.assert_allclose(levels, said, rtol=1e-2)
+
+
+def test_a_word_that_is_heard_a_hundred_times_counts_as_wrong_once_a_word() -> None:
+    row = own_voices._row(
+        "x", ["One two three.", "Four five six."], ["one " * 100, "four five six"]
+    )
+    assert row["word_error_rate"] == 0.5

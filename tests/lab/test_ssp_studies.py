@@ -1,0 +1,39 @@
+"""The studies of search self-play, made small: they run, repeat, and measure what they say."""
+
+from __future__ import annotations
+
+from lab.ssp import dynamics, noise
+from lab.ssp.study import STUDIES, by_oracle
+
+
+def test_noise_lets_fewer_ambiguous_questions_pass_and_costs_an_exact_reader_nothing() -> None:
+    found = noise.measured(seed=0, count=80, ambiguous=0.5)
+    assert found == noise.measured(seed=0, count=80, ambiguous=0.5)
+    assert set(found) == {(name, blocks) for name in noise.READERS for blocks in noise.NOISE}
+    assert found["first", 7][2] < found["first", 0][2]
+    for blocks in noise.NOISE:
+        assert found["first", blocks][1] == 1.0
+        assert found["every", blocks][0] >= found["first", blocks][0]
+
+
+def test_the_game_repeats_itself_and_a_fixed_proposer_stays_fixed() -> None:
+    one = dynamics.played("co-evolution", 0, 12, 0.5)
+    assert one == dynamics.played("co-evolution", 0, 12, 0.5)
+    assert one[-1]["accuracy"] > one[0]["accuracy"]
+    fixed = dynamics.played("fixed proposer", 0, 12, 0.5)
+    assert len({step["entropy"] for step in fixed}) == 1
+    unchecked = dynamics.played("no check", 0, 6, 0.5)
+    assert {step["valid"] for step in unchecked} == {1.0}
+    for name in dynamics.ARMS:
+        assert len(dynamics.played(name, 1, 3, 0.3)) == 3
+
+
+def test_the_plan_for_a_device_names_its_arms() -> None:
+    for study in STUDIES:
+        assert study.measure is by_oracle
+        assert {arm.recipe for arm in study.arms} == {"ssp"}
+        assert study.run_s > 0
+    world, choices = STUDIES
+    assert [arm.overrides.get("rollout.options.reader") for arm in world.arms][-1] == "none"
+    assert world.arms[1].overrides["rollout.options.train"] == ["solver"]
+    assert world.arms[2].overrides == choices.arms[0].overrides == {}

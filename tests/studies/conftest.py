@@ -1,9 +1,0 @@
-"""`studies/` is not installed: it is found from the repository's root."""
-
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-for place in (ROOT, Path(__file__).resolve().parent):
-    if str(place) not in sys.path:
-        sys.path.insert(0, str(place))
