@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Float64, Int
     from torch import Tensor
 
-    Rewards = Annotated[Float64[Tensor, "B"] | Float64[Tensor, "B K"], MISSING]
+    Rewards = Annotated[Float64[Tensor, " B"] | Float64[Tensor, "B K"], MISSING]
 
 
 class Criterion(TypedDict):
@@ -65,10 +65,10 @@ def records(
 @public
 def arrays(
     rewards: Rewards,
-    keep: Bool[Tensor, B] | None = None,
+    keep: Bool[Tensor, " B"] | None = None,
     ids: Int[Tensor, "B T"] | None = None,
-    share: Annotated[Float64[Tensor, B], msgspec.Meta(ge=0, le=1)] | None = None,
-    bound: float | Float64[Tensor, B] = 0.5,
+    share: Annotated[Float64[Tensor, " B"], msgspec.Meta(ge=0, le=1)] | None = None,
+    bound: float | Float64[Tensor, " B"] = 0.5,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, float | Tensor]:
     return rewards, keep, ids, share, bound
 

@@ -2,7 +2,7 @@
 
     @public
     def elastic_bounds(
-        advantages: Annotated[Float64[Tensor, "B"] | Float64[Tensor, "B T"], MISSING],
+        advantages: Annotated[Float64[Tensor, " B"] | Float64[Tensor, "B T"], MISSING],
         eps_low: Fraction = 0.2,
     ) -> ClipBounds: ...
 
@@ -16,10 +16,10 @@ first tensor of the call:
 
 | annotation                   | what arrives                                                       |
 |------------------------------|--------------------------------------------------------------------|
-| `Float64[Tensor, "B"]`       | float64, without a graph                                           |
+| `Float64[Tensor, " B"]`      | float64, without a graph                                           |
 | `Float[Tensor, "B T"]`       | its own dtype and graph; half precision is raised to float32       |
-| `Int[Tensor, "B"]`           | int64                                                              |
-| `Bool[Tensor, "B"]`          | bool, from 0 and 1                                                 |
+| `Int[Tensor, " B"]`          | int64                                                              |
+| `Bool[Tensor, " B"]`         | bool, from 0 and 1                                                 |
 | `Annotated[..., MISSING]`    | NaN, or None in a list, is a missing number; else NaN is refused   |
 | `Annotated[..., Meta(ge=0)]` | every number has to be in range                                    |
 
