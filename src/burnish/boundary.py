@@ -21,6 +21,7 @@ first tensor of the call:
 | `Int[Tensor, " B"]`          | int64                                                              |
 | `Bool[Tensor, " B"]`         | bool, from 0 and 1                                                 |
 | `Annotated[..., MISSING]`    | NaN, or None in a list, is a missing number; else NaN is refused   |
+| `Annotated[..., UNREAD]`     | the numbers are not looked at: outside a mask anything may stand   |
 | `Annotated[..., Meta(ge=0)]` | every number has to be in range                                    |
 
 Inside the package call `function.plain`: nothing is checked twice. A name that only the type checker
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 import ast
 import collections.abc as abc
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -40,7 +42,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar, Union, cast
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
@@ -82,6 +84,13 @@ class Mark:
 
 MISSING = Mark()
 """NaN, or None in a list, is a missing number of the array."""
+INFINITE = Mark()
+"""A number may be infinite: no bound at all."""
+UNREAD = Mark()
+"""The values are not looked at: what stands outside a mask may be anything."""
+
+
+Cap = Annotated[float, Meta(gt=0.0), INFINITE]
 
 
 class Reads(Protocol):
@@ -93,18 +102,18 @@ class Reads(Protocol):
     def read(self, name: str, given: Any, call: Call) -> Any: ...
 
 
-@dataclass
+@dataclasses.dataclass
 class Call:
     """What the arguments of one call have in common."""
 
-    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Length of each axis, and the argument that gave it."""
+    sizes: dict[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    """Length of each axis, or lengths of `*S`, and the argument that gave them."""
     device: Any = None
     """Of the first tensor."""
 
-    def same(self, axis: str, size: int, name: str) -> bool:
+    def same(self, axis: str, size: Any, name: str) -> bool:
         """Whether an axis has the length that it had in the arguments before."""
-        return self.sizes.setdefault(axis, (size, name))[0] == size
+        return bool(self.sizes.setdefault(axis, (size, name))[0] == size)
 
 
 Reader = Callable[[str, Any, Call], Any]
@@ -183,12 +192,28 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse fields that do not go together."""
 
 
+def read_fields(record: T) -> T:
+    """A dataclass with its fields as their types have them; the first that does not fit is named."""
+    given = vars(record)
+    call = Call(device=_device(given.values()))
+    read = {
+        name: one(name, given[name], call) for name, one in _record_readers(cast(Any, type(record)))
+    }
+    return cast(T, dataclasses.replace(cast(Any, record), **read))
+
+
+@functools.cache
+def _record_readers(kind: type) -> tuple[tuple[str, Reader], ...]:
+    hints = _hints(kind)
+    return tuple((one.name, reader(hints[one.name])) for one in dataclasses.fields(kind))
+
+
 def argument_types(function: Callable[..., Any]) -> dict[str, Any]:
     """The resolved annotation of every argument."""
     names = namespace(function.__module__)
-    found = {}
+    found: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        found[name] = parameter.annotation
+        found[name] = object if name in ("self", "cls") else parameter.annotation
         while isinstance(found[name], str):
             found[name] = eval(found[name], names)
     return found
@@ -319,8 +344,10 @@ def _finite(kind: Any) -> Any:
 
 
 def _plain_reader(kind: Any) -> Reader:
-    numbers = [_opened(one)[0] for one in _parts(kind)[0]]
-    whole = int in numbers and float not in numbers
+    options, marks = _parts(kind)
+    numbers = [_opened(one)[0] for one in options]
+    integers = [n for n in numbers if n is int or isinstance([*typing.get_args(n), None][0], int)]
+    whole = bool(integers) and float not in numbers
 
     def read(name: str, given: Any, call: Call) -> Any:
         value = plain(given)
@@ -330,7 +357,7 @@ def _plain_reader(kind: Any) -> Reader:
             found = msgspec.convert(value, kind)
         except (msgspec.ValidationError, OverflowError):
             raise _misfit(name, given, value, kind) from None
-        if isinstance(found, float) and not math.isfinite(found):
+        if isinstance(found, float) and math.isinf(found) and INFINITE not in marks:
             raise refused(name, given, expected(kind))
         return found
 
@@ -526,18 +553,21 @@ def _array_reader(options: Sequence[Any], marks: Sequence[Any]) -> Reader:
     other = reader(Union[tuple(others)]) if others else None  # noqa: UP007
     words = expected(Annotated[Union[tuple(options)], *marks] if marks else Union[tuple(options)])  # noqa: UP007
     lets_missing, limits = MISSING in marks, _meta(marks)
-    needs_scalar = float in others or int in others
+    bare = [_opened(one)[0] for one in others]
+    classes = (str, *(one for one in bare if isinstance(one, type) and one not in (int, float)))
+    takes_scalar = int in bare or float in bare
 
     def read(name: str, given: Any, call: Call) -> Any:
-        is_scalar = needs_scalar and isinstance(plain(given), int | float)
-        if other is not None and (is_scalar or isinstance(given, str) or given is None):
+        is_scalar = takes_scalar and isinstance(plain(given), int | float)
+        if other is not None and (is_scalar or given is None or isinstance(given, classes)):
             return other(name, given, call)
         values = _as_array(name, given, arrays[0], words)
         if call.device is not None and values.device != call.device:
             values = values.to(call.device)
         if not any(_fits(one.dim_str.split(), values, name, call) for one in arrays):
             raise _misshapen(name, values, arrays, call)
-        _check_values(name, values, lets_missing, limits, words)
+        if UNREAD not in marks:
+            _check_values(name, values, lets_missing, limits, words)
         return _as_dtype(name, values, arrays[0], words)
 
     return read
@@ -558,8 +588,11 @@ def _fits(axes: Sequence[str], values: Tensor, name: str, call: Call) -> bool:
         return False
     sizes = list(values.shape)
     if free:
-        after = len(axes) - free[0] - 1
-        sizes = [*sizes[: free[0]], *sizes[len(sizes) - after :]]
+        before, after = free[0], len(axes) - free[0] - 1
+        inner = tuple(sizes[before : len(sizes) - after])
+        if axes[before] != "..." and not call.same(axes[before], inner, name):
+            return False
+        sizes = [*sizes[:before], *sizes[len(sizes) - after :]]
         axes = [axis for axis in axes if axis[0] not in "*."]
     for axis, size in zip(axes, sizes, strict=True):
         letter = axis.lstrip("#")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from burnish.agents.march import game
 from burnish.lm.base import Completion, Sampling
-from burnish.policy.gae import terminal_rewards
+from burnish.policy.ppo import terminal_rewards
 from burnish.records import Message, Task
 from burnish.rollouts import roll_out
 from burnish.rollouts.base import play_all

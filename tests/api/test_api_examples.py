@@ -69,7 +69,7 @@ def test_everything_public_is_listed() -> None:
     listed = dir(burnish)
     assert set(burnish.__all__) <= set(listed)
     assert {"policy", "rewards", "lm", "store", "tasks", "training", "bench"} <= set(listed)
-    assert burnish.policy.advantages is not None
+    assert burnish.policy.compute is not None
 
 
 def test_the_reference_is_current() -> None:

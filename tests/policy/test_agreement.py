@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from burnish.errors import ArgumentError
 from burnish.metrics import agreeing, known
 from burnish.policy import Recipe, RewardBatch, advantages
-from burnish.policy.agreement import agreement_metrics, reward_agreement
+from burnish.policy.compute import agreement_metrics, reward_agreement
 from burnish.policy.groups import weighted_sum
 from burnish.records import Author, Message, Response, Reward, Span, Task, Trajectory
 from burnish.rewards import Scope, Weighted, checked

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError
-from burnish.policy import Recipe, RewardBatch, advantages
-from burnish.policy.components import Stepwise
+from burnish.policy import Recipe, RewardBatch, Stepwise, advantages
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.stepwise import credited_tokens, process_advantages, stepwise_advantages
 

@@ -40,7 +40,7 @@ from burnish.policy import (
     sapo_surrogate,
     token_covariance,
 )
-from burnish.policy.adaptive_entropy import EntropyState
+from burnish.policy.auxiliary import EntropyState
 from burnish.policy.objective import SurrogateTerms
 from burnish.policy.tokens import batch_marks
 

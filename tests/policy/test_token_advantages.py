@@ -7,8 +7,7 @@ import torch
 from policy_cases import loss_batch, reward_batch
 
 from burnish.errors import UserError
-from burnish.policy import Function, Recipe, Stepwise, advantages, loss
-from burnish.policy.components import BatchWhiten
+from burnish.policy import BatchWhiten, Function, Recipe, Stepwise, advantages, loss
 from burnish.training.segments import Segmenter, pad_segments
 
 LENGTHS = [3, 5, 1, 4]

@@ -20,8 +20,8 @@ from training_cases import assert_same, finish, finish_with_stops, outcome, trai
 
 from burnish.errors import GuardTripped, UserError
 from burnish.lm import load_model
+from burnish.policy import SFT
 from burnish.policy.balance import BalanceState, adapted_coefficient
-from burnish.policy.components import SFT
 from burnish.policy.state import PolicyState
 from burnish.tasks.base import content_key
 from burnish.training.algorithms.sft import SftTerm

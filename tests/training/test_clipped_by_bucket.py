@@ -56,7 +56,7 @@ def test_counting_leaves_the_rest_of_a_run_alone(tmp_path, coin, monkeypatch):
     (tmp_path / "plain").mkdir()
     (tmp_path / "counted").mkdir()
     counted = steps(tmp_path / "counted", MANY, coin)
-    monkeypatch.setattr(sys.modules["burnish.policy.advantages"], "group_buckets", lambda *_: None)
+    monkeypatch.setattr(sys.modules["burnish.policy.compute"], "group_buckets", lambda *_: None)
     plain = steps(tmp_path / "plain", MANY, coin)
     for with_buckets, without in zip(counted, plain, strict=True):
         assert shares(with_buckets)

@@ -21,9 +21,7 @@ from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import ScalarHead
 from burnish.lm.tiny import tiny_model
-from burnish.policy.advantages import advantages
-from burnish.policy.batch import LossBatch, RewardBatch
-from burnish.policy.components import (
+from burnish.policy import (
     Aggregate,
     Cispo,
     Entropy,
@@ -33,8 +31,9 @@ from burnish.policy.components import (
     SharedCritic,
     StaticRegion,
 )
+from burnish.policy.batch import LossBatch, RewardBatch
+from burnish.policy.compute import advantages, loss
 from burnish.policy.contrast.component import Contrastive
-from burnish.policy.loss import loss
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds

@@ -13,8 +13,7 @@ from burnish.bench.comparable import reward_title
 from burnish.bench.loaders.reading import Source, read_sources
 from burnish.config.resolve import unflatten
 from burnish.errors import StoreError, UserError
-from burnish.policy.base import Component
-from burnish.policy.components import (
+from burnish.policy import (
     Function,
     KeepAll,
     NoPostScale,
@@ -23,6 +22,7 @@ from burnish.policy.components import (
     SumThenNormalise,
     TriFactor,
 )
+from burnish.policy.base import Component
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward
 from burnish.store import Manifest, RunStore, StartRewards, read_start_rewards

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from burnish.bench.reward_table import Recorded, Row
 from burnish.errors import UserError
-from burnish.policy import ReferenceStats, WeightingComparison, compare_weightings
-from burnish.policy.components import TriFactor
+from burnish.policy import ReferenceStats, TriFactor, WeightingComparison, compare_weightings
+from burnish.policy.groups import label_numbers
+from burnish.tensors import torch
 
 REASONS = 3
 """Reasons that are shown for each reward under its threshold."""
@@ -100,10 +101,10 @@ def weigh(
     start, unit = _reference(recorded, names, reference)
     found = compare_weightings(
         table,
-        [row.group for row in rows],
+        label_numbers([row.group for row in rows]),
         names=names,
-        steps=None if rows[0].step is None else [row.step for row in rows],
-        weights=[recorded.weights.get(name, 1.0) for name in names],
+        steps=None if rows[0].step is None else label_numbers([row.step for row in rows]),
+        weights=torch.tensor([recorded.weights.get(name, 1.0) for name in names]).double(),
         reference=start,
         frozen=recorded.frozen,
         rule=rule,

@@ -13,6 +13,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from burnish.policy.groups import label_numbers
 from burnish.policy.grpo import grpo_advantage
 
 _managers: Any = importlib.import_module("verl.experimental.reward_loop.reward_manager")
@@ -47,11 +48,9 @@ def grpo_valid(
     Shapes: (B, T), (B, T), (B,) -> two times (B, T).
     """
     is_scaled = config is None or config.get("norm_adv_by_std_in_grpo", True)
-    names = [str(name) for name in index]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     advantages_B = grpo_advantage(
         token_level_rewards.sum(-1),
-        [numbers[name] for name in names],
+        label_numbers([str(name) for name in index]),
         "group_std" if is_scaled else "none",
     )
     spread_BT = advantages_B.to(token_level_rewards.dtype)[:, None] * response_mask

@@ -13,26 +13,25 @@ Rollouts that are not kept, or have no trained token, leave numerator and denomi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from burnish.arguments import as_number, as_word, refused
+from burnish.boundary import UNREAD, Count, PositiveInt, Settings, public
 from burnish.errors import UserError
-from burnish.policy.base import Settings, require
 from burnish.policy.batch import Normaliser
-from burnish.tensors import check_shape, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
     from burnish.policy.batch import LossBatch
 
+    TokenMask = Bool[Tensor, "B T"]
+    Keep = Bool[Tensor, " B"]
 
-AGGREGATIONS = (
-    "token-mean",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum",
-    "seq-mean-token-sum-norm",
-)
+Aggregation = Literal[
+    "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+]
 
 
 class Aggregate(Settings, frozen=True):
@@ -41,17 +40,12 @@ class Aggregate(Settings, frozen=True):
     WORD: ClassVar[str] = "mode"
     """The key that `aggregate = "token-mean"` sets."""
 
-    mode: Literal[
-        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
-    ] = "seq-mean-token-mean"
+    mode: Aggregation = "seq-mean-token-mean"
     """What the sum of token losses is divided by; see the table of `burnish.policy.aggregate`."""
-    max_tokens: int = 0
+    max_tokens: Count = 0
     """The constant length of `seq-mean-token-sum-norm`; 0 takes the rollout's token budget."""
     keep_denominator: bool = False
     """Count masked rollouts in the denominator."""
-
-    def check(self) -> None:
-        require(self.max_tokens >= 0, "max_tokens", self.max_tokens, "at least 0")
 
     def length(self, batch: LossBatch) -> int | None:
         """The constant length that the mode divides by; None where it has none."""
@@ -68,7 +62,7 @@ class Aggregate(Settings, frozen=True):
 
     def total(self, values_BT: Tensor, batch: LossBatch) -> Tensor:
         """Token values of a micro-batch as one number, (B, T) -> ()."""
-        return aggregate_loss(
+        return aggregate_loss.plain(
             values_BT,
             batch.mask_BT,
             self.mode,
@@ -79,14 +73,15 @@ class Aggregate(Settings, frozen=True):
         )
 
 
+@public
 def aggregate_loss(
-    values_BT: Tensor,
-    mask_BT: Tensor,
-    mode: str = "token-mean",
+    values_BT: Annotated[Float[Tensor, "B T"], UNREAD],
+    mask_BT: TokenMask,
+    mode: Aggregation = "token-mean",
     *,
-    keep_B: Tensor | None = None,
+    keep_B: Keep | None = None,
     normaliser: Normaliser | None = None,
-    max_tokens: int | None = None,
+    max_tokens: PositiveInt | None = None,
     keep_denominator: bool = False,
 ) -> Tensor:
     """One number from token values: (B, T), (B, T) -> (); 0 where nothing is left.
@@ -95,14 +90,6 @@ def aggregate_loss(
     `keep_denominator` counts rollouts that are masked or not kept all the same. A `normaliser`
     brings denominators of its own.
     """
-    as_word("mode", mode, AGGREGATIONS)
-    if max_tokens is not None:
-        as_number("max_tokens", max_tokens, low=1)
-    if normaliser is not None and not isinstance(normaliser, Normaliser):
-        raise refused("normaliser", normaliser, "a Normaliser, or None")
-    check_tensor(values_BT, "values_BT", "(B, T)", 2)
-    _check_masks(mask_BT, keep_B)
-    check_shape(mask_BT, "mask_BT", tuple(values_BT.shape))
     used_BT = _used(mask_BT, keep_B)
     values_BT = values_BT.masked_fill(~used_BT, 0.0)
     tokens: Tensor | float
@@ -122,21 +109,13 @@ def aggregate_loss(
     return sum_B.sum() / rollouts
 
 
+@public
 def normaliser_of(
-    mask_BT: Tensor, keep_B: Tensor | None = None, *, keep_denominator: bool = False
+    mask_BT: TokenMask, keep_B: Keep | None = None, *, keep_denominator: bool = False
 ) -> Normaliser:
     """The denominators of a mini-batch, to be given to each of its micro-batches."""
-    _check_masks(mask_BT, keep_B)
     tokens, rollouts = _denominators(mask_BT, keep_B, keep_denominator)
     return Normaliser(tokens=float(tokens), rollouts=float(rollouts))
-
-
-def _check_masks(mask_BT: Tensor, keep_B: Tensor | None) -> None:
-    """Shapes alone: nothing here waits for the device."""
-    check_tensor(mask_BT, "mask_BT", "(B, T)", 2)
-    if keep_B is not None:
-        check_tensor(keep_B, "keep_B", "(B,)", 1)
-        check_shape(keep_B, "keep_B", (len(mask_BT),))
 
 
 def _used(mask_BT: Tensor, keep_B: Tensor | None) -> Tensor:

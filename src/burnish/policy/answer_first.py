@@ -9,16 +9,20 @@ equations were not readable; these are the plain ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
-from burnish.arguments import as_list, as_number, as_text, as_texts, as_whole, as_word, refused
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Positive, public
 from burnish.errors import ArgumentError, UserError
-from burnish.tensors import as_float64, as_logp, check_finite, torch
+from burnish.tensors import LARGEST, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Int
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Logits = Float[Tensor, " C"] | Float[Tensor, "B C"]
+    Weights = Annotated[Logits, Meta(ge=0, le=LARGEST)]
 
 
 LEAST_PROBABILITY = 1e-8
@@ -48,34 +52,34 @@ class FirstTokenGrade(NamedTuple):
     """The expected grade, `sum_c c p_c`, for ranking."""
 
 
-def first_token_grade(logits: Numbers, label_ids: Sequence[int] | Tensor) -> FirstTokenGrade:
+@public
+def first_token_grade(
+    logits: Annotated[Float[Tensor, " V"] | Float[Tensor, "B V"], UNREAD],
+    label_ids: Int[Tensor, " C"],
+) -> FirstTokenGrade:
     """The grade in the logits of a response's first place: (V,) or (B, V) and C ids.
 
     Other tokens' logits do not matter. Of equally likely labels the first one is the grade.
     """
-    values = as_logp(logits, "logits")
-    ids = [as_whole("label_ids", one) for one in as_list("label_ids", label_ids)]
-    if not 2 <= len(ids) == len(set(ids)):
-        raise refused("label_ids", label_ids, "at least two different ids")
-    ids_C = torch.tensor(ids, device=values.device)
-    if values.ndim not in (1, 2):
-        raise ArgumentError(f"logits: got shape {tuple(values.shape)}, expected (V,) or (B, V)")
-    size = values.shape[-1]
-    if not 0 <= min(ids) <= max(ids) < size:
-        raise ArgumentError(f"label_ids: got {ids}, expected ids from 0 to {size - 1}")
-    chosen = values.index_select(-1, ids_C)
+    ids, size = label_ids.tolist(), logits.shape[-1]
+    if not 2 <= len(ids) == len(set(ids)) or not 0 <= min(ids) <= max(ids) < size:
+        raise ArgumentError(
+            f"label_ids: got {ids}, expected at least two different ids from 0 to {size - 1}"
+        )
+    chosen = logits.index_select(-1, label_ids.to(logits.device))
     # Without one finite label there is nothing to choose; an argmax would still name a grade.
     if chosen.isnan().any() or not (chosen.amax(-1).abs() < torch.inf).all():
         raise ArgumentError("logits: those of the labels are not finite, so there is no grade")
     probabilities = chosen.softmax(-1)
-    places_C = torch.arange(len(ids_C), dtype=probabilities.dtype, device=values.device)
+    places_C = torch.arange(len(ids), dtype=probabilities.dtype, device=logits.device)
     return FirstTokenGrade(chosen.argmax(-1), probabilities, (probabilities * places_C).sum(-1))
 
 
+@public
 def answer_kd(
-    student_logits: Numbers,
-    teacher_probs: Numbers,
-    temperature: float = 2.0,
+    student_logits: Logits,
+    teacher_probs: Weights,
+    temperature: Positive = 2.0,
     *,
     reduction: Literal["mean", "none"] = "mean",
 ) -> Tensor:
@@ -85,35 +89,17 @@ def answer_kd(
     logits by T. The mean over rows, or with `reduction="none"` one value a row, (B,).
     Differentiable in `student_logits`.
     """
-    student = as_logp(student_logits, "student_logits")
-    check_finite(student, "student_logits")
-    return answer_divergence(student, teacher_probs, temperature, reduction=reduction)
-
-
-def answer_divergence(
-    student_logits: Tensor, teacher_probs: Numbers, temperature: float, *, reduction: str
-) -> Tensor:
-    """`answer_kd` inside a loss: the student's values are left to the guards of training."""
-    temperature = as_number("temperature", temperature, above=0)
-    as_word("reduction", reduction, ("mean", "none"))
-    student = as_logp(student_logits)
-    teacher = as_float64(teacher_probs, "teacher_probs").to(student.device)
-    if teacher.shape != student.shape or student.ndim not in (1, 2) or not student.numel():
-        raise ArgumentError(
-            f"teacher_probs: got shape {tuple(teacher.shape)}, expected that of the student's "
-            f"label logits, {tuple(student.shape)}: (C,) or (B, C)"
-        )
-    if not ((teacher >= 0) & (teacher < torch.inf)).all() or not (teacher.sum(-1) > 0).all():
-        raise ArgumentError(
-            "teacher_probs: expected numbers of at least 0, some above 0 in each row"
-        )
+    teacher = teacher_probs.to(student_logits.device, torch.float64)
+    if not student_logits.numel() or not (teacher.sum(-1) > 0).all():
+        raise ArgumentError("teacher_probs: expected some number above 0 in each row")
     teacher = (teacher / teacher.sum(-1, keepdim=True)).clamp(min=LEAST_PROBABILITY)
-    goal = (teacher.log() / temperature).log_softmax(-1).to(student.dtype)
-    found = (student / temperature).log_softmax(-1)
+    goal = (teacher.log() / temperature).log_softmax(-1).to(student_logits.dtype)
+    found = (student_logits / temperature).log_softmax(-1)
     rows = temperature**2 * (goal.exp() * (goal - found)).sum(-1)
     return rows if reduction == "none" else rows.mean()
 
 
+@public
 def label_tokens(tokenizer: Encoder, labels: Sequence[str], before: str = "") -> tuple[int, ...]:
     """The vocabulary item of each label at the place where an answer begins.
 
@@ -121,8 +107,7 @@ def label_tokens(tokenizer: Encoder, labels: Sequence[str], before: str = "") ->
     several items, or none of its own, is refused: one step of decoding could not say it.
     """
     found: dict[int, str] = {}
-    as_text("before", before)
-    for label in as_texts("labels", labels):
+    for label in labels:
         ids = answer_ids(tokenizer, label, before)
         if len(ids) != 1 or tokenizer.decode(ids).strip() != label.strip() or not label.strip():
             pieces = ", ".join(repr(tokenizer.decode([token])) for token in ids) or "nothing"

@@ -17,33 +17,35 @@ them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006)
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec.structs import fields
 
-from burnish.arguments import as_number, as_word
-from burnish.errors import ArgumentError
-from burnish.policy.base import Component, require
-from burnish.policy.objective import MAX_LOG_RATIO, log_ratio
-from burnish.tensors import (
-    as_finite,
-    as_logp,
-    as_mask,
-    check_finite,
-    check_shape,
-    check_tensor,
-    torch,
+from burnish.boundary import (
+    UNREAD,
+    Count,
+    NonNegative,
+    Number,
+    PositiveInt,
+    Share,
+    public,
 )
+from burnish.errors import ArgumentError
+from burnish.policy.base import Component
+from burnish.policy.objective import MAX_LOG_RATIO, RatioLevel, log_ratio
+from burnish.policy.state import EntropyState
+from burnish.tensors import as_logp, check_finite, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
     from burnish.policy.aggregate import Aggregate
     from burnish.policy.batch import LossBatch
-    from burnish.tensors import Numbers
 
-KL_KINDS = ("k1", "k2", "k3", "k1+", "k3+")
+    Logp = Float[Tensor, "*S"]
+
+Estimator = Literal["k1", "k2", "k3", "k1+", "k3+"]
 
 READ_BY = {
     "linear": ("final_ratio",),
@@ -55,15 +57,14 @@ READ_BY = {
 class KL(Component, frozen=True, tag="kl"):
     """Penalty for leaving the reference model."""
 
-    coefficient: float = 0.04
+    coefficient: NonNegative = 0.04
     """Weight of the penalty in the loss; GRPO's paper has 0.04."""
-    estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
+    estimator: Estimator = "k3"
     """`k3+` has the value of k3 and the gradient of k2, which is that of the divergence (verl)."""
     correction: bool = False
     """Multiply by the probability ratio to the policy that sampled (TRL's default)."""
 
     def check(self) -> None:
-        require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
         if self.correction and self.estimator.endswith("+"):
             raise ArgumentError(
                 f"correction: expected false with estimator '{self.estimator}', whose gradient is "
@@ -74,7 +75,7 @@ class KL(Component, frozen=True, tag="kl"):
     def name(self) -> str:
         return "kl"
 
-    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         """The penalty as it enters the loss, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
@@ -94,17 +95,14 @@ class KL(Component, frozen=True, tag="kl"):
 class Entropy(Component, frozen=True, tag="entropy"):
     """Bonus for keeping the policy's entropy; below 0 it is a penalty."""
 
-    coefficient: float
+    coefficient: Number
     """Weight of the entropy in the loss."""
-
-    def check(self) -> None:
-        require(math.isfinite(self.coefficient), "coefficient", self.coefficient, "finite")
 
     @property
     def name(self) -> str:
         return "entropy"
 
-    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         """Minus the bonus, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
@@ -115,44 +113,104 @@ class Entropy(Component, frozen=True, tag="entropy"):
         return -self.coefficient * aggregate.total(batch.entropy_BT, batch)
 
 
+class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
+    """Bonus for entropy that is there only while entropy is low (Skywork-OR1, arXiv 2505.22312).
+
+    The coefficient rises by `step` after each training step whose mean entropy is at or below the
+    target and falls by `step` otherwise; the bonus is added only where the last entropy was at or
+    below the target. TRL moves its coefficient after each update, this one after each step, however
+    many updates that has: their mean is the entropy that counts.
+    """
+
+    target: NonNegative
+    """Mean entropy of a token in nats. The metric `policy/entropy` shows where a run begins."""
+    coefficient: NonNegative = 0.0
+    """At the start; no step has been measured then, so the first has no bonus."""
+    step: NonNegative = 0.005
+    """How far the coefficient moves after each step."""
+    low: NonNegative = 0.0
+    """Least coefficient."""
+    high: NonNegative = 1.0
+    """Greatest coefficient."""
+
+    def check(self) -> None:
+        if not self.low <= self.coefficient <= self.high:
+            raise ArgumentError(
+                f"coefficient: got {self.coefficient}, expected `low` ({self.low}) to `high` "
+                f"({self.high})"
+            )
+
+    @property
+    def name(self) -> str:
+        return "entropy"
+
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
+        """Minus the bonus, ()."""
+        coefficient = batch.entropy_coefficient
+        coefficient = self.coefficient if coefficient is None else coefficient
+        if batch.entropy_BT is None:
+            raise ArgumentError(
+                "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
+            )
+        return -coefficient * aggregate.total(batch.entropy_BT, batch)
+
+    def current(self, state: EntropyState | None) -> float:
+        """The coefficient of the step after `state`; 0 while the last entropy was above the target."""
+        is_low = state is not None and state.entropy <= self.target
+        return state.coefficient if state is not None and is_low else 0.0
+
+    def after(self, state: EntropyState | None, entropy: float) -> EntropyState:
+        """The state after a step with this mean entropy."""
+        before = self.coefficient if state is None else state.coefficient
+        limits = self.target, self.step, self.low, self.high
+        return EntropyState(adapted_entropy_coefficient.plain(before, entropy, *limits), entropy)
+
+
+@public
+def adapted_entropy_coefficient(
+    coefficient: Number,
+    entropy: Number,
+    target: NonNegative,
+    step: NonNegative = 0.005,
+    low: NonNegative = 0.0,
+    high: NonNegative = 1.0,
+) -> float:
+    """The coefficient after a step: up by `step` where `entropy <= target`, else down; in `low..high`."""
+    if low > high:
+        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+    return min(max(coefficient + (step if entropy <= target else -step), low), high)
+
+
 class SFT(Component, frozen=True, tag="sft"):
     """Imitation of experts beside the policy loss, so that rare rules are not forgotten (AFRL)."""
 
-    coefficient: float
+    coefficient: NonNegative
     """Weight of the imitation in the loss."""
-    batch: int = 16
+    batch: PositiveInt = 16
     """Demonstrations of each update; `[experts]` says where they come from."""
     by: str = ""
     """Task field whose values appear equally often, so that rare ones are not forgotten."""
     schedule: Literal["constant", "linear", "adaptive"] = "constant"
     """`linear` falls to `final_ratio` of the coefficient over the run. `adaptive` moves it so that
     demonstrations which are never imitated stay as likely as `target` says."""
-    final_ratio: float = 0.0
+    final_ratio: Share = 0.0
     """Coefficient at the last step, as a share of the first (`linear`)."""
-    target: float = 0.0
+    target: NonNegative = 0.0
     """Negative log-prob a token (nats) that `adaptive` holds; 0 takes what the start model has."""
-    rate: float = 0.5
+    rate: NonNegative = 0.5
     """How far one measurement moves the coefficient: its logarithm, for an NLL of twice the target."""
-    low: float | None = None
+    low: NonNegative | None = None
     """Bounds of an adaptive coefficient; a quarter of `coefficient` to ten times it unless given."""
-    high: float | None = None
+    high: NonNegative | None = None
     """Upper bound of an adaptive coefficient."""
-    every: int = 5
+    every: PositiveInt = 5
     """Steps from one measurement to the next."""
-    held_out: int = 16
+    held_out: PositiveInt = 16
     """Demonstrations that are measured."""
-    gradients_every: int = 0
+    gradients_every: Count = 0
     """Steps from one comparison of the two losses' gradients to the next; 0 never compares them."""
 
     def check(self) -> None:
-        require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
-        require(self.batch >= 1, "batch", self.batch, "at least 1")
-        require(0 <= self.final_ratio <= 1, "final_ratio", self.final_ratio, "0 to 1")
-        require(0 <= self.target < math.inf, "target", self.target, "at least 0, finite")
-        require(0 <= self.rate < math.inf, "rate", self.rate, "at least 0, finite")
-        for key in ("every", "held_out"):
-            require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
-        require(self.gradients_every >= 0, "gradients_every", self.gradients_every, "at least 0")
         if self.schedule == "adaptive":
             self._check_adaptive()
         plain = {field.name: field.default for field in fields(self)}
@@ -165,12 +223,15 @@ class SFT(Component, frozen=True, tag="sft"):
                 )
 
     def _check_adaptive(self) -> None:
-        moves = "above 0 with schedule 'adaptive', which multiplies it"
-        require(self.coefficient > 0, "coefficient", self.coefficient, moves)
+        if not self.coefficient:
+            raise ArgumentError(
+                "coefficient: got 0, expected above 0 with schedule 'adaptive', which multiplies it"
+            )
         low, high = self.bounds
-        start = f"`coefficient` ({self.coefficient})"
-        require(0 <= low <= self.coefficient, "low", low, f"0 to {start}")
-        require(self.coefficient <= high < math.inf, "high", high, f"at least {start}, finite")
+        if not low <= self.coefficient <= high:
+            raise ArgumentError(
+                f"low, high: got {low} and {high}, expected `coefficient` ({self.coefficient}) between"
+            )
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -183,41 +244,32 @@ class SFT(Component, frozen=True, tag="sft"):
     def name(self) -> str:
         return "sft"
 
-    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         """Negative log-prob of the demonstrations in the batch, (); 0 without any."""
         if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
             return batch.logp_BT.new_zeros(())
         return self.coefficient * masked_nll(batch.expert_logp_BT, batch.expert_mask_BT)
 
 
+@public
 def kl_penalty(
-    logp: Numbers, ref_logp: Numbers, kind: str = "k3", *, ratio: Tensor | None = None
+    logp: Logp, ref_logp: Logp, kind: Estimator = "k3", *, ratio: Logp | None = None
 ) -> Tensor:
     """The KL estimate of each token, differentiable in `logp`; any shape, the same for both.
 
     `ratio` is the probability ratio to the policy that sampled, with its gradient: a factor of the
     estimate that corrects its bias. `k1+` and `k3+` take none.
     """
-    own, other = as_logp(logp, "logp"), as_logp(ref_logp, "ref_logp")
-    check_finite(own, "logp")
-    check_finite(other, "ref_logp")
-    if ratio is not None:
-        check_tensor(ratio, "ratio", "of the shape of `logp`")
-        check_finite(ratio, "ratio")
-    return kl_estimate(own, other, kind, ratio)
+    return kl_estimate(logp, ref_logp, kind, ratio)
 
 
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str, ratio: Tensor | None = None) -> Tensor:
     """`kl_penalty` inside a loss: no value is looked at, for that would wait for the device."""
-    as_word("kind", kind, KL_KINDS)
-    check_shape(ref_logp, "ref_logp", tuple(logp.shape))
-    if ratio is not None:
-        check_shape(ratio, "ratio", tuple(logp.shape))
-        if kind.endswith("+"):
-            raise ArgumentError(
-                f"ratio: expected none with kind '{kind}', whose gradient is that of the "
-                "divergence already; the ratio would add it once more"
-            )
+    if ratio is not None and kind.endswith("+"):
+        raise ArgumentError(
+            f"ratio: expected none with kind '{kind}', whose gradient is that of the "
+            "divergence already; the ratio would add it once more"
+        )
     gap = as_logp(ref_logp) - as_logp(logp)
     estimate = _estimate(gap, kind.removesuffix("+"))
     if kind.endswith("+"):
@@ -236,54 +288,52 @@ def _estimate(gap: Tensor, kind: str) -> Tensor:
     return torch.expm1(bounded) - bounded
 
 
-def token_entropy(logits: Tensor) -> Tensor:
+@public
+def token_entropy(logits: Annotated[Float[Tensor, "*S V"], UNREAD]) -> Tensor:
     """The entropy in nats of each next-token distribution: (..., V) -> (...)."""
-    check_tensor(logits, "logits", "(..., V)")
-    if not logits.ndim or not logits.shape[-1]:
+    if not logits.shape[-1]:
         raise ArgumentError(f"logits: got shape {tuple(logits.shape)}, expected (..., V)")
     logp = torch.log_softmax(logits, dim=-1)
     # A logit of -inf is a forbidden token: it adds 0 to the entropy, not 0 * inf.
     return -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
 
 
-def sft_nll(logp: Numbers, mask: Numbers, *, tokens: float | None = None) -> Tensor:
+@public
+def sft_nll(
+    logp: Annotated[Float[Tensor, "*S"], UNREAD],
+    mask: Bool[Tensor, "*S"],
+    *,
+    tokens: NonNegative | None = None,
+) -> Tensor:
     """Mean negative log-prob of demonstration tokens, `-sum(mask logp) / sum(mask)`: (B, T) -> ().
 
     0 where every token is masked; what stands there never matters. `tokens` is the denominator of
     the whole batch where this is a part of it.
     """
-    values = as_logp(logp, "logp")
-    is_used = as_mask(mask, "mask", tuple(values.shape)).to(values.device)
-    check_finite(values, "logp", is_used)
-    if tokens is not None:
-        tokens = as_number("tokens", tokens, low=0)
-    return masked_nll(values, is_used, tokens=tokens)
+    check_finite(logp, "logp", mask)
+    return masked_nll(logp, mask, tokens=tokens)
 
 
 def masked_nll(logp: Tensor, mask: Tensor, *, tokens: float | None = None) -> Tensor:
     """`sft_nll` inside a loss: no value is looked at, for that would wait for the device."""
     values = as_logp(logp)
     is_used = mask.to(values.device) != 0
-    check_shape(is_used, "mask", tuple(values.shape))
     count = is_used.sum() if tokens is None else torch.as_tensor(tokens, device=values.device)
     return -values.masked_fill(~is_used, 0.0).sum() / count.clamp(min=1)
 
 
+@public
 def mode_balanced_loss(
-    rl_loss: Tensor | float, sft_logp: Numbers, sft_mask: Numbers, lam: float = 0.1
+    rl_loss: Float[Tensor, ""],
+    sft_logp: Annotated[Float[Tensor, "*S"], UNREAD],
+    sft_mask: Bool[Tensor, "*S"],
+    lam: NonNegative = 0.1,
 ) -> Tensor:
     """`L_RL + lam * L_SFT`, with the NLL of expert tokens as `L_SFT`: (), (B, T), (B, T) -> ().
 
     With `lam` 0, or no expert token at all, `rl_loss` itself comes back, bit for bit.
     """
-    lam = as_number("lam", lam, low=0)
-    as_number("rl_loss", rl_loss)
-    total = torch.as_tensor(rl_loss)
-    logp, given = as_logp(sft_logp, "sft_logp"), as_finite(sft_mask, "sft_mask")
-    if not given.numel():
-        return total
-    is_used = as_mask(given, "sft_mask", tuple(logp.shape)).to(logp.device)
-    check_finite(logp, "sft_logp", is_used)
-    if lam == 0 or not bool(is_used.any()):
-        return total
-    return total + lam * masked_nll(logp, is_used).to(total.device)
+    check_finite(sft_logp, "sft_logp", sft_mask)
+    if lam == 0 or not bool(sft_mask.any()):
+        return rl_loss
+    return rl_loss + lam * masked_nll(sft_logp, sft_mask).to(rl_loss.device)

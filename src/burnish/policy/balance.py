@@ -8,14 +8,14 @@ ours). The cosine of the two gradients shows whether the losses pull together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.arguments import as_number, plain_number, refused
+from burnish.boundary import NonNegative, Number, Positive
 from burnish.errors import ArgumentError
-from burnish.tensors import check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,24 +66,23 @@ class GradientOverlap(NamedTuple):
 
 
 def adapted_coefficient(
-    coefficient: float, nll: float | None, target: float, rate: float, low: float, high: float
+    coefficient: Number,
+    nll: float | None,
+    target: Positive,
+    rate: NonNegative,
+    low: NonNegative,
+    high: NonNegative,
 ) -> float:
     """The coefficient of imitation after a measurement: `coefficient exp(rate (nll - target) / target)`.
 
     Kept within `low` and `high`. `nll` is that of held-out demonstrations, in nats a token; where
     it is missing or not finite, the coefficient stays as it is.
     """
-    as_number("coefficient", coefficient)
-    as_number("target", target, above=0)
-    as_number("rate", rate, low=0)
-    as_number("high", high, low=0)
-    as_number("low", low, low=0, high=high)
-    measured = plain_number(nll)
-    if nll is not None and measured is None:
-        raise refused("nll", nll, "a number, or None where it could not be measured")
-    if measured is None or not math.isfinite(measured):
+    if low > high:
+        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+    if nll is None or not math.isfinite(nll):
         return coefficient
-    growth = min(rate * (measured - target) / target, MOST_GROWTH)
+    growth = min(rate * (nll - target) / target, MOST_GROWTH)
     return min(max(coefficient * math.exp(growth), low), high)
 
 
@@ -94,7 +93,7 @@ def gradient_overlap(first: Iterable[Tensor], second: Iterable[Tensor]) -> Gradi
     """
     sums: list[Tensor] = []
     with torch.no_grad():
-        for one, other in zip_longest(_tensors("first", first), _tensors("second", second)):
+        for one, other in zip_longest(first, second):
             if one is None or other is None:
                 raise ArgumentError(
                     "first, second: got one with fewer tensors, expected one tensor a parameter in each"
@@ -109,15 +108,8 @@ def gradient_overlap(first: Iterable[Tensor], second: Iterable[Tensor]) -> Gradi
     found = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 3
     first_norm, second_norm = math.sqrt(found[0]), math.sqrt(found[1])
     for what, norm in (("first", first_norm), ("second", second_norm)):
-        as_number(what, norm)
+        if not math.isfinite(norm):
+            raise ArgumentError(f"{what}: got a gradient of norm {norm}, expected finite numbers")
     has_direction = min(first_norm, second_norm) > SMALLEST_NORM
     cosine = found[2] / (first_norm * second_norm) if has_direction else None
     return GradientOverlap(first_norm, second_norm, cosine)
-
-
-def _tensors(what: str, given: Iterable[Tensor]) -> Iterator[Tensor]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise refused(what, given, "one tensor a parameter")
-    for one in given:
-        check_tensor(one, what, "of a parameter's shape")
-        yield one

@@ -23,16 +23,9 @@ not installed: it takes `torch` from `burnish.tensors`, which loads it at first 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-from msgspec import Struct
-from msgspec.structs import fields, force_setattr
-
-from burnish.arguments import refused
-from burnish.errors import ArgumentError
-from burnish.numbers import plain
+from burnish.boundary import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,51 +33,11 @@ if TYPE_CHECKING:
     from burnish.policy.state import PolicyState
 
 
-class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Frozen settings whose types hold however they are made, in Python as from a file."""
-
-    def __post_init__(self) -> None:
-        # msgspec checks types where it reads a file; a call in Python takes anything.
-        for name, kind in _types(type(self)):
-            given = getattr(self, name)
-            try:
-                read = msgspec.convert(plain(given), kind)
-            except msgspec.ValidationError as error:
-                raise refused(name, given, _expected(kind, error)) from None
-            if read is not given:  # a list for a tuple, a number of numpy's
-                force_setattr(self, name, read)
-        self.check()
-
-    def check(self) -> None:
-        """Refuse what is out of range; types hold by then."""
-
-
 class Component(Settings, frozen=True, tag_field="kind"):
     """Base of every component; the tag is its `kind` in a recipe file.
 
     `ALIASES`, where a component has it, are other names for its kind: those of the method.
     """
-
-
-@cache
-def _types(kind: type[Struct]) -> tuple[tuple[str, Any], ...]:
-    return tuple((field.name, field.type) for field in fields(kind))
-
-
-def _expected(kind: Any, error: Exception) -> str:
-    if get_origin(kind) is Literal:
-        return ", ".join(get_args(kind))
-    kinds = [one for one in get_args(kind) if isinstance(one, type) and issubclass(one, Struct)]
-    if kinds:
-        return ", ".join(one.__name__ for one in kinds)
-    words = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
-    return words.get(kind) or str(error).removeprefix("Expected ").partition(", got")[0]
-
-
-def require(is_met: bool, key: str, got: float, expected: str) -> None:
-    """Refuse a setting that is out of range."""
-    if not is_met:
-        raise ArgumentError(f"{key}: got {got}, expected {expected}")
 
 
 @dataclass(frozen=True)

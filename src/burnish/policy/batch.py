@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Meta
+
+from burnish.boundary import MISSING
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy.state import PolicyState
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64, Int
     from torch import Tensor
+
+    from burnish.policy.groups import GroupLabels
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,14 @@ class CriticTargets:
 class RewardBatch:
     """All rollouts of a step, before any update. `advantages(recipe, batch)` reads this."""
 
-    rewards_BK: Tensor
-    """float64; NaN where a reward has no value."""
-    weights_K: Tensor
-    groups_B: Tensor
-    """int64 group number of each rollout."""
-    lengths_B: Tensor
+    rewards_BK: Annotated[Float64[Tensor, "B K"], MISSING]
+    """NaN where a reward has no value."""
+    weights_K: Float64[Tensor, " K"]
+    groups_B: GroupLabels
+    """Group number of each rollout."""
+    lengths_B: Annotated[Int[Tensor, " B"], Meta(ge=0)]
     """Trained tokens of each rollout."""
-    truncated_B: Tensor
+    truncated_B: Bool[Tensor, " B"]
     """True where the token budget cut the response."""
     names: tuple[str, ...] = ()
     seed: int = 0

@@ -12,24 +12,27 @@ random; the filter has to beat both.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import LARGEST_COUNT, as_number, as_whole, as_word, refused, shown
+from msgspec import Meta
+
+from burnish.boundary import MISSING, UNREAD, Count, NonNegative, Positive, Share, public
 from burnish.errors import ArgumentError
-from burnish.policy.base import Component, Selection, require
+from burnish.policy.base import Component, Selection
 from burnish.policy.groups import as_groups, as_weights, group_sum
 from burnish.seeds import derive
-from burnish.tensors import as_float64, as_mask, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64
     from torch import Tensor
 
     from burnish.policy.batch import Estimate, RewardBatch
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, RewardWeights
 
-CONFLICT_VARIANTS = ("hard", "snr")
+    PerReward = Annotated[Float64[Tensor, "B K"], MISSING]
+
+ConflictVariant = Literal["hard", "snr"]
 
 SIGN_EPS = 1e-8
 """A rollout at its group's mean keeps a rounding error of about 1e-17, whose sign means nothing."""
@@ -38,17 +41,14 @@ SIGN_EPS = 1e-8
 class SignConflict(Component, frozen=True, tag="sign_conflict"):
     """Rollouts that one reward wants more of and another less of are dropped (GD2PO, hard)."""
 
-    sign_eps: float = 1e-8
+    sign_eps: NonNegative = SIGN_EPS
     """Advantages of this size or smaller have no sign: they are rounding."""
     query_weights: bool = True
     """Groups count by the share of their rollouts that is kept."""
 
-    def check(self) -> None:
-        require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
-
     def keep(self, estimate: Estimate, batch: RewardBatch) -> Tensor:
         """True for rollouts without a conflict, bool (B,)."""
-        return conflict_keep(
+        return conflict_keep.plain(
             estimate.per_reward_BK, "hard", sign_eps=self.sign_eps, weights=batch.weights_K
         )
 
@@ -60,21 +60,17 @@ class SignConflict(Component, frozen=True, tag="sign_conflict"):
 class SnrConflict(Component, frozen=True, tag="snr_conflict"):
     """Of those rollouts, the ones whose rewards nearly cancel are dropped (GD2PO)."""
 
-    tau: float = 0.8
+    tau: Share = 0.8
     """`|sum of advantages| / sum of |advantages|` below this is dropped; 0 keeps all, 1 is hard."""
-    sign_eps: float = 1e-8
+    sign_eps: NonNegative = SIGN_EPS
     """Advantages of this size or smaller have no sign: they are rounding."""
     query_weights: bool = True
     """Groups count by the share of their rollouts that is kept."""
 
-    def check(self) -> None:
-        require(0 <= self.tau <= 1, "tau", self.tau, "0 to 1")
-        require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
-
     def keep(self, estimate: Estimate, batch: RewardBatch) -> Tensor:
         """True for rollouts whose rewards do not cancel, bool (B,)."""
         # The ratio of a conflict is below 1, so that tau 1 is the hard filter.
-        return conflict_keep(
+        return conflict_keep.plain(
             estimate.per_reward_BK,
             "snr" if self.tau < 1 else "hard",
             self.tau,
@@ -97,7 +93,7 @@ class Magnitude(Component, frozen=True, tag="magnitude"):
         """Keep the largest of the rollouts with signal, and all without."""
         among_B = estimate.is_present_B & signal_B
         count = int((self.like.keep(estimate, batch) & among_B).sum())
-        keep_B = magnitude_filter(estimate.values_B, count, among=among_B) | ~among_B
+        keep_B = magnitude_filter.plain(estimate.values_B, count, among=among_B) | ~among_B
         return Selection(keep_B, torch.ones_like(signal_B, dtype=torch.float64))
 
 
@@ -111,120 +107,116 @@ class RandomDrop(Component, frozen=True, tag="random"):
         """Keep drawn ones of the rollouts with signal, and all without."""
         among_B = estimate.is_present_B & signal_B
         count = int((self.like.keep(estimate, batch) & among_B).sum())
-        drawn_B = random_filter(len(among_B), count, seed=batch.seed, among=among_B)
+        drawn_B = random_filter.plain(len(among_B), count, seed=batch.seed, among=among_B)
         return Selection(drawn_B | ~among_B, torch.ones_like(signal_B, dtype=torch.float64))
 
 
+@public
 def sign_conflict(
-    per_reward_advantages: Numbers, sign_eps: float = SIGN_EPS, *, weights: Numbers | None = None
+    per_reward_advantages: PerReward,
+    sign_eps: NonNegative = SIGN_EPS,
+    *,
+    weights: RewardWeights | None = None,
 ) -> Tensor:
     """True where some `w_k a_ik` is above `sign_eps` and another below `-sign_eps`: bool (B,)."""
-    sign_eps = as_number("sign_eps", sign_eps, low=0)
     signals_BK = _signals(per_reward_advantages, weights)
     return (signals_BK > sign_eps).any(1) & (signals_BK < -sign_eps).any(1)
 
 
+@public
 def snr_ratio(
-    per_reward_advantages: Numbers, eps: float = 1e-8, *, weights: Numbers | None = None
+    per_reward_advantages: PerReward,
+    eps: Positive = 1e-8,
+    *,
+    weights: RewardWeights | None = None,
 ) -> Tensor:
     """Net over gross signal, `sum_k w_k a_ik / (sum_k |w_k a_ik| + eps)`: (B, K) -> (B,).
 
     Between -1 and 1; near 0 where the rewards cancel, and exactly 0 where there is no signal.
     """
-    eps = as_number("eps", eps, above=0)
     signals_BK = _signals(per_reward_advantages, weights)
     return signals_BK.sum(1) / (signals_BK.abs().sum(1) + eps)
 
 
+@public
 def conflict_keep(
-    per_reward_advantages: Numbers,
-    variant: str = "hard",
-    tau: float = 0.8,
+    per_reward_advantages: PerReward,
+    variant: ConflictVariant = "hard",
+    tau: Share = 0.8,
     *,
-    sign_eps: float = SIGN_EPS,
-    weights: Numbers | None = None,
+    sign_eps: NonNegative = SIGN_EPS,
+    weights: RewardWeights | None = None,
 ) -> Tensor:
     """False for the rollouts that the filter drops: (B, K) -> bool (B,).
 
     `hard`: all with a sign conflict. `snr`: those of them with `|snr_ratio| < tau`; none at 0, the
     same as `hard` at 1.
     """
-    as_word("variant", variant, CONFLICT_VARIANTS)
-    tau = as_number("tau", tau, low=0, high=1)
-    is_conflict_B = sign_conflict(per_reward_advantages, sign_eps, weights=weights)
+    is_conflict_B = sign_conflict.plain(per_reward_advantages, sign_eps, weights=weights)
     if variant == "hard":
         return ~is_conflict_B
-    ratio_B = snr_ratio(per_reward_advantages, weights=weights)
+    ratio_B = snr_ratio.plain(per_reward_advantages, weights=weights)
     return ~(is_conflict_B & (ratio_B.abs() < tau))
 
 
+@public
 def group_keep_ratio(
-    keep: Numbers, groups: GroupLabels, *, present: Numbers | None = None
+    keep: Bool[Tensor, " B"],
+    groups: GroupLabels,
+    *,
+    present: Bool[Tensor, " B"] | None = None,
 ) -> Tensor:
     """The kept share of each rollout's group: (B,) -> (B,) float64.
 
     `present`, bool (B,): rollouts that count; without it all do. 0 where none of a group counts.
     """
-    given_B = as_float64(keep, "keep")
-    check_tensor(given_B, "keep", "(B,)", 1)
-    kept_B1 = as_mask(given_B, "keep", tuple(given_B.shape))[:, None]
-    counted_B1 = torch.ones_like(kept_B1)
-    if present is not None:
-        counted_B1 = as_mask(present, "present", tuple(given_B.shape)).to(kept_B1.device)[:, None]
-    numbered = as_groups(groups, kept_B1)
-    kept_sum_B1 = group_sum((kept_B1 & counted_B1).double(), numbered)
-    return (kept_sum_B1 / group_sum(counted_B1.double(), numbered).clamp(min=1.0))[:, 0]
+    counted_B = torch.ones_like(keep) if present is None else present
+    numbered = as_groups(groups)
+    kept_B1 = group_sum((keep & counted_B).double()[:, None], numbered)
+    return (kept_B1 / group_sum(counted_B.double()[:, None], numbered).clamp(min=1.0))[:, 0]
 
 
-def _signals(per_reward_advantages: Numbers, weights: Numbers | None) -> Tensor:
+def _signals(per_reward_BK: Tensor, weights: Tensor | None) -> Tensor:
     """What each reward says about each rollout, weighted, (B, K); 0 where it is missing."""
-    values_BK = as_float64(per_reward_advantages, "per_reward_advantages")
-    check_tensor(values_BK, "per_reward_advantages", "(B, K)", 2)
-    if values_BK.isinf().any():
-        raise refused(
-            "per_reward_advantages", math.inf, "finite numbers, or NaN where a reward is missing"
-        )
-    return values_BK.nan_to_num(nan=0.0) * as_weights(weights, values_BK)
+    return per_reward_BK.nan_to_num(nan=0.0) * as_weights(weights, per_reward_BK)
 
 
+@public
 def magnitude_filter(
-    values: Numbers,
-    keep_count: int | None = None,
+    values: Annotated[Float64[Tensor, " B"], UNREAD],
+    keep_count: Count | None = None,
     *,
-    share: float | None = None,
-    among: Numbers | None = None,
+    share: Share | None = None,
+    among: Bool[Tensor, " B"] | None = None,
 ) -> Tensor:
     """True for the rollouts with the largest `|A|`: (B,) -> bool (B,); of equals the first win.
 
     How many: `keep_count`, or `share` of the candidates, rounded. `among`, bool (B,): the
     candidates; without it all rollouts.
     """
-    values_B = as_float64(values, "values")
-    check_tensor(values_B, "values", "(B,)", 1)
-    candidates_B = _candidates(among, values_B)
+    candidates_B = torch.ones_like(values, dtype=torch.bool) if among is None else among
     count = _how_many(keep_count, share, int(candidates_B.sum()))
     # A missing value comes after the smallest present one, what is no candidate last of all.
-    strength_B = values_B.abs().nan_to_num(nan=-1.0, posinf=torch.inf)
+    strength_B = values.abs().nan_to_num(nan=-1.0, posinf=torch.inf)
     strength_B = strength_B.masked_fill(~candidates_B, -2.0)
     order_B = torch.argsort(strength_B, descending=True, stable=True)
     return torch.zeros_like(candidates_B).index_fill_(0, order_B[:count], True)
 
 
+@public
 def random_filter(
-    count: int,
-    keep_count: int | None = None,
+    count: Annotated[int, Meta(ge=0, le=1_000_000)],
+    keep_count: Count | None = None,
     seed: int = 0,
     *,
-    share: float | None = None,
-    among: Numbers | None = None,
+    share: Share | None = None,
+    among: Bool[Tensor, " B"] | None = None,
 ) -> Tensor:
     """True for as many of `count` rollouts, drawn without regard to anything: bool (B,).
 
     Each rollout's lot comes from `seed` and its position alone, the same on every machine.
     """
-    count = as_whole("count", count, low=0, high=LARGEST_COUNT)
-    seed = as_whole("seed", seed)
-    candidates_B = _candidates(among, torch.empty(count))
+    candidates_B = torch.ones(count, dtype=torch.bool) if among is None else among
     kept = _how_many(keep_count, share, int(candidates_B.sum()))
     positions = candidates_B.nonzero()[:, 0].tolist()
     drawn = sorted(positions, key=lambda position: derive(seed, "random_filter", position))[:kept]
@@ -233,21 +225,18 @@ def random_filter(
     return keep_B
 
 
-def _candidates(among: Numbers | None, rows_B: Tensor) -> Tensor:
-    if among is None:
-        return torch.ones_like(rows_B, dtype=torch.bool)
-    return as_mask(among, "among", tuple(rows_B.shape)).to(rows_B.device)
-
-
 def _how_many(keep_count: int | None, share: float | None, candidates: int) -> int:
     if (keep_count is None) == (share is None):
         raise ArgumentError(
-            f"keep_count and share: got {shown(keep_count)} and {shown(share)}, expected exactly one of the two"
+            f"keep_count and share: got {keep_count} and {share}, expected exactly one of the two"
         )
     if share is not None:
-        return round(as_number("share", share, low=0, high=1) * candidates)
-    # At most as many rollouts as there are to choose among.
-    return as_whole("keep_count", keep_count, low=0, high=candidates)
+        return round(share * candidates)
+    if keep_count is None or keep_count > candidates:
+        raise ArgumentError(
+            f"keep_count: got {keep_count}, expected at most the {candidates} to choose among"
+        )
+    return keep_count
 
 
 def _selection(
@@ -255,5 +244,5 @@ def _selection(
 ) -> Selection:
     if not query_weights:
         return Selection(keep_B, torch.ones_like(keep_B, dtype=torch.float64))
-    ratio_B = group_keep_ratio(keep_B, batch.groups_B, present=estimate.is_present_B)
+    ratio_B = group_keep_ratio.plain(keep_B, batch.groups_B, present=estimate.is_present_B)
     return Selection(keep_B, ratio_B)

@@ -19,22 +19,26 @@ region, which bounds `new policy / p` and has a gradient.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_word
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Positive, Share, public
 from burnish.errors import ArgumentError
-from burnish.policy.base import Component, require
+from burnish.policy.base import Component
 from burnish.policy.objective import MAX_LOG_RATIO
-from burnish.tensors import as_logp, as_mask, check_finite, check_shape, check_tensor
+from burnish.tensors import LARGEST, check_finite
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
     from burnish.policy.batch import LossBatch
-    from burnish.tensors import Numbers
 
-LEVELS = ("token", "sequence")
+    Logp = Annotated[Float[Tensor, "B T"], UNREAD]
+
+Level = Literal["token", "sequence"]
+AtLeastOne = Annotated[float, Meta(ge=1.0, le=LARGEST)]
 
 
 class CorrectionWeights(NamedTuple):
@@ -57,13 +61,10 @@ class NoCorrection(Component, frozen=True, tag="none"):
 class TruncatedImportance(Component, frozen=True, tag="truncated"):
     """Importance weights `p / q`, at most `cap` (truncated importance sampling)."""
 
-    level: Literal["token", "sequence"] = "token"
+    level: Level = "token"
     """One weight a token, or one an answer."""
-    cap: float = 2.0
+    cap: Positive = 2.0
     """Greatest weight."""
-
-    def check(self) -> None:
-        require(0 < self.cap < math.inf, "cap", self.cap, "above 0")
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
         """Truncated ratio of each token."""
@@ -74,16 +75,12 @@ class TruncatedImportance(Component, frozen=True, tag="truncated"):
 class MaskedImportance(Component, frozen=True, tag="masked"):
     """Importance weights `p / q`; tokens outside `low .. high` teach nothing (IcePop)."""
 
-    level: Literal["token", "sequence"] = "token"
+    level: Level = "token"
     """One weight a token, or one an answer."""
-    low: float = 0.5
+    low: Share = 0.5
     """Least weight that still teaches."""
-    high: float = 5.0
+    high: AtLeastOne = 5.0
     """Greatest weight that still teaches."""
-
-    def check(self) -> None:
-        require(0 <= self.low <= 1, "low", self.low, "0 to 1")
-        require(1 <= self.high < math.inf, "high", self.high, "at least 1")
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
         """Ratio of each token, 0 outside the interval."""
@@ -91,32 +88,33 @@ class MaskedImportance(Component, frozen=True, tag="masked"):
         return _mask(ratio_BT, used_BT, self.low, self.high)
 
 
+@public
 def truncated_importance(
-    logp: Numbers, sampler_logp: Numbers, mask: Numbers, level: str = "token", cap: float = 2.0
+    logp: Logp,
+    sampler_logp: Logp,
+    mask: Bool[Tensor, "B T"],
+    level: Level = "token",
+    cap: Positive = 2.0,
 ) -> CorrectionWeights:
     """`min(exp(logp - sampler_logp), cap)` of each trained token: (B, T) three times -> (B, T).
 
     `logp` are the trainer's log-probs before its first update. With level `sequence` the ratio is
     that of the whole response, the same for all of its tokens.
     """
-    cap = as_number("cap", cap, above=0)
-    ratio_BT, used_BT = _checked_ratio(logp, sampler_logp, mask, level)
-    return _truncate(ratio_BT, used_BT, cap)
+    return _truncate(_checked_ratio(logp, sampler_logp, mask, level), mask, cap)
 
 
+@public
 def masked_importance(
-    logp: Numbers,
-    sampler_logp: Numbers,
-    mask: Numbers,
-    level: str = "token",
-    low: float = 0.5,
-    high: float = 5.0,
+    logp: Logp,
+    sampler_logp: Logp,
+    mask: Bool[Tensor, "B T"],
+    level: Level = "token",
+    low: Share = 0.5,
+    high: AtLeastOne = 5.0,
 ) -> CorrectionWeights:
     """`r = exp(logp - sampler_logp)` where `low <= r <= high`, else 0: (B, T) three times -> (B, T)."""
-    low = as_number("low", low, low=0, high=1)
-    high = as_number("high", high, low=1)
-    ratio_BT, used_BT = _checked_ratio(logp, sampler_logp, mask, level)
-    return _mask(ratio_BT, used_BT, low, high)
+    return _mask(_checked_ratio(logp, sampler_logp, mask, level), mask, low, high)
 
 
 def _truncate(ratio_BT: Tensor, used_BT: Tensor, cap: float) -> CorrectionWeights:
@@ -141,18 +139,11 @@ def _batch_ratio(batch: LossBatch, level: str) -> tuple[Tensor, Tensor]:
     return _ratio(old_logp_BT, sampler_logp_BT, used_BT, level), used_BT
 
 
-def _checked_ratio(
-    logp: Numbers, sampler_logp: Numbers, mask: Numbers, level: str
-) -> tuple[Tensor, Tensor]:
-    as_word("level", level, LEVELS)
-    logp_BT = as_logp(logp, "logp").detach()
-    check_tensor(logp_BT, "logp", "(B, T)", 2)
-    sampler_logp_BT = as_logp(sampler_logp, "sampler_logp").detach().to(logp_BT)
-    check_shape(sampler_logp_BT, "sampler_logp", tuple(logp_BT.shape))
-    used_BT = as_mask(mask, "mask", tuple(logp_BT.shape)).to(logp_BT.device)
+def _checked_ratio(logp_BT: Tensor, sampler_BT: Tensor, used_BT: Tensor, level: str) -> Tensor:
     check_finite(logp_BT, "logp", used_BT)
-    check_finite(sampler_logp_BT, "sampler_logp", used_BT)
-    return _ratio(logp_BT, sampler_logp_BT, used_BT, level), used_BT
+    check_finite(sampler_BT, "sampler_logp", used_BT)
+    logp_BT = logp_BT.detach()
+    return _ratio(logp_BT, sampler_BT.detach().to(logp_BT), used_BT, level)
 
 
 def _ratio(logp_BT: Tensor, sampler_logp_BT: Tensor, used_BT: Tensor, level: str) -> Tensor:

@@ -19,35 +19,40 @@ The tokens' losses become one number by `aggregate`; `ema` moves a teacher after
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
+from burnish.boundary import UNREAD, Count, NonNegative, Positive, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.auxiliary import kl_estimate
-from burnish.tensors import as_float64, as_logp, as_mask, check_finite, check_shape, torch
+from burnish.tensors import as_float64, as_logp, check_finite, check_shape, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Logits = Float[Tensor, "*S V"]
+    # A teacher may forbid a token with -inf.
+    TeacherLogits = Annotated[Float[Tensor, "*S V"], UNREAD]
+    TokenMask = Bool[Tensor, "*S"]
+    Logp = Float[Tensor, "*S"]
 
-DIVERGENCES = ("reverse", "forward")
-SUPPORTS = ("tail", "student-topk", "union-topk")
-SCORES = ("kl", "first-token")
+Support = Literal["tail", "student-topk", "union-topk"]
+Score = Literal["kl", "first-token"]
 LEAST_LOGP = -100.0
 """A teacher's log-prob below this is taken as this: a token that it forbids stays finite."""
 
 
+@public
 def token_reverse_kl(
-    student_logits: Numbers,
-    teacher_logits: Numbers,
+    student_logits: Logits,
+    teacher_logits: TeacherLogits,
     *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    support: str = "tail",
+    temperature: Positive = 1.0,
+    top_k: Count = 0,
+    support: Support = "tail",
     renormalise: bool = False,
-    kl_clip: float | None = None,
+    kl_clip: Positive | None = None,
 ) -> Tensor:
     """KL(student || teacher) of each token, in nats: (..., V) twice -> (...).
 
@@ -61,27 +66,29 @@ def token_reverse_kl(
     one token may count; a token above it has no gradient. A teacher's logit may be -inf.
     Differentiable in `student_logits`.
     """
-    student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
-    as_word("support", support, SUPPORTS)
-    as_flag("renormalise", renormalise)
-    most = 0.0 if kl_clip is None else as_number("kl_clip", kl_clip, above=0)
-    return token_divergence(
-        student, teacher, "reverse", temperature, int(top_k), support, renormalise, most
-    )
+    _check_teacher(student_logits, teacher_logits)
+    how = "reverse", temperature, top_k, support, renormalise, kl_clip or 0.0
+    return token_divergence(student_logits, teacher_logits, *how)
 
 
+@public
 def token_forward_kl(
-    student_logits: Numbers, teacher_logits: Numbers, *, temperature: float = 1.0, top_k: int = 0
+    student_logits: Logits,
+    teacher_logits: TeacherLogits,
+    *,
+    temperature: Positive = 1.0,
+    top_k: Count = 0,
 ) -> Tensor:
     """KL(teacher || student) of each token, in nats: (..., V) twice -> (...).
 
     As `token_reverse_kl`, with the teacher's k likeliest tokens.
     """
-    student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
-    return token_divergence(student, teacher, "forward", temperature, int(top_k))
+    _check_teacher(student_logits, teacher_logits)
+    return token_divergence(student_logits, teacher_logits, "forward", temperature, top_k)
 
 
-def aggregate(token_losses: Numbers, mask: Numbers, *, tokens: float | None = None) -> Tensor:
+@public
+def aggregate(token_losses: Logp, mask: TokenMask, *, tokens: NonNegative | None = None) -> Tensor:
     """Mean loss over the unmasked tokens: (...), (...) -> (); 0 where all are masked.
 
     >>> aggregate([[1.0, 2.0], [3.0, 9.0]], [[1, 1], [1, 0]]).item()
@@ -90,19 +97,12 @@ def aggregate(token_losses: Numbers, mask: Numbers, *, tokens: float | None = No
     `tokens` is the denominator of the whole batch where this is a part of it: micro-batches are
     then weighted by their tokens, not by their rows, and add up to the whole.
     """
-    losses = as_logp(token_losses, "token_losses")
-    check_finite(losses, "token_losses")
-    is_used = as_mask(mask, "mask", tuple(losses.shape)).to(losses.device)
-    if tokens is not None:
-        tokens = as_number("tokens", tokens, low=0)
-    count = float(is_used.sum()) if tokens is None else tokens
-    return losses.masked_fill(~is_used, 0.0).sum() / max(count, 1.0)
+    count = float(mask.sum()) if tokens is None else tokens
+    return token_losses.masked_fill(~mask, 0.0).sum() / max(count, 1.0)
 
 
-Weights = TypeVar("Weights")
-
-
-def ema(teacher: Weights, student: Weights, decay: float, *, buffers: Collection[str] = ()) -> Any:
+@public
+def ema(teacher: object, student: object, decay: Share, *, buffers: Sequence[str] = ()) -> Any:
     """The teacher's weights after an update of the student: decay * teacher + (1 - decay) * student.
 
     >>> ema({"w": [1.0, 0.0]}, {"w": [0.0, 1.0]}, decay=0.75)["w"].tolist()
@@ -111,8 +111,6 @@ def ema(teacher: Weights, student: Weights, decay: float, *, buffers: Collection
     Takes tables of weights by name, or one tensor. `decay` 1 keeps the teacher, 0 takes the student.
     What is no float (counters, masks) and what `buffers` names is copied from the student.
     """
-    decay = as_number("decay", decay, low=0, high=1)
-    copied = {as_text("buffers", name) for name in as_list("buffers", buffers)}
     if not isinstance(teacher, Mapping):
         return _averaged(teacher, student, decay, "")
     if not isinstance(student, Mapping) or student.keys() != teacher.keys():
@@ -120,19 +118,20 @@ def ema(teacher: Weights, student: Weights, decay: float, *, buffers: Collection
         raise ArgumentError(f"student: got {got}, expected the weights that the teacher has")
     return {
         name: torch.as_tensor(student[name]).clone()
-        if name in copied
+        if name in buffers
         else _averaged(teacher[name], student[name], decay, f" ({name})")
         for name in teacher
     }
 
 
+@public
 def policy_sensitivity(
-    student_logits: Numbers,
-    teacher_logits: Numbers,
-    mask: Numbers,
+    student_logits: Float[Tensor, "*B T V"],
+    teacher_logits: Annotated[Float[Tensor, "*B T V"], UNREAD],
+    mask: Bool[Tensor, "*B T"],
     *,
-    score: str = "kl",
-    top_k: int = 0,
+    score: Score = "kl",
+    top_k: Count = 0,
 ) -> Tensor:
     """How much a policy in the context changes each response: (..., T, V) twice, (..., T) -> (...).
 
@@ -143,18 +142,14 @@ def policy_sensitivity(
     lowers; `first-token`: the one of the first unmasked token. A response without a token has no
     score and is refused: leave it out.
     """
-    as_word("score", score, SCORES)
-    student, teacher = _checked(student_logits, teacher_logits, 1.0, top_k)
-    if student.ndim < 2:
-        raise refused("student_logits", student_logits, "shape (..., T, V)")
-    is_used = as_mask(mask, "mask", tuple(student.shape[:-1])).to(student.device)
-    if not bool(is_used.any(-1).all()):
-        row = (~is_used.any(-1)).nonzero()[0].tolist()
+    _check_teacher(student_logits, teacher_logits)
+    if not bool(mask.any(-1).all()):
+        row = (~mask.any(-1)).nonzero()[0].tolist()
         raise ArgumentError(
             f"mask: row {row[0] if row else 0} has no token, expected one at least; leave the row out"
         )
-    kl = token_divergence(student, teacher, "reverse", 1.0, int(top_k)).masked_fill(~is_used, 0.0)
-    return sensitivity_of(kl, is_used, score)
+    kl = token_divergence(student_logits, teacher_logits, "reverse", 1.0, top_k)
+    return sensitivity_of(kl.masked_fill(~mask, 0.0), mask, score)
 
 
 def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
@@ -167,41 +162,36 @@ def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
     return found
 
 
-def sampled_kl(logp: Numbers, teacher_logp: Numbers) -> Tensor:
+@public
+def sampled_kl(logp: Logp, teacher_logp: Logp) -> Tensor:
     """An estimate of KL(student || teacher) for each token that the student sampled; any shape.
 
     The value is `logp - teacher_logp`, the gradient `(logp - teacher_logp) grad logp`: both are
     right in expectation over the student's samples, and one value may be negative.
     """
-    own, other = as_logp(logp, "logp"), as_logp(teacher_logp, "teacher_logp")
-    check_finite(own, "logp")
-    check_finite(other, "teacher_logp")
-    check_shape(other, "teacher_logp", tuple(own.shape))
-    return kl_estimate(own, other.detach().to(own.device), "k1+")
+    return kl_estimate(logp, teacher_logp.detach(), "k1+")
 
 
+@public
 def distil_loss(
-    student_logits: Numbers,
-    teacher_logits: Numbers,
-    mask: Numbers,
-    divergence: str = "reverse",
+    student_logits: Logits,
+    teacher_logits: TeacherLogits,
+    mask: TokenMask,
+    divergence: Literal["reverse", "forward"] = "reverse",
     *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    tokens: float | None = None,
+    temperature: Positive = 1.0,
+    top_k: Count = 0,
+    tokens: NonNegative | None = None,
 ) -> Tensor:
     """Mean divergence over the unmasked tokens: (..., V), (..., V), (...) -> ().
 
     0 where all are masked. `tokens` is the denominator of the whole batch where this is a part of
     it, so that parts add up to the whole however the batch is cut.
     """
-    as_word("divergence", divergence, DIVERGENCES)
-    student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
-    is_used = as_mask(mask, "mask", tuple(student.shape[:-1])).to(student.device)
-    if tokens is not None:
-        tokens = as_number("tokens", tokens, low=0)
+    _check_teacher(student_logits, teacher_logits)
     # Only the unmasked tokens are computed at all: what stands elsewhere can have no gradient.
-    used = token_divergence(student[is_used], teacher[is_used], divergence, temperature, int(top_k))
+    how = divergence, temperature, top_k
+    used = token_divergence(student_logits[mask], teacher_logits[mask], *how)
     return used.sum() / max(used.numel() if tokens is None else tokens, 1)
 
 
@@ -272,19 +262,10 @@ def _bucketed(logits: Tensor, ids: Tensor) -> Tensor:
     return torch.cat([logits.gather(-1, ids), rest], dim=-1)
 
 
-def _checked(
-    student_logits: Numbers, teacher_logits: Numbers, temperature: float, top_k: int
-) -> tuple[Tensor, Tensor]:
-    student = as_logp(student_logits, "student_logits")
-    teacher = as_logp(teacher_logits, "teacher_logits").to(student.device)
-    if not student.ndim or not student.shape[-1]:
-        raise refused("student_logits", student_logits, "shape (..., V)")
-    check_shape(teacher, "teacher_logits", tuple(student.shape))
-    check_finite(student, "student_logits")
+def _check_teacher(student: Tensor, teacher: Tensor) -> None:
+    if not student.shape[-1]:
+        raise ArgumentError("student_logits: got no vocabulary, expected shape (..., V)")
     if (teacher.isnan() | (teacher == torch.inf)).any() or (teacher == -torch.inf).all(-1).any():
         raise ArgumentError(
             "teacher_logits: expected numbers or -inf, with a finite one for every token"
         )
-    as_number("temperature", temperature, above=0)
-    as_whole("top_k", top_k, low=0)
-    return student, teacher

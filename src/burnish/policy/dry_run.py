@@ -10,22 +10,23 @@ would follow, not where training would end: the answers stay those that were rec
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from burnish.arguments import as_list, as_texts, as_whole
+from burnish.boundary import MISSING, Count, public
 from burnish.errors import ArgumentError
 from burnish.policy.groups import (
     Groups,
     as_groups,
-    as_rewards,
     as_weights,
     centre,
+    columns,
     group_sum,
     is_constant,
+    one_group,
     standardise,
 )
 from burnish.policy.grpo import SumThenNormalise
@@ -40,10 +41,12 @@ from burnish.policy.tri_factor import TriFactor, by_name, tri_factor_weights
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, Rewards, RewardWeights
+
+    Rows = Annotated[Float64[Tensor, "N K"], MISSING]
 
 FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
 """The components with their default settings."""
@@ -123,18 +126,19 @@ class WeightingComparison:
         }
 
 
+@public
 def compare_weightings(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
     *,
     names: Sequence[str] | None = None,
-    steps: Sequence[Hashable] | Tensor | None = None,
-    weights: Numbers | None = None,
-    reference: ReferenceStats | Numbers | int | None = None,
+    steps: GroupLabels | None = None,
+    weights: RewardWeights | None = None,
+    reference: ReferenceStats | Rows | Count | None = None,
     frozen: ReferenceFrozen = FROZEN,
     rule: TriFactor = RULE,
     scaling: SumThenNormalise = SCALING,
-    replayed: int = 0,
+    replayed: Count = 0,
 ) -> WeightingComparison:
     """Sum, GDPO, frozen reference, and frozen reference with tri-factor weights: (N, K) rewards.
 
@@ -148,15 +152,26 @@ def compare_weightings(
     it. `replayed`: so many of the first rows only move the weights; the rest of the result is about
     those after them.
     """
-    rewards_BK = table_of(rewards)
-    named = names_of(names, rewards_BK)
-    given_K = weights_of(weights, rewards_BK, named)
-    rows_by_step = rows_of_steps(steps, len(rewards_BK))
-    as_whole("replayed", replayed, low=0, high=len(rewards_BK) - 1)
-    as_steps = steps_as_groups(rows_by_step)
-    numbered = groups_of(groups, as_steps, rewards_BK)
-    stats = reference_of(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
-    normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, frozen.clip)
+    rewards_BK = columns(rewards)
+    if not rewards_BK.numel() or replayed >= len(rewards_BK):
+        raise ArgumentError(
+            f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward beside the "
+            f"{replayed} replayed rows"
+        )
+    named = _names(names, rewards_BK.shape[1])
+    given_K = as_weights(weights, rewards_BK)
+    if (given_K == 0).any():
+        silent = named[int((given_K == 0).nonzero()[0])]
+        raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
+    as_steps = one_group(rewards_BK) if steps is None else as_groups(steps)
+    rows_by_step = [(as_steps.index_B == step).nonzero()[:, 0] for step in _first_seen(as_steps)]
+    # The same prompt in a later step is another group.
+    found = as_groups(groups)
+    numbered = as_groups(as_steps.index_B * found.total + found.index_B)
+    stats = _reference(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
+    normalised_BK = reference_frozen_normalise.plain(
+        rewards_BK, stats.mean_K, stats.sd_K, frozen.clip
+    )
     # All rows as one step have nothing before them to be smoothed with.
     own = rule if steps is not None else msgspec.structs.replace(rule, beta=0.0)
     factors, scaled_BK = _follow_steps(rows_by_step, normalised_BK, rewards_BK, own, named)
@@ -178,7 +193,7 @@ def compare_weightings(
         names=named,
         methods=tuple(_weighting(m, made[m], rewards_BK, numbered) for m in METHODS),
         factors=factors,
-        saturated_K=saturated_share(normalised_BK, frozen.clip),
+        saturated_K=saturated_share.plain(normalised_BK, frozen.clip),
         below_K=_below(rewards_BK, by_name("threshold", rule.threshold, named, math.nan)),
         missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
@@ -199,7 +214,7 @@ def _follow_steps(
     for rows in rows_by_step:
         state, found = rule.renew(state, normalised_BK[rows], rewards_BK[rows], names)
         scaled_BK[rows] = state.weights_K
-    settled_K = tri_factor_weights(
+    settled_K = tri_factor_weights.plain(
         state.progress_K,
         by_name("severity", rule.severity, names, 0.0),
         state.violation_K,
@@ -288,67 +303,21 @@ def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def table_of(rewards: Numbers) -> Tensor:
-    """Rewards as (B, K); a table without a row or a reward is refused."""
-    rewards_BK = as_rewards(rewards)
-    if not rewards_BK.numel():
-        raise ArgumentError(
-            f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward at least"
-        )
-    return rewards_BK
-
-
-def names_of(names: Sequence[str] | None, rewards_BK: Tensor) -> tuple[str, ...]:
+def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """A name of its own for each reward; its number where none are given."""
-    count = rewards_BK.shape[1]
-    if names is None:
-        return tuple(map(str, range(count)))
-    found = tuple(as_texts("names", names))
+    found = tuple(map(str, range(count))) if names is None else tuple(names)
     if len(set(found)) != count:
         raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
     return found
 
 
-def weights_of(weights: Numbers | None, rewards_BK: Tensor, names: Sequence[str]) -> Tensor:
-    """The weights of the recipe, (K,); one of 0 is refused."""
-    given_K = as_weights(weights, rewards_BK)
-    if (given_K == 0).any():
-        silent = names[int((given_K == 0).nonzero()[0])]
-        raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
-    return given_K
+def _first_seen(steps: Groups) -> list[int]:
+    """The steps in the order in which they first appear."""
+    return list(dict.fromkeys(steps.index_B.tolist()))
 
 
-def rows_of_steps(steps: Sequence[Hashable] | Tensor | None, count: int) -> list[Tensor]:
-    """The rows of each step, in the order in which the steps first appear."""
-    if steps is None:
-        return [torch.arange(count)]
-    labels = as_list("steps", steps)
-    if len(labels) != count:
-        raise ArgumentError(
-            f"steps: got {len(labels)} labels, expected one for each of {count} rows"
-        )
-    rows: dict[Hashable, list[int]] = {}
-    for row, label in enumerate(labels):
-        rows.setdefault(label, []).append(row)
-    return [torch.tensor(found) for found in rows.values()]
-
-
-def steps_as_groups(rows_by_step: Sequence[Tensor]) -> Groups:
-    """All rows of a step as one group."""
-    step_B = torch.empty(sum(map(len, rows_by_step)), dtype=torch.int64)
-    for number, rows in enumerate(rows_by_step):
-        step_B[rows] = number
-    return Groups(step_B, len(rows_by_step))
-
-
-def groups_of(groups: GroupLabels, steps: Groups, rewards_BK: Tensor) -> Groups:
-    """The groups within each step: the same prompt in a later step is another group."""
-    found = as_groups(groups, rewards_BK)
-    return as_groups(steps.index_B * found.total + found.index_B, rewards_BK)
-
-
-def reference_of(
-    reference: ReferenceStats | Numbers | int | None,
+def _reference(
+    reference: ReferenceStats | Tensor | int | None,
     rewards_BK: Tensor,
     *,
     sd_floor: float,
@@ -357,22 +326,13 @@ def reference_of(
     """Mean and deviation of what stands for the start model."""
     if isinstance(reference, ReferenceStats):
         return reference
-    if isinstance(reference, bool):
-        raise ArgumentError(
-            f"reference: got {reference}, expected statistics, a table, a number of rows or None"
-        )
-    if reference is None:
-        start_NK = rewards_BK
-    elif isinstance(reference, int):
+    start_NK = rewards_BK
+    if isinstance(reference, int):
         if not 1 <= reference <= len(rewards_BK):
             raise ArgumentError(
                 f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
             )
         start_NK = rewards_BK[:reference]
-    else:
-        start_NK = as_rewards(reference, "reference")
-        if start_NK.shape[1] != rewards_BK.shape[1]:
-            raise ArgumentError(
-                f"reference: got {start_NK.shape[1]} rewards a row, expected {rewards_BK.shape[1]}"
-            )
-    return fit_reference_stats(start_NK, sd_floor, robust=robust)
+    elif reference is not None:
+        start_NK = reference
+    return fit_reference_stats.plain(start_NK, sd_floor, robust=robust)

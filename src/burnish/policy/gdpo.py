@@ -10,33 +10,29 @@ error; and rewards may have weights.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from burnish.arguments import as_number, as_word
-from burnish.policy.base import Component, require
+from burnish.boundary import NonNegative, Share, public
+from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
-from burnish.policy.conflict import CONFLICT_VARIANTS, conflict_keep, group_keep_ratio
+from burnish.policy.conflict import ConflictVariant, conflict_keep, group_keep_ratio
 from burnish.policy.groups import (
+    Ddof,
     as_groups,
-    as_rewards,
     as_weights,
+    columns,
     is_constant,
     per_reward_advantages,
 )
-from burnish.policy.informative import informative_groups
 from burnish.policy.post_scale import batch_whiten
-from burnish.tensors import as_lengths, torch
+from burnish.policy.select import informative_groups
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
-
-GDPO_FAMILY = ("gdpo", *CONFLICT_VARIANTS)
+    from burnish.policy.groups import GroupLabels, Lengths, Rewards, RewardWeights
 
 
 class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
@@ -44,54 +40,55 @@ class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
 
     ALIASES: ClassVar[tuple[str, ...]] = ("gdpo",)
 
-    eps: float = 1e-6
+    eps: NonNegative = 1e-6
     """Added to the deviation."""
-    ddof: Literal[0, 1] = 1
+    ddof: Ddof = 1
     """1 divides the squares by n - 1, 0 by n."""
-
-    def check(self) -> None:
-        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages of the rollouts that have some reward."""
         rewards_BK, groups_B = batch.rewards_BK, batch.groups_B
         return Estimate(
-            normalise_then_sum(rewards_BK, groups_B, self.eps, self.ddof, weights=batch.weights_K),
-            per_reward_advantages(rewards_BK, groups_B, self.eps, self.ddof),
+            normalise_then_sum.plain(
+                rewards_BK, groups_B, self.eps, self.ddof, weights=batch.weights_K
+            ),
+            per_reward_advantages.plain(rewards_BK, groups_B, self.eps, self.ddof),
             batch.has_any_B,
         )
 
 
+@public
 def normalise_then_sum(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
-    eps: float = 1e-6,
-    ddof: int = 1,
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
     *,
-    weights: Numbers | None = None,
+    weights: RewardWeights | None = None,
 ) -> Tensor:
     """`S_i = sum_k w_k a_ik`, before any whitening: (B, K) -> (B,); a missing reward adds nothing.
 
     Where the rewards of a group cancel for every rollout the sum is exactly 0, not rounding noise.
     """
-    rewards_BK = as_rewards(rewards)
+    rewards_BK = columns(rewards)
     weights_K = as_weights(weights, rewards_BK)
-    sum_B = per_reward_advantages(rewards_BK, groups, eps, ddof) @ weights_K
-    cancels_B = is_constant(sum_B[:, None], as_groups(groups, sum_B))[:, 0]
+    sum_B = per_reward_advantages.plain(rewards_BK, groups, eps, ddof) @ weights_K
+    cancels_B = is_constant(sum_B[:, None], as_groups(groups))[:, 0]
     return sum_B.masked_fill(cancels_B, 0.0)
 
 
+@public
 def gdpo_advantage(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
-    response_lengths: Numbers | None = None,
+    response_lengths: Lengths | None = None,
     whiten: bool = True,
-    variant: str | None = "gdpo",
-    tau: float | None = 0.0,
+    variant: Literal["gdpo", "hard", "snr"] | None = "gdpo",
+    tau: Share | None = 0.0,
     *,
-    weights: Numbers | None = None,
-    eps: float = 1e-6,
-    ddof: int = 1,
+    weights: RewardWeights | None = None,
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
     shift: bool = True,
     ignore_zero_signal: bool = True,
 ) -> Tensor:
@@ -102,38 +99,36 @@ def gdpo_advantage(
     it; GDPO keeps every rollout under each of them. `ignore_zero_signal=False` is the published
     whitening, which shifts groups without signal away from 0.
     """
-    _check_filter("gdpo" if variant is None else variant, 0.0 if tau is None else tau, GDPO_FAMILY)
-    rewards_BK = as_rewards(rewards)
-    if response_lengths is not None:
-        response_lengths = as_lengths(response_lengths, "response_lengths", rewards_BK)
-    sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
+    rewards_BK = columns(rewards)
+    sum_B = normalise_then_sum.plain(rewards_BK, groups, eps, ddof, weights=weights)
     if not whiten:
         return sum_B
-    return batch_whiten(
+    return batch_whiten.plain(
         sum_B,
         response_lengths,
         keep=_is_present(rewards_BK, weights),
-        signal=informative_groups(sum_B, groups),
+        signal=informative_groups.plain(sum_B, groups),
         scope="rollout" if response_lengths is None else "token",
         shift=shift,
         ignore_zero_signal=ignore_zero_signal,
     )
 
 
+@public
 def gd2po_advantage(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
-    response_lengths: Numbers | None = None,
+    response_lengths: Lengths | None = None,
     whiten: bool = True,
-    variant: str = "hard",
-    tau: float = 0.8,
+    variant: ConflictVariant = "hard",
+    tau: Share = 0.8,
     *,
-    weights: Numbers | None = None,
+    weights: RewardWeights | None = None,
     query_weights: bool = True,
     shift: bool = True,
     ignore_zero_signal: bool = True,
-    eps: float = 1e-6,
-    ddof: int = 1,
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
 ) -> Tensor:
     """GD2PO: GDPO over the rollouts whose rewards agree: (B, K) -> (B,), 0 where not kept.
 
@@ -143,35 +138,27 @@ def gd2po_advantage(
     `response_lengths` (B,) is given; groups left without signal stay at 0 unless
     `ignore_zero_signal=False`, the published form.
     """
-    _check_filter(variant, tau, CONFLICT_VARIANTS)
-    rewards_BK = as_rewards(rewards)
-    if response_lengths is not None:
-        response_lengths = as_lengths(response_lengths, "response_lengths", rewards_BK)
+    rewards_BK = columns(rewards)
     is_present_B = _is_present(rewards_BK, weights)
-    per_reward_BK = per_reward_advantages(rewards_BK, groups, eps, ddof)
-    keep_B = conflict_keep(per_reward_BK, variant, tau, weights=weights) & is_present_B
-    sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
+    per_reward_BK = per_reward_advantages.plain(rewards_BK, groups, eps, ddof)
+    keep_B = conflict_keep.plain(per_reward_BK, variant, tau, weights=weights) & is_present_B
+    sum_B = normalise_then_sum.plain(rewards_BK, groups, eps, ddof, weights=weights)
     if query_weights:
-        sum_B = sum_B * group_keep_ratio(keep_B, groups, present=is_present_B)
+        sum_B = sum_B * group_keep_ratio.plain(keep_B, groups, present=is_present_B)
     sum_B = torch.where(keep_B, sum_B, 0.0)
     if not whiten:
         return sum_B
-    return batch_whiten(
+    return batch_whiten.plain(
         sum_B,
         response_lengths,
         keep=keep_B,
-        signal=informative_groups(sum_B, groups),
+        signal=informative_groups.plain(sum_B, groups),
         scope="rollout" if response_lengths is None else "token",
         shift=shift,
         ignore_zero_signal=ignore_zero_signal,
     )
 
 
-def _is_present(rewards_BK: Tensor, weights: Numbers | None) -> Tensor:
+def _is_present(rewards_BK: Tensor, weights: Tensor | None) -> Tensor:
     """True where a rollout has some reward that counts, bool (B,)."""
     return (~rewards_BK.isnan() & (as_weights(weights, rewards_BK) != 0)).any(1)
-
-
-def _check_filter(variant: str, tau: float, known: Collection[str]) -> None:
-    as_word("variant", variant, known)
-    as_number("tau", tau, low=0, high=1)

@@ -10,22 +10,72 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_number, plain_number, refused
+from msgspec import Meta
+
+from burnish.arguments import as_list, refused
+from burnish.boundary import MISSING, Call, NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
-from burnish.tensors import LARGEST, as_float64, check_finite, torch
-
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-    from burnish.tensors import Numbers
-
-    GroupLabels = Tensor | np.ndarray[Any, Any] | Sequence[Hashable]
+from burnish.tensors import LARGEST, torch
 
 CONSTANT_RANGE = 1e-6
+ROOT = LARGEST**0.5
+"""Of the largest number: a reward times a weight of this size can still be squared."""
+
+
+class Labels:
+    """Labels of rollouts, numbered 0, 1, ...: any hashables, or an integer tensor of shape (B,)."""
+
+    words = "a label for each rollout"
+
+    def read(self, name: str, given: Any, call: Call) -> Tensor:
+        if isinstance(given, torch.Tensor):
+            if given.is_floating_point() and not given.isfinite().all():
+                raise refused(name, given.tolist(), self.words)
+            index_B: Tensor = torch.unique(given, return_inverse=True)[1]
+        else:
+            numbers: dict[Hashable, int] = {}
+            labels = [self.label(name, one) for one in as_list(name, given)]
+            index = [numbers.setdefault(label, len(numbers)) for label in labels]
+            index_B = torch.tensor(index, device=call.device).long()
+        if index_B.ndim != 1 or not call.same("B", len(index_B), name):
+            size, other = call.sizes.get("B", (len(index_B), name))
+            raise ArgumentError(
+                f"{name}: got shape {tuple(index_B.shape)}, expected one label for each of the "
+                f"{size} rollouts of {other}"
+            )
+        return index_B
+
+    def label(self, name: str, given: object) -> Hashable:
+        """None and NaN say of no rollout which group it is in."""
+        label = plain(given)
+        is_odd = isinstance(label, float) and not math.isfinite(label)
+        if label is None or is_odd or not isinstance(label, Hashable):
+            raise refused(name, given, self.words)
+        return label
+
+
+LABELS = Labels()
+
+if TYPE_CHECKING:
+    from jaxtyping import Float64
+    from torch import Tensor
+
+    GroupLabels = Annotated[Tensor, LABELS]
+    Rewards = Annotated[Float64[Tensor, " B"] | Float64[Tensor, "B K"], MISSING]
+    OneReward = Annotated[Float64[Tensor, " B"], MISSING]
+    Lengths = Annotated[Float64[Tensor, " B"], Meta(ge=0)]
+    RewardWeights = Annotated[Float64[Tensor, " K"], Meta(ge=-ROOT, le=ROOT)]
+
+Ddof = Literal[0, 1]
+"""1 divides the squares by n - 1, 0 by n."""
+
+
+def label_numbers(labels: Sequence[Hashable]) -> Tensor:
+    """The number of each rollout's label, (B,) int64, in the order in which they first come."""
+    return LABELS.read("groups", labels, Call())
 
 
 class Groups(NamedTuple):
@@ -36,72 +86,36 @@ class Groups(NamedTuple):
     total: int
 
 
-def as_groups(groups: GroupLabels, values_B: Tensor, what: str = "groups") -> Groups:
-    """Number the groups 0, 1, ...; labels may be any hashables or an integer tensor of shape (B,).
-
-    `values_B` is any tensor with one row per rollout: it gives the length and the device.
-    """
-    if isinstance(groups, torch.Tensor):
-        if groups.is_floating_point():
-            check_finite(groups, what)
-        labels, index_B = torch.unique(groups, return_inverse=True)
-        found = Groups(index_B.to(values_B.device), int(labels.numel()))
-    else:
-        numbers: dict[Hashable, int] = {}
-        labels_B = [_label(one, what) for one in as_list(what, groups)]
-        index = [numbers.setdefault(label, len(numbers)) for label in labels_B]
-        found = Groups(torch.tensor(index, device=values_B.device).long(), len(numbers))
-    if found.index_B.shape != values_B.shape[:1]:
-        raise ArgumentError(
-            f"{what}: got shape {tuple(found.index_B.shape)}, expected one label for each of "
-            f"the {len(values_B)} rollouts"
-        )
-    return found
+def as_groups(labels_B: Tensor) -> Groups:
+    """Number the groups 0, 1, ..."""
+    labels, index_B = torch.unique(labels_B, return_inverse=True)
+    return Groups(index_B, int(labels.numel()))
 
 
-def _label(given: object, what: str) -> Hashable:
-    """A label that is one: None and NaN say of no rollout which group it is in."""
-    label = plain(given)
-    is_odd = isinstance(label, float) and not math.isfinite(label)
-    if label is None or is_odd or not isinstance(label, Hashable):
-        raise refused(what, given, "a label for each rollout")
-    return label
+def one_group(values_B: Tensor) -> Groups:
+    """All rollouts as one group."""
+    return Groups(torch.zeros(len(values_B), dtype=torch.long, device=values_B.device), 1)
 
 
-def as_rewards(rewards: Numbers, what: str = "rewards") -> Tensor:
-    """Rewards as (B, K) float64, from (B,) or (B, K); NaN or None where a value is missing."""
-    values = as_float64(rewards, what)
-    if values.ndim == 1:
-        values = values[:, None]
-    if values.ndim != 2:
-        raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected (B,) or (B, K)")
-    infinite = (values.abs() > LARGEST).nonzero()
-    if len(infinite):
-        rollout, reward = infinite[0].tolist()
-        raise ArgumentError(
-            f"{what}: rollout {rollout}, reward {reward} is {values[rollout, reward].item()}; "
-            f"expected a finite number of at most {LARGEST:g} in size, or NaN where there is none"
-        )
-    return values
+def columns(rewards: Tensor) -> Tensor:
+    """Rewards as (B, K), from (B,) or (B, K)."""
+    return rewards[:, None] if rewards.ndim == 1 else rewards
 
 
-def as_weights(weights: Numbers | None, values_BK: Tensor) -> Tensor:
-    """One finite weight for each column of `values_BK`, (K,) float64; all 1 where none are given."""
+def as_weights(weights: Tensor | None, values_BK: Tensor) -> Tensor:
+    """One weight for each column, (K,) float64; all 1 where none are given."""
     if weights is None:
         return values_BK.new_ones(values_BK.shape[1])
-    weights_K = as_float64(weights, "weights").to(values_BK.device)
-    # The root of LARGEST: a reward times its weight can still be squared.
-    if weights_K.shape != values_BK.shape[1:] or not (weights_K.abs() <= LARGEST**0.5).all():
+    if weights.shape != values_BK.shape[1:]:
         raise ArgumentError(
-            f"weights: got {weights_K.tolist()}, expected a finite number for each of the "
-            f"{values_BK.shape[1]} rewards, of at most {LARGEST**0.5:g} in size"
+            f"weights: got {len(weights)}, expected one for each of the {values_BK.shape[1]} rewards"
         )
-    return weights_K
+    return weights
 
 
-def weighted_sum(rewards: Numbers, weights: Numbers | None = None) -> Tensor:
+def weighted_sum(rewards: Tensor, weights: Tensor | None = None) -> Tensor:
     """`sum_k w_k R_ik`, (B,); NaN where a reward of non-zero weight is missing."""
-    rewards_BK = as_rewards(rewards)
+    rewards_BK = columns(rewards)
     weights_K = as_weights(weights, rewards_BK)
     # A reward of weight 0 is ignored even where it is missing: 0 * NaN would be NaN.
     parts_BK = rewards_BK.masked_fill(weights_K == 0, 0.0) * weights_K
@@ -153,7 +167,6 @@ def deviations(values_BK: Tensor, groups: Groups) -> Tensor:
 
 def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> Tensor:
     """`(x - mean) / (std + eps)` inside each group, (B, K); 0 where missing or constant."""
-    eps, ddof = check_statistics(eps, ddof)
     centred_BK = centre(values_BK, groups)
     count_BK = group_sum((~values_BK.isnan()).to(values_BK), groups)
     variance_BK = group_sum(centred_BK.square(), groups) / (count_BK - ddof).clamp(min=1.0)
@@ -161,20 +174,12 @@ def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> 
     return centred_BK / spread_BK.masked_fill(centred_BK == 0, 1.0)
 
 
-def check_statistics(eps: float, ddof: int) -> tuple[float, int]:
-    """Both as plain numbers; refuse constants that no standard deviation can be made with."""
-    divisor = plain_number(ddof)
-    if divisor is None or divisor not in (0, 1):
-        raise refused("ddof", ddof, "0 (population deviation) or 1 (sample deviation)")
-    return as_number("eps", eps, low=0), int(divisor)
-
-
+@public
 def per_reward_advantages(
-    rewards: Numbers, groups: GroupLabels, eps: float = 1e-6, ddof: int = 1
+    rewards: Rewards, groups: GroupLabels, eps: NonNegative = 1e-6, ddof: Ddof = 1
 ) -> Tensor:
     """Each reward standardised in its group on its own: (B, K) -> (B, K), (B,) -> (B, 1).
 
     `a_ik = (R_ik - mean_g) / (std_g + eps)`; 0 where the reward is missing or the same for all.
     """
-    rewards_BK = as_rewards(rewards)
-    return standardise(rewards_BK, as_groups(groups, rewards_BK), eps=eps, ddof=ddof)
+    return standardise(columns(rewards), as_groups(groups), eps=eps, ddof=ddof)

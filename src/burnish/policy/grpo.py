@@ -10,29 +10,30 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from burnish.arguments import as_word
-from burnish.policy.base import Component, require
+from burnish.boundary import NonNegative, public
+from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import (
+    Ddof,
+    Groups,
     as_groups,
     centre,
-    check_statistics,
     group_sum,
+    one_group,
     per_reward_advantages,
     standardise,
     weighted_sum,
 )
-from burnish.tensors import as_lengths, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels, Groups
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, Lengths, Rewards, RewardWeights
 
-SCALES = ("group_std", "batch_std", "none")
-SINGLETONS = ("zero", "raw", "batch_mean")
+Scale = Literal["group_std", "batch_std", "none"]
+Singletons = Literal["zero", "raw", "batch_mean"]
 
 
 class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
@@ -40,25 +41,22 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
 
     ALIASES: ClassVar[tuple[str, ...]] = ("grpo",)
 
-    scale: Literal["group_std", "batch_std", "none"] = "group_std"
+    scale: Scale = "group_std"
     """What centred rewards are divided by: the group's deviation (GRPO), the batch's, or nothing
     (Dr.GRPO)."""
-    eps: float = 1e-6
+    eps: NonNegative = 1e-6
     """Added to the deviation."""
-    ddof: Literal[0, 1] = 1
+    ddof: Ddof = 1
     """1 divides the squares by n - 1, 0 by n."""
-    singletons: Literal["zero", "raw", "batch_mean"] = "zero"
+    singletons: Singletons = "zero"
     """Advantage of a group of one: 0, its reward (REINFORCE, as a proposer of self-play has it), or
     its reward less the mean over all groups of one of its role. A group of which one is left is none."""
-
-    def check(self) -> None:
-        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages of the rollouts that have every reward."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         return Estimate(
-            grpo_advantage(
+            grpo_advantage.plain(
                 total_B,
                 batch.groups_B,
                 self.scale,
@@ -68,21 +66,22 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
                 sizes=batch.sizes_B,
                 roles=batch.roles_B,
             ),
-            per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
+            per_reward_advantages.plain(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
             ~total_B.isnan(),
         )
 
 
+@public
 def grpo_advantage(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
-    scale: Literal["group_std", "batch_std", "none"] = "group_std",
-    eps: float = 1e-6,
-    ddof: int = 1,
+    scale: Scale = "group_std",
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
     *,
-    weights: Numbers | None = None,
-    singletons: Literal["zero", "raw", "batch_mean"] = "zero",
-    sizes: Numbers | None = None,
+    weights: RewardWeights | None = None,
+    singletons: Singletons = "zero",
+    sizes: Lengths | None = None,
     roles: GroupLabels | None = None,
 ) -> Tensor:
     """The summed reward, centred in its group and scaled: (B,) or (B, K) -> (B,).
@@ -99,26 +98,22 @@ def grpo_advantage(
     >>> grpo_advantage([1.0, float("nan"), 0.5], [0, 0, 1], singletons="raw").tolist()
     [0.0, 0.0, 0.5]
     """
-    as_word("singletons", singletons, SINGLETONS)
     total_B1 = weighted_sum(rewards, weights)[:, None]
-    numbered = as_groups(groups, total_B1)
-    none_B = torch.zeros(len(total_B1), dtype=torch.long)
-    sizes_B = as_lengths(none_B if sizes is None else sizes, "sizes", total_B1)
-    kinds = as_groups(none_B if roles is None else roles, total_B1, "roles")
+    numbered = as_groups(groups)
     values_B = _normalised(total_B1, numbered, scale, eps, ddof)
     if singletons == "zero":
         return values_B
     own_B = total_B1[:, 0]
     present_B = group_sum(torch.ones_like(total_B1), numbered)[:, 0]
-    alone_B = ~own_B.isnan() & (torch.maximum(present_B, sizes_B) <= 1)
+    began_B = present_B if sizes is None else torch.maximum(present_B, sizes.to(present_B))
+    alone_B = ~own_B.isnan() & (began_B <= 1)
     if singletons == "batch_mean":
+        kinds = one_group(own_B) if roles is None else as_groups(roles)
         own_B = centre(own_B.masked_fill(~alone_B, math.nan)[:, None], kinds)[:, 0]
     return torch.where(alone_B, own_B, values_B)
 
 
 def _normalised(total_B1: Tensor, numbered: Groups, scale: str, eps: float, ddof: int) -> Tensor:
-    eps, ddof = check_statistics(eps, ddof)
-    as_word("scale", scale, SCALES)
     if scale == "group_std":
         return standardise(total_B1, numbered, eps=eps, ddof=ddof)[:, 0]
     centred_B = centre(total_B1, numbered)[:, 0]

@@ -13,52 +13,55 @@ leaves the loss unbounded as the ratio grows; the dual clip (arXiv 1912.09729) s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_word, plain_number, refused
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, NonNegative, PositiveInt, public
 from burnish.errors import ArgumentError
-from burnish.policy.aggregate import AGGREGATIONS, aggregate_loss
+from burnish.policy.aggregate import Aggregation, aggregate_loss
 from burnish.policy.base import Component
 from burnish.policy.trust_region import bucket_sums
-from burnish.tensors import (
-    as_finite,
-    as_float64,
-    as_logp,
-    check_broadcast,
-    check_finite,
-    check_shape,
-    check_tensor,
-    torch,
-)
+from burnish.tensors import LARGEST, check_finite, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from burnish.policy.batch import Normaliser
-    from burnish.tensors import Numbers
 
-RATIO_LEVELS = ("token", "sequence", "sequence_token")
+    # Values count where they are trained alone, which the functions look at themselves.
+    Logp = Annotated[Float[Tensor, "B T"], UNREAD]
+    Advantages = Annotated[Float[Tensor, " B"] | Float[Tensor, "B T"], UNREAD]
+    TokenMask = Bool[Tensor, "B T"]
+    Bound = Annotated[Float[Tensor, " B"] | Float[Tensor, "B T"], Meta(ge=0, le=LARGEST)]
+    Terms = Float[Tensor, "#B #T"]
+
+RatioLevel = Literal["token", "sequence", "sequence_token"]
+DualClip = Annotated[float, Meta(ge=0, le=LARGEST)]
+"""0 is off, else above 1."""
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped here: exp of more overflows float32 and turns clipped tokens into NaN."""
 
 
+@public
 def policy_loss(
-    logp: Numbers,
-    old_logp: Numbers,
-    advantages: Numbers,
-    mask: Numbers,
-    ratio_level: str = "token",
-    clip_low: Numbers = 0.2,
-    clip_high: Numbers = 0.2,
-    dual_clip: float | None = None,
-    aggregation: str = "token-mean",
+    logp: Logp,
+    old_logp: Logp,
+    advantages: Advantages,
+    mask: TokenMask,
+    ratio_level: RatioLevel = "token",
+    clip_low: NonNegative | Bound = 0.2,
+    clip_high: NonNegative | Bound = 0.2,
+    dual_clip: DualClip | None = None,
+    aggregation: Aggregation = "token-mean",
     *,
-    keep: Numbers | None = None,
+    keep: Bool[Tensor, " B"] | None = None,
     normaliser: Normaliser | None = None,
-    max_tokens: int | None = None,
+    max_tokens: PositiveInt | None = None,
     keep_denominator: bool = False,
-    buckets: Numbers | None = None,
+    buckets: Int[Tensor, " B"] | None = None,
 ) -> dict[str, Tensor]:
     """The clipped policy loss and what a person wants to see beside it, all 0-d tensors.
 
@@ -68,25 +71,22 @@ def policy_loss(
     `clip_high_fraction`, `dual_clip_fraction`, `ratio_mean`, `ratio_max` and `approx_kl`, the k3
     estimate of how far the policy has moved since it sampled. With `buckets`, (B,), the pass-rate
     bucket of each rollout's group, there is `clipped_by_bucket` too: (2, P), clipped tokens and all.
-    Trained tokens with a NaN, a NaN in a mask and bounds below 0 are refused; what
-    stands on tokens that are not trained never matters.
+    Trained tokens with a NaN are refused; what stands on tokens that are not trained never matters.
     """
-    inputs = _read(logp, old_logp, advantages, mask, keep)
-    _check_values(inputs, mask, keep)
-    for bound, what in ((clip_low, "clip_low"), (clip_high, "clip_high")):
-        is_fine = _bound(bound, inputs, what) >= 0
-        if not is_fine.all():
-            raise refused(what, bound, "at least 0")
+    if dual_clip and dual_clip <= 1:
+        raise ArgumentError(f"dual_clip: got {dual_clip}, expected above 1, or 0 for none")
+    used_BT = mask if keep is None else mask & keep[:, None]
+    by_token = advantages if advantages.ndim == 2 else advantages[:, None]
+    check_finite(logp, "logp", used_BT)
+    check_finite(old_logp, "old_logp", used_BT)
+    check_finite(by_token.expand_as(used_BT), "advantages", used_BT)
+    given = (ratio_level, clip_low, clip_high, dual_clip, aggregation)
     return clipped_policy_loss(
         logp,
         old_logp,
         advantages,
         mask,
-        ratio_level,
-        clip_low,
-        clip_high,
-        dual_clip,
-        aggregation,
+        *given,
         keep=keep,
         normaliser=normaliser,
         max_tokens=max_tokens,
@@ -96,49 +96,50 @@ def policy_loss(
 
 
 def clipped_policy_loss(
-    logp: Numbers,
-    old_logp: Numbers,
-    advantages: Numbers,
-    mask: Numbers,
-    ratio_level: str,
-    clip_low: Numbers,
-    clip_high: Numbers,
+    logp_BT: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor,
+    ratio_level: RatioLevel,
+    clip_low: Tensor | float,
+    clip_high: Tensor | float,
     dual_clip: float | None,
-    aggregation: str,
+    aggregation: Aggregation,
     *,
-    keep: Numbers | None = None,
+    keep: Tensor | None = None,
     normaliser: Normaliser | None = None,
     max_tokens: int | None = None,
     keep_denominator: bool = False,
-    buckets: Numbers | None = None,
+    buckets: Tensor | None = None,
     token_weights: Tensor | None = None,
     surrogate: Callable[[SurrogateTerms], Surrogate] | None = None,
     marked: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """`policy_loss` inside a training step: shapes and words are checked, values are not.
+    """`policy_loss` inside a training step.
 
-    Looking at a value would wait for the device; the guards of training look once, at the end.
+    No value is read, which would wait for the device; the guards of training look once, at the end.
     `surrogate` computes the token losses, the clipped ones where there is none; it is given the
     tokens that it `marked` in the whole mini-batch, (B, T) bool.
     """
-    as_word("ratio_level", ratio_level, RATIO_LEVELS)
-    as_word("aggregation", aggregation, AGGREGATIONS)
-    inputs = _read(logp, old_logp, advantages, mask, keep)
-    low_B1 = _bound(clip_low, inputs, "clip_low")
-    high_B1 = _bound(clip_high, inputs, "clip_high")
-    used_BT = inputs.mask_BT & inputs.keep_B[:, None]
-    change_BT = log_ratio(inputs.logp_BT, inputs.old_logp_BT, used_BT, ratio_level)
-    given = (change_BT, inputs.logp_BT, inputs.advantages_BT, low_B1, high_B1)
+    # Half precision would lose the ratio.
+    logp_BT = logp_BT if logp_BT.dtype in (torch.float32, torch.float64) else logp_BT.float()
+    mask_BT = mask_BT.bool()
+    keep_B = torch.ones_like(mask_BT[:, 0]) if keep is None else keep.bool()
+    used_BT = mask_BT & keep_B[:, None]
+    columns = (_column(one, logp_BT) for one in (advantages, clip_low, clip_high))
+    advantages_BT, low_BT, high_BT = columns
+    change_BT = log_ratio.plain(logp_BT, old_logp.detach().to(logp_BT), used_BT, ratio_level)
+    given = (change_BT, logp_BT, advantages_BT, low_BT, high_BT)
     terms = SurrogateTerms(*given, used_BT, marked, dual_clip)
     cut = (surrogate or Clipped().token_losses)(terms)
     loss_BT = cut.loss_BT
     if token_weights is not None:
         loss_BT = loss_BT * token_weights.detach().to(loss_BT)
-    total = aggregate_loss(
+    total = aggregate_loss.plain(
         loss_BT,
-        inputs.mask_BT,
+        mask_BT,
         aggregation,
-        keep_B=inputs.keep_B,
+        keep_B=keep_B,
         normaliser=normaliser,
         max_tokens=max_tokens,
         keep_denominator=keep_denominator,
@@ -148,7 +149,7 @@ def clipped_policy_loss(
     is_low_BT = cut.is_clipped_BT & (ratio_BT < 1)
 
     def share(values_BT: Tensor) -> Tensor:
-        return aggregate_loss(values_BT.to(ratio_BT), used_BT, "token-mean")
+        return aggregate_loss.plain(values_BT.to(ratio_BT), used_BT, "token-mean")
 
     found = {
         "loss": total,
@@ -163,49 +164,46 @@ def clipped_policy_loss(
         "approx_kl": share(torch.expm1(change_BT) - change_BT),
     }
     if buckets is not None:
-        buckets_B = _buckets(buckets, inputs)
-        found["clipped_by_bucket"] = bucket_sums(cut.is_clipped_BT, used_BT, buckets_B)
+        buckets_B = buckets.detach().to(logp_BT.device)
+        found["clipped_by_bucket"] = bucket_sums.plain(cut.is_clipped_BT, used_BT, buckets_B)
     return found
 
 
+def _column(values: Tensor | float, logp_BT: Tensor) -> Tensor:
+    """A number, (B,) or (B, T) as what broadcasts to (B, T), without a gradient.
+
+    In the type of the log-probs, so that a bound of (B,) equal numbers clips bit for bit like one.
+    """
+    read = torch.as_tensor(values, dtype=torch.float64) if isinstance(values, float) else values
+    read = read.detach().to(logp_BT)
+    return read if read.ndim == 2 else read.reshape(-1, 1)
+
+
+@public
 def policy_loss_gradient(
-    logp: Numbers,
-    old_logp: Numbers,
-    advantages: Numbers,
-    mask: Numbers,
-    ratio_level: str = "token",
-    clip_low: Numbers = 0.2,
-    clip_high: Numbers = 0.2,
-    dual_clip: float | None = None,
-    aggregation: str = "token-mean",
-    **more: Any,
+    logp: Logp,
+    old_logp: Logp,
+    advantages: Advantages,
+    mask: TokenMask,
+    ratio_level: RatioLevel = "token",
+    clip_low: NonNegative | Bound = 0.2,
+    clip_high: NonNegative | Bound = 0.2,
+    dual_clip: DualClip | None = None,
+    aggregation: Aggregation = "token-mean",
+    **more: object,
 ) -> Tensor:
     """`d loss / d logp`, (B, T); takes what `policy_loss` takes."""
     with torch.enable_grad():
-        leaf_BT = as_logp(logp, "logp").detach().clone().requires_grad_(True)
-        result = policy_loss(
-            leaf_BT,
-            old_logp,
-            advantages,
-            mask,
-            ratio_level,
-            clip_low,
-            clip_high,
-            dual_clip,
-            aggregation,
-            **more,
-        )
+        leaf_BT = logp.detach().clone().requires_grad_(True)
+        given = (ratio_level, clip_low, clip_high, dual_clip, aggregation)
+        result = policy_loss(leaf_BT, old_logp, advantages, mask, *given, **more)  # type: ignore[arg-type]
         (gradient_BT,) = torch.autograd.grad(result["loss"], leaf_BT)
     return gradient_BT
 
 
-def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, level: str) -> Tensor:
+@public
+def log_ratio(logp_BT: Logp, old_logp_BT: Logp, mask_BT: TokenMask, level: RatioLevel) -> Tensor:
     """The log-ratio of each token, (B, T); 0 with no gradient where the mask is 0."""
-    as_word("ratio_level", level, RATIO_LEVELS)
-    check_tensor(logp_BT, "logp_BT", "(B, T)", 2)
-    for values, what in ((old_logp_BT, "old_logp_BT"), (mask_BT, "mask_BT")):
-        check_tensor(values, what, "(B, T)")
-        check_shape(values, what, tuple(logp_BT.shape))
     is_out_BT = ~mask_BT.bool()
     change_BT = (logp_BT - old_logp_BT).masked_fill(is_out_BT, 0.0)
     if level == "token":
@@ -253,95 +251,32 @@ class Clipped(Component, frozen=True, tag="clipped"):
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
         """Clipped loss of each token."""
         bounds = terms.low_BT, terms.high_BT
-        return clipped_surrogate(
+        return clipped_surrogate.plain(
             terms.change_BT.exp(), terms.advantages_BT, *bounds, terms.dual_clip
         )
 
 
+@public
 def clipped_surrogate(
-    ratio_BT: Tensor,
-    advantages_BT: Tensor,
-    low_BT: Tensor,
-    high_BT: Tensor,
-    dual_clip: float | None = None,
+    ratio_BT: Terms,
+    advantages_BT: Terms,
+    low_BT: Terms,
+    high_BT: Terms,
+    dual_clip: DualClip | None = None,
 ) -> Surrogate:
     """`-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual_clip` c also at most `-c A` for A < 0.
 
     A `dual_clip` of 0 or None is off. All tensors broadcast to (B, T).
     """
-    check_broadcast(ratio_BT=ratio_BT, advantages_BT=advantages_BT, low_BT=low_BT, high_BT=high_BT)
-    is_dual = dual_clip is not None and plain_number(dual_clip) != 0
-    if is_dual:
-        dual_clip = as_number("dual_clip", dual_clip, above=1)
+    if dual_clip and dual_clip <= 1:
+        raise ArgumentError(f"dual_clip: got {dual_clip}, expected above 1, or 0 for none")
     free_BT = ratio_BT * advantages_BT
     held_BT = torch.clamp(ratio_BT, 1 - low_BT, 1 + high_BT) * advantages_BT
     loss_BT = -torch.minimum(free_BT, held_BT)
     is_clipped_BT = held_BT < free_BT
     is_dual_BT = torch.zeros_like(is_clipped_BT)
-    if is_dual and dual_clip is not None:
+    if dual_clip:
         ceiling_BT = (-dual_clip * advantages_BT).expand_as(loss_BT)
         is_dual_BT = (advantages_BT < 0) & (loss_BT > ceiling_BT)
         loss_BT = torch.where(is_dual_BT, ceiling_BT, loss_BT)
     return Surrogate(loss_BT, is_clipped_BT, is_dual_BT)
-
-
-class _Inputs(NamedTuple):
-    logp_BT: Tensor
-    old_logp_BT: Tensor
-    advantages_BT: Tensor
-    mask_BT: Tensor
-    keep_B: Tensor
-
-
-def _read(
-    logp: Numbers, old_logp: Numbers, advantages: Numbers, mask: Numbers, keep: Numbers | None
-) -> _Inputs:
-    logp_BT = as_logp(logp, "logp")
-    check_tensor(logp_BT, "logp", "(B, T)", 2)
-
-    def like(values: Numbers, what: str, *shapes: tuple[int, ...]) -> Tensor:
-        read = values.detach() if isinstance(values, torch.Tensor) else as_float64(values, what)
-        check_shape(read, what, *shapes)
-        return read.to(logp_BT)
-
-    full, rows = tuple(logp_BT.shape), (len(logp_BT),)
-    advantages_BT = like(advantages, "advantages", rows, full)
-    return _Inputs(
-        logp_BT=logp_BT,
-        old_logp_BT=like(old_logp, "old_logp", full),
-        advantages_BT=advantages_BT if advantages_BT.ndim == 2 else advantages_BT[:, None],
-        mask_BT=like(mask, "mask", full).bool(),
-        keep_B=logp_BT.new_ones(rows).bool() if keep is None else like(keep, "keep", rows).bool(),
-    )
-
-
-def _check_values(inputs: _Inputs, mask: Numbers, keep: Numbers | None) -> None:
-    """Refuse numbers that would make the loss wrong or NaN; those of untrained tokens are let be."""
-    as_finite(mask, "mask")
-    if keep is not None:
-        as_finite(keep, "keep")
-    used_BT = inputs.mask_BT & inputs.keep_B[:, None]
-    check_finite(inputs.logp_BT, "logp", used_BT)
-    check_finite(inputs.old_logp_BT, "old_logp", used_BT)
-    check_finite(inputs.advantages_BT.expand_as(used_BT), "advantages", used_BT)
-
-
-def _buckets(buckets: Numbers, inputs: _Inputs) -> Tensor:
-    read = buckets.detach() if isinstance(buckets, torch.Tensor) else as_float64(buckets, "buckets")
-    check_shape(read, "buckets", tuple(inputs.keep_B.shape))
-    return read.to(inputs.keep_B.device)
-
-
-def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:
-    """A clip bound as a column (B, 1), (1, 1) for a number, or (B, T); never a source of gradient."""
-    # Numbers become tensors of the log-probs' type first, so that a bound of (B,) equal numbers
-    # clips bit for bit like the number.
-    read = bound.detach() if isinstance(bound, torch.Tensor) else as_float64(bound, what)
-    is_by_token = read.shape == inputs.logp_BT.shape
-    if not is_by_token and (read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT))):
-        raise ArgumentError(
-            f"{what}: got shape {tuple(read.shape)}, expected a number, "
-            f"({len(inputs.logp_BT)},) or {tuple(inputs.logp_BT.shape)}"
-        )
-    read = read.to(inputs.logp_BT)
-    return read if is_by_token else read.reshape(-1, 1)

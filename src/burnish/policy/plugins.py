@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from burnish.policy.aggregate import Aggregate
     from burnish.policy.base import Shaped
     from burnish.policy.batch import LossBatch, RewardBatch
+    from burnish.policy.objective import RatioLevel
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -99,7 +100,7 @@ class Function(Component, frozen=True, tag="function"):
         per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
         values_B = _finite(values_B, values_B.shape, where)
         per_reward_BK = _finite(per_reward_BK, rewards_BK.shape, where)
-        is_flat_B = is_constant(rewards_BK, as_groups(batch.groups_B, rewards_BK)).all(1)
+        is_flat_B = is_constant(rewards_BK, as_groups(batch.groups_B)).all(1)
         flat = is_flat_B.view(by_row)
         return Estimate(values_B.masked_fill(flat, 0.0), per_reward_BK, has_any_B)
 
@@ -125,7 +126,7 @@ class Function(Component, frozen=True, tag="function"):
             )
         return ClipBounds(low_B, high_B)
 
-    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
         """The function's value of each token, aggregated, with its gradient."""
         values_BT = _call(self, "auxiliary", batch)
         if not isinstance(values_BT, torch.Tensor) or values_BT.shape != batch.logp_BT.shape:

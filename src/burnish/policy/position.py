@@ -8,14 +8,15 @@ bit for bit.
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from burnish.errors import UserError
-from burnish.policy.base import Component, require
+from burnish.boundary import MISSING, NonNegative, public
+from burnish.errors import ArgumentError
+from burnish.policy.base import Component
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
     from burnish.policy.base import Shaped
@@ -29,37 +30,42 @@ class PositionWeight(Component, frozen=True, tag="position_weight"):
     """Name of the reward that is weighted."""
     picks: str = "picked_first"
     """Reward that is 1 where the first text was picked, 0 where the second, NaN where neither."""
-    low: float = 0.5
+    low: NonNegative = 0.5
     """Least factor."""
-    high: float = 2.0
+    high: NonNegative = 2.0
     """Greatest factor."""
 
     def check(self) -> None:
-        require(0 <= self.low <= self.high < math.inf, "low", self.low, "0 to `high`")
+        _check_factors(self.low, self.high)
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         """Scale the positive values of one reward."""
-        rewards_BK = position_weight(
+        rewards_BK = position_weight.plain(
             shaped.rewards_BK, batch, self.reward, self.picks, self.low, self.high
         )
         return dataclasses.replace(shaped, rewards_BK=rewards_BK)
 
 
+def _check_factors(low: float, high: float) -> None:
+    if low > high:
+        raise ArgumentError(f"low: got {low}, expected at most high, {high}")
+
+
+@public
 def position_weight(
-    rewards_BK: Tensor,
+    rewards_BK: Annotated[Float64[Tensor, "B K"], MISSING],
     batch: RewardBatch,
     reward: str = "genrm",
     picks: str = "picked_first",
-    low: float = 0.5,
-    high: float = 2.0,
+    low: NonNegative = 0.5,
+    high: NonNegative = 2.0,
 ) -> Tensor:
     """Positive values of `reward` times `clip(0.5 / f, low, high)`: (B, K) -> (B, K).
 
     Use an advantage without a group's deviation (`scale = "none"`): among verdicts of one margin
     it would divide the weight away again.
     """
-    if not 0 <= low <= high:
-        raise UserError(f"position_weight: low {low}, high {high}; expected 0 <= low <= high.")
+    _check_factors(low, high)
     column = batch.column(reward, "position_weight")
     first_B = rewards_BK[:, batch.column(picks, "position_weight")]
     if not (~first_B.isnan()).any():

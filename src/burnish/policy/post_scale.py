@@ -8,26 +8,20 @@ model to repeat, or to avoid, whatever it wrote; `ignore_zero_signal=False` is t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import as_number, as_word
+from burnish.boundary import UNREAD, NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
-from burnish.policy.groups import as_groups, is_constant
-from burnish.tensors import (
-    as_float64,
-    as_lengths,
-    as_mask,
-    check_finite,
-    check_tensor,
-    torch,
-)
+from burnish.policy.groups import is_constant, one_group
+from burnish.tensors import check_finite, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import Lengths
 
 
 class NoPostScale(Component, frozen=True, tag="none"):
@@ -54,9 +48,9 @@ class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
         self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
     ) -> Tensor:
         """Whitened advantages, (B,)."""
-        return batch_whiten(
+        return batch_whiten.plain(
             values_B,
-            batch.lengths_B,
+            batch.lengths_B.to(values_B),
             keep=keep_B,
             signal=signal_B,
             scope=self.scope,
@@ -65,16 +59,17 @@ class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
         )
 
 
+@public
 def batch_whiten(
-    advantages: Numbers,
-    lengths: Numbers | None = None,
+    advantages: Annotated[Float64[Tensor, " B"], UNREAD],
+    lengths: Lengths | None = None,
     *,
-    keep: Tensor | None = None,
-    signal: Tensor | None = None,
+    keep: Bool[Tensor, " B"] | None = None,
+    signal: Bool[Tensor, " B"] | None = None,
     scope: Literal["token", "rollout"] = "token",
     shift: bool = True,
     ignore_zero_signal: bool = True,
-    eps: float = 1e-8,
+    eps: NonNegative = 1e-8,
 ) -> Tensor:
     """`(A - mean) / sqrt(variance + eps)` over the kept part of the batch: (B,) -> (B,).
 
@@ -83,22 +78,16 @@ def batch_whiten(
     divides. Rollouts outside the statistics get 0, and so does everyone where fewer than two
     entries are left or all of them are equal: a variance of 0 is no scale.
     """
-    values_B = as_float64(advantages, "advantages")
-    check_tensor(values_B, "advantages", "(B,)", 1)
-    eps = as_number("eps", eps, low=0)
-    usable_B = torch.ones_like(values_B, dtype=torch.bool)
-    if keep is not None:
-        usable_B = as_mask(keep, "keep", tuple(values_B.shape)).to(values_B.device)
+    values_B = advantages
+    usable_B = torch.ones_like(values_B, dtype=torch.bool) if keep is None else keep
     check_finite(values_B, "advantages", usable_B)
-    if signal is not None:
-        signal_B = as_mask(signal, "signal", tuple(values_B.shape)).to(values_B.device)
-        usable_B = usable_B & signal_B if ignore_zero_signal else usable_B
+    if signal is not None and ignore_zero_signal:
+        usable_B = usable_B & signal
     weight_B = _entries(values_B, lengths, scope) * usable_B
     usable_B = weight_B > 0
     entries = weight_B.sum()
     seen = values_B[usable_B]
-    one_group = as_groups(torch.zeros_like(seen, dtype=torch.int64), seen)
-    if entries < 2 or is_constant(seen[:, None], one_group).all():
+    if entries < 2 or is_constant(seen[:, None], one_group(seen)).all():
         return torch.zeros_like(values_B)
     used_B = values_B.masked_fill(~usable_B, 0.0)
     mean = (weight_B * used_B).sum() / entries
@@ -107,13 +96,12 @@ def batch_whiten(
     return (centred_B if shift else used_B) / (variance + eps).sqrt()
 
 
-def _entries(values_B: Tensor, lengths: Numbers | None, scope: str) -> Tensor:
+def _entries(values_B: Tensor, lengths: Tensor | None, scope: str) -> Tensor:
     """How many entries each rollout stands for, (B,) float64."""
-    as_word("scope", scope, ("token", "rollout"))
     if scope == "rollout":
         return torch.ones_like(values_B)
     if lengths is None:
         raise ArgumentError(
             "lengths: got none, expected tokens per rollout; scope 'token' needs them"
         )
-    return as_lengths(lengths, "lengths", values_B)
+    return lengths

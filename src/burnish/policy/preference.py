@@ -15,36 +15,35 @@ tuned to the lengths of a data set, the two above have no unit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import as_number, as_word, refused
-from burnish.tensors import (
-    as_lengths,
-    as_logp,
-    as_mask,
-    check_finite,
-    check_shape,
-    check_tensor,
-    torch,
-)
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Positive, Share, public
+from burnish.errors import ArgumentError
+from burnish.tensors import check_finite, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import Lengths
 
-REDUCTIONS = ("mean", "none")
+    Logp = Float[Tensor, " B"]
+
+Reduction = Literal["mean", "none"]
 
 
+@public
 def dpo_loss(
-    chosen_logp: Numbers,
-    rejected_logp: Numbers,
-    ref_chosen_logp: Numbers | None,
-    ref_rejected_logp: Numbers | None,
-    beta: float = 0.1,
+    chosen_logp: Logp,
+    rejected_logp: Logp,
+    ref_chosen_logp: Logp | None,
+    ref_rejected_logp: Logp | None,
+    beta: Positive = 0.1,
     *,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """`-(1 - s) log sigmoid(beta h) - s log sigmoid(-beta h)`: four times (B,) -> () or (B,).
 
@@ -52,38 +51,37 @@ def dpo_loss(
     Both reference log-probs None is the reference-free form, `h = chosen_logp - rejected_logp`.
     Differentiable in the first two.
     """
-    as_number("beta", beta, above=0)
-    as_number("label_smoothing", label_smoothing, low=0, below=0.5)
-    margin_B = _checked_margin(chosen_logp, rejected_logp, ref_chosen_logp, ref_rejected_logp)
+    margin_B = _margin(chosen_logp, rejected_logp, ref_chosen_logp, ref_rejected_logp)
     return _reduced(sigmoid_loss(margin_B, beta, label_smoothing), reduction)
 
 
+@public
 def ipo_loss(
-    chosen_logp: Numbers,
-    rejected_logp: Numbers,
-    ref_chosen_logp: Numbers | None,
-    ref_rejected_logp: Numbers | None,
-    beta: float = 0.1,
+    chosen_logp: Logp,
+    rejected_logp: Logp,
+    ref_chosen_logp: Logp | None,
+    ref_rejected_logp: Logp | None,
+    beta: Positive = 0.1,
     *,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """`(h - 1 / (2 beta))^2`: four times (B,) -> () or (B,).
 
     Expects means over tokens (`completion_logp(..., mean=True)`). Unlike DPO's, the loss is least
     at a finite margin, so pairs that are always labelled alike do not drive the policy away.
     """
-    as_number("beta", beta, above=0)
-    margin_B = _checked_margin(chosen_logp, rejected_logp, ref_chosen_logp, ref_rejected_logp)
+    margin_B = _margin(chosen_logp, rejected_logp, ref_chosen_logp, ref_rejected_logp)
     return _reduced(squared_loss(margin_B, beta), reduction)
 
 
+@public
 def completion_logp(
-    logp: Numbers,
-    mask: Numbers,
+    logp: Annotated[Float[Tensor, "B T"], UNREAD],
+    mask: Bool[Tensor, "B T"],
     *,
     mean: bool = False,
-    shared: Numbers | None = None,
-    ld_alpha: float = 1.0,
+    shared: Lengths | None = None,
+    ld_alpha: Share = 1.0,
 ) -> Tensor:
     """Log-prob of each completion from those of its tokens: (B, T), (B, T) -> (B,).
 
@@ -91,13 +89,8 @@ def completion_logp(
     completion of each pair, later tokens count `ld_alpha` times (LD-DPO). A completion without a
     token has 0.
     """
-    values_BT = as_logp(logp, "logp")
-    check_tensor(values_BT, "logp", "(B, T)", 2)
-    mask_BT = as_mask(mask, "mask", tuple(values_BT.shape)).to(values_BT.device)
-    check_finite(values_BT, "logp", mask_BT)
-    as_number("ld_alpha", ld_alpha, low=0, high=1)
-    shared_B = None if shared is None else as_lengths(shared, "shared", values_BT)
-    return summed_logp(values_BT, mask_BT, mean, shared_B, ld_alpha)
+    check_finite(logp, "logp", mask)
+    return summed_logp(logp, mask, mean, shared, ld_alpha)
 
 
 # Inside a loss: no value is looked at, for that would wait for the device.
@@ -130,32 +123,19 @@ def squared_loss(margin_B: Tensor, beta: float) -> Tensor:
     return (margin_B - 1 / (2 * beta)).square()
 
 
-def _checked_margin(
-    chosen: Numbers,
-    rejected: Numbers,
-    ref_chosen: Numbers | None,
-    ref_rejected: Numbers | None,
+def _margin(
+    chosen_B: Tensor, rejected_B: Tensor, ref_chosen: Tensor | None, ref_rejected: Tensor | None
 ) -> Tensor:
-    """`h`, (B,), from log-probs whose values are checked."""
-    chosen_B = _logp(chosen, "chosen_logp")
-    margin_B = chosen_B - _logp(rejected, "rejected_logp", like=chosen_B)
+    """`h`, (B,)."""
+    if not len(chosen_B):
+        raise ArgumentError("chosen_logp: got no pair, expected a log-prob for each pair, (B,)")
     if ref_chosen is None and ref_rejected is None:
-        return margin_B
-    ref_chosen_B = _logp(ref_chosen, "ref_chosen_logp", like=chosen_B)
-    return margin_B - (ref_chosen_B - _logp(ref_rejected, "ref_rejected_logp", like=chosen_B))
-
-
-def _logp(values: Numbers | None, what: str, like: Tensor | None = None) -> Tensor:
-    if values is None:
-        raise refused(what, values, "log-probs, (B,); both references or none")
-    read = as_logp(values, what)
-    if read.ndim != 1 or not len(read):
-        raise refused(what, values, "a log-prob for each pair, (B,)")
-    check_shape(read, what, tuple((read if like is None else like).shape))
-    check_finite(read, what)
-    return read if like is None else read.to(like.device)
+        return chosen_B - rejected_B
+    if ref_chosen is None or ref_rejected is None:
+        name = "ref_chosen_logp" if ref_chosen is None else "ref_rejected_logp"
+        raise ArgumentError(f"{name}: got None, expected both references or none")
+    return chosen_B - rejected_B - (ref_chosen - ref_rejected)
 
 
 def _reduced(loss_B: Tensor, reduction: str) -> Tensor:
-    as_word("reduction", reduction, REDUCTIONS)
     return loss_B if reduction == "none" else loss_B.mean()

@@ -14,16 +14,15 @@ refused here, with the reason.
 
 from __future__ import annotations
 
-import math
 from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from burnish.boundary import NonNegative, Settings
 from burnish.errors import ArgumentError
-from burnish.policy.adaptive_entropy import AdaptiveEntropy
 from burnish.policy.aggregate import Aggregate
-from burnish.policy.auxiliary import KL, SFT, Entropy
-from burnish.policy.base import Settings, require
+from burnish.policy.auxiliary import KL, SFT, AdaptiveEntropy, Entropy
+from burnish.policy.baselines import BatchNormalise, GreedyBaseline
 from burnish.policy.brpo import Raw, Skew
 from burnish.policy.components import (
     Advantage,
@@ -41,20 +40,15 @@ from burnish.policy.components import (
 from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import NoCorrection
-from burnish.policy.covariance import ClipCov, KlCov
-from burnish.policy.critic import NoCritic
-from burnish.policy.gae import GeneralisedAdvantage
-from burnish.policy.gmpo import GeometricMean
 from burnish.policy.grpo import SumThenNormalise
-from burnish.policy.informative import InformativeGroups, KeepAll
 from burnish.policy.objective import Clipped
 from burnish.policy.post_scale import BatchWhiten, NoPostScale
+from burnish.policy.ppo import GeneralisedAdvantage, NoCritic
 from burnish.policy.reference import ReferenceFrozen
-from burnish.policy.reinforce_pp import BatchNormalise
-from burnish.policy.remax import GreedyBaseline
-from burnish.policy.sapo import Sapo
+from burnish.policy.select import InformativeGroups, KeepAll
 from burnish.policy.stepwise import Stepwise
-from burnish.policy.tokens import AllTokens, TokenMarker
+from burnish.policy.surrogates import GeometricMean, Sapo
+from burnish.policy.tokens import AllTokens, ClipCov, KlCov, TokenMarker
 from burnish.policy.tri_factor import GivenWeights, TriFactor
 from burnish.policy.trust_region import StaticRegion
 
@@ -82,7 +76,7 @@ class Recipe(Settings, frozen=True, kw_only=True):
     """How far the ratio may move before it is clipped."""
     surrogate: Surrogate = Clipped()
     """The loss of each token from its ratio, its advantage and its bounds."""
-    dual_clip: float = 0.0
+    dual_clip: NonNegative = 0.0
     """Bound c of the dual clip for negative advantages; 0 is off."""
     tokens: Tokens = AllTokens()
     """Which tokens have a policy loss."""
@@ -94,8 +88,8 @@ class Recipe(Settings, frozen=True, kw_only=True):
     """Terms that are added to the policy loss."""
 
     def check(self) -> None:
-        is_off_or_bound = self.dual_clip == 0 or 1 < self.dual_clip < math.inf
-        require(is_off_or_bound, "dual_clip", self.dual_clip, "0 (off) or above 1")
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ArgumentError(f"dual_clip: got {self.dual_clip}, expected 0 (off) or above 1")
         reason = contradiction(self)
         if reason:
             raise ArgumentError(reason)

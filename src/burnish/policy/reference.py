@@ -9,22 +9,28 @@ step. `saturated_share` shows where the policy has moved so far that values stop
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from burnish.arguments import as_number, plain_number, refused
+from msgspec import Meta
+
+from burnish.boundary import Cap, Positive, PositiveInt, PositiveShare, public
 from burnish.errors import ArgumentError
-from burnish.policy.base import Component, require
-from burnish.policy.groups import as_groups, as_rewards, deviations
+from burnish.policy.base import Component
+from burnish.policy.groups import columns, deviations, one_group
 from burnish.policy.state import PolicyState, ReferenceStats
-from burnish.tensors import as_float64, torch
+from burnish.tensors import LARGEST, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import Rewards
+
+    # Statistics of one reward, (1,), are those of no other: only a bare number holds for all.
+    PerReward = Float64[Tensor, ""] | Float64[Tensor, " K"]
+    Deviation = Annotated[PerReward, Meta(gt=0, le=LARGEST)]
 
 MAD_TO_SD = 1.4826
 """The deviation of a normal distribution over its median absolute deviation."""
@@ -35,45 +41,37 @@ FEWEST_VALUES = 8
 class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
     """Rewards in units of the start model: `(R - mean) / sd`, measured once, never moved (MedAlign)."""
 
-    clip: float = 5.0
+    clip: Positive = 5.0
     """Largest size of a reward in deviations of the start model."""
-    sd_floor: float = 1e-3
+    sd_floor: Positive = 1e-3
     """Least deviation that a reward is divided by."""
     robust: bool = False
     """Median and median absolute deviation instead of mean and deviation."""
-    prompts: int = 64
+    prompts: PositiveInt = 64
     """Training prompts that the start model answers before the first step..."""
-    samples: int = 4
+    samples: PositiveInt = 4
     """... and how many answers it gives to each."""
-    refreeze_above: float = 1.0
+    refreeze_above: PositiveShare = 1.0
     """Measure the unit again, on a step's own answers, where more than this share of one reward's
     values stand at the clip; 1 never does. Rewards that are constant there keep theirs."""
-
-    def check(self) -> None:
-        above = self.refreeze_above
-        require(0 < above <= 1, "refreeze_above", above, "above 0, up to 1 (never)")
-        require(0 < self.clip < math.inf, "clip", self.clip, "above 0")
-        require(0 < self.sd_floor < math.inf, "sd_floor", self.sd_floor, "above 0")
-        require(self.prompts >= 1, "prompts", self.prompts, "at least 1")
-        require(self.samples >= 1, "samples", self.samples, "at least 1")
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         """Normalise the rewards; without a measured reference the first batch is the reference."""
         rewards_BK = shaped.rewards_BK
         reference = shaped.state.reference
         if reference is None:
-            reference = fit_reference_stats(rewards_BK, self.sd_floor, robust=self.robust)
-        normalised_BK = reference_frozen_normalise(
+            reference = fit_reference_stats.plain(rewards_BK, self.sd_floor, robust=self.robust)
+        normalised_BK = reference_frozen_normalise.plain(
             rewards_BK, reference.mean_K, reference.sd_K, clip=self.clip
         )
-        share_K = saturated_share(normalised_BK, self.clip)
+        share_K = saturated_share.plain(normalised_BK, self.clip)
         metrics = {
             f"reference/{name}/saturated": share
             for name, share in zip(batch.titles, share_K.tolist(), strict=True)
         }
         state = dataclasses.replace(shaped.state, reference=reference)
         if self.refreeze_above < 1:
-            renewed, is_new_K = renew_reference_stats(
+            renewed, is_new_K = renew_reference_stats.plain(
                 reference, rewards_BK, self.sd_floor, robust=self.robust
             )
             is_stale = self._is_stale(share_K, is_new_K, batch)
@@ -103,7 +101,7 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
         All rewards move, not only the stale one: they are compared with each other, so 0 has to mean
         the same policy for each. Progress in the old unit is reset, violations and weights stay.
         """
-        normalised_BK = reference_frozen_normalise(
+        normalised_BK = reference_frozen_normalise.plain(
             shaped.rewards_BK, reference.mean_K, reference.sd_K, clip=self.clip
         )
         weights = shaped.state.weights
@@ -114,8 +112,9 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
         return state, normalised_BK
 
 
+@public
 def fit_reference_stats(
-    rewards: Numbers, sd_floor: float = 1e-3, *, robust: bool = False
+    rewards: Rewards, sd_floor: Positive = 1e-3, *, robust: bool = False
 ) -> ReferenceStats:
     """Mean and population deviation of each reward over all responses: (N, K) -> (K,) each.
 
@@ -123,20 +122,16 @@ def fit_reference_stats(
     deviation; where that is 0 because more than half of the values are equal (0/1 rewards), the
     population deviation.
     """
-    sd_floor = as_number("sd_floor", sd_floor, above=0)
-    rewards_NK = as_rewards(rewards)
+    rewards_NK = columns(rewards)
     is_present_NK = ~rewards_NK.isnan()
     count_K = is_present_NK.sum(0)
-    if not rewards_NK.shape[1]:
-        raise refused("rewards", rewards, "at least one reward")
-    if (count_K == 0).any():
-        empty = int((count_K == 0).nonzero()[0])
+    if not len(count_K) or (count_K == 0).any():
+        empty = int((count_K == 0).nonzero()[0]) if len(count_K) else 0
         raise ArgumentError(
             f"rewards: reward {empty} has no value at all, expected some to measure its mean on"
         )
-    one_group = as_groups(torch.zeros(len(rewards_NK), dtype=torch.int64), rewards_NK)
     # Not by range, as advantages go: a spread of 5 around 1e7 is a unit like any other.
-    centred_NK = deviations(rewards_NK, one_group)
+    centred_NK = deviations(rewards_NK, one_group(rewards_NK))
     sd_K = (centred_NK.square().sum(0) / count_K).sqrt()
     middle_K = rewards_NK.nanmean(0)
     if robust:
@@ -146,19 +141,20 @@ def fit_reference_stats(
     return ReferenceStats(middle_K, sd_K.clamp(min=sd_floor), count_K)
 
 
+@public
 def renew_reference_stats(
-    before: ReferenceStats, rewards: Numbers, sd_floor: float = 1e-3, *, robust: bool = False
+    before: ReferenceStats, rewards: Rewards, sd_floor: Positive = 1e-3, *, robust: bool = False
 ) -> tuple[ReferenceStats, Tensor]:
     """The statistics measured again where the rewards allow it, and for which they did, (K,) bool.
 
     A reward that is constant here (its deviation is at most the floor) or has fewer than 8 values
     keeps its old ones: a tiny change of it would later be many deviations.
     """
-    rewards_NK = as_rewards(rewards)
+    rewards_NK = columns(rewards)
     mean_K, sd_K, count_K = (old.to(rewards_NK.device, copy=True) for old in before)
     is_new_K = (~rewards_NK.isnan()).sum(0) >= FEWEST_VALUES
     if is_new_K.any():
-        fitted = fit_reference_stats(rewards_NK[:, is_new_K], sd_floor, robust=robust)
+        fitted = fit_reference_stats.plain(rewards_NK[:, is_new_K], sd_floor, robust=robust)
         varies = fitted.sd_K > sd_floor
         is_new_K[is_new_K.clone()] = varies
         for old_K, new in zip((mean_K, sd_K, count_K), fitted, strict=True):
@@ -166,37 +162,26 @@ def renew_reference_stats(
     return ReferenceStats(mean_K, sd_K, count_K), is_new_K
 
 
+@public
 def reference_frozen_normalise(
-    rewards: Numbers, mean: Numbers, sd: Numbers, clip: float = 5.0
+    rewards: Rewards, mean: PerReward, sd: Deviation, clip: Cap = 5.0
 ) -> Tensor:
     """`clip((R_ik - mean_k) / sd_k, -clip, clip)`, in the shape of the rewards, (B,) or (B, K).
 
     `mean` and `sd`: (K,), or a number for all of them. A missing reward stays NaN.
     """
-    if plain_number(clip) != math.inf:  # no clip at all
-        clip = as_number("clip", clip, above=0)
-    rewards_BK = as_rewards(rewards)
-    mean_K = _per_reward(mean, "mean", rewards_BK)
-    sd_K = _per_reward(sd, "sd", rewards_BK)
-    if not (sd_K > 0).all():
-        raise ArgumentError(f"sd: got {sd_K.tolist()}, expected numbers above 0")
-    normalised_BK = ((rewards_BK - mean_K) / sd_K).clamp(-clip, clip)
-    return normalised_BK.reshape(as_float64(rewards, "rewards").shape)
+    rewards_BK = columns(rewards)
+    for name, given in (("mean", mean), ("sd", sd)):
+        if given.ndim and given.shape != rewards_BK.shape[1:]:
+            raise ArgumentError(
+                f"{name}: got {len(given)}, expected one for each of the {rewards_BK.shape[1]} rewards"
+            )
+    return ((rewards_BK - mean) / sd).clamp(-clip, clip).reshape(rewards.shape)
 
 
-def saturated_share(normalised: Numbers, clip: float = 5.0) -> Tensor:
+@public
+def saturated_share(normalised: Rewards, clip: Positive = 5.0) -> Tensor:
     """The share of each reward's values that stand at the clip: (B, K) -> (K,), NaN without any."""
-    normalised_BK = as_rewards(normalised, "normalised")
+    normalised_BK = columns(normalised)
     count_K = (~normalised_BK.isnan()).sum(0)
     return (normalised_BK.abs() >= clip).sum(0).double() / count_K
-
-
-def _per_reward(values: Numbers, what: str, rewards_BK: Tensor) -> Tensor:
-    read = as_float64(values, what).to(rewards_BK.device)
-    # Statistics of one reward, (1,), are those of no other: only a bare number holds for all.
-    if tuple(read.shape) not in ((), (rewards_BK.shape[1],)) or not read.isfinite().all():
-        raise ArgumentError(
-            f"{what}: got {read.tolist()}, expected a finite number for each of the "
-            f"{rewards_BK.shape[1]} rewards"
-        )
-    return read.expand(rewards_BK.shape[1])

@@ -15,32 +15,35 @@ supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import as_word
+from burnish.boundary import MISSING, NonNegative, public
 from burnish.errors import ArgumentError
-from burnish.policy.base import Component, require
+from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import (
+    Ddof,
     Groups,
     as_groups,
-    as_rewards,
     as_weights,
+    columns,
     is_constant,
     per_reward_advantages,
     standardise,
 )
-from burnish.tensors import as_float64, as_mask, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64, Int
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, Rewards, RewardWeights
 
-CREDITS = ("local", "to_go")
+    Segments = Int[Tensor, "B T"]
+    TokenMask = Bool[Tensor, "B T"]
+
+Credit = Literal["local", "to_go"]
 
 
 class Stepwise(Component, frozen=True, tag="stepwise"):
@@ -55,23 +58,24 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
     """Other than `sections`: as many steps as an answer has, cut at blank lines, lines or `headings`.
     The first of `rewards` scores each step as a part, such as `process_reward_model` with the same
     `split`; further ones score the whole answer."""
-    credit: Literal["local", "to_go"] = "local"
+    credit: Credit = "local"
     """`to_go` also credits a section with the rewards of those after it."""
-    eps: float = 1e-6
+    eps: NonNegative = 1e-6
     """Added to the deviation."""
-    ddof: Literal[0, 1] = 1
+    ddof: Ddof = 1
     """1 divides the squares by n - 1, 0 by n."""
 
     def check(self) -> None:
-        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
         if self.by_steps:
-            require(bool(self.rewards), "rewards", 0, "the one that scores steps first")
+            if not self.rewards:
+                raise ArgumentError("rewards: got none, expected the one that scores steps first")
             is_met = bool(self.headings) == (self.split == "headings")
             expected = "some with split = 'headings', and none without"
         else:
             is_met = len(self.headings) + 1 == len(self.rewards)
             expected = f"{len(self.rewards) - 1}, one for each reward after the first"
-        require(is_met, "headings", len(self.headings), expected)
+        if not is_met:
+            raise ArgumentError(f"headings: got {len(self.headings)}, expected {expected}")
 
     @property
     def by_steps(self) -> bool:
@@ -90,34 +94,35 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
         how = self.credit, self.eps, self.ddof
         is_present_B = (~rewards_BK.isnan() & (weights_K != 0)).any(1)
         if not self.by_steps:
-            values_BT = stepwise_advantages(rewards_BK, *where, weights_K, *how)
+            values_BT = stepwise_advantages.plain(rewards_BK, *where, weights_K, *how)
         elif batch.steps_BJ is None:
             raise ArgumentError(
                 "steps_BJ: got none, expected (B, J); the recipe's advantage is stepwise with split"
             )
         else:
-            values_BT = weights_K[0] * process_advantages(batch.steps_BJ, *where, *how)
-            whole_BK = per_reward_advantages(rewards_BK[:, 1:], batch.groups_B, *how[1:])
+            values_BT = weights_K[0] * process_advantages.plain(batch.steps_BJ, *where, *how)
+            whole_BK = per_reward_advantages.plain(rewards_BK[:, 1:], batch.groups_B, *how[1:])
             whole_B1 = (whole_BK * weights_K[1:]).sum(1, keepdim=True)
-            credited_BT = credited_tokens(batch.segments_BT, batch.has_token_BT)
+            credited_BT = credited_tokens.plain(batch.segments_BT, batch.has_token_BT)
             values_BT = torch.where(credited_BT, values_BT + whole_B1, 0.0)
             is_present_B = is_present_B & credited_BT.any(1)
         return Estimate(
             values_BT,
-            per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
+            per_reward_advantages.plain(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
             is_present_B,
         )
 
 
+@public
 def stepwise_advantages(
-    rewards: Numbers,
+    rewards: Rewards,
     groups: GroupLabels,
-    segments: Numbers,
-    mask: Numbers,
-    weights: Numbers | None = None,
-    credit: Literal["local", "to_go"] = "local",
-    eps: float = 1e-6,
-    ddof: int = 1,
+    segments: Segments,
+    mask: TokenMask,
+    weights: RewardWeights | None = None,
+    credit: Credit = "local",
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
 ) -> Tensor:
     """The advantage of each token from the reward of its segment: (B, K), (B, T) -> (B, T).
 
@@ -126,28 +131,27 @@ def stepwise_advantages(
     `w_j a_ij` over j >= k (`to_go`); `weights` (K,) are all 1 when absent. 0 where the mask is 0,
     the segment is -1, the reward is missing or its group has no differences.
     """
-    as_word("credit", credit, CREDITS)
-    rewards_BK = as_rewards(rewards)
-    numbered = as_groups(groups, rewards_BK)
-    segments_BT = _as_segments(segments, rewards_BK)
-    credited_BT = credited_tokens(segments_BT, mask)
+    rewards_BK, numbered = columns(rewards), as_groups(groups)
+    _check_segments(segments, rewards_BK.shape[1], "rewards")
+    credited_BT = credited_tokens.plain(segments, mask)
     paid_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof)
     paid_BK = paid_BK * as_weights(weights, rewards_BK)
     if credit == "to_go":
         paid_BK = paid_BK.flip(1).cumsum(1).flip(1)
         # Rewards that cancel for a whole group leave rounding noise, not a signal.
         paid_BK = paid_BK.masked_fill(is_constant(paid_BK, numbered), 0.0)
-    return paid_BK.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return paid_BK.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
 
 
+@public
 def process_advantages(
-    steps: Numbers,
+    steps: Annotated[Float64[Tensor, "B J"], MISSING],
     groups: GroupLabels,
-    segments: Numbers,
-    mask: Numbers,
-    credit: Literal["local", "to_go"] = "local",
-    eps: float = 1e-6,
-    ddof: int = 1,
+    segments: Segments,
+    mask: TokenMask,
+    credit: Credit = "local",
+    eps: NonNegative = 1e-6,
+    ddof: Ddof = 1,
 ) -> Tensor:
     """The advantage of each token from the score of its step: (B, J), (B, T) -> (B, T).
 
@@ -156,43 +160,30 @@ def process_advantages(
     answers of the group, a token of step k gets `a_ik` (`local`) or the sum of `a_ij` over j >= k
     (`to_go`). 0 where the mask is 0, the step has no score or all of its group are equal.
     """
-    as_word("credit", credit, CREDITS)
-    steps_BJ = as_rewards(steps, "steps")
-    numbered = as_groups(groups, steps_BJ)
-    segments_BT = _as_segments(segments, steps_BJ, "steps")
-    credited_BT = credited_tokens(segments_BT, mask)
-    size = steps_BJ.shape[1]
+    numbered, size = as_groups(groups), steps.shape[1]
+    _check_segments(segments, size, "steps")
+    credited_BT = credited_tokens.plain(segments, mask)
     flat = Groups(numbered.index_B.repeat_interleave(size), numbered.total)
-    paid_BJ = standardise(steps_BJ.reshape(-1, 1), flat, eps=eps, ddof=ddof).reshape(-1, size)
+    paid_BJ = standardise(steps.reshape(-1, 1), flat, eps=eps, ddof=ddof).reshape(-1, size)
     if credit == "to_go":
         paid_BJ = paid_BJ.flip(1).cumsum(1).flip(1)
-    return paid_BJ.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+    return paid_BJ.gather(1, segments.clamp(min=0)).masked_fill(~credited_BT, 0.0)
 
 
-def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
+@public
+def credited_tokens(segments: Segments, mask: TokenMask) -> Tensor:
     """True for the tokens that stepwise credit trains: unmasked and inside a segment, (B, T) bool.
 
     The loss is to be averaged over these alone.
     """
-    segments_BT = as_float64(segments, "segments")
-    mask_BT = as_mask(mask, "mask", tuple(segments_BT.shape)).to(segments_BT.device)
-    return mask_BT & (segments_BT >= 0)
+    return mask & (segments >= 0)
 
 
-def _as_segments(segments: Numbers, rewards_BK: Tensor, of: str = "rewards") -> Tensor:
-    values_BT = as_float64(segments, "segments").to(rewards_BK.device)
-    rollouts, rewards = rewards_BK.shape
-    if values_BT.ndim != 2 or len(values_BT) != rollouts:
-        raise ArgumentError(
-            f"segments: got shape {tuple(values_BT.shape)}, expected (B, T) for {rollouts} rollouts"
-        )
-    segments_BT = values_BT.long()
-    is_known_BT = (segments_BT == values_BT) & (segments_BT >= -1) & (segments_BT < rewards)
-    if not is_known_BT.all():
-        rollout, token = (~is_known_BT).nonzero()[0].tolist()
+def _check_segments(segments_BT: Tensor, count: int, of: str) -> None:
+    is_odd_BT = (segments_BT < -1) | (segments_BT >= count)
+    if is_odd_BT.any():
+        rollout, token = is_odd_BT.nonzero()[0].tolist()
         raise ArgumentError(
             f"segments: token {token} of rollout {rollout} is in segment "
-            f"{values_BT[rollout, token].item():g}; expected -1 to {rewards - 1}, for there are "
-            f"{rewards} {of}"
+            f"{int(segments_BT[rollout, token])}; expected -1 to {count - 1}, for there are {count} {of}"
         )
-    return segments_BT

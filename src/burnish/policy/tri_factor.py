@@ -11,28 +11,35 @@ and carry no gradient.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from burnish.arguments import as_number, plain_number, refused, shown
+from burnish.boundary import MISSING, Cap, Fraction, NonNegative, PositiveShare, Share, public
 from burnish.errors import ArgumentError, UserError, did_you_mean
-from burnish.policy.base import Component, RewardWeights, require
-from burnish.policy.groups import as_groups, as_rewards, as_weights, centre
+from burnish.policy.base import Component, RewardWeights
+from burnish.policy.groups import Ddof, as_weights, centre, columns, one_group
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import reference_frozen_normalise
 from burnish.policy.state import WeightState
-from burnish.tensors import as_float64, check_shape, check_tensor, torch
+from burnish.tensors import LARGEST, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
+    from burnish.policy.groups import GroupLabels, Rewards
+    from burnish.policy.groups import RewardWeights as GivenRewardWeights
+    from burnish.policy.reference import Deviation, PerReward
     from burnish.policy.state import PolicyState
-    from burnish.tensors import Numbers
+
+    Known = Annotated[Float64[Tensor, " K"], MISSING]
+    Severity = Annotated[Float64[Tensor, " K"], Meta(ge=0, le=LARGEST)]
+    Rate = Annotated[Float64[Tensor, " K"], Meta(ge=0, le=1), MISSING]
+    Normalised = Annotated[Float64[Tensor, "B K"], MISSING]
 
 FEWEST_ROLLOUTS = 3
 """Two points always lie on a line: their correlation says nothing."""
@@ -57,27 +64,22 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
     """By reward: how much a broken rule raises its weight; rewards left out have 0."""
     threshold: dict[str, float] = msgspec.field(default_factory=dict)
     """By reward: a rollout whose reward is below this breaks the rule."""
-    eta_weak: float = 0.5
+    eta_weak: NonNegative = 0.5
     """How strongly rewards that lag are raised; 0: not at all."""
-    eta_red: float = 1.0
+    eta_red: NonNegative = 1.0
     """How strongly rewards that say the same are lowered; 0: not at all."""
-    w_min: float = 0.2
+    w_min: PositiveShare = 0.2
     """Least weight, as a multiple of the mean."""
-    w_max: float = 4.0
+    w_max: Annotated[float, Meta(ge=1, le=LARGEST)] = 4.0
     """Greatest weight, as a multiple of the mean."""
-    beta: float = 0.8
+    beta: Fraction = 0.8
     """Smoothing of the weights; `beta_progress` and `beta_violation` of what they follow."""
-    beta_progress: float = 0.8
+    beta_progress: Fraction = 0.8
     """Smoothing of the mean reward that lag is measured by."""
-    beta_violation: float = 0.8
+    beta_violation: Fraction = 0.8
     """Smoothing of the share of broken rules."""
 
     def check(self) -> None:
-        for key in ("beta", "beta_progress", "beta_violation"):
-            require(0 <= getattr(self, key) < 1, key, getattr(self, key), "0 to below 1")
-        require(0 < self.w_min <= 1 <= self.w_max, "w_min", self.w_min, "above 0, up to 1")
-        for key in ("eta_weak", "eta_red"):
-            require(0 <= getattr(self, key) < math.inf, key, getattr(self, key), "at least 0")
         lost = sorted(set(self.severity) - set(self.threshold))
         if lost:
             raise ArgumentError(
@@ -113,7 +115,7 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
         names: Sequence[str],
     ) -> tuple[WeightState, dict[str, Tensor]]:
         """`next_weights` with these settings; `names` are those of the rewards that count."""
-        return next_weights(
+        return next_weights.plain(
             before,
             normalised_BK,
             rewards_BK,
@@ -140,20 +142,21 @@ def by_name(key: str, table: dict[str, float], names: Sequence[str], default: fl
     return torch.tensor([table.get(name, default) for name in names], dtype=torch.float64)
 
 
+@public
 def next_weights(
     state: WeightState,
-    normalised_BK: Numbers,
-    rewards_BK: Numbers,
-    thresholds_K: Numbers,
-    severity_K: Numbers,
+    normalised_BK: Normalised,
+    rewards_BK: Normalised,
+    thresholds_K: Known,
+    severity_K: Severity,
     *,
-    eta_weak: float = 0.5,
-    eta_red: float = 1.0,
-    w_min: float = 0.2,
-    w_max: float = 4.0,
-    beta: float = 0.8,
-    beta_progress: float = 0.8,
-    beta_violation: float = 0.8,
+    eta_weak: NonNegative = 0.5,
+    eta_red: NonNegative = 1.0,
+    w_min: PositiveShare = 0.2,
+    w_max: Cap = 4.0,
+    beta: Share = 0.8,
+    beta_progress: Share = 0.8,
+    beta_violation: Share = 0.8,
 ) -> tuple[WeightState, dict[str, Tensor]]:
     """The state after one step, and its `weakness`, `risk` and `redundancy`, each (K,), for a log.
 
@@ -162,44 +165,32 @@ def next_weights(
     moving averages start at the first batch's own value, not at 0, which would take many steps to
     forget. Fewer than three rollouts move the averages but not the weights.
     """
-    for what, number in (("beta_progress", beta_progress), ("beta_violation", beta_violation)):
-        as_number(what, number, low=0, high=1)
-    eta_weak = as_number("eta_weak", eta_weak, low=0)
-    eta_red = as_number("eta_red", eta_red, low=0)
-    normalised = as_rewards(normalised_BK, "normalised_BK")
-    rewards = as_rewards(rewards_BK, "rewards_BK")
-    if rewards.shape != normalised.shape:
-        raise ArgumentError(
-            f"rewards_BK: got shape {tuple(rewards.shape)}, expected {tuple(normalised.shape)} as "
-            "of normalised_BK"
-        )
-    thresholds = _per_reward("thresholds_K", thresholds_K, rewards)
-    progress_K = _follow(state.progress_K, normalised.nanmean(0), beta_progress)
-    share_K = _violation_share(rewards, thresholds)
+    progress_K = _follow(state.progress_K, normalised_BK.nanmean(0), beta_progress)
+    share_K = _violation_share(rewards_BK, thresholds_K)
     violation_K = _follow(state.violation_K, share_K, beta_violation)
-    severity = _per_reward("severity_K", severity_K, rewards)
     factors = {
-        "weakness": weakness_factor(progress_K, eta_weak),
-        "risk": risk_factor(severity, violation_K),
-        "redundancy": redundancy_factor(normalised, eta_red),
+        "weakness": weakness_factor.plain(progress_K, eta_weak),
+        "risk": risk_factor.plain(severity_K, violation_K),
+        "redundancy": redundancy_factor.plain(normalised_BK, eta_red),
     }
     log_weak_K = _log_weakness(progress_K, eta_weak)
     raw_K = _product(log_weak_K, factors["risk"], factors["redundancy"])
-    weights_K = _mix(raw_K, normalised, state.weights_K.to(raw_K), w_min, w_max, beta)
+    weights_K = _mix(raw_K, normalised_BK, state.weights_K.to(raw_K), w_min, w_max, beta)
     return WeightState(progress_K, violation_K, weights_K), factors
 
 
+@public
 def tri_factor_weights(
-    progress: Numbers,
-    severity: Numbers,
-    violation_rate: Numbers,
-    normalised: Numbers,
-    previous: Numbers,
-    eta_weak: float = 0.5,
-    eta_red: float = 1.0,
-    w_min: float = 0.2,
-    w_max: float = 4.0,
-    beta: float = 0.8,
+    progress: Known,
+    severity: Severity,
+    violation_rate: Rate,
+    normalised: Normalised,
+    previous: Severity,
+    eta_weak: NonNegative = 0.5,
+    eta_red: NonNegative = 1.0,
+    w_min: PositiveShare = 0.2,
+    w_max: Cap = 4.0,
+    beta: Share = 0.8,
 ) -> Tensor:
     """Weakness times risk times redundancy as smoothed weights of mean 1: (K,).
 
@@ -207,34 +198,20 @@ def tri_factor_weights(
     `previous` (share `beta`) and scaled again, so that a weight may end a little outside the two.
     `normalised`: (B, K); with fewer than three rollouts the previous weights stay as they are.
     """
-    normalised_BK = as_rewards(normalised, "normalised")
-    progress_K, severity_K, rate_K, previous_K = (
-        _per_reward(what, values, normalised_BK)
-        for what, values in (
-            ("progress", progress),
-            ("severity", severity),
-            ("violation_rate", violation_rate),
-            ("previous", previous),
-        )
-    )
-    log_weak_K = _log_weakness(progress_K, as_number("eta_weak", eta_weak, low=0))
-    redundancy_K = redundancy_factor(normalised_BK, as_number("eta_red", eta_red, low=0))
-    raw_K = _product(log_weak_K, risk_factor(severity_K, rate_K), redundancy_K)
-    return _mix(raw_K, normalised_BK, previous_K, w_min, w_max, beta)
+    log_weak_K = _log_weakness(progress, eta_weak)
+    redundancy_K = redundancy_factor.plain(normalised, eta_red)
+    raw_K = _product(log_weak_K, risk_factor.plain(severity, violation_rate), redundancy_K)
+    return _mix(raw_K, normalised, previous, w_min, w_max, beta)
 
 
-def weakness_factor(progress: Numbers, eta: float = 0.5) -> Tensor:
+@public
+def weakness_factor(progress: Known, eta: NonNegative = 0.5) -> Tensor:
     """`exp(-eta (m_k - mean_j m_j))`: above 1 for rewards that lag behind, (K,) -> (K,).
 
     A reward without progress yet (NaN) leaves the mean and gets 1. No exponent is above 700, where
     a float64 ends.
     """
-    eta = as_number("eta", eta, low=0)
-    progress_K = as_float64(progress, "progress")
-    check_tensor(progress_K, "progress", "(K,)", 1)
-    if progress_K.isinf().any():
-        raise refused("progress", progress_K.tolist(), "finite numbers, or NaN where there is none")
-    return torch.exp(_log_weakness(progress_K, eta).clamp(max=MOST_EXPONENT))
+    return torch.exp(_log_weakness(progress, eta).clamp(max=MOST_EXPONENT))
 
 
 def _log_weakness(progress_K: Tensor, eta: float) -> Tensor:
@@ -253,31 +230,23 @@ def _product(log_weak_K: Tensor, risk_K: Tensor, redundancy_K: Tensor) -> Tensor
     return torch.exp(log_raw_K - log_raw_K.max())
 
 
-def risk_factor(severity: Numbers, violation_rate: Numbers) -> Tensor:
+@public
+def risk_factor(severity: Severity, violation_rate: Rate) -> Tensor:
     """`1 + severity_k v_k`, (K,) -> (K,); 1 where no violation rate is known (NaN).
 
     `severity` is a prior of at least 0, and 0 where a reward has nothing to do with safety.
     """
-    severity_K = as_float64(severity, "severity")
-    rate_K = as_float64(violation_rate, "violation_rate").to(severity_K.device)
-    check_shape(rate_K, "violation_rate", tuple(severity_K.shape))
-    if not ((severity_K >= 0) & severity_K.isfinite()).all():
-        raise refused("severity", severity_K.tolist(), "numbers of at least 0")
-    if ((rate_K < 0) | (rate_K > 1)).any():
-        raise refused("violation_rate", rate_K.tolist(), "shares from 0 to 1")
-    return 1 + severity_K * rate_K.nan_to_num(nan=0.0)
+    return 1 + severity * violation_rate.nan_to_num(nan=0.0)
 
 
-def redundancy_factor(normalised: Numbers, eta: float = 1.0) -> Tensor:
+@public
+def redundancy_factor(normalised: Normalised, eta: NonNegative = 1.0) -> Tensor:
     """`1 / (1 + eta sum_{j != k} max(0, corr(z_k, z_j)))`: (B, K) -> (K,).
 
     Correlations run over the rollouts that have both rewards; constant rewards and pairs seen
     together fewer than three times count 0.
     """
-    eta = as_number("eta", eta, low=0)
-    shared_KK = (
-        _correlation(as_rewards(normalised, "normalised")).clamp(min=0.0).fill_diagonal_(0.0)
-    )
+    shared_KK = _correlation(normalised).clamp(min=0.0).fill_diagonal_(0.0)
     return 1 / (1 + eta * shared_KK.sum(1))
 
 
@@ -288,8 +257,7 @@ def _correlation(values_BK: Tensor) -> Tensor:
     # Entry (b, j, k) is column j's value in the rows that column k has too.
     pairs_BKK = values_BK[:, :, None].expand(rows, columns, columns)
     pairs_BKK = pairs_BKK.masked_fill(~is_present_BK[:, None, :], torch.nan)
-    one_group = as_groups(torch.zeros(rows, dtype=torch.int64), values_BK)
-    centred_BKK = centre(pairs_BKK.flatten(1), one_group).reshape(rows, columns, columns)
+    centred_BKK = centre(pairs_BKK.flatten(1), one_group(values_BK)).reshape(rows, columns, columns)
     mirrored_BKK = centred_BKK.transpose(1, 2)
     spread_KK = (centred_BKK.square().sum(0) * mirrored_BKK.square().sum(0)).sqrt()
     products_KK = (centred_BKK * mirrored_BKK).sum(0)
@@ -302,16 +270,6 @@ def _violation_share(rewards_BK: Tensor, thresholds_K: Tensor) -> Tensor:
     """The share of present values below the threshold, (K,); 0 without one, NaN without values."""
     below_K = (rewards_BK < thresholds_K).sum(0).double()
     return below_K / (~rewards_BK.isnan()).sum(0)
-
-
-def _per_reward(what: str, values: Numbers, rewards_BK: Tensor) -> Tensor:
-    read_K = as_float64(values, what).to(rewards_BK.device)
-    if read_K.shape != rewards_BK.shape[1:] or read_K.isinf().any():
-        raise ArgumentError(
-            f"{what}: got {shown(read_K.tolist())}, expected one number for each of the "
-            f"{rewards_BK.shape[1]} rewards"
-        )
-    return read_K
 
 
 def _follow(average_K: Tensor, value_K: Tensor, beta: float) -> Tensor:
@@ -335,12 +293,10 @@ def _mix(
     beta: float,
 ) -> Tensor:
     """The product of the three factors as the step's weights."""
-    w_min = as_number("w_min", w_min, above=0, high=1)
-    if plain_number(w_max) != math.inf:  # no upper bound
-        w_max = as_number("w_max", w_max, low=1)
-    beta = as_number("beta", beta, low=0, high=1)
-    if not ((previous_K >= 0) & previous_K.isfinite()).all() or not previous_K.any():
-        raise refused("previous", previous_K.tolist(), "weights of at least 0, not all 0")
+    if w_max < 1:
+        raise ArgumentError(f"w_max: got {w_max}, expected a number of at least 1")
+    if not previous_K.any():
+        raise ArgumentError("previous: got only 0, expected a weight above 0")
     if (~normalised_BK.isnan()).any(1).sum() < FEWEST_ROLLOUTS:
         return previous_K.clone()
     held_K = _mean_one(_mean_one(raw_K).clamp(w_min, w_max))
@@ -351,15 +307,16 @@ def _mean_one(weights_K: Tensor) -> Tensor:
     return weights_K / weights_K.mean()
 
 
+@public
 def medalign_advantage(
-    rewards: Numbers,
-    mean: Numbers,
-    sd: Numbers,
-    clip: float,
-    weights: Numbers | None,
+    rewards: Rewards,
+    mean: PerReward,
+    sd: Deviation,
+    clip: Cap,
+    weights: GivenRewardWeights | None,
     groups: GroupLabels,
-    ddof: int = 1,
-    eps: float = 1e-6,
+    ddof: Ddof = 1,
+    eps: NonNegative = 1e-6,
 ) -> Tensor:
     """MedAlign in one call: `S_i = sum_k w_k z_ik` standardised in its group: (B, K) -> (B,).
 
@@ -367,8 +324,9 @@ def medalign_advantage(
     A reward that a rollout lacks counts as 0, "as the start model"; a rollout without any reward of
     non-zero weight leaves the statistics and gets 0.
     """
-    normalised_BK = reference_frozen_normalise(as_rewards(rewards), mean, sd, clip)
+    normalised_BK = reference_frozen_normalise.plain(columns(rewards), mean, sd, clip)
     weights_K = as_weights(weights, normalised_BK)
     has_any_B = (~normalised_BK.isnan() & (weights_K != 0)).any(1)
     sum_B = normalised_BK.nan_to_num(nan=0.0) @ weights_K
-    return grpo_advantage(torch.where(has_any_B, sum_B, torch.nan), groups, "group_std", eps, ddof)
+    sum_B = torch.where(has_any_B, sum_B, torch.nan)
+    return grpo_advantage.plain(sum_B, groups, "group_std", eps, ddof)

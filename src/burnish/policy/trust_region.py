@@ -11,21 +11,22 @@ their device; nothing here waits for it.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from burnish.arguments import as_number, plain_number, shown
+from msgspec import Meta
+
+from burnish.boundary import MISSING, Fraction, NonNegative, Number, public
 from burnish.errors import ArgumentError
-from burnish.policy.base import ClipBounds, Component, require
-from burnish.policy.groups import as_groups, as_rewards, group_sum, weighted_sum
-from burnish.tensors import as_finite, as_float64, check_shape, check_tensor, torch
+from burnish.policy.base import ClipBounds, Component
+from burnish.policy.groups import as_groups, group_sum, weighted_sum
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64, Int
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, OneReward
 
 PASS_BUCKETS = ("pass_0_0.2", "pass_0.2_0.4", "pass_0.4_0.6", "pass_0.6_0.8", "pass_0.8_1")
 """A rate on an edge belongs to the upper of the two; 1 to the last."""
@@ -37,39 +38,38 @@ ROUNDING = 1e-9
 class StaticRegion(Component, frozen=True, tag="static"):
     """The same clip interval 1 - low .. 1 + high for every rollout."""
 
-    low: float = 0.2
+    low: Fraction = 0.2
     """How far the ratio may fall below 1."""
-    high: float = 0.2
+    high: NonNegative = 0.2
     """How far the ratio may rise above 1."""
-
-    def check(self) -> None:
-        require(0 <= self.low < 1, "low", self.low, "0 to below 1")
-        require(0 <= self.high < math.inf, "high", self.high, "at least 0")
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
         """The two numbers, in the shape of the advantages."""
-        return static_bounds(values_B, self.low, self.high)
+        return static_bounds.plain(values_B, self.low, self.high)
 
 
-def static_bounds(advantages_B: Tensor, low: float = 0.2, high: float = 0.2) -> ClipBounds:
+@public
+def static_bounds(
+    advantages_B: Annotated[Float64[Tensor, " B"] | Float64[Tensor, "B T"], MISSING],
+    low: Fraction = 0.2,
+    high: NonNegative = 0.2,
+) -> ClipBounds:
     """Clip every ratio to `1 - low .. 1 + high`; the advantages give the shape and the device."""
-    check_tensor(advantages_B, "advantages_B", "(B,) or (B, T)")
-    low = as_number("low", low, low=0, below=1)
-    high = as_number("high", high, low=0)
     return ClipBounds(torch.full_like(advantages_B, low), torch.full_like(advantages_B, high))
 
 
+@public
 def pass_rates(
-    rewards: Numbers, groups: GroupLabels, r_min: float = 0.0, r_max: float = 1.0
+    rewards: OneReward, groups: GroupLabels, r_min: Number = 0.0, r_max: Number = 1.0
 ) -> Tensor:
     """The mean reward of each rollout's group, from 0 to 1 within its range: (B,) -> (B,) float64.
 
     Missing rewards leave the mean. NaN for a group without a reward, and for one with a reward
     outside the range, which then is not its range.
     """
-    r_min, r_max = as_range(r_min, r_max)
-    rewards_B1 = one_reward(rewards)
-    numbered = as_groups(groups, rewards_B1)
+    check_range(r_min, r_max)
+    rewards_B1 = rewards[:, None]
+    numbered = as_groups(groups)
     # Divided once, at the end: a rate such as 3 of 5 comes out as the nearest number to it.
     risen_B1 = rewards_B1 - r_min
     slack = ROUNDING * (r_max - r_min)
@@ -82,56 +82,42 @@ def pass_rates(
     return rates_B.masked_fill((count_B == 0) | (outside_B > 0), torch.nan)
 
 
-def as_range(r_min: float | None, r_max: float | None) -> tuple[float, float]:
-    """The two as numbers; refuse what is not the least and the greatest reward that is possible."""
-    both = [plain_number(bound) for bound in (r_min, r_max)]
-    low, high = (math.nan if bound is None else bound for bound in both)
-    if not -math.inf < low < high < math.inf:
+def check_range(r_min: float, r_max: float) -> None:
+    """Refuse what is not the least and the greatest reward that is possible."""
+    if not r_min < r_max:
         raise ArgumentError(
-            f"r_min and r_max: got {shown(r_min)} and {shown(r_max)}, expected the least and the "
-            "greatest reward that is possible; a pass rate and a spread need both"
+            f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "
+            "that is possible"
         )
-    return low, high
 
 
-def one_reward(rewards: Numbers) -> Tensor:
-    """A single reward as a column, (B, 1) float64."""
-    rewards_B1 = as_rewards(rewards)
-    if rewards_B1.shape[1] != 1:
-        raise ArgumentError(f"rewards: got shape {tuple(rewards_B1.shape)}, expected (B,)")
-    return rewards_B1
-
-
-def pass_buckets(rates: Numbers) -> Tensor:
+@public
+def pass_buckets(
+    rates: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1), MISSING],
+) -> Tensor:
     """The number of each rate's bucket in `PASS_BUCKETS`, -1 for NaN: (B,) -> (B,) int64."""
-    rates_B = as_float64(rates, "rates")
-    if ((rates_B < 0) | (rates_B > 1)).any():
-        raise ArgumentError("rates: got a number outside 0 to 1, expected pass rates")
-    edges_P = torch.tensor(EDGES, dtype=torch.float64, device=rates_B.device)
-    found_B = torch.bucketize(rates_B + ROUNDING, edges_P, right=True)
-    return found_B.masked_fill(rates_B.isnan(), -1)
+    edges_P = torch.tensor(EDGES, dtype=torch.float64, device=rates.device)
+    found_B = torch.bucketize(rates + ROUNDING, edges_P, right=True)
+    return found_B.masked_fill(rates.isnan(), -1)
 
 
-def bucket_sums(is_clipped: Tensor, used: Tensor, buckets: Tensor) -> Tensor:
+@public
+def bucket_sums(
+    is_clipped: Bool[Tensor, "B T"], used: Bool[Tensor, "B T"], buckets: Int[Tensor, " B"]
+) -> Tensor:
     """Clipped tokens and all tokens of each bucket: (B, T), (B, T), (B,) -> (2, P) float64.
 
     Only tokens that are `used` count, and only those of rollouts with a bucket from 0 on.
     """
-    check_tensor(is_clipped, "is_clipped", "(B, T)", 2)
-    check_tensor(used, "used", "(B, T)")
-    check_shape(used, "used", tuple(is_clipped.shape))
-    check_tensor(buckets, "buckets", "(B,)")
-    check_shape(buckets, "buckets", (len(is_clipped),))
     counts_2B = torch.stack([(is_clipped & used).sum(1), used.sum(1)])
     number_P = torch.arange(len(PASS_BUCKETS), device=buckets.device)
     return counts_2B.double() @ (buckets[:, None] == number_P).double()
 
 
-def bucket_shares(sums: Numbers) -> dict[str, float]:
+@public
+def bucket_shares(sums: Float64[Tensor, "2 5"]) -> dict[str, float]:
     """The clipped share of each bucket by its name, from (2, P); a bucket without tokens has none."""
-    read_2P = as_finite(sums, "sums")
-    check_shape(read_2P, "sums", (2, len(PASS_BUCKETS)))
-    clipped, tokens = read_2P.tolist()
+    clipped, tokens = sums.tolist()
     return {
         name: share / of
         for name, share, of in zip(PASS_BUCKETS, clipped, tokens, strict=True)
@@ -150,12 +136,12 @@ def group_buckets(
     """
     if reward_range is not None:
         total_B = weighted_sum(given.rewards_BK, given.weights_K)
-        return pass_buckets(pass_rates(total_B, given.groups_B, *reward_range))
+        return pass_buckets.plain(pass_rates.plain(total_B, given.groups_B, *reward_range))
     counted_BK = given.rewards_BK[:, given.weights_K != 0]
     is_plain_BK = counted_BK.isnan() | (counted_BK == 0) | (counted_BK == 1)
     if counted_BK.shape[1] != 1 or not is_plain_BK.all():
         return None
-    return pass_buckets(pass_rates(counted_BK, given.groups_B))
+    return pass_buckets.plain(pass_rates.plain(counted_BK[:, 0], given.groups_B))
 
 
 def describe_bounds(

@@ -19,8 +19,8 @@ import torch
 
 from burnish.errors import GuardTripped, ModelError, RewardError
 from burnish.lm.base import LM, Sampling
+from burnish.policy import InformativeGroups
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.components import InformativeGroups
 from burnish.policy.recipe import Recipe
 from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import Weighted

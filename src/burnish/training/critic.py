@@ -26,7 +26,7 @@ from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.scalar_head import SCORE, ScalarHead, freeze_language_head
 from burnish.lm.tokenizer import Tokenizer, odd_token
-from burnish.policy.critic import SeparateCritic
+from burnish.policy.ppo import SeparateCritic
 from burnish.records import Trajectory
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World

@@ -24,8 +24,8 @@ from burnish.config.schema import Config
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.turns import end_of_turn
+from burnish.policy import SFT
 from burnish.policy.answer_first import answer_ids
-from burnish.policy.components import SFT
 from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rollouts.session import naming_task
 from burnish.seeds import Seeds, derive

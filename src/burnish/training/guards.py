@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from burnish.errors import GuardTripped, StoreError
-from burnish.policy.advantages import advantages, informative
 from burnish.policy.batch import Advantages, RewardBatch
+from burnish.policy.compute import advantages, informative
 from burnish.policy.plugins import NotFinite
 from burnish.policy.recipe import Recipe
 from burnish.policy.state import PolicyState

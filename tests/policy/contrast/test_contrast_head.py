@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish.errors import GuardTripped, StoreError
-from burnish.policy.contrast.head import ContrastiveHead, HeadState, embed, head_step
+from burnish.policy.contrast.component import pool_hidden
+from burnish.policy.contrast.head import ContrastiveHead, HeadState, embed, head_step, initial_head
 from burnish.policy.contrast.losses import ContrastRule, contrastive_losses
-from burnish.policy.contrast.pool import pool_hidden
 
 WIDTH, SIZE = 12, 5
 KINDS = ["linear", "mlp"]
@@ -31,11 +31,11 @@ def same(left, right):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_makes_the_head(kind):
-    head = HeadState.initial(64, 32, kind, seed=3)
+    head = initial_head(64, 32, kind, seed=3)
     before = torch.get_rng_state()
-    assert same(head, HeadState.initial(64, 32, kind, seed=3))
+    assert same(head, initial_head(64, 32, kind, seed=3))
     assert torch.equal(torch.get_rng_state(), before)
-    assert not same(head, HeadState.initial(64, 32, kind, seed=4))
+    assert not same(head, initial_head(64, 32, kind, seed=4))
     assert (head.kind, head.width, head.size, head.steps) == (kind, 64, 32, 0)
     bound = 1 / math.sqrt(64)
     for weight in head.weight.values():
@@ -64,7 +64,7 @@ def test_an_embedding_by_hand():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", ["infonce", "supcon_out"])
 def test_steps_are_those_of_torchs_adamw(kind, loss):
-    state = HeadState.initial(WIDTH, SIZE, kind, seed=1)
+    state = initial_head(WIDTH, SIZE, kind, seed=1)
     twin = {layer: values.clone().requires_grad_(True) for layer, values in state.weight.items()}
     optimiser = torch.optim.AdamW(
         list(twin.values()), lr=1e-3, weight_decay=0.01, betas=(0.9, 0.999)
@@ -83,7 +83,7 @@ def test_steps_are_those_of_torchs_adamw(kind, loss):
 
 
 def test_losses_are_those_of_the_head_before_its_update():
-    state = HeadState.initial(WIDTH, SIZE, seed=1)
+    state = initial_head(WIDTH, SIZE, seed=1)
     hidden, labels, groups = rollouts()
     copy = {name: values.clone() for name, values in state.tensors().items()}
     step = head_step(state, hidden, labels, groups)
@@ -98,7 +98,7 @@ def test_losses_are_those_of_the_head_before_its_update():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_frozen_head_gives_losses_and_stays(kind):
-    state = HeadState.initial(WIDTH, SIZE, kind)
+    state = initial_head(WIDTH, SIZE, kind)
     given = rollouts()
     frozen = head_step(state, *given, frozen=True)
     assert frozen.state is state
@@ -108,7 +108,7 @@ def test_a_frozen_head_gives_losses_and_stays(kind):
 
 
 def test_without_anchors_there_is_no_step():
-    state = HeadState.initial(WIDTH, SIZE)
+    state = initial_head(WIDTH, SIZE)
     hidden, labels, groups = rollouts()
     step = head_step(state, hidden, torch.ones_like(labels), groups)
     assert step.state is state
@@ -119,7 +119,7 @@ def test_without_anchors_there_is_no_step():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broken_state_is_dropped_and_counted_and_poisons_nothing(kind):
-    state = HeadState.initial(WIDTH, SIZE, kind)
+    state = initial_head(WIDTH, SIZE, kind)
     hidden, labels, groups = rollouts()
     labels[2] = True
     kept = [i for i in range(len(groups)) if i not in (2, 9)]
@@ -163,7 +163,7 @@ def test_metrics_say_what_happened():
 
 
 def test_training_draws_right_rollouts_together():
-    state = HeadState.initial(WIDTH, SIZE, seed=2)
+    state = initial_head(WIDTH, SIZE, seed=2)
     rule = ContrastRule("supcon_out", temperature=0.2)
     held_out = rollouts(seed=999, groups=16)
     before = head_step(state, *held_out, rule, frozen=True).metrics
@@ -182,14 +182,14 @@ def test_the_policy_receives_no_gradient():
     pooled = pool_hidden(states, torch.ones(len(groups), 4))
     assert not pooled.requires_grad
     # Nor does a caller who forgot to detach pass one on.
-    step = head_step(HeadState.initial(WIDTH, SIZE), states.mean(1), labels, groups)
+    step = head_step(initial_head(WIDTH, SIZE), states.mean(1), labels, groups)
     assert step.state.steps == 1
     assert all(parameter.grad is None for parameter in policy.parameters())
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_step_inside_no_grad_is_the_same_step(mode):
-    state = HeadState.initial(WIDTH, SIZE)
+    state = initial_head(WIDTH, SIZE)
     outside = head_step(state, *rollouts())
     with mode():
         hidden, labels, groups = rollouts()
@@ -213,7 +213,7 @@ def test_a_resumed_head_goes_on_bit_for_bit(kind, tmp_path):
     assert same(head.state, resumed.state)
     # Moments and count matter: a head with the same weights alone takes another step.
     fresh = HeadState(
-        came_back.state.weight, *(HeadState.initial(WIDTH, SIZE, kind).first,) * 2, steps=0
+        came_back.state.weight, *(initial_head(WIDTH, SIZE, kind).first,) * 2, steps=0
     )
     assert not same(
         head_step(fresh, *rollouts(seed=10)).state,
@@ -257,18 +257,18 @@ def test_a_head_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"kind: got 'liner'.*Did you mean 'linear'"):
-        HeadState.initial(4, 2, "liner")
+        initial_head(4, 2, "liner")
     with pytest.raises(ValueError, match="width: got 0"):
-        HeadState.initial(0, 2)
+        initial_head(0, 2)
     with pytest.raises(ValueError, match=r"hidden_BD: got shape \(8, 3\), expected \(B, 12\)"):
-        embed(HeadState.initial(WIDTH, SIZE), torch.ones(8, 3))
+        embed(initial_head(WIDTH, SIZE), torch.ones(8, 3))
 
 
 @pytest.mark.parametrize(("temperature", "stage"), [(1e-42, "loss"), (1e-34, "gradient")])
 def test_a_number_that_is_not_finite_reaches_no_weight(temperature, stage):
     # The largest float32 is 3e38: scores of 1e42 are infinite; those of 1e34 are not, but their
     # slope in weights of 1e-7 is.
-    state = HeadState.initial(WIDTH, SIZE)
+    state = initial_head(WIDTH, SIZE)
     small = {"output": state.weight["output"] * 1e-6}
     rule = ContrastRule("soft_nn", temperature)
     with pytest.raises(GuardTripped, match=f"{stage} guard: the contrastive head") as caught:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish.policy.contrast import pool
-from burnish.policy.contrast.pool import pool_hidden, pool_packed
+from burnish.policy.contrast.component import pool_hidden, pool_packed
 
 
 def test_the_mean_over_the_mask_by_hand():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError, UserError
 from burnish.policy import gae, grpo_advantage, policy_loss
-from burnish.policy.gae import terminal_rewards
+from burnish.policy.ppo import terminal_rewards
 from burnish.records import Message, Task
 from burnish.rewards.checks.quantities import quantities_in
 from burnish.rewards.judges.march import (

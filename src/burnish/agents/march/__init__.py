@@ -8,7 +8,7 @@ The parsers, matchers and votes are those of the judge, `burnish.rewards.judges.
 """
 
 from burnish.agents.march.game import Claimed, Rules, Trace, play
-from burnish.policy.gae import gae
+from burnish.policy.ppo import gae
 from burnish.rewards.judges.march import (
     answers_match,
     checker_rewards,

@@ -1,7 +1,7 @@
 """Shaping `contrastive`: less reward for right rollouts that resemble no other right one (CLIPO).
 
-`pool` makes one vector of a rollout's hidden states, `head` projects it, `losses` compares the
-projections inside a group, and the losses of right rollouts become a small penalty:
+`pool_hidden` makes one vector of a rollout's hidden states, `head` projects it, `losses` compares
+the projections inside a group, and the losses of right rollouts become a small penalty:
 `c_i = max(floor, constant - lam * l_i)` (arXiv 2603.10101), added to the verifier's reward before
 any advantage. The policy sees the changed reward alone; no gradient of the contrastive loss reaches
 it. Where we differ: only right rollouts get the constant.
@@ -14,25 +14,31 @@ differ: watch `floor_share`.
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import refused
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Count, NonNegative, Number, Positive, PositiveInt, public
 from burnish.errors import ArgumentError
 from burnish.multiples import Multiple, in_steps
-from burnish.policy.base import Component, require
-from burnish.policy.contrast.head import HeadState, contrastive_reward, head_step
+from burnish.policy.base import Component
+from burnish.policy.contrast.head import contrastive_reward, head_step, initial_head
 from burnish.policy.contrast.losses import ContrastRule
+from burnish.policy.groups import Ddof
 from burnish.policy.grpo import grpo_advantage
-from burnish.tensors import as_finite, as_float64, check_shape, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float64
     from torch import Tensor
 
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+    from burnish.policy.groups import GroupLabels, OneReward
+
+Rate = Annotated[float, Meta(ge=0.0, le=100.0)]
+PACKED_ROWS = 16384
+"""Half-precision states become float32 this many at a time, never all of them at once."""
 
 
 class Contrastive(Component, frozen=True, tag="contrastive"):
@@ -40,11 +46,11 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
 
     reward: str = ""
     """Name of the reward that says what is right; empty takes the first whose weight is not 0."""
-    correct_above: float = 0.0
+    correct_above: Number = 0.0
     """An answer is right where that reward is above this."""
     loss: Literal["infonce", "supcon_out", "soft_nn", "supcon_in"] = "infonce"
     """Form of the contrastive loss."""
-    temperature: float = 0.05
+    temperature: Positive = 0.05
     """Divides the cosines of two answers."""
     scope: Literal["group", "cross", "batch"] = "group"
     """Where the right answers and all others that an answer is compared with come from: both from
@@ -53,37 +59,25 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
     """Whose loss trains the head: that of right answers, or of all."""
     dedup: bool = False
     """Leave pairs of (nearly) identical answers out: they are each other's best friends."""
-    lam: float = 0.2
+    lam: NonNegative = 0.2
     """How much the loss takes off the reward."""
-    floor: float = -0.5
+    floor: Annotated[float, Meta(gt=-1.0, le=0.0)] = -0.5
     """Least value that is added to a reward."""
-    constant: float = 0.0
+    constant: Number = 0.0
     """Value that a right answer gets before the loss is taken off."""
     head: Literal["linear", "mlp"] = "linear"
     """Layers between the model's states and the embedding."""
-    size: int = 512
+    size: PositiveInt = 512
     """Width of the embedding."""
-    learning_rate: float = 1e-3
+    learning_rate: Rate = 1e-3
     """Of the head's own AdamW."""
-    weight_decay: float = 0.01
+    weight_decay: Rate = 0.01
     """Of the head's own AdamW."""
-    warmup: int | Multiple = 0
+    warmup: Count | Multiple = 0
     """Steps in which only the head learns: answers are sampled, the policy stays. A number, or a
     share of the run's steps such as `"0.1x"`, rounded."""
     frozen: bool = False
     """Never train the head (a control)."""
-
-    def check(self) -> None:
-        require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
-        require(0 <= self.lam < math.inf, "lam", self.lam, "at least 0")
-        require(-1 < self.floor <= 0, "floor", self.floor, "above -1, up to 0")
-        require(self.size >= 1, "size", self.size, "at least 1")
-        if isinstance(self.warmup, int):
-            require(self.warmup >= 0, "warmup", self.warmup, "at least 0")
-        for key in ("learning_rate", "weight_decay"):
-            require(0 <= getattr(self, key) <= 100, key, getattr(self, key), "0 to 100")
-        for key in ("correct_above", "constant"):
-            require(math.isfinite(getattr(self, key)), key, getattr(self, key), "a finite number")
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
         """Add the contrastive reward to that of right rollouts, and train the head by one step."""
@@ -100,10 +94,10 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
         verdict_B = batch.rewards_BK[:, column]
         hidden_BD = batch.hidden_BD.float().masked_fill(verdict_B.isnan()[:, None], torch.nan)
         is_right_B = verdict_B > self.correct_above
-        head = shaped.state.head or HeadState.initial(
+        head = shaped.state.head or initial_head(
             hidden_BD.shape[1], self.size, self.head, batch.seed
         )
-        stepped = head_step(
+        stepped = head_step.plain(
             head,
             hidden_BD,
             is_right_B,
@@ -119,8 +113,8 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
             weight_decay=self.weight_decay,
             frozen=self.frozen,
         )
-        bonus_B = contrastive_reward(
-            stepped.losses.per_sample,
+        bonus_B = contrastive_reward.plain(
+            stepped.losses.per_sample.double(),
             is_right_B,
             self.lam,
             self.floor,
@@ -148,21 +142,61 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
         )
 
 
+@public
 def clipo_advantage(
-    verifier_rewards: Numbers,
-    contrastive_rewards: Numbers,
+    verifier_rewards: OneReward,
+    contrastive_rewards: Float64[Tensor, " B"],
     groups: GroupLabels,
-    ddof: int = 1,
-    eps: float = 1e-6,
+    ddof: Ddof = 1,
+    eps: NonNegative = 1e-6,
 ) -> Tensor:
     """The sum of both rewards, standardised in its group as in GRPO: (B,), (B,) -> (B,).
 
     A rollout without a verifier reward (NaN) leaves its group's statistics and gets 0.
     """
-    rewards_B = as_float64(verifier_rewards, "verifier_rewards")
-    check_tensor(rewards_B, "verifier_rewards", "(B,)", 1)
-    if rewards_B.isinf().any():
-        raise refused("verifier_rewards", math.inf, "finite numbers, or NaN where there is none")
-    added_B = as_finite(contrastive_rewards, "contrastive_rewards").to(rewards_B.device)
-    check_shape(added_B, "contrastive_rewards", tuple(rewards_B.shape))
-    return grpo_advantage(rewards_B + added_B, groups, eps=eps, ddof=ddof)
+    total_B = verifier_rewards + contrastive_rewards
+    return grpo_advantage.plain(total_B, groups, eps=eps, ddof=ddof)
+
+
+@public
+def pool_hidden(
+    hidden: Annotated[Float[Tensor, "B T D"], UNREAD], mask: Bool[Tensor, "B T"]
+) -> Tensor:
+    """The mean state of each rollout's tokens: (B, T, D), (B, T) -> (B, D), detached.
+
+    At least float32. A rollout without tokens has no mean: its row is NaN, which the contrast drops
+    and counts. States where the mask is 0 may hold anything, NaN too. Where we differ from the
+    published code: it sums one state fewer than it divides by; here it is the true mean.
+    """
+    used_BTD = hidden.detach().masked_fill(~mask[:, :, None], 0.0)
+    sum_BD = used_BTD.sum(1, dtype=_at_least_float32(hidden))
+    return _mean(sum_BD, mask.sum(1))
+
+
+def pool_packed(hidden_ND: Tensor, rollout_N: Tensor, count: int) -> Tensor:
+    """The same for packed tokens: state n belongs to rollout `rollout_N[n]`: -> (count, D).
+
+    Tokens may stand in any order; a rollout that none belongs to is NaN. The order of the sum, and
+    so every bit of it, is fixed on a CPU; a GPU adds in the order its threads arrive.
+    """
+    hidden_ND = hidden_ND.detach()
+    kind = _at_least_float32(hidden_ND)
+    sum_BD = torch.zeros(count, hidden_ND.shape[1], dtype=kind, device=hidden_ND.device)
+    parts = zip(
+        torch.split(hidden_ND, PACKED_ROWS), torch.split(rollout_N, PACKED_ROWS), strict=True
+    )
+    for states_ND, owners_N in parts:
+        sum_BD.index_add_(0, owners_N, states_ND.to(kind))
+    # Not bincount: it has no deterministic form on a GPU, and integers add up in any order.
+    tokens_B = torch.zeros(count, dtype=torch.int64, device=hidden_ND.device)
+    tokens_B.index_add_(0, rollout_N, torch.ones_like(rollout_N, dtype=torch.int64))
+    return _mean(sum_BD, tokens_B)
+
+
+def _at_least_float32(values: Tensor) -> torch.dtype:
+    return torch.float64 if values.dtype == torch.float64 else torch.float32
+
+
+def _mean(sum_BD: Tensor, tokens_B: Tensor) -> Tensor:
+    mean_BD = sum_BD / tokens_B.clamp(min=1).to(sum_BD)[:, None]
+    return mean_BD.masked_fill(tokens_B[:, None] == 0, torch.nan)

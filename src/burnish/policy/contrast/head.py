@@ -17,20 +17,33 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_numbers, as_whole, as_word, plain_number, same_length
+from msgspec import Meta
+
+from burnish.boundary import (
+    INFINITE,
+    UNREAD,
+    Fraction,
+    NonNegative,
+    Number,
+    Positive,
+    PositiveInt,
+    public,
+)
 from burnish.errors import ArgumentError, GuardTripped, StoreError
 from burnish.policy.contrast.losses import ContrastiveLosses, ContrastRule, contrast, unit_rows
 from burnish.seeds import derive
-from burnish.tensors import as_finite, as_float64, as_marks, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Float64
     from torch import Tensor
 
-    from burnish.policy.contrast.losses import Contrast
+    from burnish.policy.contrast.losses import Contrast, Keys, Marks
     from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
+
+Floor = Annotated[float, Meta(le=0.0), INFINITE]
 
 
 HeadKind = Literal["linear", "mlp"]
@@ -57,24 +70,6 @@ class HeadState:
     first: Mapping[str, Tensor]
     second: Mapping[str, Tensor]
     steps: int = 0
-
-    @classmethod
-    def initial(cls, width: int, size: int, kind: HeadKind = "linear", seed: int = 0) -> HeadState:
-        """A new head from `width` hidden features to `size`; equal seeds give equal heads.
-
-        Weights are uniform within 1 / sqrt(width), as torch's own linear layers are.
-        """
-        as_word("kind", kind, get_args(HeadKind))
-        width = as_whole("width", width, low=1)
-        size = as_whole("size", size, low=1)
-        weight = {}
-        for layer in LAYERS[kind]:
-            draw = torch.Generator().manual_seed(derive(seed, "contrastive head", layer))
-            rows = size if layer == "output" else width
-            bound = 1 / math.sqrt(width)
-            weight[layer] = torch.empty(rows, width).uniform_(-bound, bound, generator=draw)
-        zeros = {layer: torch.zeros_like(values) for layer, values in weight.items()}
-        return cls(weight, zeros, {layer: torch.zeros_like(v) for layer, v in zeros.items()})
 
     @property
     def kind(self) -> HeadKind:
@@ -133,6 +128,26 @@ class HeadState:
         return self.weight, self.first, self.second
 
 
+@public
+def initial_head(
+    width: PositiveInt, size: PositiveInt, kind: HeadKind = "linear", seed: int = 0
+) -> HeadState:
+    """A new head from `width` hidden features to `size`; equal seeds give equal heads.
+
+    Weights are uniform within 1 / sqrt(width), as torch's own linear layers are.
+    """
+    weight = {}
+    for layer in LAYERS[kind]:
+        draw = torch.Generator().manual_seed(derive(seed, "contrastive head", layer))
+        rows = size if layer == "output" else width
+        bound = 1 / math.sqrt(width)
+        weight[layer] = torch.empty(rows, width).uniform_(-bound, bound, generator=draw)
+    first, second = (
+        {layer: torch.zeros_like(values) for layer, values in weight.items()} for _ in range(2)
+    )
+    return HeadState(weight, first, second)
+
+
 class HeadStep(NamedTuple):
     """What one step of a head gives."""
 
@@ -152,7 +167,7 @@ class ContrastiveHead:
     """
 
     def __init__(self, D: int, d: int, kind: HeadKind = "linear", *, seed: int = 0) -> None:
-        self.state = HeadState.initial(D, d, kind, seed)
+        self.state = initial_head(D, d, kind, seed)
 
     def __call__(self, hidden_BD: Tensor) -> Tensor:
         """Unit vectors of pooled hidden states: (B, D) -> (B, d)."""
@@ -206,24 +221,25 @@ def embed(state: HeadState, hidden_BD: Tensor) -> Tensor:
     return unit_rows(_project(state.weight, _readable(state, hidden_BD)))[0]
 
 
+@public
 def head_step(
     state: HeadState,
-    hidden_BD: Tensor,
-    labels: Numbers,
+    hidden_BD: Annotated[Float[Tensor, "B D"], UNREAD],
+    labels: Marks,
     groups: GroupLabels,
     rule: ContrastRule = PUBLISHED,
     *,
     seed: int = 0,
-    keys: Tensor | None = None,
+    keys: Keys | None = None,
     duplicate_ids: GroupLabels | None = None,
-    usable: Numbers | None = None,
-    lam: float = 0.2,
-    floor: float = -0.5,
-    constant: float = 0.0,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.01,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    usable: Marks | None = None,
+    lam: NonNegative = 0.2,
+    floor: Floor = -0.5,
+    constant: Number = 0.0,
+    learning_rate: NonNegative = 1e-3,
+    weight_decay: NonNegative = 0.01,
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999),
+    eps: Positive = 1e-8,
     frozen: bool = False,
 ) -> HeadStep:
     """One forward gives the losses of all rollouts and, unless `frozen`, the head's AdamW step.
@@ -235,12 +251,6 @@ def head_step(
     `positive_similarity` and `negative_similarity`, the anchors' mean cosines; with a step
     `head_grad_norm`. What has no value is left out.
     """
-    as_number("learning_rate", learning_rate, low=0)
-    as_number("weight_decay", weight_decay, low=0)
-    as_number("eps", eps, above=0)
-    for beta in as_numbers("betas", betas):
-        as_number("betas", beta, low=0, below=1)
-    same_length("betas", betas, 2, "moments")
     # A trainer may call from inside no_grad or inference_mode; the head's own step needs a graph.
     with torch.inference_mode(False), torch.set_grad_enabled(not frozen):
         leaves = {
@@ -271,42 +281,32 @@ def head_step(
     return HeadStep(after, losses, metrics)
 
 
+@public
 def contrastive_reward(
-    per_sample_loss: Numbers,
-    labels: Numbers,
-    lam: float = 0.2,
-    floor: float = -0.5,
-    constant: float = 0.0,
+    per_sample_loss: Float64[Tensor, " B"],
+    labels: Marks,
+    lam: NonNegative = 0.2,
+    floor: Floor = -0.5,
+    constant: Number = 0.0,
     *,
-    usable: Numbers | None = None,
+    usable: Marks | None = None,
 ) -> Tensor:
     """`max(floor, constant - lam * loss)` where `labels` is 1, else 0: (B,), (B,) -> (B,) float64.
 
     A right rollout that was no anchor has loss 0 and gets the constant; where `usable` (B,) is 0 there
     was nothing to compare, and it gets 0.
     """
-    lam = as_number("lam", lam, low=0)
-    if plain_number(floor) != -math.inf:  # no floor
-        floor = as_number("floor", floor, high=0)
-    constant = as_number("constant", constant)
-    loss_B = as_finite(per_sample_loss, "per_sample_loss")
-    check_tensor(loss_B, "per_sample_loss", "(B,)", 1)
-    is_paid_B = as_marks(labels, "labels", loss_B)
-    if usable is not None:
-        is_paid_B = is_paid_B & as_marks(usable, "usable", loss_B)
-    return (constant - lam * loss_B).clamp(min=floor).masked_fill(~is_paid_B, 0.0)
+    is_paid_B = labels if usable is None else labels & usable
+    return (constant - lam * per_sample_loss).clamp(min=floor).masked_fill(~is_paid_B, 0.0)
 
 
-def floor_share(contrastive_rewards: Numbers, anchors: Numbers, floor: float = -0.5) -> float:
+def floor_share(rewards_B: Tensor, is_anchor_B: Tensor, floor: float) -> float:
     """The share of anchors whose reward is the floor, where all look equally bad; NaN without any."""
-    rewards_B = as_float64(contrastive_rewards, "contrastive_rewards")
-    at_anchors = rewards_B[as_marks(anchors, "anchors", rewards_B)]
-    return (at_anchors <= floor).double().mean().item()
+    return (rewards_B[is_anchor_B] <= floor).double().mean().item()
 
 
 def _readable(state: HeadState, hidden_BD: Tensor) -> Tensor:
     """States as float32 without a graph; rows that are not finite become 0, which has no direction."""
-    check_tensor(hidden_BD, "hidden_BD", "(B, D)")
     if hidden_BD.ndim != 2 or hidden_BD.shape[1] != state.width:
         raise ArgumentError(
             f"hidden_BD: got shape {tuple(hidden_BD.shape)}, expected (B, {state.width}), the width "
@@ -324,7 +324,7 @@ def _project(weight: Mapping[str, Tensor], hidden_BD: Tensor) -> Tensor:
 
 
 def _describe(
-    found: Contrast, labels: Numbers, *, lam: float, floor: float, constant: float
+    found: Contrast, labels: Tensor, *, lam: float, floor: float, constant: float
 ) -> dict[str, float]:
     per_sample_B, mean, is_anchor_B = (values.detach() for values in found.losses)
     anchors, rollouts = int(is_anchor_B.sum()), len(is_anchor_B)
@@ -337,8 +337,9 @@ def _describe(
     if anchors:
         metrics["loss"] = mean.item()
         metrics["positive_similarity"] = found.positive_cos_B[is_anchor_B].mean().item()
-        rewards_B = contrastive_reward(per_sample_B, labels, lam, floor, constant)
-        is_right_B = is_anchor_B & as_marks(labels, "labels", per_sample_B)
+        per_sample_B = per_sample_B.double()
+        rewards_B = contrastive_reward.plain(per_sample_B, labels, lam, floor, constant)
+        is_right_B = is_anchor_B & labels.bool()
         optional = {
             "floor_share": floor_share(rewards_B, is_right_B, floor),
             "negative_similarity": found.negative_cos_B[is_anchor_B].nanmean().item(),

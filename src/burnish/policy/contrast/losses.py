@@ -24,24 +24,31 @@ groups, anchors of a block, candidates an anchor is compared with.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_whole, as_word
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Positive, Settings, public
 from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups
-from burnish.tensors import as_float64, as_marks, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from burnish.policy.groups import GroupLabels, Groups
-    from burnish.tensors import Numbers
+
+    # A row without a direction (NaN, infinite or 0) is dropped.
+    Embeddings = Annotated[Float[Tensor, "B D"], UNREAD]
+    Marks = Bool[Tensor, " B"]
+    Keys = Int[Tensor, " B"]
 
 LossName = Literal["infonce", "supcon_out", "soft_nn", "supcon_in"]
 Scope = Literal["group", "cross", "batch"]
 AnchorRule = Literal["correct_only", "all"]
 Similarity = Literal["cosine", "negative_cosine", "distance"]
+Cosine = Annotated[float, Meta(ge=-1.0, le=1.0)]
 
 BLOCK_PAIRS = 1 << 20
 """Pairs of one block: 4 MiB for each float32 table."""
@@ -51,29 +58,17 @@ _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
-@dataclass(frozen=True)
-class ContrastRule:
+class ContrastRule(Settings, frozen=True):
     """How rollouts are compared; `contrastive_losses` says what each field means."""
 
     loss: LossName = "infonce"
-    temperature: float = 0.05
+    temperature: Positive = 0.05
     scope: Scope = "group"
     anchors: AnchorRule = "correct_only"
     skip_trivial: bool = True
     similarity: Similarity = "cosine"
     dedup: bool = False
-    dedup_cos: float = 0.999
-
-    def __post_init__(self) -> None:
-        for what, got, known in (
-            ("loss", self.loss, get_args(LossName)),
-            ("scope", self.scope, get_args(Scope)),
-            ("anchors", self.anchors, get_args(AnchorRule)),
-            ("similarity", self.similarity, get_args(Similarity)),
-        ):
-            as_word(what, got, known)
-        as_number("temperature", self.temperature, above=0)
-        as_number("dedup_cos", self.dedup_cos, low=-1, high=1)
+    dedup_cos: Cosine = 0.999
 
 
 class ContrastiveLosses(NamedTuple):
@@ -134,23 +129,24 @@ class Block(NamedTuple):
     candidates_QC: Tensor
 
 
+@public
 def contrastive_losses(
-    embeddings: Numbers,
-    labels: Numbers,
+    embeddings: Embeddings,
+    labels: Marks,
     groups: GroupLabels,
     loss: LossName = "infonce",
-    temperature: float = 0.05,
+    temperature: Positive = 0.05,
     scope: Scope = "group",
     anchors: AnchorRule = "correct_only",
     skip_trivial: bool = True,
     *,
     similarity: Similarity = "cosine",
     seed: int = 0,
-    keys: Tensor | None = None,
+    keys: Keys | None = None,
     duplicate_ids: GroupLabels | None = None,
     dedup: bool = False,
-    dedup_cos: float = 0.999,
-    usable: Numbers | None = None,
+    dedup_cos: Cosine = 0.999,
+    usable: Marks | None = None,
 ) -> ContrastiveLosses:
     """The loss of each anchor, differentiable in `embeddings`: (B, d), (B,), (B,) -> (B,), ().
 
@@ -181,15 +177,15 @@ def contrastive_losses(
 
 
 def contrast(
-    embeddings: Numbers,
-    labels: Numbers,
-    groups: GroupLabels,
+    embeddings: Tensor,
+    labels: Tensor,
+    groups: Tensor,
     rule: ContrastRule,
     *,
     seed: int = 0,
     keys: Tensor | None = None,
-    duplicate_ids: GroupLabels | None = None,
-    usable: Numbers | None = None,
+    duplicate_ids: Tensor | None = None,
+    usable: Tensor | None = None,
     block_pairs: int = BLOCK_PAIRS,
 ) -> Contrast:
     """`contrastive_losses` under a rule, with the mean cosines of each anchor beside it.
@@ -199,19 +195,19 @@ def contrast(
     """
     from torch.utils.checkpoint import checkpoint
 
-    seed = as_whole("seed", seed)
-    units_BE, has_direction_B = unit_rows(as_embeddings(embeddings))
-    numbered = as_groups(groups, units_BE)
-    is_usable_B = has_direction_B
-    if usable is not None:
-        is_usable_B = has_direction_B & as_marks(usable, "usable", units_BE)
+    if not embeddings.shape[1]:
+        raise ArgumentError(f"embeddings: got shape {tuple(embeddings.shape)}, expected (B, d)")
+    units_BE, has_direction_B = unit_rows(embeddings)
+    numbered = as_groups(groups)
+    is_usable_B = has_direction_B if usable is None else has_direction_B & usable
+    positions_B = torch.arange(len(units_BE), device=units_BE.device)
     rollouts = Rollouts(
         units_BE=units_BE,
-        is_right_B=as_marks(labels, "labels", units_BE),
+        is_right_B=labels.bool(),
         is_usable_B=is_usable_B,
         group_B=numbered.index_B,
-        key_B=as_keys(keys, units_BE),
-        duplicate_B=as_groups(duplicate_ids, units_BE, "duplicate_ids").index_B
+        key_B=positions_B if keys is None else keys,
+        duplicate_B=as_groups(duplicate_ids).index_B
         if rule.dedup and duplicate_ids is not None
         else None,
     )
@@ -383,26 +379,6 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
 def _wrapped(seed: int) -> int:
     """Any integer as the 64-bit signed one that it is congruent to."""
     return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def as_embeddings(values: Numbers) -> Tensor:
-    """Embeddings (B, d) that keep their graph; half precision is raised to float32."""
-    read = values if isinstance(values, torch.Tensor) else as_float64(values, "embeddings")
-    if read.ndim != 2 or not read.shape[1]:
-        raise ArgumentError(f"embeddings: got shape {tuple(read.shape)}, expected (B, d)")
-    return read if read.dtype in (torch.float32, torch.float64) else read.to(torch.float32)
-
-
-def as_keys(keys: Tensor | None, rows: Tensor) -> Tensor:
-    """Each rollout's own number, int64 (B,); its position when absent."""
-    if keys is None:
-        return torch.arange(len(rows), device=rows.device)
-    check_tensor(keys, "keys", "(B,) of integers")
-    if keys.shape != rows.shape[:1] or keys.is_floating_point():
-        raise ArgumentError(
-            f"keys: got {keys.dtype} of shape {tuple(keys.shape)}, expected ({len(rows)},) integers"
-        )
-    return keys.to(rows.device, torch.int64)
 
 
 def unit_rows(values_BE: Tensor) -> tuple[Tensor, Tensor]:

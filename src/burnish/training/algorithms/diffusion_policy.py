@@ -30,14 +30,14 @@ from burnish.lm.diffusion.bound import bound_units
 from burnish.lm.diffusion.decoding import Decoding, parse_decoding, read_decoding, write_decoding
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, answer_row, passes, unit_logprobs
 from burnish.lm.turns import end_of_turn
-from burnish.policy.batch import LossBatch
-from burnish.policy.components import (
+from burnish.policy import (
     AllTokens,
     Clipped,
     NoCorrection,
     NoCritic,
 )
-from burnish.policy.loss import loss as policy_loss
+from burnish.policy.batch import LossBatch
+from burnish.policy.compute import loss as policy_loss
 from burnish.records import Trajectory
 from burnish.rollouts import SingleTurn
 from burnish.training.algorithm import Loss, Setup

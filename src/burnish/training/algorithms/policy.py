@@ -23,9 +23,9 @@ from torch import Tensor
 from burnish.config.schema import Config
 from burnish.config.schema import PolicyTrain as PolicySettings
 from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did_you_mean
+from burnish.policy import ReferenceFrozen, SeparateCritic, SharedCritic
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.components import ReferenceFrozen, SeparateCritic, SharedCritic
 from burnish.policy.reference import fit_reference_stats
 from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
 from burnish.lm.scalar_head import ScalarHead
+from burnish.policy import SFT, SeparateCritic
 from burnish.policy.balance import BalanceState, gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.batch import Loss as PolicyLoss
-from burnish.policy.components import SFT, SeparateCritic
-from burnish.policy.contrast.pool import pool_packed
-from burnish.policy.critic import critic_loss
-from burnish.policy.loss import loss as policy_loss
+from burnish.policy.compute import loss as policy_loss
+from burnish.policy.contrast.component import pool_packed
+from burnish.policy.ppo import critic_loss
 from burnish.policy.recipe import Recipe
 from burnish.policy.trust_region import bucket_shares
 from burnish.records import Trajectory

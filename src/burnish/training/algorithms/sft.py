@@ -27,10 +27,10 @@ from burnish.config.schema import Config
 from burnish.config.schema import SftTrain as SftSettings
 from burnish.errors import UserError
 from burnish.lm.tokenizer import Tokenizer
-from burnish.policy.answer_first import answer_divergence
+from burnish.policy import SFT
+from burnish.policy.answer_first import answer_kd
 from burnish.policy.auxiliary import masked_nll
 from burnish.policy.balance import BalanceState, adapted_coefficient
-from burnish.policy.components import SFT
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.algorithm import (
@@ -239,7 +239,7 @@ def _answer_loss(model: Any, teaching: Teaching, hidden_RSD: Tensor, micro: Show
     teacher_BC = torch.tensor(
         [_teacher(teaching, one) for one in micro.members], dtype=torch.float64
     )
-    return answer_divergence(logits_BC, teacher_BC, teaching.temperature, reduction="none")
+    return answer_kd.plain(logits_BC, teacher_BC, teaching.temperature, reduction="none")
 
 
 def _teacher(teaching: Teaching, trajectory: Trajectory) -> list[float]:
@@ -369,5 +369,5 @@ class SftTerm:
         nll = sum(m * n for m, n in zip(means, counts, strict=True)) / sum(counts)
         if state is None:
             state = BalanceState(term.coefficient, term.target or max(nll, LEAST_TARGET), step)
-        moved = adapted_coefficient(state.coefficient, nll, state.target, term.rate, *term.bounds)
+        moved = adapted_coefficient.plain(state.coefficient, nll, state.target, term.rate, *term.bounds)
         return Measured(BalanceState(moved, state.target, step), nll)

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from burnish.policy.base import Component, Selection, require
+from burnish.boundary import PositiveInt, public
+from burnish.policy.base import Component, Selection
 from burnish.policy.groups import as_groups, group_sum
-from burnish.tensors import as_finite, check_tensor, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
     from burnish.policy.batch import Estimate, RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.tensors import Numbers
 
 
 class KeepAll(Component, frozen=True, tag="all"):
@@ -36,20 +37,16 @@ class InformativeGroups(Component, frozen=True, tag="informative_groups"):
 
     refill: bool = True
     """Sample more prompts in place of dropped groups."""
-    max_rounds: int = 4
+    max_rounds: PositiveInt = 4
     """How many times a step may sample more prompts to fill its batch."""
-
-    def check(self) -> None:
-        require(self.max_rounds >= 1, "max_rounds", self.max_rounds, "at least 1")
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
         """Keep the groups with signal."""
         return Selection(signal_B, torch.ones_like(signal_B, dtype=torch.float64))
 
 
-def informative_groups(advantages: Numbers, groups: GroupLabels) -> Tensor:
+@public
+def informative_groups(advantages: Float64[Tensor, " B"], groups: GroupLabels) -> Tensor:
     """True for every rollout of a group in which some advantage is not 0: (B,) -> bool (B,)."""
-    values_B = as_finite(advantages, "advantages")
-    check_tensor(values_B, "advantages", "(B,)", 1)
-    has_signal_B1 = (values_B != 0).to(values_B)[:, None]
-    return group_sum(has_signal_B1, as_groups(groups, values_B))[:, 0] > 0
+    has_signal_B1 = (advantages != 0).to(advantages)[:, None]
+    return group_sum(has_signal_B1, as_groups(groups))[:, 0] > 0
