@@ -4,7 +4,7 @@
 #   make test-quick   the default tier: without browser, attacks and peer libraries
 #   make test-environments   test-bare, test-oldest, test-newest: a part of the suite without extras,
 #                with the oldest and with the newest versions that pyproject.toml allows
-#   make check   formatter, linter, strict type checker
+#   make check   formatter, linter, strict type checker, ceilings of size
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -69,6 +69,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m lab.house
 
 $(BIN)/python:
 	@echo "installing into $(VENV), torch first: a few minutes and 2 GB the first time"
