@@ -369,5 +369,7 @@ class SftTerm:
         nll = sum(m * n for m, n in zip(means, counts, strict=True)) / sum(counts)
         if state is None:
             state = BalanceState(term.coefficient, term.target or max(nll, LEAST_TARGET), step)
-        moved = adapted_coefficient.plain(state.coefficient, nll, state.target, term.rate, *term.bounds)
+        moved = adapted_coefficient.plain(
+            state.coefficient, nll, state.target, term.rate, *term.bounds
+        )
         return Measured(BalanceState(moved, state.target, step), nll)
