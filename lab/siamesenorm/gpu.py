@@ -40,10 +40,10 @@ from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
 from burnish.models.blocks import Topology
 from burnish.models.norm_report import LayerWatch, drop_sensitivity
-from burnish.models.siamesenorm import DiffusionTransformer, new_model
-from burnish.models.siamesenorm.dit import draw_shapes, flow_loss
+from burnish.models.siamesenorm import new_model
 from burnish.seeds import Seeds, digest
 from lab.siamesenorm.cpu import read
+from lab.siamesenorm.vision import DiffusionTransformer, draw_shapes, flow_loss
 
 PARTS = ("cost", "text", "shapes")
 ARMS = {"pre": "pre", "siamese": "siamese_post_pre", "post": "post"}

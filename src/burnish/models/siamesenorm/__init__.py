@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
 from burnish.models import has_transformers
-from burnish.models.siamesenorm.dit import DiffusionTransformer
 from burnish.models.siamesenorm.functional import (
     StreamPair,
     TrunkOutput,
@@ -20,7 +19,6 @@ from burnish.models.siamesenorm.functional import (
     siamese_paper,
     siamese_trunk,
 )
-from burnish.models.siamesenorm.vit import VisionTransformer
 
 if TYPE_CHECKING:
     from burnish.models.norm_report import LayerWatch, drop_sensitivity
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from burnish.models.siamesenorm.prenorm import from_prenorm
 
 __all__ = [
-    "DiffusionTransformer",
     "LayerWatch",
     "SiameseNormConfig",
     "SiameseNormForCausalLM",
@@ -42,7 +39,6 @@ __all__ = [
     "SiameseNormModel",
     "StreamPair",
     "TrunkOutput",
-    "VisionTransformer",
     "drop_sensitivity",
     "from_prenorm",
     "new_model",
