@@ -13,7 +13,6 @@ from lab.audit.hacks import FLAWS, run, train
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.view.audit import audit_run
-from burnish.view.audit.drawn import spread
 from burnish.view.audit.numbers import correlation, paid, shift, within
 from burnish.view.audit.surface import SURFACE, repetition, rising
 
@@ -90,11 +89,6 @@ def test_of_phrases_that_rise_together_one_is_named() -> None:
     late = ["the sum is 4 checked by two professors"] * 9 + ["the sum is 4 and more"]
     assert rising(early, late, 5) == ["4 checked by", "4 and more"]
     assert rising(early, early, 5) == []
-
-
-def test_steps_are_spread_with_both_ends() -> None:
-    assert spread(range(100), 4) == [0, 33, 66, 99]
-    assert spread([3, 5], 4) == [3, 5]
 
 
 @pytest.mark.parametrize("flaw", [flaw for flaw in FLAWS if flaw != "honest"])

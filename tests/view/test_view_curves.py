@@ -31,23 +31,6 @@ def test_a_rising_line_by_hand() -> None:
     assert plot == "7 ┤  ⡠⠊\n0 ┤⡠⠊\n   0  7"
 
 
-def test_stars_where_there_is_no_braille() -> None:
-    plot = text_plot([(0, 0.0), (7, 7.0)], width=7, height=2, ascii_only=True)
-    assert plot == "7 |  **\n0 |**\n   0  7"
-    assert plot.isascii()
-
-
-def test_a_constant_line_has_one_label() -> None:
-    lines = text_plot([(0, 0.5), (9, 0.5)], width=20, height=3).split("\n")
-    assert [line.split("┤")[0].strip() for line in lines[:3]] == ["", "0.5", ""]
-    assert lines[1].count("⠒") + lines[1].count("⠉") + lines[1].count("⠤") == 15
-
-
-def test_nothing_to_plot_is_said() -> None:
-    assert text_plot([]) == "(nothing to plot)"
-    assert text_plot([(0, math.nan)]) == "(nothing to plot)"
-
-
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=40),
     st.integers(12, 100),
@@ -101,20 +84,6 @@ def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path: Pat
         "stage warm: loss": [(1, 3.0), (2, 2.0)],
     }
     assert list(rewarded) == ["stage warm: loss"]
-
-
-def test_the_picture_is_not_blank(tmp_path: Path) -> None:
-    image = pytest.importorskip("matplotlib.image")
-    draw_picture(FULL, tmp_path / "plots" / "curves.png")
-    draw_picture(RunCurves("empty"), tmp_path / "empty.png")
-    full = image.imread(tmp_path / "plots" / "curves.png")
-    empty = image.imread(tmp_path / "empty.png")
-    assert full.shape == (720, 1080, 4)
-    # Blue is the colour of first curves; axes and text are black.
-    is_blue = (full[..., 2] > 0.5) & (full[..., 0] < 0.3)
-    was_blue = (empty[..., 2] > 0.5) & (empty[..., 0] < 0.3)
-    assert is_blue.sum() > 1000
-    assert was_blue.sum() == 0
 
 
 def test_without_matplotlib_one_line_says_how_to_get_it(

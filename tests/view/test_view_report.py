@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from burnish.records import Author, Evidence, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.view.report import contents_of, html_page, markdown
-from burnish.view.report.page import line_chart, ticks
+from burnish.view.report.page import ticks
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|`*"
 
@@ -117,14 +117,6 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 
 
-def test_warnings_stand_in_both_forms(tmp_path: Path) -> None:
-    with RunStore.create(tmp_path / "run", {}, {}, recipe="grpo") as store:
-        store.append_event("warning", "25 % of the answers have premises that nobody could check")
-        contents = contents_of(store)
-    for text in (markdown(contents), html_page(contents)):
-        assert "premises that nobody could check" in text
-
-
 def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path: Path) -> None:
     name = "x\n```\n<script>alert(1)</script>\n```"
     config, origins = {"run": {"name": name}}, {"run.name": "command line"}
@@ -157,25 +149,8 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
         assert "too few" in Page(html_page(report)).text
 
 
-def test_ticks_are_round() -> None:
-    assert ticks(0.0, 1.0) == [0.0, 0.5, 1.0]
-    assert ticks(0.0, 4.0) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert ticks(3.0, 3.0) == [3.0]
-    assert ticks(-0.13, 0.31) == pytest.approx([0.0, 0.2])
-
-
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
 def test_a_few_ticks_within_any_range(low: float, span: float) -> None:
     found = ticks(low, low + span)
     assert len(found) <= 6
     assert all(low - span * 1e-6 - 1e-3 <= t <= low + span * 1.000001 + 1e-3 for t in found)
-
-
-def test_a_chart_by_hand() -> None:
-    svg = line_chart({"one": [(0, 0.0), (10, 1.0)]}, label="a <b>")
-    assert 'aria-label="a &lt;b&gt;"' in svg
-    # 152 pixels for -0.06 to 1.06: 0.06 / 1.12 of them is 8.1 from either edge.
-    assert 'points="52.0,155.9 430.0,20.1"' in svg
-    assert line_chart({"none": []}, label="") == ""
-    assert "circle" in line_chart({"one": [(3, 1.0)]}, label="x")
-    assert "nan" not in line_chart({"one": [(0, float("nan")), (1, 2.0)]}, label="x")

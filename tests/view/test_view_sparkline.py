@@ -3,17 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.view.curves import BLOCKS, PLAIN, scale_of, sparkline
+from burnish.view.curves import BLOCKS, scale_of, sparkline
 
 
 def line(values, width=40, **more):
     points = list(enumerate(values))
     return sparkline(points, scale_of(points), width=width, **more)
-
-
-def test_eight_heights():
-    assert line(range(8)) == BLOCKS
-    assert line(range(8), ascii_only=True) == PLAIN
 
 
 def test_a_character_is_the_mean_of_its_points():
@@ -25,17 +20,6 @@ def test_curves_that_share_a_scale_can_be_compared():
     scale = scale_of(short, long)
     assert sparkline(short, scale, width=9) == "▁▂"
     assert sparkline(long, scale, width=9) == "▁▂▂█"
-
-
-def test_steps_without_a_point_stay_blank():
-    points = [(0, 0.0), (3, 1.0)]
-    assert sparkline(points, scale_of(points), width=9) == "▁  █"
-
-
-def test_nothing_one_point_and_a_constant():
-    assert line([]) == line([float("nan"), float("inf")]) == ""
-    assert line([3.0]) == "▅"
-    assert line([3.0, 3.0, 3.0]) == "▅▅▅"
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=60), st.integers(1, 30))

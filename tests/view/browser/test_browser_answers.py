@@ -49,34 +49,6 @@ def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Wa
     assert asked(view) == {}
 
 
-def test_sorting_and_ranges(view: Watched) -> None:
-    page = view.open(at("judged", "/samples?status=ok"))
-    page.select_option("select[name=sort]", "reward")
-    page.wait_for_url("**sort=reward**")
-    view.ready()
-    down = rewards(view)
-    assert down == sorted(down, reverse=True)
-    page.click("button[aria-label='Turn the order']")
-    page.wait_for_url("**order=asc**")
-    view.ready()
-    up = rewards(view)
-    assert up == sorted(up)
-    assert up[0] < down[0]
-    page.fill("input[aria-label='least reward']", "0.6")
-    page.keyboard.press("Tab")
-    page.wait_for_url("**reward_min=0.6**")
-    view.ready()
-    assert min(rewards(view)) >= 0.6
-    page.select_option("select[name=part]", "judge")
-    page.wait_for_selector("input[aria-label='least judge']")
-    page.fill("input[aria-label='least judge']", "0.6")
-    page.keyboard.press("Tab")
-    page.wait_for_url("**part_min=0.6**")
-    view.ready()
-    # judge >= 0.6 is a reward of at least 0.75 x 0.6 + 0.25 = 0.7
-    assert min(rewards(view)) >= 0.7
-
-
 def test_text_search_marks_what_it_found(view: Watched) -> None:
     page = view.open(at("judged", "/samples"))
     page.fill("input[type=search]", "needle")
@@ -120,69 +92,6 @@ def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> Non
     assert "left out of the loss" in cards.last.inner_text()
     cards.first.locator("summary", has_text="why").click()
     assert "stays with the question" in cards.first.inner_text()
-
-
-def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Watched) -> None:
-    page = view.open(at("judged", "/sample?id=train-6-1-2"))
-    assert page.locator(".tokens .token").count() == 3 + 6 + 2
-    assert page.locator(".tokens .token.trained").count() == 6
-    assert page.locator(".tokens .token.masked").count() == 5
-    assert page.locator(".tokens .token.tool.masked").count() == 2
-    plain = page.evaluate(_colours())
-    assert plain[0] != plain[4]
-    for key, mode in (("2", "logprob"), ("3", "entropy"), ("4", "advantage"), ("1", "author")):
-        view.press(key)
-        assert page.get_attribute(".tokens", "data-mode") == mode
-        assert page.locator(".choices [aria-pressed=true]").count() == 1
-        assert page.url.endswith("id=train-6-1-2" + ("" if mode == "author" else f"&by={mode}"))
-    page = view.open(at("judged", "/sample?id=5/train/1&by=entropy"))
-    assert page.get_attribute(".tokens", "data-mode") == "entropy"
-    page.click("button:text-is('log-prob')")
-    colours = page.evaluate(_colours())
-    # Less likely tokens are stronger; the prompt has no log-prob and no colour.
-    assert len(set(colours[3:9])) == 6
-    assert colours[0] == "rgba(0, 0, 0, 0)"
-    page.click("button:text-is('advantage')")
-    assert page.locator(".token.plus").count() == 6
-    assert "one advantage for the whole answer" in page.inner_text(".keys")
-    view.press("ArrowRight")
-    assert "trained" in page.inner_text(".readout")
-    assert "entropy 0.500" in page.inner_text(".readout")
-    view.press("ArrowLeft")
-    assert "masked: not trained" in page.inner_text(".readout")
-
-
-def test_the_colours_of_tokens_have_a_scale(view: Watched) -> None:
-    page = view.open(at("judged", "/sample?id=5/train/1"))
-    assert page.locator(".keys .scale").count() == 0
-    ends = {"logprob": "0 −0.600 nats", "entropy": "0 0.500 nats", "advantage": "−0.250 +0.250"}
-    for mode, expected in ends.items():
-        page = view.open(at("judged", f"/sample?id=train-6-1-2&by={mode}"))
-        assert " ".join(page.inner_text(".keys .scale").split()) == expected
-        assert page.locator(".keys .ramp").bounding_box()["width"] > 40  # type: ignore[index]
-    view.press("1")
-    assert page.locator(".keys .scale").count() == 0
-
-
-def _colours() -> str:
-    return (
-        "[...document.querySelectorAll('.tokens .token')]"
-        ".map(one => getComputedStyle(one).backgroundColor)"
-    )
-
-
-def test_entropy_cannot_be_chosen_where_none_was_stored(view: Watched) -> None:
-    # Training stores the entropies of what it trains on, and an evaluation trains on nothing.
-    page = view.open(at("first", "/sample?id=0/eval:held_out/0"))
-    assert page.is_disabled("button:text-is('entropy')")
-    assert page.locator(".tokens .token.trained").count() == 0
-    assert page.inner_text(".keys .token >> nth=0") == "sampled"
-    assert "trained" not in page.inner_text(".keys")
-    page.hover(".tokens .token.untrained >> nth=0")
-    assert "model · sampled" in page.inner_text(".readout")
-    view.press("3")
-    assert page.get_attribute(".tokens", "data-mode") == "author"
-    assert page.locator(".tokens .token.template").count() > 0
 
 
 def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view: Watched) -> None:
@@ -295,14 +204,3 @@ def test_an_image_is_shown_and_a_sound_can_be_played(view: Watched) -> None:
     assert view.texts(".message pre") == [f"{SCRIPT} prompt"]
     assert page.query_selector("#injected") is None
     assert "× 1" in page.inner_text("figcaption >> nth=0")
-
-
-def test_a_sound_is_drawn_and_its_picture_moves_the_player(view: Watched) -> None:
-    pytest.importorskip("soundfile", reason="soundfile is not installed")
-    page = view.open(at(HOSTILE, "/sample?id=0/train/0"))
-    view.until(
-        "/ s ·/.test(document.querySelector('.medium:has(audio) figcaption').textContent)", True
-    )
-    view.until("document.querySelector('.medium canvas').width > 300", True)
-    page.click(".medium canvas", position={"x": 100, "y": 20})
-    view.until("document.querySelector('audio.media').currentTime > 0", True)

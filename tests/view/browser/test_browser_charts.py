@@ -18,18 +18,6 @@ def axis(view: Watched, chart: str = REWARD) -> list[str]:
     return found
 
 
-def test_steps_count_from_one_and_have_round_numbers(view: Watched) -> None:
-    page = view.open(at("judged"))
-    page.wait_for_selector(f"{REWARD} svg")
-    assert "steps 1 to 12" in str(page.get_attribute(f"{REWARD} svg", "aria-label"))
-    assert axis(view) == ["2", "4", "6", "8", "10", "12"]
-    page = view.open(at("first"))
-    held = "figure:has(.title:text-is('Held-out score, 95 % interval'))"
-    page.wait_for_selector(f"{held} svg")
-    assert axis(view, held)[0] == "start"
-    assert axis(view, held)[-1] == "6"
-
-
 def test_smoothing_keeps_the_raw_line_faint_and_is_remembered(view: Watched) -> None:
     page = view.open(at("first"))
     page.wait_for_selector(f"{REWARD} svg")
@@ -79,46 +67,3 @@ def test_a_chart_is_zoomed_by_dragging_and_by_keys(view: Watched) -> None:
     assert "steps 1 to 12, from" in str(page.get_attribute(f"{REWARD} svg", "aria-label"))
     view.press("Enter", moves=True)
     assert page.inner_text("h1") == "Step 2"
-
-
-def test_the_list_of_steps_ends_with_the_last_evaluation_and_begins_with_the_start(
-    view: Watched,
-) -> None:
-    page = view.open(at("first", "/steps"))
-    rows = page.locator("tbody tr")
-    assert rows.count() == 7
-    assert rows.first.locator("td").first.inner_text() == "6"
-    assert "held out" in rows.first.inner_text()
-    assert "too few to say" in rows.first.inner_text()
-    assert rows.last.locator("td").first.inner_text() == "start"
-    view.follow("tbody tr:last-child td a")
-    assert page.inner_text("h1") == "held out, before training"
-    view.follow(".answers a")
-    assert page.inner_text("h1").startswith("Answer held_out-start-")
-
-
-def test_a_page_that_takes_long_says_that_it_is_loading(view: Watched) -> None:
-    page = view.page
-    held: list[object] = []
-    page.route("**/api/v1/runs", lambda route: held.append(route))
-    page.goto(view.base + "/")
-    page.wait_for_selector(".loading:visible")
-    assert page.inner_text(".loading").startswith("Loading")
-    for route in held:
-        route.continue_()  # type: ignore[attr-defined]
-    view.ready()
-    assert page.locator(".loading").count() == 0
-
-
-def test_layers_are_drawn_over_depth_and_over_steps(view: Watched) -> None:
-    page = view.open(at("first"))
-    depth, steps = (
-        f"figure:has(.title:text-is('Y norm over {what}'))" for what in ("depth", "steps")
-    )
-    page.wait_for_selector(f"{depth} svg")
-    assert "layers 1 to 2" in str(page.get_attribute(f"{depth} svg", "aria-label"))
-    assert view.texts(f"{depth} .legend .key") == ["step 1", "step 3", "step 5"]
-    assert "steps 1 to 5" in str(page.get_attribute(f"{steps} svg", "aria-label"))
-    assert view.texts(f"{steps} .legend .key") == ["layer 1", "layer 2"]
-    assert page.locator("figure:has(.title:text-is('X norm over depth'))").count() == 0
-    assert page.locator("h2:text-is('Layers')").count() == 1

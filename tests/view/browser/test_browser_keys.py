@@ -78,20 +78,6 @@ def test_a_curve_can_be_found_and_the_link_shared(view: Watched) -> None:
     page.wait_for_selector("figcaption:has-text('gradient')")
 
 
-def test_the_theme_is_kept(view: Watched) -> None:
-    page = view.open("/")
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    view.press("t")
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert light != dark
-    view.open(at("judged", "/audit"))
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
-    page.click("button[aria-label='Light or dark']")
-    page.reload()
-    view.ready()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == light
-
-
 def test_back_leads_to_the_place_one_was_at(view: Watched) -> None:
     page = view.open(at("judged", "/samples"))
     page.locator(".result").nth(40).scroll_into_view_if_needed()
@@ -104,16 +90,6 @@ def test_back_leads_to_the_place_one_was_at(view: Watched) -> None:
     page.go_back()
     page.wait_for_selector("h1:has-text('Samples')")
     view.until(f"Math.abs(scrollY - {place}) < 5")
-
-
-def test_what_has_the_focus_can_be_seen(view: Watched) -> None:
-    page = view.open("/")
-    view.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    for _ in range(3):
-        view.press("Tab")
-        width = page.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
-        assert width >= 2
 
 
 def test_a_server_that_is_gone_is_told_and_forgotten_when_it_is_back(view: Watched) -> None:

@@ -55,48 +55,6 @@ def test_a_sweep_fits_its_window_with_table_curves_and_settings(view: Watched) -
     assert page.locator("a[href^='/run/']").count() == 6
 
 
-COLOUR = "one => getComputedStyle(one, '::before').backgroundColor"
-
-
-def test_the_colours_of_the_tables_are_those_of_the_lines(view: Watched) -> None:
-    page = view.open(f"/compare?sweep={SWEEP}")
-    legend = "section.charts figure:first-child .legend .key"
-    rows = "table:has(th:text-is('seed')) tbody tr"
-
-    def colours(selector: str) -> list[str]:
-        return [one.evaluate(COLOUR) for one in page.locator(selector).all()]
-
-    groups = colours(legend)
-    assert colours("section.card tbody .key") == groups
-    assert colours(f"{rows} .key") == [groups[0]] * 3 + [groups[1]] * 3
-    view.follow(".choice:text-is('each run')")
-    runs = colours(legend)
-    assert len(set(runs)) == 6
-    assert colours(f"{rows} .key") == runs
-    assert colours("section.card tbody .key") == []
-    assert view.texts(legend)[:2] == ["learning_rate=1e-06 seed 0", "learning_rate=1e-06 seed 1"]
-    lines = "section.charts figure:first-child polyline.line"
-    assert page.locator(lines).first.evaluate("one => getComputedStyle(one).stroke") == runs[0]
-
-
-def test_two_runs_have_their_names_in_every_legend(view: Watched) -> None:
-    page = view.open("/compare?a=slow-0&b=fast-0")
-    assert page.inner_text(".legend >> nth=0").split() == ["A", "slow-0", "B", "fast-0"]
-    assert page.locator("figure .legend").first.locator(".key").all_inner_texts() == [
-        "A slow-0",
-        "B fast-0",
-    ]
-
-
-def test_the_baseline_and_the_step_are_links(view: Watched) -> None:
-    page = view.open(f"/compare?sweep={SWEEP}")
-    view.follow("text=make baseline")
-    assert "−0.100 [−0.348, +0.148]" in " ".join(page.inner_text("#page").split())
-    view.follow(".choice:text-is('start')")
-    assert "baseline=fast-0" in page.url
-    assert "step=0" in page.url
-
-
 def test_runs_are_ticked_and_sweeps_linked_in_the_list(view: Watched) -> None:
     page = view.open("/")
     assert "small-sweep (6 of 7 runs, 1 failed)" in page.inner_text("#page")
@@ -112,11 +70,3 @@ def test_runs_are_ticked_and_sweeps_linked_in_the_list(view: Watched) -> None:
     view.open("/")
     view.follow("a.choice")
     assert page.inner_text("h1") == SWEEP
-
-
-def test_a_run_with_itself_is_one_line(view: Watched) -> None:
-    view.refusals_expected = True
-    view.open("/compare?a=slow-0&b=slow-0")
-    assert view.texts("section.problem p")[0] == (
-        "run 'slow-0' is compared with itself; expected two different runs."
-    )

@@ -148,21 +148,3 @@ def test_runs_are_listed_newest_first_and_foreign_folders_named(view: Watched) -
     row = page.locator("tr", has_text="first").inner_text()
     assert "6 / 6" in row
     assert "finished" in row
-
-
-def test_settings_that_were_set_come_first_and_all_can_be_seen(view: Watched) -> None:
-    page = view.open(at("first", "/settings"))
-    keys = view.texts("tbody tr td:first-child code")
-    assert "steps" in keys
-    assert "policy.ratio" not in keys
-    assert "run.seed" in view.texts("tr.changed td:first-child")
-    view.follow("text=/^all \\d+$/")
-    assert "show=all" in view.path
-    assert "policy.ratio" in page.inner_text("#page")
-
-
-def test_warnings_of_a_run_stand_under_events(view: Watched) -> None:
-    page = view.open(at("judged"))
-    events = page.locator(".events li").all_inner_texts()
-    assert "step 5 warning 12% of the rewards have no value." in events[0]
-    assert "guard two judges were late" in events[1]

@@ -24,13 +24,6 @@ def written(sample: StoredSample) -> int:
     return sum(len(span.token_ids) for span in sample.trajectory.spans if span.author == "model")
 
 
-def test_about_says_what_there_is(client: Client, runs: Path) -> None:
-    about = client.get("/about")
-    assert about["runs"] == 3
-    assert about["limits"]["page"] == 200
-    assert about["signals"] == ["mixed", "equal", "none"]
-
-
 def test_the_list_of_runs(client: Client) -> None:
     lines = {line["name"]: line for line in client.get("/runs")["runs"]}
     first = lines["first"]
@@ -168,13 +161,6 @@ def test_one_sample_whole(client: Client, stored: list[StoredSample]) -> None:
     by_trajectory = client.run("first", "/sample", id=trajectory.id)
     assert by_trajectory["id"] == "4/train/3"
     assert "has no sample" in client.run("first", "/sample", 404, id="4/train/33")["error"]
-
-
-def test_tokens_can_be_asked_for_from_a_place_on(client: Client) -> None:
-    whole = client.run("first", "/sample", id="0/train/0")["tokens"]
-    rest = client.run("first", "/sample", id="0/train/0", tokens_from=2)["tokens"]
-    assert rest["ids"] == whole["ids"][2:]
-    assert rest["start"] == 2
 
 
 def test_the_same_prompt_across_steps(client: Client, stored: list[StoredSample]) -> None:
@@ -322,12 +308,6 @@ def test_the_last_evaluation_stands_beside_the_last_step(client: Client) -> None
     assert lines[6]["samples"] == 8
     assert lines[6]["evaluations"][0]["score"] is not None
     assert lines[0]["step"] is None
-
-
-def test_events_in_pages(client: Client, runs: Path) -> None:
-    page = client.run("first", "/events", limit=1)
-    assert page["total"] == client.run("first")["events_total"]
-    assert len(page["events"]) <= 1
 
 
 def test_the_audit_answers_or_says_why_not(client: Client) -> None:
