@@ -14,16 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from burnish.policy import (
-    Advantage,
-    Aggregate,
-    KeepAll,
-    Raw,
-    Recipe,
-    Select,
-    Skew,
-    SumThenNormalise,
-)
+from burnish.policy import Aggregate, KeepAll, Raw, Recipe, Skew, SumThenNormalise
+from burnish.policy.components import Advantage, Select
 from lab.plan import Column
 from lab.toy import Rollouts, Scored, Table, Toy, ToyArm, generator
 

@@ -30,7 +30,6 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
 from burnish.policy import (
     Aggregate,
-    Correction,
     LossBatch,
     MaskedImportance,
     NoCorrection,
@@ -40,6 +39,7 @@ from burnish.policy import (
     advantages,
     loss,
 )
+from burnish.policy.components import Correction
 from burnish.seeds import derive
 
 PROMPTS, SAMPLES, LENGTH = 4, 16, 6

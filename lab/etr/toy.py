@@ -14,7 +14,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from burnish.policy import Aggregate, Elastic, Recipe, StaticRegion, TrustRegion
+from burnish.policy import Aggregate, Elastic, Recipe, StaticRegion
+from burnish.policy.components import TrustRegion
 from lab.collect import Row
 from lab.plan import Column
 from lab.toy import Rollouts, Scored, Table, Toy, ToyArm, generator

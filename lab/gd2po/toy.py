@@ -21,10 +21,10 @@ from burnish.policy import (
     NormaliseThenSum,
     RandomDrop,
     Recipe,
-    Select,
     SignConflict,
     SnrConflict,
 )
+from burnish.policy.components import Select
 from lab.plan import Column
 from lab.toy import Rollouts, Scored, Table, Toy, ToyArm, World, generator
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.boundary import NonNegative, Number, Positive
+from burnish.boundary import NonNegative, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
@@ -65,6 +65,7 @@ class GradientOverlap(NamedTuple):
     """None where one of them is 0, or too small to have a direction."""
 
 
+@public
 def adapted_coefficient(
     coefficient: Number,
     nll: float | None,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from burnish.bench.evaluate import Evaluation, evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.lm.base import Sampling
-from burnish.policy import Select, Skew
+from burnish.policy import Skew
 from burnish.policy.batch import Advantages
+from burnish.policy.components import Select
 from burnish.records import Author, Finish, Reward, Span, Status, Trajectory
 from burnish.rewards.scorer import Scope, Scorer, leaves
 from burnish.rewards.versus import VersusReference, versus_metrics
