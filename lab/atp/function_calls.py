@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from burnish.records import Message, Response, Task
-from burnish.rewards.judges.function_calls import function_call_scorer
+from burnish.rewards.judges.atp_bench.needs import function_call_scorer
 from burnish.tasks.rows import read_table
 
 FILES = ("simple_python", "multiple", "parallel", "parallel_multiple", "live_simple", "irrelevance")

@@ -43,11 +43,10 @@ from burnish.rewards.judges.evpv import (
     read_fact,
     read_statement,
 )
-from burnish.rewards.judges.evpv.charts import Word
+from burnish.rewards.judges.evpv.charts import Page, Word, page_facts, read_words
 from burnish.rewards.judges.evpv.facts import Fact, squeeze, subject_of
 from burnish.rewards.judges.evpv.matching import numbers_in, support_of
 from burnish.rewards.judges.evpv.metrics import flip_text
-from burnish.rewards.judges.evpv.ocr import Page, page_facts, read_words
 from burnish.rewards.judges.evpv.pictures import Picture
 from burnish.rewards.models.pair_metrics import auc
 from burnish.seeds import derive

@@ -22,8 +22,8 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Task
 from burnish.rewards import Scope
 from burnish.rewards.checks.instructions import read_instructions
-from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.simple import DirectPair
 from burnish.rewards.judges.skill_rm import (
     Mode,
     SandboxRunner,

@@ -22,7 +22,7 @@ import random
 import re
 from typing import Any, NamedTuple
 
-from burnish.rewards.judges.rubric.score import MarkedItem, explain
+from burnish.rewards.judges.rubric.formula import MarkedItem, explain
 from burnish.tasks.base import check_shares
 
 DEVICES = ("lamp", "drone", "scale", "radio", "heater", "drill", "clock", "pump", "fan", "kettle")

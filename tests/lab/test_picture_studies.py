@@ -12,8 +12,7 @@ from lab.evpv import chartqa, nlvr
 from lab.proxy_grm import pictures
 
 from burnish.records import ImagePart, Message, Task, TextPart
-from burnish.rewards.judges.evpv.charts import Word
-from burnish.rewards.judges.evpv.ocr import Page
+from burnish.rewards.judges.evpv.charts import Page, Word
 
 Image = pytest.importorskip("PIL.Image", reason="pillow draws the pictures")
 

@@ -15,9 +15,7 @@ from burnish.lm.jobs import Limits
 from burnish.records import Criterion, Status
 from burnish.rewards import RewardConfig, build, checked
 from burnish.rewards.judges import JudgeModel, ListRanking, PointRubric, build_judge
-from burnish.rewards.judges.direct import WINNER
-from burnish.rewards.judges.lists import ranking_table
-from burnish.rewards.judges.point import marks_table, rating_table
+from burnish.rewards.judges.simple import WINNER, marks_table, ranking_table, rating_table
 
 VERDICT = '{"reasons": "it is right", "winner": "A"}'
 PROSE = "I think that A is better."

@@ -29,8 +29,8 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.lm.wire_messages import MediaLimits
 from burnish.records import Message, Task
 from burnish.rewards.judges.build import ALONE, build_judge, find_builder
-from burnish.rewards.judges.judge_media import Media, check_reads_media
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
+from burnish.rewards.judges.prompting import Media, check_reads_media
 from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import digest

@@ -18,7 +18,7 @@ from burnish.errors import UserError
 from burnish.grouping import grouped
 from burnish.records import Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.point import PointRubric
+from burnish.rewards.judges.simple import PointRubric
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
 from burnish.texts import counted

@@ -37,8 +37,15 @@ from burnish.lm.failures import EXPECTED, Reach, classify
 from burnish.records import Evidence, Finish, MediaPart, Message, Status, Visibility
 from burnish.rewards.combine import can_vote, next_vote
 from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.judges.judge_media import Media, naming_judge, shown
-from burnish.rewards.judges.prompting import as_user, check_template, fill, wording
+from burnish.rewards.judges.prompting import (
+    Media,
+    as_user,
+    check_template,
+    fill,
+    naming_judge,
+    shown,
+    wording,
+)
 from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.pairs import parse_pair_scores

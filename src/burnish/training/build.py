@@ -52,7 +52,7 @@ from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
-from burnish.rewards.judges.judge_media import check_reads_media
+from burnish.rewards.judges.prompting import check_reads_media
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
 from burnish.rollouts.session import naming_task
 from burnish.rollouts.tool_form import tool_form

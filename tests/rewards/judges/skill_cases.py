@@ -13,9 +13,8 @@ import yaml
 
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Reward, Task
-from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.point import PointRating
+from burnish.rewards.judges.simple import DirectPair, PointRating
 from burnish.rewards.judges.skill_rm import Mode, Ran, SkillJudge, SkillPackage, load_skill
 from burnish.rewards.scorer import checked
 

@@ -26,7 +26,7 @@ from burnish.rewards.judges import (
 )
 from burnish.rewards.judges.prompting import fill, mark_for, request_of, wording
 from burnish.rewards.judges.reading import own_list
-from burnish.rewards.judges.rubric import wording as rubric_wording
+from burnish.rewards.judges.rubric import building
 
 
 def told(text):
@@ -284,7 +284,7 @@ def test_a_model_that_repeats_an_example_of_the_prompt_gives_no_number(method, p
 
 
 def test_no_rubric_prompt_shows_a_form_that_is_a_verdict():
-    for text in map(rubric_wording.wording, ("mark", "confirm", "check")):
+    for text in map(building.wording, ("mark", "confirm", "check")):
         with pytest.raises(Unreadable, match="broken JSON"):
             own_list(text[text.rindex("[{") :])
 

@@ -15,10 +15,16 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards.judge_reward import LMPairJudge
 from burnish.rewards.judges import JudgeModel, Question, Unreadable, read_calls
-from burnish.rewards.judges.free_forms import parse_pairwise_verdict, parse_rating
 from burnish.rewards.judges.genrm import GenRM, read_judgement
-from burnish.rewards.judges.openrs.prompt import read_comparison
-from burnish.rewards.judges.reading import extract_json, first_object, own_list, own_object
+from burnish.rewards.judges.openrs.meta_rubric import read_comparison
+from burnish.rewards.judges.reading import (
+    extract_json,
+    first_object,
+    own_list,
+    own_object,
+    parse_pairwise_verdict,
+    parse_rating,
+)
 from burnish.rewards.judges.skill_rm.readout import read_call
 from burnish.rewards.pairs import parse_pair_scores
 

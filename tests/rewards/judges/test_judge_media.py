@@ -14,9 +14,8 @@ from burnish.lm.wire_messages import MediaLimits
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import build_judge
-from burnish.rewards.judges.judge_media import UNSEEN
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import MEDIA_BEFORE, MEDIA_BEHIND, as_user
+from burnish.rewards.judges.prompting import MEDIA_BEFORE, MEDIA_BEHIND, UNSEEN, as_user
 from burnish.store.blobs import Blobs
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)

@@ -22,12 +22,11 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Task, TextPart
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
-from burnish.rewards.judges.judge_media import UNSEEN, check_reads_media
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.roles import checker_messages, documents_of, sighted_messages
-from burnish.rewards.judges.openrs import edits, evolve
+from burnish.rewards.judges.openrs import evolve, review
 from burnish.rewards.judges.openrs.meta_rubric import RubricLibrary
-from burnish.rewards.judges.prompting import MEDIA_BEFORE, MEDIA_BEHIND
+from burnish.rewards.judges.prompting import MEDIA_BEFORE, MEDIA_BEHIND, UNSEEN, check_reads_media
 from burnish.store.blobs import shared_blobs
 
 EVPV = "AB is 10. [premise: AB = 10]\n\nSo half of it is 5."
@@ -187,9 +186,9 @@ class TestMarch:
 def test_the_refiner_of_rubrics_sees_the_cases(pictured: Task) -> None:
     lm = ScriptedLM(lambda messages, index: "[]")
     rubric = RubricLibrary.shipped().for_request("Which colour?")
-    pair = edits.Preference("p", pictured, Response("a", "red"), Response("b", "blue"), 1)
+    pair = review.Preference("p", pictured, Response("a", "red"), Response("b", "blue"), 1)
     failure = evolve.Failure(pair, -1.0)
-    propose = edits.refiner(JudgeModel(lm, repairs=0))
+    propose = review.refiner(JudgeModel(lm, repairs=0))
     anyio.run(propose, rubric, [failure], random.Random(0))
     assert lm.calls[0].prompt[0].media == pictured.media
 

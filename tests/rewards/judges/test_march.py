@@ -25,22 +25,22 @@ from burnish.rewards.judges.march import (
     split_docs_and_query,
     split_thinking,
 )
-from burnish.rewards.judges.march.claims import checks_of_reply, reward_of_votes
-from burnish.rewards.judges.march.parsing import read_claims
+from burnish.rewards.judges.march.claims import checks_of_reply, read_claims, reward_of_votes
 from burnish.rewards.judges.march.roles import (
     EXAMPLE_ANSWER,
     EXAMPLE_CLAIMS,
     FACTS,
     MOST_READ,
     NUMBERS,
+    asked_together,
     checker_messages,
     documents_of,
     kept_claims,
     passages,
     proposer_messages,
     solver_messages,
+    without_tellers,
 )
-from burnish.rewards.judges.march.stated import asked_together, without_tellers
 from burnish.rewards.judges.prompting import Unreadable, mark_for
 
 

@@ -28,7 +28,6 @@ from burnish.rewards.judges.openrs import (
     refiner,
     write_review,
 )
-from burnish.rewards.judges.openrs.edits import read_edits
 from burnish.rewards.judges.openrs.evolve import (
     Failure,
     mark_of_score,
@@ -36,6 +35,7 @@ from burnish.rewards.judges.openrs.evolve import (
     paired_gain,
     sign_test,
 )
+from burnish.rewards.judges.openrs.review import read_edits
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.seeds import derive
 

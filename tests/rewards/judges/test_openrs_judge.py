@@ -25,7 +25,7 @@ from burnish.rewards.judges.openrs import (
     reaggregate,
 )
 from burnish.rewards.judges.openrs.judge import build
-from burnish.rewards.judges.openrs.prompt import read_comparison
+from burnish.rewards.judges.openrs.meta_rubric import read_comparison
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.pair_scorers import Anchor, BothOrders
 from burnish.rewards.scorer import checked

@@ -28,9 +28,9 @@ from burnish.errors import ModelError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Finish, Status
-from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Reply, Unreadable
+from burnish.rewards.judges.simple import DirectPair
 from burnish.rewards.judges.skill_rm import Limits, Mode, SkillJudge, SkillPackage
 from burnish.rewards.judges.skill_rm.loop import read_plain
 from burnish.rewards.judges.skill_rm.readout import Call, PairAnswer, read_call

@@ -9,7 +9,7 @@ from skill_cases import a_judge, a_task, call, judged
 from burnish.errors import UserError
 from burnish.rewards.checks.texts import constraint_tools
 from burnish.rewards.judges.skill_rm import Ran, SandboxRunner, load_skill
-from burnish.rewards.judges.skill_rm.tools import Limits, visible_case
+from burnish.rewards.judges.skill_rm.loop import Limits, visible_case
 
 CASE = visible_case("Write two words.", {"A": "Two words, she said.", "B": "One."})
 

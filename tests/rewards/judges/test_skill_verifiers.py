@@ -22,8 +22,8 @@ from burnish.rewards.judges.skill_rm import (
     run_verifier,
     verifiers,
 )
+from burnish.rewards.judges.skill_rm.readout import verified
 from burnish.rewards.judges.skill_rm.resources import Resource, read_entry
-from burnish.rewards.judges.skill_rm.rl import verified
 from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, Case, options_problem
 from burnish.rewards.scorer import checked
 

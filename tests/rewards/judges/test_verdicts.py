@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 from judge_cases import verdict
 
 from burnish.rewards.judges import Unreadable
-from burnish.rewards.judges.direct import WINNER
 from burnish.rewards.judges.genrm import read_judgement
-from burnish.rewards.judges.lists import rank_values, read_ranking
-from burnish.rewards.judges.point import rating_table, read_marks
 from burnish.rewards.judges.reading import own_list, own_object, read_reply
+from burnish.rewards.judges.simple import (
+    WINNER,
+    rank_values,
+    rating_table,
+    read_marks,
+    read_ranking,
+)
 
 GOOD = '{"reasons": "A is right", "winner": "A"}'
 

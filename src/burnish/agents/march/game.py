@@ -39,6 +39,7 @@ from burnish.rewards.judges.march.claims import (
     LEAKS,
     MATCHERS,
     MODES,
+    Claim,
     FactReward,
     Invented,
     Leaks,
@@ -47,8 +48,10 @@ from burnish.rewards.judges.march.claims import (
     answers_match,
     checker_rewards,
     fact_reward,
+    parse_checks,
+    parse_claims,
+    split_thinking,
 )
-from burnish.rewards.judges.march.parsing import Claim, parse_checks, parse_claims, split_thinking
 from burnish.rewards.judges.march.roles import (
     Kept,
     Wording,
@@ -58,9 +61,9 @@ from burnish.rewards.judges.march.roles import (
     proposer_messages,
     query_of,
     sighted_messages,
+    without_tellers,
     wording_of,
 )
-from burnish.rewards.judges.march.stated import without_tellers
 from burnish.rollouts.base import Players
 from burnish.rollouts.function import prepared_by
 from burnish.rollouts.session import Session

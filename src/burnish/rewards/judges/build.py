@@ -25,9 +25,9 @@ from burnish.rewards.pair_scorers import Anchor, BothOrders, OrderRule
 from burnish.rewards.scorer import Scope, Scorer
 
 JUDGES = {
-    "direct": "burnish.rewards.judges.direct:build",
-    "point": "burnish.rewards.judges.point:build",
-    "list": "burnish.rewards.judges.lists:build",
+    "direct": "burnish.rewards.judges.simple:build_pair",
+    "point": "burnish.rewards.judges.simple:build_point",
+    "list": "burnish.rewards.judges.simple:build_list",
     "openrs": "burnish.rewards.judges.openrs:build",
     "skill_rm": "burnish.rewards.judges.skill_rm:build",
     "genrm": "burnish.rewards.judges.genrm:build",

@@ -14,15 +14,78 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from burnish.arguments import as_list, refused, same_length
 from burnish.errors import UserError
-from burnish.rewards.judges.improve import Tried, improve
 from burnish.rewards.scorer import gather
+
+C = TypeVar("C")
+E = TypeVar("E")
+S = TypeVar("S")
+
+
+class Tried(NamedTuple, Generic[C, S]):
+    """What became of one edit."""
+
+    record: S | None
+    """For the log; None where it was tried before."""
+    child: C | None = None
+    """The changed candidate, where it is accepted."""
+
+
+@dataclass
+class Improved(Generic[C, S]):
+    """The candidates at the end, and the whole way to them."""
+
+    beam: list[C]
+    log: list[S] = field(default_factory=list)
+    rounds: int = 0
+    idle: int = 0
+    """Rounds in a row without an accepted edit."""
+    is_done: bool = False
+    """True where nothing was left to improve."""
+
+
+async def improve(
+    start: C,
+    propose: Callable[[C, int, int], Awaitable[Sequence[E] | None]],
+    attempt: Callable[[C, E, int], Awaitable[Tried[C, S]]],
+    *,
+    rounds: int,
+    patience: int,
+    choose: Callable[[list[C], int], Awaitable[list[C]]] | None = None,
+) -> Improved[C, S]:
+    """Try the edits of every candidate until `patience` rounds in a row brought nothing.
+
+    `propose(candidate, round, place)` gives edits, or None where nothing is left to improve. With
+    `choose` it picks the next beam of all candidates and accepted children; without, an accepted
+    child takes its parent's place at once, so that each edit is tried on what those before it left.
+    """
+    found = Improved[C, S]([start])
+    while found.rounds < rounds and found.idle < patience:
+        children: list[C] = []
+        for place, parent in enumerate(list(found.beam)):
+            edits = await propose(parent, found.rounds + 1, place)
+            if edits is None:
+                found.is_done = True
+                return found
+            for edit in edits:
+                tried = await attempt(parent, edit, found.rounds + 1)
+                found.log += [] if tried.record is None else [tried.record]
+                if tried.child is not None:
+                    children.append(tried.child)
+                    if choose is None:
+                        parent = found.beam[place] = tried.child
+        found.rounds += 1
+        found.idle = 0 if children else found.idle + 1
+        if choose is not None:
+            found.beam = await choose(found.beam + children, found.rounds)
+    return found
+
 
 Grade = int | str
 _Record = TypeVar("_Record")

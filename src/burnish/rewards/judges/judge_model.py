@@ -48,8 +48,17 @@ from burnish.lm.failures import (
 from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
 from burnish.lm.replay import NotRecorded, ReplayLM
 from burnish.records import Finish, Message, Status, TextPart
-from burnish.rewards.judges.judge_media import Media, naming_judge, shown
-from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Reply, Unreadable, V
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Media,
+    Question,
+    Reader,
+    Reply,
+    Unreadable,
+    V,
+    naming_judge,
+    shown,
+)
 from burnish.seeds import derive, digest
 from burnish.texts import whole_characters
 

@@ -32,11 +32,11 @@ from burnish.rewards.judges.atp_bench import (
     render_call,
     response_metrics,
 )
-from burnish.rewards.judges.atp_bench.execute import image_problem
+from burnish.rewards.judges.atp_bench.calls import image_problem
 from burnish.rewards.judges.atp_bench.judge import covers, surroundings
+from burnish.rewards.judges.atp_bench.needs import function_call_scorer
 from burnish.rewards.judges.atp_bench.three_roles import Case, joined_gaps
 from burnish.rewards.judges.build import build_judge
-from burnish.rewards.judges.function_calls import function_call_scorer
 from burnish.rewards.judges.judge_model import JudgeModel
 
 WARM = Sampling(temperature=0.6)

@@ -22,8 +22,8 @@ from burnish.rewards.judges.evpv import (
     read_fact,
     read_statement,
 )
-from burnish.rewards.judges.evpv.extracting import pieces_of
-from burnish.rewards.judges.evpv.solutions import (
+from burnish.rewards.judges.evpv.evidence import pieces_of
+from burnish.rewards.judges.evpv.scores import (
     SolutionStep,
     read_solution,
     undeclared_premises,

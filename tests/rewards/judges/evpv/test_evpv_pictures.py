@@ -14,9 +14,8 @@ from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judges.evpv import EvpvJudge, FactIndex, Outcome, extract_all
-from burnish.rewards.judges.evpv.charts import Word
-from burnish.rewards.judges.evpv.extracting import pieces_of
-from burnish.rewards.judges.evpv.ocr import Page, lines_of, page_facts, read_words
+from burnish.rewards.judges.evpv.charts import Page, Word, lines_of, page_facts, read_words
+from burnish.rewards.judges.evpv.evidence import pieces_of
 from burnish.rewards.judges.evpv.pictures import Picture, picture_of
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.store.blobs import shared_blobs

@@ -5,9 +5,8 @@ import pytest
 
 from burnish.records import Status
 from burnish.rewards.judges.evpv import FactIndex, Outcome, extract_all
-from burnish.rewards.judges.evpv.charts import Word
-from burnish.rewards.judges.evpv.ocr import Page, page_facts
-from burnish.rewards.judges.evpv.tables import cell_facts
+from burnish.rewards.judges.evpv.charts import Page, Word, page_facts
+from burnish.rewards.judges.evpv.evidence import cell_facts
 
 YES, NO, OPEN = Outcome.SUPPORTED, Outcome.CONTRADICTED, Outcome.UNKNOWN
 MEASURES = [["Item", "Count", "Value"], ["Tea", 3, 50], ["Salt", 9, 7]]

@@ -21,7 +21,7 @@ from burnish.rewards.judges.rubric import (
     building,
     in_consensus,
 )
-from burnish.rewards.judges.rubric.points import merge_points
+from burnish.rewards.judges.rubric.items import merge_points
 from burnish.tools.search import Passage, PassageIndex
 
 QUESTION = "How do I descale the kettle?"

@@ -7,7 +7,7 @@ from rubric_cases import item, kettle, rubric
 
 from burnish.errors import UserError
 from burnish.rewards.judges.rubric import Rubric, Rules, audit_points, joined_audit, rule_audit
-from burnish.rewards.judges.rubric.audit import CHECKS, TOTAL
+from burnish.rewards.judges.rubric.stability import CHECKS, TOTAL
 
 
 def broken(change) -> set[str]:

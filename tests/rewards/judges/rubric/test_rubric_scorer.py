@@ -13,7 +13,7 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import Scope, checked
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.rubric import RubricScorer, Stabilised, build, wording
+from burnish.rewards.judges.rubric import RubricScorer, Stabilised, build, building
 from burnish.rewards.judges.rubric.scorer import limit_words
 
 TASK = Task(
@@ -222,10 +222,10 @@ def test_build_reads_options_and_refuses_unknown_ones(tmp_path) -> None:
 def test_the_fingerprint_changes_with_the_words_that_are_asked(monkeypatch):
     scorer = build(JudgeModel(ScriptedLM([])), {})
     seen = {scorer.fingerprint}
-    shipped = wording.wording
+    shipped = building.wording
     for changed in ("mark", "confirm"):
         monkeypatch.setattr(
-            wording, "wording", lambda name, c=changed: shipped(name) + " Be brief." * (name == c)
+            building, "wording", lambda name, c=changed: shipped(name) + " Be brief." * (name == c)
         )
         seen.add(scorer.fingerprint)
     assert len(seen) == 3

@@ -7,69 +7,41 @@
 `ThreeRoles` is the pattern behind it, "what is there, what is missing, the whole", for any items.
 """
 
-from burnish.rewards.judges.atp_bench.calls import (
-    TOOLS,
-    Call,
-    Located,
-    Validity,
-    check_calls,
-    locate_calls,
-    parse_calls,
-    render_call,
-    validate_call,
-    with_placeholders,
-)
-from burnish.rewards.judges.atp_bench.execute import Executed, execute_call
-from burnish.rewards.judges.atp_bench.judge import AtpOptions, atp_scorer, build
-from burnish.rewards.judges.atp_bench.metrics import (
-    Corpus,
-    Metrics,
-    aggregate,
-    final_score,
-    response_metrics,
-)
-from burnish.rewards.judges.atp_bench.needs import Need, met_needs, read_needs
-from burnish.rewards.judges.atp_bench.three_roles import (
-    Case,
-    Gap,
-    Item,
-    Mark,
-    Plan,
-    RoleReply,
-    ThreeRoles,
-    plan_of,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "TOOLS",
-    "AtpOptions",
-    "Call",
-    "Case",
-    "Corpus",
-    "Executed",
-    "Gap",
-    "Item",
-    "Located",
-    "Mark",
-    "Metrics",
-    "Need",
-    "Plan",
-    "RoleReply",
-    "ThreeRoles",
-    "Validity",
-    "aggregate",
-    "atp_scorer",
-    "build",
-    "check_calls",
-    "execute_call",
-    "final_score",
-    "locate_calls",
-    "met_needs",
-    "parse_calls",
-    "plan_of",
-    "read_needs",
-    "render_call",
-    "response_metrics",
-    "validate_call",
-    "with_placeholders",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.atp_bench.calls import TOOLS as TOOLS
+    from burnish.rewards.judges.atp_bench.calls import Call as Call
+    from burnish.rewards.judges.atp_bench.calls import Executed as Executed
+    from burnish.rewards.judges.atp_bench.calls import Located as Located
+    from burnish.rewards.judges.atp_bench.calls import Validity as Validity
+    from burnish.rewards.judges.atp_bench.calls import check_calls as check_calls
+    from burnish.rewards.judges.atp_bench.calls import execute_call as execute_call
+    from burnish.rewards.judges.atp_bench.calls import locate_calls as locate_calls
+    from burnish.rewards.judges.atp_bench.calls import parse_calls as parse_calls
+    from burnish.rewards.judges.atp_bench.calls import render_call as render_call
+    from burnish.rewards.judges.atp_bench.calls import validate_call as validate_call
+    from burnish.rewards.judges.atp_bench.calls import with_placeholders as with_placeholders
+    from burnish.rewards.judges.atp_bench.judge import AtpOptions as AtpOptions
+    from burnish.rewards.judges.atp_bench.judge import atp_scorer as atp_scorer
+    from burnish.rewards.judges.atp_bench.judge import build as build
+    from burnish.rewards.judges.atp_bench.metrics import Corpus as Corpus
+    from burnish.rewards.judges.atp_bench.metrics import Metrics as Metrics
+    from burnish.rewards.judges.atp_bench.metrics import aggregate as aggregate
+    from burnish.rewards.judges.atp_bench.metrics import final_score as final_score
+    from burnish.rewards.judges.atp_bench.metrics import response_metrics as response_metrics
+    from burnish.rewards.judges.atp_bench.needs import Need as Need
+    from burnish.rewards.judges.atp_bench.needs import met_needs as met_needs
+    from burnish.rewards.judges.atp_bench.needs import read_needs as read_needs
+    from burnish.rewards.judges.atp_bench.three_roles import Case as Case
+    from burnish.rewards.judges.atp_bench.three_roles import Gap as Gap
+    from burnish.rewards.judges.atp_bench.three_roles import Item as Item
+    from burnish.rewards.judges.atp_bench.three_roles import Mark as Mark
+    from burnish.rewards.judges.atp_bench.three_roles import Plan as Plan
+    from burnish.rewards.judges.atp_bench.three_roles import RoleReply as RoleReply
+    from burnish.rewards.judges.atp_bench.three_roles import ThreeRoles as ThreeRoles
+    from burnish.rewards.judges.atp_bench.three_roles import plan_of as plan_of
+
+__getattr__, __dir__ = lazy_exports(__name__)

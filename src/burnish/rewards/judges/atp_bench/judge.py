@@ -37,11 +37,11 @@ from burnish.rewards.judges.atp_bench.calls import (
     Located,
     Syntax,
     check_calls,
+    execute_call,
     render_call,
     with_placeholders,
     without_marks,
 )
-from burnish.rewards.judges.atp_bench.execute import execute_call
 from burnish.rewards.judges.atp_bench.needs import SECTIONS, NeedsOracle, folded
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,

@@ -7,7 +7,7 @@ each whether it is right, `missing` lists what should be there and is not, `over
 reads both reports; the first two never see each other. A role is a language model or plain code, and one
 that fails leaves its figures None. The method is ATP-Bench's judge (arXiv 2603.29902); the tool plans
 of that benchmark are `burnish.rewards.judges.atp_bench`, function calls
-`burnish.rewards.judges.function_calls`.
+`burnish.rewards.judges.atp_bench.needs`.
 """
 
 from __future__ import annotations

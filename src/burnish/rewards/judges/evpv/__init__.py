@@ -5,74 +5,47 @@ gate([1, 1, -1], visual_steps, reliability=0.5)
 FactIndex(["AB = 10"]).match("BA = 12").outcome          # contradicted
 """
 
-from burnish.rewards.judges.evpv.extracting import EXTRACTORS, Extraction, extract_all
-from burnish.rewards.judges.evpv.facts import Fact, Statement, read_fact, read_statement
-from burnish.rewards.judges.evpv.judge import EvpvConfig, EvpvJudge, EvpvOptions, build
-from burnish.rewards.judges.evpv.matching import (
-    EmbeddingMatcher,
-    FactIndex,
-    Matched,
-    Outcome,
-    response_reliability,
-)
-from burnish.rewards.judges.evpv.metrics import (
-    BestOfK,
-    PremiseCounts,
-    best_of_k,
-    corrupt_drop,
-    corrupt_flip,
-    macro_f1,
-    premise_counts,
-)
-from burnish.rewards.judges.evpv.scores import (
-    Checklist,
-    aggregate_steps,
-    build_checklist,
-    correctness_rate,
-    first_error,
-    gate,
-    geometric_mean,
-    parse_step_verdict,
-    parse_step_verdict_strict,
-    reliability_from_audit,
-    streak,
-    weighted_correctness,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "EXTRACTORS",
-    "BestOfK",
-    "Checklist",
-    "EmbeddingMatcher",
-    "EvpvConfig",
-    "EvpvJudge",
-    "EvpvOptions",
-    "Extraction",
-    "Fact",
-    "FactIndex",
-    "Matched",
-    "Outcome",
-    "PremiseCounts",
-    "Statement",
-    "aggregate_steps",
-    "best_of_k",
-    "build",
-    "build_checklist",
-    "correctness_rate",
-    "corrupt_drop",
-    "corrupt_flip",
-    "extract_all",
-    "first_error",
-    "gate",
-    "geometric_mean",
-    "macro_f1",
-    "parse_step_verdict",
-    "parse_step_verdict_strict",
-    "premise_counts",
-    "read_fact",
-    "read_statement",
-    "reliability_from_audit",
-    "response_reliability",
-    "streak",
-    "weighted_correctness",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.evpv.evidence import EXTRACTORS as EXTRACTORS
+    from burnish.rewards.judges.evpv.evidence import Extraction as Extraction
+    from burnish.rewards.judges.evpv.evidence import extract_all as extract_all
+    from burnish.rewards.judges.evpv.facts import Fact as Fact
+    from burnish.rewards.judges.evpv.facts import Statement as Statement
+    from burnish.rewards.judges.evpv.facts import read_fact as read_fact
+    from burnish.rewards.judges.evpv.facts import read_statement as read_statement
+    from burnish.rewards.judges.evpv.judge import EvpvConfig as EvpvConfig
+    from burnish.rewards.judges.evpv.judge import EvpvJudge as EvpvJudge
+    from burnish.rewards.judges.evpv.judge import EvpvOptions as EvpvOptions
+    from burnish.rewards.judges.evpv.judge import build as build
+    from burnish.rewards.judges.evpv.matching import EmbeddingMatcher as EmbeddingMatcher
+    from burnish.rewards.judges.evpv.matching import FactIndex as FactIndex
+    from burnish.rewards.judges.evpv.matching import Matched as Matched
+    from burnish.rewards.judges.evpv.matching import Outcome as Outcome
+    from burnish.rewards.judges.evpv.matching import response_reliability as response_reliability
+    from burnish.rewards.judges.evpv.metrics import BestOfK as BestOfK
+    from burnish.rewards.judges.evpv.metrics import PremiseCounts as PremiseCounts
+    from burnish.rewards.judges.evpv.metrics import best_of_k as best_of_k
+    from burnish.rewards.judges.evpv.metrics import corrupt_drop as corrupt_drop
+    from burnish.rewards.judges.evpv.metrics import corrupt_flip as corrupt_flip
+    from burnish.rewards.judges.evpv.metrics import macro_f1 as macro_f1
+    from burnish.rewards.judges.evpv.metrics import premise_counts as premise_counts
+    from burnish.rewards.judges.evpv.scores import Checklist as Checklist
+    from burnish.rewards.judges.evpv.scores import aggregate_steps as aggregate_steps
+    from burnish.rewards.judges.evpv.scores import build_checklist as build_checklist
+    from burnish.rewards.judges.evpv.scores import correctness_rate as correctness_rate
+    from burnish.rewards.judges.evpv.scores import first_error as first_error
+    from burnish.rewards.judges.evpv.scores import gate as gate
+    from burnish.rewards.judges.evpv.scores import geometric_mean as geometric_mean
+    from burnish.rewards.judges.evpv.scores import parse_step_verdict as parse_step_verdict
+    from burnish.rewards.judges.evpv.scores import (
+        parse_step_verdict_strict as parse_step_verdict_strict,
+    )
+    from burnish.rewards.judges.evpv.scores import reliability_from_audit as reliability_from_audit
+    from burnish.rewards.judges.evpv.scores import streak as streak
+    from burnish.rewards.judges.evpv.scores import weighted_correctness as weighted_correctness
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -33,7 +33,7 @@ from burnish.rewards.checks.steps import Split, check_split
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.build import Options, read_options
-from burnish.rewards.judges.evpv.extracting import (
+from burnish.rewards.judges.evpv.evidence import (
     EXTRACTORS,
     Extraction,
     extract_all,
@@ -57,8 +57,15 @@ from burnish.rewards.judges.evpv.questions import (
     ask_verdict,
     wordings,
 )
-from burnish.rewards.judges.evpv.scores import Aggregate, aggregate_steps, build_checklist, gate
-from burnish.rewards.judges.evpv.solutions import Solution, read_solution, undeclared_premises
+from burnish.rewards.judges.evpv.scores import (
+    Aggregate,
+    Solution,
+    aggregate_steps,
+    build_checklist,
+    gate,
+    read_solution,
+    undeclared_premises,
+)
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import request_of
 from burnish.rewards.scorer import Scope, Scorer, checked, gather

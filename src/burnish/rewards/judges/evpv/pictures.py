@@ -16,13 +16,15 @@ import re
 import reprlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from burnish.errors import StoreError, UserError
 from burnish.media.images import open_image
 from burnish.records import ImagePart, Message
-from burnish.rewards.judges.evpv.charts import Word
 from burnish.store.blobs import MAX_BYTES, shared_blobs
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.evpv.charts import Word
 
 _DATA = re.compile(r"data:(?P<kind>[\w/.+-]{0,60})(?:;[\w=.+-]{0,40}){0,4},", re.ASCII)
 _BACKGROUND, _BIN = 30, 16

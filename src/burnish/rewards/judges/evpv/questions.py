@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from burnish.records import Evidence, MediaPart
-from burnish.rewards.judges.evpv.extracting import PROMPTS
+from burnish.rewards.judges.evpv.evidence import PROMPTS
 from burnish.rewards.judges.evpv.matching import FactIndex, Matched, Outcome
 from burnish.rewards.judges.evpv.scores import (
     parse_step_verdict,

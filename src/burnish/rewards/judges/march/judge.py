@@ -31,17 +31,15 @@ from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
+    Claim,
     FactReward,
     Invented,
     Leaks,
     Matcher,
     answers_match,
     checks_of_reply,
-    reward_of_votes,
-)
-from burnish.rewards.judges.march.parsing import (
-    Claim,
     claims_of_reply,
+    reward_of_votes,
     same_of_reply,
     split_thinking,
 )
@@ -49,6 +47,7 @@ from burnish.rewards.judges.march.roles import (
     PROMPTS,
     SHOWN_BELOW,
     Kept,
+    asked_together,
     checker_messages,
     documents_of,
     kept_claims,
@@ -56,7 +55,6 @@ from burnish.rewards.judges.march.roles import (
     query_of,
     wording_of,
 )
-from burnish.rewards.judges.march.stated import asked_together
 from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,

@@ -6,63 +6,43 @@
 Paper: Open Rubric System (arXiv 2602.14069). The card is docs/methods/openrs.md.
 """
 
-from burnish.rewards.judges.openrs.aggregate import aggregate_criteria, explain_criteria
-from burnish.rewards.judges.openrs.edits import Preference, judge_of, random_edits, refiner
-from burnish.rewards.judges.openrs.evolve import (
-    RubricEvolution,
-    Search,
-    asymmetric_advantages,
-    evolve_rubric,
-)
-from burnish.rewards.judges.openrs.gate import (
-    Constraints,
-    GroundTruth,
-    LanguageMatch,
-    Verifiable,
-    anchored,
-    one_vs_n,
-    two_order_strict,
-    two_order_verdict,
-    two_order_votes,
-    verifiable_verdict,
-)
-from burnish.rewards.judges.openrs.judge import OpenRS, Rules, build, criteria_of, reaggregate
-from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
-from burnish.rewards.judges.openrs.review import apply_review, read_review, write_review
-from burnish.rewards.judges.reading import extract_json
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Change",
-    "Constraints",
-    "GroundTruth",
-    "Item",
-    "LanguageMatch",
-    "MetaRubric",
-    "OpenRS",
-    "Preference",
-    "RubricEvolution",
-    "RubricLibrary",
-    "Rules",
-    "Search",
-    "Verifiable",
-    "aggregate_criteria",
-    "anchored",
-    "apply_review",
-    "asymmetric_advantages",
-    "build",
-    "criteria_of",
-    "evolve_rubric",
-    "explain_criteria",
-    "extract_json",
-    "judge_of",
-    "one_vs_n",
-    "random_edits",
-    "read_review",
-    "reaggregate",
-    "refiner",
-    "two_order_strict",
-    "two_order_verdict",
-    "two_order_votes",
-    "verifiable_verdict",
-    "write_review",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.openrs.aggregate import aggregate_criteria as aggregate_criteria
+    from burnish.rewards.judges.openrs.aggregate import explain_criteria as explain_criteria
+    from burnish.rewards.judges.openrs.evolve import RubricEvolution as RubricEvolution
+    from burnish.rewards.judges.openrs.evolve import Search as Search
+    from burnish.rewards.judges.openrs.evolve import asymmetric_advantages as asymmetric_advantages
+    from burnish.rewards.judges.openrs.evolve import evolve_rubric as evolve_rubric
+    from burnish.rewards.judges.openrs.gate import Constraints as Constraints
+    from burnish.rewards.judges.openrs.gate import GroundTruth as GroundTruth
+    from burnish.rewards.judges.openrs.gate import LanguageMatch as LanguageMatch
+    from burnish.rewards.judges.openrs.gate import Verifiable as Verifiable
+    from burnish.rewards.judges.openrs.gate import anchored as anchored
+    from burnish.rewards.judges.openrs.gate import one_vs_n as one_vs_n
+    from burnish.rewards.judges.openrs.gate import two_order_strict as two_order_strict
+    from burnish.rewards.judges.openrs.gate import two_order_verdict as two_order_verdict
+    from burnish.rewards.judges.openrs.gate import two_order_votes as two_order_votes
+    from burnish.rewards.judges.openrs.gate import verifiable_verdict as verifiable_verdict
+    from burnish.rewards.judges.openrs.judge import OpenRS as OpenRS
+    from burnish.rewards.judges.openrs.judge import Rules as Rules
+    from burnish.rewards.judges.openrs.judge import build as build
+    from burnish.rewards.judges.openrs.judge import criteria_of as criteria_of
+    from burnish.rewards.judges.openrs.judge import reaggregate as reaggregate
+    from burnish.rewards.judges.openrs.meta_rubric import Change as Change
+    from burnish.rewards.judges.openrs.meta_rubric import Item as Item
+    from burnish.rewards.judges.openrs.meta_rubric import MetaRubric as MetaRubric
+    from burnish.rewards.judges.openrs.meta_rubric import RubricLibrary as RubricLibrary
+    from burnish.rewards.judges.openrs.review import Preference as Preference
+    from burnish.rewards.judges.openrs.review import apply_review as apply_review
+    from burnish.rewards.judges.openrs.review import judge_of as judge_of
+    from burnish.rewards.judges.openrs.review import random_edits as random_edits
+    from burnish.rewards.judges.openrs.review import read_review as read_review
+    from burnish.rewards.judges.openrs.review import refiner as refiner
+    from burnish.rewards.judges.openrs.review import write_review as write_review
+    from burnish.rewards.judges.reading import extract_json as extract_json
+
+__getattr__, __dir__ = lazy_exports(__name__)

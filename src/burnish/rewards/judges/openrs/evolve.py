@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_number, as_numbers
 from burnish.errors import JudgeError, UserError
-from burnish.rewards.judges.improve import Tried, improve
+from burnish.rewards.judges.instruction import Tried, improve
 from burnish.rewards.judges.openrs.meta_rubric import Change, MetaRubric
 from burnish.seeds import Seeds
 

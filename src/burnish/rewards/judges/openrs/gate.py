@@ -32,8 +32,7 @@ from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
 from burnish.rewards.combine import Combination, Weighted
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import number_in
-from burnish.rewards.judges.openrs.meta_rubric import language_of
-from burnish.rewards.judges.openrs.prompt import prompt, templates_hash
+from burnish.rewards.judges.openrs.meta_rubric import language_of, prompt, templates_hash
 from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,

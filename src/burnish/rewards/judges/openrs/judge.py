@@ -30,12 +30,14 @@ from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.judges.openrs.aggregate import Aggregate, explain_criteria
 from burnish.rewards.judges.openrs.gate import Constraints, GroundTruth, LanguageMatch, Verifiable
-from burnish.rewards.judges.openrs.meta_rubric import Language, RubricLibrary, language_of
-from burnish.rewards.judges.openrs.prompt import (
+from burnish.rewards.judges.openrs.meta_rubric import (
     ASKED,
     MOST,
     Comparison,
     Judgement,
+    Language,
+    RubricLibrary,
+    language_of,
     prompt,
     read_comparison,
     templates_hash,

@@ -5,80 +5,49 @@ rewards = await checked(scorer, task, responses)        # the task's field `rubr
 built = await build_rubric("How do I descale the kettle?", roles, retriever=index)
 """
 
-from burnish.rewards.judges.rubric.audit import Audit, audit_points, joined_audit, rule_audit
-from burnish.rewards.judges.rubric.building import Plan, Roles, build_rubric
-from burnish.rewards.judges.rubric.items import (
-    Point,
-    PointsItem,
-    Rubric,
-    Rules,
-    Source,
-    points_items,
-    points_score,
-    tiered,
-)
-from burnish.rewards.judges.rubric.points import Candidate, in_consensus, merge_points
-from burnish.rewards.judges.rubric.score import (
-    MarkedItem,
-    Saturation,
-    Tier,
-    Truncation,
-    dialogue_score,
-    explain,
-    score,
-    without_each,
-)
-from burnish.rewards.judges.rubric.scorer import RubricScorer, build, mark_answer, read_marks
-from burnish.rewards.judges.rubric.stability import (
-    Interval,
-    Stabilised,
-    band,
-    bootstrap_interval,
-    concordance,
-    equal,
-    family_deltas,
-    merge_equal,
-    scale_reward,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Audit",
-    "Candidate",
-    "Interval",
-    "MarkedItem",
-    "Plan",
-    "Point",
-    "PointsItem",
-    "Roles",
-    "Rubric",
-    "RubricScorer",
-    "Rules",
-    "Saturation",
-    "Source",
-    "Stabilised",
-    "Tier",
-    "Truncation",
-    "audit_points",
-    "band",
-    "bootstrap_interval",
-    "build",
-    "build_rubric",
-    "concordance",
-    "dialogue_score",
-    "equal",
-    "explain",
-    "family_deltas",
-    "in_consensus",
-    "joined_audit",
-    "mark_answer",
-    "merge_equal",
-    "merge_points",
-    "points_items",
-    "points_score",
-    "read_marks",
-    "rule_audit",
-    "scale_reward",
-    "score",
-    "tiered",
-    "without_each",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.rubric.building import Plan as Plan
+    from burnish.rewards.judges.rubric.building import Roles as Roles
+    from burnish.rewards.judges.rubric.building import build_rubric as build_rubric
+    from burnish.rewards.judges.rubric.formula import MarkedItem as MarkedItem
+    from burnish.rewards.judges.rubric.formula import Saturation as Saturation
+    from burnish.rewards.judges.rubric.formula import Tier as Tier
+    from burnish.rewards.judges.rubric.formula import Truncation as Truncation
+    from burnish.rewards.judges.rubric.formula import dialogue_score as dialogue_score
+    from burnish.rewards.judges.rubric.formula import explain as explain
+    from burnish.rewards.judges.rubric.formula import score as score
+    from burnish.rewards.judges.rubric.formula import without_each as without_each
+    from burnish.rewards.judges.rubric.items import Candidate as Candidate
+    from burnish.rewards.judges.rubric.items import Point as Point
+    from burnish.rewards.judges.rubric.items import PointsItem as PointsItem
+    from burnish.rewards.judges.rubric.items import Rubric as Rubric
+    from burnish.rewards.judges.rubric.items import Rules as Rules
+    from burnish.rewards.judges.rubric.items import Source as Source
+    from burnish.rewards.judges.rubric.items import in_consensus as in_consensus
+    from burnish.rewards.judges.rubric.items import merge_points as merge_points
+    from burnish.rewards.judges.rubric.items import points_items as points_items
+    from burnish.rewards.judges.rubric.items import points_score as points_score
+    from burnish.rewards.judges.rubric.items import tiered as tiered
+    from burnish.rewards.judges.rubric.scorer import RubricScorer as RubricScorer
+    from burnish.rewards.judges.rubric.scorer import build as build
+    from burnish.rewards.judges.rubric.scorer import mark_answer as mark_answer
+    from burnish.rewards.judges.rubric.scorer import read_marks as read_marks
+    from burnish.rewards.judges.rubric.stability import Audit as Audit
+    from burnish.rewards.judges.rubric.stability import Interval as Interval
+    from burnish.rewards.judges.rubric.stability import Stabilised as Stabilised
+    from burnish.rewards.judges.rubric.stability import audit_points as audit_points
+    from burnish.rewards.judges.rubric.stability import band as band
+    from burnish.rewards.judges.rubric.stability import bootstrap_interval as bootstrap_interval
+    from burnish.rewards.judges.rubric.stability import concordance as concordance
+    from burnish.rewards.judges.rubric.stability import equal as equal
+    from burnish.rewards.judges.rubric.stability import family_deltas as family_deltas
+    from burnish.rewards.judges.rubric.stability import joined_audit as joined_audit
+    from burnish.rewards.judges.rubric.stability import merge_equal as merge_equal
+    from burnish.rewards.judges.rubric.stability import rule_audit as rule_audit
+    from burnish.rewards.judges.rubric.stability import scale_reward as scale_reward
+
+__getattr__, __dir__ = lazy_exports(__name__)

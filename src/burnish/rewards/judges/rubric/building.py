@@ -13,19 +13,35 @@ to a person. A role is a `JudgeModel` or a function from a prompt to a reply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from burnish.errors import UserError
 from burnish.lm.scripted import ScriptedLM
-from burnish.records import Evidence
+from burnish.records import Evidence, MediaPart
+from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import JudgeReply, Reader, Unreadable, V
+from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Unreadable, V
 from burnish.rewards.judges.reading import free_table, read_list
-from burnish.rewards.judges.rubric import wording
-from burnish.rewards.judges.rubric.audit import (
+from burnish.rewards.judges.rubric.formula import Tier
+from burnish.rewards.judges.rubric.items import (
+    Candidate,
+    Point,
+    PointCheck,
+    Rubric,
+    RubricItem,
+    Rules,
+    Tag,
+    checked_points,
+    in_consensus,
+    merge_points,
+    read_point_checks,
+    read_points,
+)
+from burnish.rewards.judges.rubric.stability import (
     CHECKS,
     SAFETY,
     Audit,
@@ -33,21 +49,70 @@ from burnish.rewards.judges.rubric.audit import (
     read_findings,
     rule_audit,
 )
-from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules
-from burnish.rewards.judges.rubric.points import (
-    Candidate,
-    PointCheck,
-    checked_points,
-    in_consensus,
-    merge_points,
-    read_point_checks,
-    read_points,
-)
-from burnish.rewards.judges.rubric.score import Tier
-from burnish.rewards.judges.rubric.wording import Block
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search import Passage, Retriever
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+Block = tuple[str, str]
+"""A name and material that stands between marked lines."""
+
+STYLES = {
+    "basic": "Answer the question for the person who asked it, in plain words.",
+    "professional": "Answer as an expert of the field would, with what experts check first.",
+    "insight": "Answer, and add what most answers overlook and the person should know.",
+}
+
+
+def wording(name: str) -> str:
+    """A prompt file of this method."""
+    return prompting.wording(name, PROMPTS)
+
+
+async def ask(
+    judge: JudgeModel,
+    kind: str,
+    template: str,
+    material: Mapping[str, Sequence[Block]],
+    read: Reader[V],
+    *,
+    about: tuple[str, ...] = (),
+    vote: int = 0,
+    media: Sequence[MediaPart] = (),
+    **blanks: str,
+) -> JudgeReply[V]:
+    """Ask by a prompt file, its material in blocks under one mark."""
+    mark = prompting.mark_for(*(text for blocks in material.values() for _, text in blocks))
+    for name, blocks in material.items():
+        blanks[name] = "\n\n".join(prompting.fence(title, text, mark) for title, text in blocks)
+    text = prompting.fill(wording(template), {**blanks, "mark": mark})
+    messages = prompting.as_user(text, media, mark)
+    return await judge.ask(Question(kind, messages, about, vote), read)
+
+
+def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:
+    """The items as a judge sees them: no weights, no provenance."""
+    wanted = None if ids is None else set(ids)
+    lines = []
+    for item in rubric.items:
+        if wanted is None or item.id in wanted:
+            lines.append(f"item {item.id} ({item.tier}): {item.title}")
+            lines += [
+                f"  level {level}: {item.description[level]}" for level in sorted(item.description)
+            ]
+    return "\n".join(lines)
+
+
+def tag_names() -> str:
+    """The tags, for a prompt."""
+    return ", ".join(tag.value for tag in Tag)
+
+
+def numbered(rows: Sequence[tuple[str, str]]) -> str:
+    """`id: text` lines."""
+    return "\n".join(f"{name}: {text}" for name, text in rows)
+
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +161,7 @@ class _Work:
 
     async def sample(self) -> tuple[Candidate, ...]:
         """Answers of every writer, in the three styles in turn."""
-        styles = list(wording.STYLES.items())
+        styles = list(STYLES.items())
         asked = [
             (w, n, *styles[n % len(styles)]) for w in self.writers for n in range(self.plan.samples)
         ]
@@ -227,7 +292,7 @@ class _Work:
             highlight=least.get(Tier.HIGHLIGHT, "0"),
             pitfall=str(rules.most_pitfalls),
             title=str(rules.title_characters),
-            tags=wording.tag_names(),
+            tags=tag_names(),
         )
 
     async def _audit(self, rubric: Rubric) -> Audit:
@@ -239,7 +304,7 @@ class _Work:
             "audit",
             read_findings,
             points=_points(rubric.points),
-            rubric=[("rubric", wording.rubric_text(rubric))],
+            rubric=[("rubric", rubric_text(rubric))],
             checks="; ".join(f"{name} ({check.asks})" for name, check in CHECKS.items()),
         )
         said = judge_reply.verdict or {}
@@ -262,7 +327,7 @@ class _Work:
         blocks["conversation"] = [("question", self.question)]
         blanks = {k: v for k, v in values.items() if isinstance(v, str)}
         about = (digest(self.question.encode("utf-8", "surrogatepass")),)
-        judge_reply = await wording.ask(
+        judge_reply = await ask(
             judge, kind, template, blocks, read, about=about, vote=vote, media=(), **blanks
         )
         self.replies += judge_reply.evidence
@@ -274,7 +339,7 @@ class _Work:
 
 
 def _points(points: Sequence[Point]) -> list[Block]:
-    return [("statements", wording.numbered([(point.id, point.text) for point in points]))]
+    return [("statements", numbered([(point.id, point.text) for point in points]))]
 
 
 def _text(reply: str) -> str:

@@ -42,9 +42,8 @@ from burnish.rewards.judges.prompting import (
     request_of,
 )
 from burnish.rewards.judges.reading import anything, free_table, read_list
-from burnish.rewards.judges.rubric import wording
-from burnish.rewards.judges.rubric.items import Rubric
-from burnish.rewards.judges.rubric.score import (
+from burnish.rewards.judges.rubric import building
+from burnish.rewards.judges.rubric.formula import (
     ENOUGH_ESSENTIALS,
     LEVELS,
     Explained,
@@ -55,6 +54,7 @@ from burnish.rewards.judges.rubric.score import (
     dialogue_score,
     explain,
 )
+from burnish.rewards.judges.rubric.items import Rubric, stands_in
 from burnish.rewards.judges.rubric.stability import Stabilised
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
@@ -118,7 +118,7 @@ class RubricScorer:
         judges = [self.judge.fingerprint, self.confirm.fingerprint if self.confirm else ""]
         rubric = self.rubric.hash if self.rubric else self.field
         settings = (repr(sorted(self.settings.items())), str(self.max_words))
-        words = (wording.wording("mark"), wording.wording("confirm"))
+        words = (building.wording("mark"), building.wording("confirm"))
         return digest(*judges, rubric, *settings, *words)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -412,11 +412,11 @@ async def _ask(
 ) -> JudgeReply[dict[str, Mark]]:
     material = {
         "conversation": [("question", conversation)],
-        "rubric": [("items", wording.rubric_text(rubric, only))],
+        "rubric": [("items", building.rubric_text(rubric, only))],
         "answer": [("answer", answer)],
     }
     read = partial(read_marks, rubric=rubric, answer=answer, only=only)
-    return await wording.ask(
+    return await building.ask(
         judge, kind, template, material, read, about=about, vote=vote, media=media
     )
 
@@ -458,7 +458,7 @@ def _mark(item: str, rows: Sequence[Mapping[str, Any]], answer: str) -> Mark:
     level, quote, reason = rows[0]["level"], rows[0]["quote"], rows[0]["reason"]
     if isinstance(level, bool) or level not in LEVELS:
         return Mark(item, None, quote, f"level {level!r:.20} is none of 0, 1 and 2")
-    if level and not wording.stands_in(quote, answer):
+    if level and not stands_in(quote, answer):
         shown = quote[:60] or "nothing"
         return Mark(item, None, quote, f"its quotation does not stand in the answer: {shown}")
     return Mark(item, int(level), quote, reason)

@@ -24,13 +24,18 @@ from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.build import Options, read_options
-from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.point import PointRating
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user
+from burnish.rewards.judges.simple import DirectPair, PointRating
 from burnish.rewards.judges.skill_rm.loop import (
+    CodeRunner,
     Judged,
+    Limits,
+    SandboxRunner,
+    Toolbox,
+    ToolUse,
     all_wording,
+    cut,
     flat_message,
     judge_case,
     read_answer,
@@ -51,14 +56,6 @@ from burnish.rewards.judges.skill_rm.readout import (
     read_call,
 )
 from burnish.rewards.judges.skill_rm.resources import Mode
-from burnish.rewards.judges.skill_rm.tools import (
-    CodeRunner,
-    Limits,
-    SandboxRunner,
-    Toolbox,
-    ToolUse,
-    cut,
-)
 from burnish.rewards.judges.skill_rm.verifiers import Case, run_verifier
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
