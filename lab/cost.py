@@ -148,7 +148,7 @@ def _trainer(
     settings: Mapping[str, Any],
 ) -> Trainer:
     from burnish.config import Config, load
-    from burnish.training.build import build
+    from burnish.training.builder import build
 
     sizes: dict[str, Any] = {
         # One more than is asked for: the last step would be followed by a checkpoint.

@@ -142,7 +142,7 @@ from __future__ import annotations
 
 from burnish.records import Author, Span, Trajectory
 from burnish.training.algorithm import Algorithm, Loss
-from burnish.training.forward import token_scores
+from burnish.training.packing import token_scores
 
 
 class OneWord(Algorithm):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["burnish.cli.app", "burnish.training.build", "pytest"])
+FORKS.set_forkserver_preload(["burnish.cli.app", "burnish.training.builder", "pytest"])
 GRACE_S = 100.0
 """What is left of a group of processes when one of them has failed."""
 

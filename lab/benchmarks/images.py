@@ -38,8 +38,8 @@ from burnish.lm.media_processor import MediaProcessor
 from burnish.lm.tiny_media import tiny_media_model
 from burnish.records import Author, ImagePart, Message, Span, TextPart, Trajectory
 from burnish.store.blobs import shared_blobs
-from burnish.training.forward import token_scores
-from burnish.training.microbatch import MicroBatcher
+from burnish.training.packing import token_scores
+from burnish.training.update import MicroBatcher
 
 SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tiny": ({}, {}),

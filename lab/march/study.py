@@ -23,7 +23,7 @@ from recipes.march.passages import prior, read_facts
 from burnish.lm.base import Sampling
 from burnish.records import Status, Task, Trajectory
 from burnish.rollouts import roll_out
-from burnish.rollouts.function import FunctionRollout
+from burnish.rollouts.env import FunctionRollout
 from lab.measure import held_out, model_of
 from lab.plan import Arm, Column, Study, Subject
 

@@ -26,8 +26,8 @@ from burnish.config.recipes import resolve
 from burnish.lm.folder import load_model
 from burnish.training import build
 from burnish.training.algorithms.sft import nll_of
+from burnish.training.diffusion_rows import held_out_losses
 from burnish.training.events import HeldOut
-from burnish.training.masked_losses import held_out_losses
 from lab.at_once import at_once
 from lab.masked_diffusion.seeds import append, read
 

@@ -32,7 +32,7 @@ from burnish.rewards.checks.relevance import leading_grade
 from burnish.seeds import derive
 from burnish.tasks.base import FiniteTasks
 from burnish.training.algorithms.sft import TEACHER, Teaching, fine_tune
-from burnish.training.experts import Experts
+from burnish.training.data import Experts
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.trainable import Trainable
 from lab.real.graded_search import INSTRUCTION

@@ -22,7 +22,7 @@ from burnish.agents.ssp.world import world_of
 from burnish.bench.evaluate import Evaluated
 from burnish.lm.base import Sampling
 from burnish.rollouts import Limits, roll_out
-from burnish.rollouts.function import FunctionRollout
+from burnish.rollouts.env import FunctionRollout
 from lab.measure import answer, held_out, model_of, part
 from lab.plan import Arm, Column, Study, Subject
 

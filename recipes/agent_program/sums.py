@@ -9,7 +9,7 @@ from typing import Any
 
 from burnish.records import Message
 from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool_form import TaggedForm
+from burnish.rollouts.tool import TaggedForm
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 SCHEMA = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from burnish.records import Message
 from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool_form import TaggedForm
+from burnish.rollouts.tool import TaggedForm
 
 _OPERATIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

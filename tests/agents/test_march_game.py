@@ -13,7 +13,7 @@ from burnish.policy.ppo import terminal_rewards
 from burnish.records import Message, Task
 from burnish.rollouts import roll_out
 from burnish.rollouts.base import play_all
-from burnish.rollouts.function import FunctionRollout
+from burnish.rollouts.env import FunctionRollout
 
 DOCUMENTS = ["Arlen has 14 bridges.", "Arlen has 3 parks and 7 wells."]
 CLAIMS = (

@@ -186,7 +186,7 @@ def test_sampled_log_probs_are_those_of_scoring_alone_or_in_a_batch(lm, family):
 
 def test_training_rows_padded_or_packed_have_the_scores_of_rows_alone(lm, family):
     from burnish.rollouts.session import Session
-    from burnish.training.forward import token_scores
+    from burnish.training.packing import token_scores
 
     async def play(talk, number):
         session = Session(lm, talk, group=str(number))
@@ -335,7 +335,7 @@ def test_a_broken_image_is_named(folders):
 def test_a_broken_image_as_large_as_another_is_named_with_its_task(loaded_of):
     """Its row is laid out before the image is opened."""
     from burnish.rollouts.base import roll_out
-    from burnish.rollouts.single_turn import single_turn
+    from burnish.rollouts.one_turn import single_turn
 
     whole = as_bytes(picture(11, 52, 44))
     good, broken = shared_blobs().add(whole), shared_blobs().add(whole[:-40])

@@ -8,7 +8,7 @@ from policy_cases import loss_batch, reward_batch
 
 from burnish.errors import UserError
 from burnish.policy import BatchWhiten, Function, Recipe, Stepwise, advantages, loss
-from burnish.training.segments import Segmenter, pad_segments
+from burnish.training.weighing import Segmenter, pad_segments
 
 LENGTHS = [3, 5, 1, 4]
 BATCH = reward_batch([[1.0], [0.0], [4.0], [3.0]], [0, 0, 1, 1], lengths=LENGTHS, names=("right",))

@@ -21,9 +21,9 @@ from burnish.lm import open_lm
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Status
 from burnish.rollouts import AgentRollout, Limits, Session, episode, roll_out
-from burnish.rollouts.chat_wire import BadRequest, read_request
+from burnish.rollouts.endpoint import BadRequest, read_request
 from burnish.rollouts.session import Session as _Session
-from burnish.rollouts.tool_form import tool_form
+from burnish.rollouts.tool import tool_form
 from burnish.source import load_source
 
 AGENTS = Path(agents.__file__)

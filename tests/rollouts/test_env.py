@@ -28,7 +28,7 @@ from burnish.rollouts import (
     roll_out,
 )
 from burnish.rollouts.env import ToolConfig
-from burnish.rollouts.tool_form import parse_bare, parse_tagged, tool_form
+from burnish.rollouts.tool import parse_bare, parse_tagged, tool_form
 
 GAMES = Path(games.__file__)
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 4}}\n</tool_call>'

@@ -25,8 +25,8 @@ from burnish.policy.balance import BalanceState, adapted_coefficient
 from burnish.policy.state import PolicyState
 from burnish.tasks.base import content_key
 from burnish.training.algorithms.sft import SftTerm
-from burnish.training.experts import Experts, hold_back
-from burnish.training.replay import replay
+from burnish.training.checkpoint import replay
+from burnish.training.data import Experts, hold_back
 
 ADAPTIVE = {
     "kind": "sft",

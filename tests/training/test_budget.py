@@ -19,40 +19,36 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.plain_head import plain_head
 from burnish.policy.batch import Advantages
 from burnish.seeds import Seeds
-from burnish.training import budget as budget_room
 from burnish.training import forecast as forecast_room
 from burnish.training import packing as packing_room
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate
-from burnish.training.budget import (
+from burnish.training.forecast import (
     CPU_TOKENS,
     MOST_TOKENS,
-    Sizes,
-    activation_bytes_per_token,
-    decoder_sizes,
-    logits_bytes,
-    model_sizes,
-    pass_tokens,
-    tokens_within,
-)
-from burnish.training.forecast import (
     Forecast,
     Keys,
     PackedRows,
     Saving,
     Shape,
+    Sizes,
     Workload,
+    activation_bytes_per_token,
     advice,
     check_memory,
+    decoder_sizes,
     forecast,
+    logits_bytes,
+    model_sizes,
     packed_rows,
+    pass_tokens,
     savings,
+    tokens_within,
     update_bytes,
 )
-from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
 from burnish.training.trainable import _attach
-from burnish.training.update import Updater
+from burnish.training.update import MicroBatcher, Updater
 
 SMOLLM2 = Sizes(
     layers=30,
@@ -295,7 +291,7 @@ def small_rows(monkeypatch):
     """Rows are long from a quarter of the real length on, so that few tokens make long ones."""
     for room, name in (
         (decoder_room, "SHORT"),
-        (budget_room, "SHORT"),
+        (forecast_room, "SHORT"),
         (packing_room, "ROW_TOKENS"),
         (forecast_room, "ROW_TOKENS"),
     ):

@@ -19,8 +19,8 @@ from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLEN
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, Prepared, StepDone
-from burnish.training.held_out_sounds import shown_places
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.sound_data import shown_places
 
 SIZES = {
     "sampling_rate": 2000,

@@ -15,8 +15,7 @@ from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
 from burnish.store import RunStore
 from burnish.training import Trainer
-from burnish.training.forward import token_scores
-from burnish.training.packing import make_rows, pack
+from burnish.training.packing import make_rows, pack, token_scores
 
 STEPS = 4
 RUN = {

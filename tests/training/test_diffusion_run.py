@@ -27,7 +27,7 @@ from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms import diffusion
 from burnish.training.algorithms.diffusion import RATES_FILE
-from burnish.training.diffusion_settings import check_settings
+from burnish.training.diffusion_rows import check_settings
 from burnish.training.events import HeldOut
 
 TASK = {"kind": "arithmetic", "level": 1}

@@ -18,9 +18,8 @@ from burnish.lm import load_model
 from burnish.lm.diffusion.layout import both_ways, packed_input
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses
 from burnish.training import build
-from burnish.training.diffusion_settings import check_settings, noise_of
+from burnish.training.diffusion_rows import check_settings, held_out_losses, noise_of
 from burnish.training.events import HeldOut, Prepared, StepDone
-from burnish.training.masked_losses import held_out_losses
 from burnish.training.packed_text import ended_document_starts
 
 WORDS = ("red", "blue", "one", "two", "cat", "dog", "runs", "sits")
@@ -319,7 +318,7 @@ def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
 
 def test_a_run_probes_as_the_public_function_does(tmp_path):
     from burnish.models.masked_diffusion import probe_losses, token_nll
-    from burnish.training.masked_losses import probed_losses
+    from burnish.training.diffusion_rows import probed_losses
 
     write_text(tmp_path)
     one = make(tmp_path, {"separate": False})

@@ -18,7 +18,7 @@ from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, StepDone
-from burnish.training.teacher_context import teacher_prompt
+from burnish.training.teacher import teacher_prompt
 
 HINTED = {"teacher": "start", "template": "{prompt} ({hint})"}
 GIVEN = {"answers": "given", "field": "answer"}

@@ -15,8 +15,8 @@ from burnish.policy import completion_logp, dpo_loss, ipo_loss
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.dpo import DPOAlgorithm
+from burnish.training.data import Experts
 from burnish.training.events import Finished, HeldOut, StepDone
-from burnish.training.experts import Experts
 
 WORDS = ("red", "green", "blue")
 SETTINGS = {

@@ -28,7 +28,7 @@ finally:
 
 def test_an_interrupted_wait_leaves_no_thread_behind():
     # The file alone: its package would bring torch.
-    file = find_spec("burnish.training.event_loop").origin
+    file = find_spec("burnish.training.watchdog").origin
     words = [sys.executable, "-c", SCRIPT, file]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None

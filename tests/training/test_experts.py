@@ -12,7 +12,7 @@ from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.turns import end_of_turn
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Author, Finish, Message, Task
-from burnish.training.experts import Experts
+from burnish.training.data import Experts
 
 TOKENIZER = load_model("tiny", device="cpu").tokenizer
 RULES = ["common"] * 17 + ["odd"] * 2 + ["rare"]

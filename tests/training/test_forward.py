@@ -7,9 +7,8 @@ from training_cases import rollout
 from burnish.config.schema import Lora
 from burnish.lm import load_model
 from burnish.lm.plain_head import plain_head
-from burnish.training import forward
-from burnish.training.forward import token_scores
-from burnish.training.packing import make_rows, pack
+from burnish.training import packing as forward
+from burnish.training.packing import make_rows, pack, token_scores
 from burnish.training.trainable import Trainable
 
 ITEMS = [rollout(str(i), "g", [5, 6, 7], list(range(20, 23 + i))) for i in range(4)]

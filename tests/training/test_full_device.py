@@ -11,7 +11,7 @@ from burnish.errors import UserError
 from burnish.lm.hardware import DeviceFull
 from burnish.store import RunStatus, RunStore
 from burnish.training.algorithms import sft
-from burnish.training.microbatch import MicroBatcher
+from burnish.training.update import MicroBatcher
 
 SETTINGS = {"steps": 3, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
 ERRORS = [

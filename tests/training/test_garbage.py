@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import training_cases as cases
 
-from burnish.training.event_loop import YOUNG, calm_collector
+from burnish.training.watchdog import YOUNG, calm_collector
 
 
 class Knot:

@@ -22,8 +22,7 @@ from burnish.records import Author
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import Finished, HeldOut, Started, StepDone
-from burnish.training.forward import token_scores
-from burnish.training.packing import make_rows, pack
+from burnish.training.packing import make_rows, pack, token_scores
 
 REFILL = {
     "rewards": [reward("has_letter")],

@@ -6,9 +6,8 @@ import pytest
 from training_cases import finish, trainer
 
 from burnish.store import RunStore
-from burnish.training import pace as pace_room
-from burnish.training.events import HeldOut, StepDone
-from burnish.training.pace import Pace, TimeLeft, Work, likely, span
+from burnish.training import events as pace_room
+from burnish.training.events import HeldOut, Pace, StepDone, TimeLeft, Work, likely, span
 
 
 @pytest.fixture

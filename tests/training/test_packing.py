@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.records import Author, Span, Trajectory
-from burnish.training.forward import token_scores
 from burnish.training.packing import (
     FULL_TOKENS,
     LONG_ANSWER,
@@ -17,6 +16,7 @@ from burnish.training.packing import (
     make_rows,
     micro_batches,
     pack,
+    token_scores,
 )
 
 

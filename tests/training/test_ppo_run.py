@@ -20,8 +20,8 @@ from training_cases import (
 from burnish.config import render
 from burnish.errors import GuardTripped, UserError
 from burnish.store import RunStore
+from burnish.training.checkpoint import replay
 from burnish.training.events import StepDone
-from burnish.training.replay import replay
 
 PPO = {
     "policy": {

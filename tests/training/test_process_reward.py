@@ -27,7 +27,7 @@ from burnish.rewards import best_of_n, build, checked, score_groups
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.reward import RewardModelConfig
 from burnish.store import RunStore
-from burnish.training.segments import Segmenter, step_scores
+from burnish.training.weighing import Segmenter, step_scores
 
 TASK = Task("t", (Message("user", "ball 1?"),))
 TEXTS = ["red\n\nblue", "red\n\nBLUE\n\nred", "green", "RED"]

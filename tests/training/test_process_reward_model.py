@@ -23,12 +23,14 @@ from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.process_reward_model import (
     ScoredSolution,
+    Solution,
+    SolutionFields,
     _meaning,
     held_out_report,
+    read_solution,
     step_loss,
 )
 from burnish.training.events import HeldOut, StepDone
-from burnish.training.solutions import Solution, SolutionFields, read_solution
 
 WORDS = ("red", "green", "blue")
 

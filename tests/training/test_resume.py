@@ -135,7 +135,7 @@ def test_a_stop_before_the_first_checkpoint_begins_again_from_the_stored_steps(t
 @pytest.mark.parametrize("every", [0, 1])
 def test_the_thread_count_of_the_first_start_is_kept(tmp_path, monkeypatch, every):
     more = {"model": {"threads": 0}, "checkpoint": {"every": every}}
-    room = sys.modules["burnish.training.build"]  # the package exports a function of that name
+    room = sys.modules["burnish.training.builder"]  # the package exports a function of that name
     monkeypatch.setattr(room, "choose_threads", lambda *_: 1)
     stop_after(trainer(tmp_path, more), 1, saved=bool(every))
     monkeypatch.setattr(room, "choose_threads", lambda *_: 2)

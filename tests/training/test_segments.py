@@ -10,7 +10,7 @@ from training_cases import rollout
 
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.training.segments import Segmenter, pad_segments
+from burnish.training.weighing import Segmenter, pad_segments
 
 HEADINGS = ("rule:", "why:")
 

@@ -19,9 +19,9 @@ from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy import gae, terminal_rewards, value_loss
 from burnish.store import RunStore
+from burnish.training.checkpoint import replay
 from burnish.training.critic import CriticModel
 from burnish.training.events import StepDone
-from burnish.training.replay import replay
 
 OWN = merged(PPO, {"policy": {"critic": {"kind": "separate", "learning_rate": 3e-3}}})
 ONE_UPDATE = {"update": {"epochs": 1, "minibatches": 1}, "steps": 1}

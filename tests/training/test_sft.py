@@ -11,14 +11,13 @@ from burnish.errors import GuardTripped, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy.answer_first import answer_kd, first_token_grade, label_tokens
-from burnish.training import microbatch
+from burnish.training import update
 from burnish.training.algorithms import sft
 from burnish.training.algorithms.sft import Demonstrations, Teaching, fine_tune
-from burnish.training.experts import Experts
-from burnish.training.microbatch import MicroBatcher
+from burnish.training.data import Experts
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
-from burnish.training.update import Updater
+from burnish.training.update import MicroBatcher, Updater
 
 TEACHER = {g: [0.7 if i == g else 0.1 for i in range(4)] for g in range(4)}
 TASKS = finite([graded(i, teacher_probabilities=TEACHER[i % 4]) for i in range(12)])
@@ -159,7 +158,7 @@ def test_a_full_device_gets_smaller_passes(monkeypatch):
     assert max(calls) > 300
     assert updater.batches.tokens <= 512
     assert done.losses["total"] == pytest.approx(whole.losses["total"], rel=1e-5)
-    monkeypatch.setattr(microbatch, "LEAST_BUDGET", 4096)
+    monkeypatch.setattr(update, "LEAST_BUDGET", 4096)
     updater.batches.tokens = 4096
     with pytest.raises(UserError, match="out of device memory with micro-batches of 4096 tokens"):
         updater.run(1, experts.take(0, 8), 0.0)

@@ -9,8 +9,7 @@ from training_cases import finish, reward, trainer
 
 from burnish.lm.folder import load_model
 from burnish.store import RunStore
-from burnish.training.forward import token_scores
-from burnish.training.packing import make_rows, pack
+from burnish.training.packing import make_rows, pack, token_scores
 
 
 def stored(folder):

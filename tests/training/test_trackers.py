@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import struct
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,8 +18,7 @@ from burnish.errors import UserError
 from burnish.store import RunStore
 from burnish.training import trackers
 from burnish.training.events import StepDone
-from burnish.training.trackers import Trackers
-from burnish.training.trackers.mlflow import metric_name
+from burnish.training.trackers import Trackers, metric_name
 
 STEPS = 4
 TABLE: dict[str, Any] = {
@@ -203,7 +201,10 @@ def test_wandb_writes_both_parts_of_a_continued_run_under_one_id(
 def test_a_missing_library_is_named_before_a_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trackers, "PACKAGES", {"wandb": "no_such_library"})
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name)
+    )
     with pytest.raises(UserError, match=r"pip install 'burnish\[wandb\]'"):
         tracked(tmp_path, "wandb")
     assert not (tmp_path / "run").exists()
@@ -225,10 +226,7 @@ class Broken:
 
 
 def play_tracker(monkeypatch: pytest.MonkeyPatch, tracker: object) -> None:
-    module = ModuleType("burnish.training.trackers.wandb")
-    vars(module)["Tracker"] = lambda: tracker
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(trackers, "PACKAGES", {"wandb": "json"})
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda: tracker)
 
 
 @pytest.mark.parametrize("call", ["start", "log", "log_samples", "finish"])

@@ -22,7 +22,7 @@ TOY = '''\
 import torch
 from burnish.records import Author, Span, Trajectory
 from burnish.training.algorithm import Algorithm, AlgorithmState, HeldOutScores, Loss, StepReport
-from burnish.training.forward import token_scores
+from burnish.training.packing import token_scores
 
 
 class Toy(Algorithm):

@@ -40,11 +40,9 @@ from burnish.seeds import Seeds
 from burnish.training.algorithms import policy_update as policy_room
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate
 from burnish.training.events import StepDone
-from burnish.training.forward import token_scores
-from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import make_rows, pack
-from burnish.training.update import Updater
+from burnish.training.packing import make_rows, pack, token_scores
+from burnish.training.update import MicroBatcher, Updater
 
 RECIPES = {
     name: rooted(load(Config, path).value, path.parent) for name, path in all_recipes().items()

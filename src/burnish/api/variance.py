@@ -36,7 +36,7 @@ from burnish.models.masked_diffusion.rows import collate
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.rows import read_table
-from burnish.training.experts import answer_spans, text_of
+from burnish.training.data import answer_spans, text_of
 from burnish.training.packed_text import corpus_of
 from burnish.training.token_cache import boundary_id, plain_backend
 

@@ -142,7 +142,7 @@ def _try_sounds(train: CodecTrain, asked: Asked, count: int) -> int:
 
 def _try_speech(train: SpeechTrain, asked: Asked, count: int) -> int:
     """The first rows of a speech generator's training; the tokenizer need not be there yet."""
-    from burnish.training.speech_data import speech_corpus
+    from burnish.training.sound_data import speech_corpus
 
     corpus = speech_corpus(train, train.sources, asked.root)
     corpus.check()
@@ -232,8 +232,8 @@ def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int
 
 def _print_steps(task: Task, train: ProcessRewardModelTrain) -> None:
     """The steps of a solution with what they are labelled."""
+    from burnish.training.algorithms.process_reward_model import SolutionFields, read_solution
     from burnish.training.labelled import UnusableRow
-    from burnish.training.solutions import SolutionFields, read_solution
 
     try:
         names = SolutionFields(train.steps, train.labels, train.first_wrong)
@@ -399,7 +399,7 @@ def _rewards(
     """The named reward vectors of all answers, NaN where there is no value."""
     import torch
 
-    from burnish.training.segments import Segmenter, pad_segments, step_scores
+    from burnish.training.weighing import Segmenter, pad_segments, step_scores
 
     trajectories = [t for play in played for t in play.trajectories]
     rewards = [r for play in played for r in play.rewards]

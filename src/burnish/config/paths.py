@@ -14,8 +14,7 @@ from burnish.lm.base import SHIPPED
 from burnish.lm.new_model import BYTE, NEW
 from burnish.memory import ROWS, is_kept, rows_file
 from burnish.rewards.checks.support import SupportConfig
-from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
-from burnish.rollouts.function import file_options
+from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS, file_options
 
 TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""

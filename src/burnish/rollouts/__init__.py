@@ -18,11 +18,9 @@ from burnish.rollouts.base import (
     StepGame,
     roll_out,
 )
-from burnish.rollouts.env import Env, EnvRollout, Observation, ToolEnv, env_rollout
-from burnish.rollouts.function import FunctionRollout
-from burnish.rollouts.recorded import Recorded
+from burnish.rollouts.env import Env, EnvRollout, FunctionRollout, Observation, ToolEnv, env_rollout
+from burnish.rollouts.one_turn import Recorded, SingleTurn, single_turn
 from burnish.rollouts.session import Limits, Session
-from burnish.rollouts.single_turn import SingleTurn, single_turn
 from burnish.rollouts.tool import Tool, ToolResult
 
 RolloutConfig = SingleTurn | EnvRollout | FunctionRollout | AgentRollout | Recorded

@@ -12,27 +12,29 @@ One server for all episodes of an event loop, on a free port of 127.0.0.1, for a
 any. A key is an episode: it is drawn at random, only its hash is kept, and it is worth nothing once
 the episode is over. Errors have the protocol's shape; the codes are such that clients do not try
 again in vain.
+
+Of a request only what changes a reply is read; what a program says beside it (`user`, `metadata`,
+`seed`) is left alone. A demand that cannot be kept, such as a JSON schema for the reply, is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from burnish.errors import UserError
-from burnish.rollouts.chat_wire import (
-    BadRequest,
-    completion_body,
-    error_body,
-    models_body,
-    read_request,
-    stream_body,
-)
-from burnish.rollouts.episode import Episode
+from burnish.lm.base import RULES
+from burnish.records import Finish, Message
+from burnish.rollouts.tool import Call, is_text
 from burnish.seeds import digest
 from burnish.web.asgi import Refused, bearer, json_body, while_connected
 from burnish.web.request_checks import foreign, malformed
@@ -42,7 +44,316 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
+    from burnish.rollouts.episode import Episode
     from burnish.web.server import LoopServer
+
+ROLES = {"developer": "system"} | {r: r for r in ("system", "user", "assistant", "tool")}
+"""Roles of the protocol, and what a chat template calls them."""
+MOST_CHOICES = 128
+MOST_TOOLS = 128
+
+
+class BadRequest(Exception):
+    """A request that cannot be answered; the program gets the line with HTTP 400."""
+
+    def __init__(self, what: str, code: str = "invalid_request") -> None:
+        super().__init__(what)
+        self.code = code
+
+
+class ChatRequest(NamedTuple):
+    """What a program asks for."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...]
+    n: int
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    sampling: dict[str, float]
+    """`temperature` and `top_p`, where the program names them."""
+    is_stream: bool
+    has_usage: bool
+    """Whether a stream ends with the counts of tokens."""
+    has_logprobs: bool
+
+
+class Reply(NamedTuple):
+    """One choice: what the model wrote, and how it reads as a message."""
+
+    text: str
+    """All of it, calls included."""
+    content: str
+    """What stands outside of calls."""
+    calls: tuple[Call, ...]
+    ids: tuple[str, ...]
+    """Of the calls."""
+    finish: Finish
+    tokens: tuple[tuple[str, float], ...]
+    """Text and log-prob of each token; empty where not asked for."""
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Message(Struct):
+    role: str
+    content: Any = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class _Body(Struct):
+    messages: list[_Message]
+    model: Any = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    n: int | None = 1
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+    logprobs: bool | None = False
+    response_format: Any = None
+    functions: Any | UnsetType = UNSET
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """The request in a body; `BadRequest` says what is wrong with it."""
+    try:
+        found = msgspec.json.decode(body, type=_Body, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is no chat request: {' '.join(str(error).split())}") from None
+    if found.functions is not UNSET:
+        raise BadRequest("`functions` is not offered; send `tools`")
+    kind = found.response_format.get("type") if isinstance(found.response_format, dict) else None
+    if kind not in (None, "text"):
+        raise BadRequest(f"response_format '{kind!s:.40}' is not offered; expected text")
+    n = 1 if found.n is None else found.n
+    if not 1 <= n <= MOST_CHOICES:
+        raise BadRequest(f"n is {n}; expected a number from 1 to {MOST_CHOICES}")
+    limits = [m for m in (found.max_tokens, found.max_completion_tokens) if m is not None]
+    if limits and min(limits) < 1:
+        raise BadRequest(f"max_tokens is {min(limits)}; expected at least 1")
+    stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
+    given = {"temperature": found.temperature, "top_p": found.top_p}
+    sampling = {name: value for name, value in given.items() if value is not None}
+    for name, holds, expected in RULES:
+        value = {"stop": stop, **sampling}.get(name)
+        if value is not None and not holds(value):
+            raise BadRequest(f"{name} is {value!r:.60}; expected {expected}")
+    return ChatRequest(
+        _read_messages(found.messages),
+        () if found.tool_choice == "none" else _read_tools(found.tools or []),
+        n,
+        min(limits) if limits else None,
+        stop,
+        sampling,
+        bool(found.stream),
+        bool((found.stream_options or {}).get("include_usage")),
+        bool(found.logprobs),
+    )
+
+
+def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
+    if not given:
+        raise BadRequest("messages is empty; expected at least one")
+    named: dict[str, str] = {}
+    read = []
+    for place, message in enumerate(given):
+        where = f"messages[{place}]"
+        if message.role not in ROLES:
+            raise BadRequest(f"{where}.role is {message.role!r:.40}; expected {', '.join(ROLES)}")
+        calls = tuple(_read_call(where, one) for one in message.tool_calls or ())
+        for one, call in zip(message.tool_calls or (), calls, strict=True):
+            named[str(one.get("id"))] = call.name
+        text = _read_text(where, message.content)
+        name = message.name
+        if message.role == "tool":
+            name = name or named.get(message.tool_call_id or "") or None
+        read.append(
+            Message(ROLES[message.role], text, name, tuple(call.as_dict() for call in calls))
+        )
+    return tuple(read)
+
+
+def _read_text(where: str, content: Any) -> str:
+    """Text, or parts that are texts; other media are refused."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return _whole(where, content)
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise BadRequest(f"{where} has a part of type {kind!s:.40}; expected text")
+    return _whole(where, "".join(part["text"] for part in parts))
+
+
+def _whole(where: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"{where} holds half a character; expected valid Unicode") from None
+    return text
+
+
+def _read_call(where: str, given: dict[str, Any]) -> Call:
+    function = given.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRequest(f"{where} has a tool call without a function's name")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            raise BadRequest(f"{where} has a tool call whose arguments are no JSON") from None
+    if not isinstance(arguments, dict):
+        raise BadRequest(f"{where} has a tool call whose arguments are no object")
+    if not is_text(arguments):
+        raise BadRequest(f"{where} has a tool call that holds half a character")
+    return Call(function["name"], arguments)
+
+
+def _read_tools(given: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    if len(given) > MOST_TOOLS:
+        raise BadRequest(f"{len(given)} tools; expected at most {MOST_TOOLS}")
+    names = []
+    for place, tool in enumerate(given):
+        function = tool.get("function")
+        if tool.get("type", "function") != "function" or not isinstance(function, dict):
+            raise BadRequest(f"tools[{place}] is no function")
+        if not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest(f"tools[{place}] has no name")
+        names.append(function["name"])
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise BadRequest(f"two tools are named '{min(twice):.60}'")
+    return tuple({"type": "function", "function": tool["function"]} for tool in given)
+
+
+def message_key(role: str, text: str, calls: Sequence[Call]) -> str:
+    """What makes two messages the same one, however a client library writes it.
+
+    Programs give replies back with other ids, other spaces around them and None for an empty text.
+    """
+    called = json.dumps([[call.name, call.arguments] for call in calls], sort_keys=True)
+    return digest(role, text.strip() if role == "assistant" else text, called)
+
+
+def key_of(message: Message) -> str:
+    """`message_key` of a message that was read."""
+    functions = [call["function"] for call in message.tool_calls]
+    return message_key(
+        message.role, message.text, [Call(f["name"], f["arguments"]) for f in functions]
+    )
+
+
+def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
+    """The JSON of a whole reply."""
+    choices = [
+        {
+            "index": index,
+            "message": _message(reply),
+            "finish_reason": _reason(reply),
+            "logprobs": _logprobs(reply) if asked.has_logprobs else None,
+        }
+        for index, reply in enumerate(replies)
+    ]
+    head = _head("chat.completion", model, id_)
+    return msgspec.json.encode({**head, "choices": choices, "usage": _usage(replies)})
+
+
+def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
+    """The same as server-sent events."""
+    head = _head("chat.completion.chunk", model, id_)
+    events: list[dict[str, Any]] = []
+    for index, reply in enumerate(replies):
+        logprobs = _logprobs(reply) if asked.has_logprobs else None
+        for delta in _deltas(reply):
+            choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": logprobs}
+            events.append({**head, "choices": [choice]})
+            logprobs = None
+        last = {"index": index, "delta": {}, "finish_reason": _reason(reply), "logprobs": None}
+        events.append({**head, "choices": [last]})
+    if asked.has_usage:
+        events.append({**head, "choices": [], "usage": _usage(replies)})
+    lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
+    return b"".join(lines) + b"data: [DONE]\n\n"
+
+
+PIECE = 16
+"""Characters of one event of a stream."""
+
+
+def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
+    yield {"role": "assistant", "content": ""}
+    for start in range(0, len(reply.content), PIECE):
+        yield {"content": reply.content[start : start + PIECE]}
+    for index, call in enumerate(_calls(reply)):
+        yield {"tool_calls": [{"index": index, **call}]}
+
+
+def _message(reply: Reply) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": "assistant", "content": reply.content or None, "refusal": None}
+    if reply.calls:
+        body["tool_calls"] = _calls(reply)
+    else:
+        body["content"] = reply.content
+    return body
+
+
+def _calls(reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": id_,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": json.dumps(call.arguments, ensure_ascii=False),
+            },
+        }
+        for id_, call in zip(reply.ids, reply.calls, strict=True)
+    ]
+
+
+def _reason(reply: Reply) -> str:
+    if reply.calls:
+        return "tool_calls"
+    return "length" if reply.finish is Finish.LENGTH else "stop"
+
+
+def _logprobs(reply: Reply) -> dict[str, Any]:
+    content = [
+        {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
+        for text, value in reply.tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _usage(replies: Sequence[Reply]) -> dict[str, int]:
+    read = replies[0].prompt_tokens
+    written = sum(reply.completion_tokens for reply in replies)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _head(kind: str, model: str, id_: str) -> dict[str, Any]:
+    return {"id": id_, "object": kind, "created": int(time.time()), "model": model}
+
+
+def error_body(message: str, kind: str, code: str) -> bytes:
+    """An error as the protocol writes it."""
+    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": code}
+    return msgspec.json.encode({"error": error})
+
+
+def models_body(model: str) -> bytes:
+    """The list of models: this one."""
+    one = {"id": model, "object": "model", "created": 0, "owned_by": "burnish"}
+    return msgspec.json.encode({"object": "list", "data": [one]})
+
 
 MOST_BYTES = 16 << 20
 """Of a request's body."""

@@ -27,10 +27,9 @@ from burnish.errors import UserError
 from burnish.lm.base import Sampling, TooLong
 from burnish.records import Author, Task
 from burnish.rollouts.base import Players
-from burnish.rollouts.chat_wire import BadRequest, ChatRequest, Reply, key_of, message_key
+from burnish.rollouts.endpoint import BadRequest, ChatRequest, Reply, key_of, message_key
 from burnish.rollouts.session import LimitReached, Mark, Session, renderer_of
-from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool_form import ToolForm, messages_behind, tool_form, whole_conversation
+from burnish.rollouts.tool import Tool, ToolForm, messages_behind, tool_form, whole_conversation
 from burnish.seeds import derive, digest
 
 MOST_REFUSED = 100

@@ -1,7 +1,7 @@
 """Training of every kind: `build` a run from a config, then `.run()` it."""
 
-from burnish.training.build import build
-from burnish.training.replay import replay
+from burnish.training.builder import build
+from burnish.training.checkpoint import replay
 from burnish.training.trainer import Trainer
 from burnish.training.validate import reset
 

@@ -53,11 +53,10 @@ if TYPE_CHECKING:
     from burnish.store import RunStore, StoredSample
     from burnish.training.data import Data, PromptReport
     from burnish.training.devices import World
-    from burnish.training.event_loop import EventLoop
     from burnish.training.events import Event, HeldOut
-    from burnish.training.microbatch import MicroBatcher
-    from burnish.training.other_model import OtherModel
-    from burnish.training.trainable import Trainable
+    from burnish.training.trainable import OtherModel, Trainable
+    from burnish.training.update import MicroBatcher
+    from burnish.training.watchdog import EventLoop
 
 BatchT = TypeVar("BatchT")
 MicroT = TypeVar("MicroT")

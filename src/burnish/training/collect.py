@@ -29,8 +29,8 @@ from burnish.rollouts import Rollout, RolloutConfig, Slot, StepGame, roll_out
 from burnish.store.sample_name import ids_in
 from burnish.training.data import Cursor
 from burnish.training.devices import World
-from burnish.training.event_loop import EventLoop
 from burnish.training.guards import find_useful
+from burnish.training.watchdog import EventLoop
 
 GREEDY = "greedy"
 """Split of greedy answers, and what their group's name ends with."""

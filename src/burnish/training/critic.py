@@ -31,9 +31,9 @@ from burnish.records import Trajectory
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
 from burnish.training.guards import check_tensors, trip
-from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.packing import PackedBatch, scatter
+from burnish.training.update import MicroBatcher
 from burnish.training.validate import find_critic
 
 STATE = "critic/"

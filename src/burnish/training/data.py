@@ -1,24 +1,46 @@
-"""Task sets of a run, the cursor into them, and prompts that are too long."""
+"""What a run reads: its task sets, the cursor into them, and demonstrations as trajectories.
+
+    experts = Experts(tasks, tokenizer, seed=7, by="rule")
+    experts.take(step, 16)
+
+Demonstrations are a field of the tasks. What a step takes follows from the seed and the step
+alone, whatever the rollouts of the step are about, so there is nothing to save. With `by`, the
+values of another field take turns: a rule that one task in a thousand shows is imitated as often
+as the common ones.
+
+Held-back demonstrations are measured and never imitated. They are held-out tasks where these have
+demonstrations; else training tasks, never more than half of the questions of any stratum, so that a
+rare rule is still imitated. Which ones follows from the questions alone: runs of different seeds
+measure the same.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.errors import UserError
-from burnish.records import Task
+from burnish.config.schema import Config
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.turns import end_of_turn
+from burnish.policy import SFT
+from burnish.policy.answer_first import answer_ids
+from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rollouts.base import ANSWER_TOKENS
-from burnish.seeds import digest
-from burnish.tasks.base import TaskSet
+from burnish.rollouts.session import naming_task
+from burnish.seeds import Seeds, derive, digest
+from burnish.tasks.base import TaskSet, content_key, epoch_order
 from burnish.tasks.config import TaskConfig
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.files import File
 
-LOOK = 512
+PROMPTS_MEASURED = 512
 """Tasks whose prompts are measured before the first step."""
 ROUND = 16
 """What a chosen limit of tokens is a multiple of."""
@@ -157,7 +179,7 @@ def answer_budget(
     """
     shown = []
     if field in tasks.fields:
-        count = min(LOOK, tasks.train_size or LOOK)
+        count = min(PROMPTS_MEASURED, tasks.train_size or PROMPTS_MEASURED)
         texts = [task.fields.get(field) for task in tasks.sample(count)]
         shown = [tokens_of(str(text)) for text in texts if text not in (None, "")]
     wanted, why = ANSWER_TOKENS, "tasks do not say how long answers are"
@@ -184,11 +206,13 @@ class PromptReport:
 def measure_prompts(
     tasks: TaskSet, length_of: Callable[[Task], int], limit: int | None, drop_overlong: bool
 ) -> PromptReport:
-    """Measure up to `LOOK` training prompts, the whole set where it is smaller.
+    """Measure up to `PROMPTS_MEASURED` training prompts, the whole set where it is smaller.
 
     Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
-    count = LOOK if tasks.train_size is None else min(LOOK, tasks.train_size)
+    count = (
+        PROMPTS_MEASURED if tasks.train_size is None else min(PROMPTS_MEASURED, tasks.train_size)
+    )
     lengths = [(task.id, length_of(task)) for task in tasks.sample(count)]
     over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
@@ -199,3 +223,271 @@ def measure_prompts(
             f"longest: {longest}. Raise rollout.max_prompt_tokens{way_out}."
         )
     return PromptReport(count, max((n for _, n in lengths), default=0), over)
+
+
+LOOK = 4096
+"""Training tasks of an endless set that are looked through for demonstrations."""
+
+
+class Experts:
+    """Draws demonstrations from a task set."""
+
+    def __init__(
+        self,
+        tasks: TaskSet,
+        tokenizer: Tokenizer,
+        *,
+        seed: int = 0,
+        field: str = "demonstration",
+        by: str = "",
+        carry: Sequence[str] = (),
+        max_tokens: int = 0,
+        look: int = LOOK,
+        exclude: Collection[str] = (),
+        strata: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """`by`: the field whose values take turns; a list counts for each of its members.
+
+        `carry` names fields that trajectories keep in their `info`; `max_tokens` refuses a longer
+        prompt and answer, 0 none. Questions in `exclude` (`content_key`) are never drawn. `strata`
+        are those of other experts with the same tasks and fields, where they are known already.
+        """
+        for name in (field, *filter(None, (by,)), *carry):
+            if name not in tasks.fields:
+                known = ", ".join(sorted(tasks.fields)) or "none"
+                raise UserError(
+                    f"experts: task set '{tasks.name}' has no field '{name}'; it has {known}."
+                    f"{did_you_mean(name, tasks.fields)}"
+                )
+        self.tasks = tasks
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.field = field
+        self.carry = tuple(carry)
+        self.max_tokens = max_tokens
+        self.end = end_of_turn(tokenizer)
+        self.exclude = frozenset(exclude)
+        self.strata = strata or self._find(by, tasks.train_size or look)
+        # The walks of all strata at once, and the next round of one of them.
+        self._order = lru_cache(maxsize=2 * len(self.strata) + 2)(epoch_order.__wrapped__)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Demonstrations of each stratum."""
+        return {name: len(positions) for name, positions in self.strata.items()}
+
+    def take(self, step: int, count: int) -> list[Trajectory]:
+        """The demonstrations of one step, the same whenever it is asked for.
+
+        Every stratum has its turn once in as many draws as there are strata, in an order that
+        changes, and walks through all its demonstrations before one comes again.
+        """
+        tasks = self.draw(step, count)
+        if self.tokenizer.media is not None:
+            coming = (*tasks, *self.draw(step + 1, count))
+            self.tokenizer.prefetch(task.messages for task in coming)
+        return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
+
+    def draw(self, step: int, count: int) -> list[Task]:
+        """The tasks whose demonstrations `take` gives."""
+        if step < 0 or count < 0:
+            raise ValueError(f"take({step}, {count}): expected a step and a count of at least 0")
+        return [self._task(step * count + place) for place in range(count)]
+
+    def has_answers(self, task: Task) -> bool:
+        """Whether a task has a demonstration."""
+        return bool(text_of(task.fields.get(self.field)))
+
+    def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
+        """Positions in the task stream of each stratum, by name and in the order of names."""
+        found: dict[str, list[int]] = {}
+        for position, task in enumerate(self.tasks.sample(size)):
+            if not self.has_answers(task):
+                continue
+            if self.exclude and content_key(task.messages) in self.exclude:
+                continue
+            for name in strata_of(task.fields.get(by)) if by else [""]:
+                found.setdefault(name, []).append(position)
+        if not found:
+            raise UserError(
+                f"experts: none of the {size} tasks of '{self.tasks.name}' looked at has a text in "
+                f"field '{self.field}'; expected the answer to learn from."
+            )
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    def keep(self, fits: Callable[[Task], bool]) -> int:
+        """Draw only what fits from now on; how many demonstrations were left out."""
+        positions = {place for own in self.strata.values() for place in own}
+        bad = {place for place in positions if not fits(self.tasks.train(place))}
+        if len(bad) == len(positions):
+            raise UserError(
+                f"experts: all {len(bad)} demonstrations of '{self.tasks.name}' are longer than the "
+                "model reads; expected at least one that fits. Shorten them or take another model."
+            )
+        kept = {n: tuple(p for p in own if p not in bad) for n, own in self.strata.items()}
+        self.strata = {name: own for name, own in kept.items() if own}
+        return len(bad)
+
+    def _task(self, number: int) -> Task:
+        names = tuple(self.strata)
+        turn, place = divmod(number, len(names))
+        name = names[self._order(derive(self.seed, "strata"), turn, len(names))[place]]
+        positions = self.strata[name]
+        lap, place = divmod(turn, len(positions))
+        chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
+        return self.tasks.train(positions[chosen])
+
+    def as_trajectory(self, task: Task, draw: int) -> Trajectory:
+        """The demonstration of one task; `draw` tells it from others of the same step."""
+        text = text_of(task.fields[self.field])
+        with naming_task(task):
+            spans = answer_spans(self.tokenizer, task.messages, text, self.end)
+        size = sum(len(span.token_ids) for span in spans)
+        if self.max_tokens and size > self.max_tokens:
+            raise UserError(
+                f"experts: task {task.id} of '{self.tasks.name}' has {size} tokens with its "
+                f"'{self.field}'; expected at most {self.max_tokens}. Shorten or leave it "
+                "out."
+            )
+        return Trajectory(
+            id=f"{task.id}.expert{draw}",
+            task_id=task.id,
+            group=f"expert/{task.id}",
+            spans=spans,
+            text=text,
+            role="expert",
+            info={name: task.fields[name] for name in self.carry},
+        )
+
+
+def answer_spans(
+    tokenizer: Tokenizer, messages: Sequence[Message], text: str, end: tuple[int, ...]
+) -> tuple[Span, ...]:
+    """A given answer behind its prompt, as the model would have sampled it: with `end`, trained."""
+    place = tokenizer.behind(messages, text)
+    ids = (*answer_ids(place, place.text, place.before), *end)
+    answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
+    return (*tokenizer.render_spans(messages), answer)
+
+
+def text_of(value: Any) -> str:
+    """A demonstration as text; empty where a task has none."""
+    return "" if value is None else str(value)
+
+
+def strata_of(value: Any) -> list[str]:
+    """Names of the strata that a task belongs to: one for each different value."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return sorted({text_of(one) for one in values}) or [""]
+
+
+# --- the demonstrations of a run
+
+
+def find_demonstrations(config: Config, data: Data, who: str) -> TaskSet:
+    """The task set whose demonstrations are imitated; `who` needs them, for the message."""
+    tasks = data.open(config.experts.task)
+    name = config.experts.field
+    if name not in tasks.fields:
+        known = ", ".join(sorted(tasks.fields)) or "none"
+        raise UserError(
+            f"{who} needs demonstrations: task set '{tasks.name}' has no field '{name}'; it "
+            f"has {known}. Name one in experts.field, or other tasks in experts.task."
+            f"{did_you_mean(name, tasks.fields)}"
+        )
+    return tasks
+
+
+def open_experts(
+    config: Config, data: Data, tokenizer: Tokenizer, seeds: Seeds, by: str = ""
+) -> Experts:
+    """Demonstrations of a run without those held back; with `by`, its values take turns."""
+    tasks = data.open(config.experts.task)
+    held = held_back(config, tasks)
+    found = Experts(
+        tasks,
+        tokenizer,
+        seed=seeds.for_("experts"),
+        field=config.experts.field,
+        by=by,
+        exclude=held.keys if held else (),
+        strata=data.strata.get(by),
+    )
+    # Looking through an endless set takes seconds, and stages look through the same one.
+    data.strata[by] = found.strata
+    return found
+
+
+def held_back(config: Config, tasks: TaskSet) -> HeldBack | None:
+    """The demonstrations that no part of a run imitates, where a schedule measures them."""
+    term = config.policy.imitation
+    if term is None or term.schedule != "adaptive":
+        return None
+    return hold_back(tasks, term, config.experts.field)
+
+
+class HeldBack(NamedTuple):
+    """Tasks whose demonstrations are measured and never imitated."""
+
+    tasks: tuple[Task, ...]
+    keys: frozenset[str]
+    """Their questions (`content_key`)."""
+
+
+def hold_back(tasks: TaskSet, term: SFT, field: str) -> HeldBack:
+    """The demonstrations to measure, the strata of `term.by` in turn, as far as each lasts."""
+    chosen = list(_in_turn(_by_stratum(tasks.held_out(LOOK), term.by, field)))
+    if not chosen:
+        shown = tasks.sample(tasks.train_size or LOOK)
+        chosen = list(_leaving_half(_by_stratum(shown, term.by, field)))
+    if not chosen:
+        raise UserError(
+            f"the `sft` term's schedule is 'adaptive', and task set '{tasks.name}' has no "
+            f"demonstration ('{field}') to hold back: none is held out, and no stratum has two; "
+            "expected at least one. Add demonstrations, or set schedule = 'constant'."
+        )
+    kept = tuple(chosen[: term.held_out])
+    return HeldBack(kept, frozenset(content_key(task.messages) for task in kept))
+
+
+def _by_stratum(tasks: Sequence[Task], by: str, field: str) -> dict[str, list[Task]]:
+    """Different questions with a demonstration, by stratum, in an order that no data set has.
+
+    A question that several tasks ask belongs to the strata of all of them, since none of them is
+    imitated once it is held back; the one with the first id stands for them.
+    """
+    copies: dict[str, list[Task]] = {}
+    for task in tasks:
+        if text_of(task.fields.get(field)):
+            copies.setdefault(content_key(task.messages), []).append(task)
+    found: dict[str, list[Task]] = {}
+    for key in sorted(copies, key=lambda key: derive("held back", key)):
+        first = min(copies[key], key=lambda task: task.id)
+        values = [task.fields.get(by) for task in copies[key]] if by else [""]
+        for name in {name for value in values for name in strata_of(value)}:
+            found.setdefault(name, []).append(first)
+    return {name: found[name] for name in sorted(found)}
+
+
+def _in_turn(strata: dict[str, list[Task]]) -> Iterator[Task]:
+    """One of each stratum, then the next of each; a task of several strata comes once."""
+    seen: set[str] = set()
+    for place in range(max(map(len, strata.values()), default=0)):
+        for tasks in strata.values():
+            if place < len(tasks) and tasks[place].id not in seen:
+                seen.add(tasks[place].id)
+                yield tasks[place]
+
+
+def _leaving_half(strata: dict[str, list[Task]]) -> Iterator[Task]:
+    """The same, as long as half of every stratum that a task belongs to is left."""
+    free = {name: len(tasks) // 2 for name, tasks in strata.items()}
+    homes: dict[str, list[str]] = {}
+    for name, tasks in strata.items():
+        for task in tasks:
+            homes.setdefault(task.id, []).append(name)
+    for task in _in_turn(strata):
+        if all(free[name] > 0 for name in homes[task.id]):
+            for name in homes[task.id]:
+                free[name] -= 1
+            yield task

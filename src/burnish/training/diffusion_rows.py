@@ -1,11 +1,13 @@
-"""Where the rows of masked diffusion come from: tasks with demonstrations or texts, or a corpus.
+"""Rows of masked diffusion: the settings of their noise, where they come from, and their losses.
 
     rows = open_rows(setup, settings, module)
     rows.train(step), rows.held_out(64)             # TokenRow: ids, what may be masked, documents
     rows.bits(step_rows, nats)                      # of a corpus: bits per byte
 
-Rows of a corpus are those of pre-training (`training/packed_text.py`), one token on: a document is
-its tokens and the boundary behind it, which is so learned as the end of a text.
+Rows come from tasks with demonstrations or texts, or from a corpus. Those of a corpus are those of
+pre-training (`training/packed_text.py`), one token on: a document is its tokens and the boundary
+behind it, which is so learned as the end of a text. What a row gets follows from its own field of
+uniform numbers; all rows are masked at once.
 """
 
 from __future__ import annotations
@@ -16,19 +18,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.masked_rows import TokenRow, answer_row
+from burnish.lm.diffusion.decoding import Decoding, parse_decoding
+from burnish.lm.diffusion.masked_rows import (
+    TokenRow,
+    Unit,
+    answer_row,
+    passes,
+    unit_losses,
+    unit_of,
+)
+from burnish.lm.tokenizer import Tokenizer
 from burnish.models.masked_diffusion import syntax_eligible
+from burnish.models.masked_diffusion.probe import Probe, probe_table
+from burnish.models.masked_diffusion.samplers import (
+    Noise,
+    Noised,
+    build_noise,
+    evaluation_uniforms,
+)
 from burnish.records import Message, Task
 from burnish.training.algorithm import Preparation, Setup
-from burnish.training.diffusion_settings import canvas_of
-from burnish.training.experts import open_experts, text_of
+from burnish.training.data import open_experts, text_of
 from burnish.training.packed_text import (
     PackedText,
     Sequences,
@@ -36,6 +55,115 @@ from burnish.training.packed_text import (
     ended_document_starts,
 )
 from burnish.training.token_cache import READING
+from burnish.training.update import MicroBatcher
+
+FITTED = (
+    "mix_uniform",
+    "probe_at",
+    "refit_every",
+    "probe_rows",
+    "probe_rates",
+    "probe_masks",
+    "fit_starts",
+    "moment",
+    "loss_max",
+    "max_weight",
+)
+"""Keys that rates 'p_pots' alone reads."""
+
+OF_TEXT = ("column", "separator", "held_out_share", "separate")
+"""Keys that text of files alone reads."""
+
+
+def check_settings(settings: DiffusionTrain) -> None:
+    """Refuse keys that would be ignored in silence, and those that contradict each other."""
+    is_text = settings.on == "text"
+    rules = (
+        (settings.rates == "clipped", ("low", "high"), "train.rates = 'clipped'"),
+        (settings.rates == "p_pots", FITTED, "train.rates = 'p_pots'"),
+        (bool(settings.delimiters), ("delta", "delimiter_weight"), "train.delimiters"),
+        (is_text, ("sequence", "data"), "train.on = 'text'"),
+        (bool(settings.sources), OF_TEXT, "train.data"),
+        (not settings.sources, ("by",), "a task set (no train.data)"),
+        (bool(settings.syntax), ("syntax_rest",), "train.syntax"),
+        (not is_text or settings.canvas == 0, ("canvas",), "train.on = 'answers'"),
+        (not is_text, ("syntax",), "train.on = 'answers'"),
+        (settings.held_out == "loss", ("held_out_masks",), "train.held_out = 'loss'"),
+        (
+            settings.passes > 1 or settings.masks != "independent",
+            ("stacked",),
+            "train.passes above 1 or train.masks = 'mirror'",
+        ),
+    )
+    default = DiffusionTrain()
+    for is_read, keys, reader in rules:
+        for key in () if is_read else keys:
+            value, usual = getattr(settings, key), getattr(default, key)
+            if value != usual:
+                raise UserError(
+                    f"train.{key} is {value!r}, which only {reader} reads; set that, or "
+                    f"train.{key} = {usual!r}"
+                )
+    if settings.sources and settings.held_out == "rewards":
+        raise UserError(
+            "train.held_out is 'rewards', and train.data is text without prompts; expected 'loss'. Rewards "
+            "of a trained model: burnish eval"
+        )
+    check_canvas(settings.decoding, canvas_of(settings))
+
+
+def canvas_of(settings: DiffusionTrain) -> int:
+    """The canvas that answers are filled to; text is never filled."""
+    return settings.canvas if settings.on == "answers" else 0
+
+
+def check_canvas(decoding: str, canvas: int) -> None:
+    """Refuse a decoding on another canvas than the one that is trained with."""
+    named = parse_decoding(decoding, Decoding(canvas=canvas)).canvas
+    if named != canvas:
+        raise UserError(
+            f"train.decoding has canvas={named}, and rows are trained with a canvas of {canvas}; "
+            "expected the same. Leave it out of train.decoding"
+        )
+
+
+def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
+    """The samplers that the settings name; without a tokenizer, to check them."""
+    options: dict[str, Any] = {}
+    if settings.rates == "clipped":
+        options = {"low": settings.low, "high": settings.high}
+    if settings.rates == "p_pots":
+        options = {
+            "mix_uniform": settings.mix_uniform,
+            "refit_every": settings.refit_every,
+            "start": settings.probe_at,
+            "n_starts": settings.fit_starts,
+            "moment": settings.moment,
+            "loss_max": settings.loss_max or None,
+            "max_weight": settings.max_weight,
+        }
+    ids: set[int] = set()
+    for text in settings.delimiters:
+        found = tokenizer.encode_data(text) if text and tokenizer is not None else []
+        if not text or (tokenizer is not None and not found):
+            raise UserError(
+                f"train.delimiters has {text!r}, which has no token; expected texts such as '####'. Leave "
+                "it out"
+            )
+        ids |= set(found)
+    return build_noise(
+        settings.rates,
+        settings.masks,
+        passes=settings.passes,
+        strata=settings.strata,
+        delimiters=sorted(ids),
+        delta=settings.delta,
+        delimiter_weight=settings.delimiter_weight,
+        eps=settings.eps,
+        control="rescale" if settings.control == "rescale" else "none",
+        options=options,
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -283,3 +411,113 @@ class TaskRows(Rows):
             drawn = np.random.default_rng(seed).random(row.prompt)
             marks[: row.prompt] |= drawn < self.settings.syntax_rest
         return replace(row, eligible=marks)
+
+
+HELD_OUT_SEED = 20251118
+"""Of the masks of every held-out loss, whatever the run's seed is."""
+
+
+class MaskedRows(NamedTuple):
+    """Rows under their masks."""
+
+    noised: Noised
+    units: list[list[Unit]]
+    """Of each row, one for each pass; `number` is that of the row."""
+
+
+def mask_rows(
+    noise: Noise, rows: Sequence[TokenRow], u_B: Tensor, fields: Sequence[Tensor], mask_id: int
+) -> MaskedRows:
+    """Rows under the masks of their rates' uniform numbers (B,) and their own fields, (F, L) each."""
+    ids_BL, eligible_BL = _padded(rows, mask_id)
+    u_FBL = torch.ones((noise.masks.fields, *ids_BL.shape), dtype=torch.float64)
+    for i, (row, field_FL) in enumerate(zip(rows, fields, strict=True)):
+        u_FBL[:, i, : len(row.ids)] = field_FL
+    noised = noise.corrupt(ids_BL, eligible_BL, u_B, u_FBL, mask_id)
+    return MaskedRows(noised, _units(noised, rows))
+
+
+def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
+    """Ids and what may be masked, (B, L)."""
+    shape = (len(rows), max(len(row.ids) for row in rows))
+    ids_BL = torch.full(shape, mask_id)
+    eligible_BL = torch.zeros(shape, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids_BL[i, : len(row.ids)] = torch.tensor(row.ids)
+        eligible_BL[i, : len(row.ids)] = torch.from_numpy(row.eligible)
+    return ids_BL, eligible_BL
+
+
+def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
+    """The passes of each row."""
+    plain = [
+        (one.mask_BL.numpy(), _by_token(one.chance_BX, one.mask_BL.shape)) for one in noised.passes
+    ]
+    return [
+        [
+            unit_of(row, mask_BL[i, : len(row.ids)], chance_BL[i, : len(row.ids)], number=i)
+            for mask_BL, chance_BL in plain
+        ]
+        for i, row in enumerate(rows)
+    ]
+
+
+def _by_token(
+    chance_BX: Tensor, shape: torch.Size
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    chance_BL = chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX
+    return np.broadcast_to(chance_BL.numpy(), shape)
+
+
+@torch.no_grad()
+def held_out_losses(
+    module: Decoder, rows: Sequence[TokenRow], masks: int, batches: MicroBatcher
+) -> list[float]:
+    """Mean loss of each row over `masks` uniform rates in strata, with masks of a fixed seed."""
+    longest = max(len(row.ids) for row in rows)
+    u_N, u_1NL = evaluation_uniforms(len(rows) * masks, longest, HELD_OUT_SEED)
+    repeated = [row for row in rows for _ in range(masks)]
+    fields = [u_1NL[:, n, : len(row.ids)] for n, row in enumerate(repeated)]
+    found = mask_rows(build_noise(), repeated, u_N, fields, _mask_id(module))
+    loss_N = losses_of(module, [own[0] for own in found.units], batches)
+    return loss_N.view(len(rows), masks).mean(1).tolist()
+
+
+def probed_losses(
+    module: Decoder,
+    rows: Sequence[TokenRow],
+    rates: int,
+    masks: int,
+    seed: int,
+    batches: MicroBatcher,
+    noise: Noise,
+) -> Probe:
+    """Losses [row, rate, mask] on a grid of rates; delimiters as in training."""
+    mask_id = _mask_id(module)
+    ids_XL, eligible_XL = _padded(rows, mask_id)
+
+    def losses(noised: Noised, row_N: Tensor) -> Tensor:
+        units = _units(noised, [rows[x] for x in row_N.tolist()])
+        return losses_of(module, [own[0] for own in units], batches)
+
+    generator = torch.Generator().manual_seed(seed)
+    return probe_table(
+        losses, ids_XL, eligible_XL, mask_id, generator, rates=rates, masks=masks, noise=noise
+    )
+
+
+@torch.no_grad()
+def losses_of(module: Decoder, units: Sequence[Unit], batches: MicroBatcher) -> Tensor:
+    """The loss of each unit by its number, (N,), over all processes; without gradients."""
+    found: dict[int, Tensor] = {}
+    for some in passes(batches.world.share(units), batches.tokens):
+        loss_U = unit_losses(module, some, batches.device).double().cpu()
+        found |= {unit.number: value for unit, value in zip(some, loss_U, strict=True)}
+    merged = batches.world.merge(found)
+    return torch.stack([merged[n] for n in range(len(units))])
+
+
+def _mask_id(module: Decoder) -> int:
+    found = module.architecture.mask_id
+    assert found is not None
+    return found

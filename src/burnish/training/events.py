@@ -1,15 +1,175 @@
-"""What a training run says while it works; the command line decides how to show it."""
+"""What a training run says while it works, and how long it still takes; the command line shows it.
+
+Time is told from steps and evaluations that were done: answers end early, rewards wait for judges and
+other programs share the machine, so that no arithmetic knows it. A slow step is told of at once (of a
+short run the second one), quick ones after a few; told again only when the end moves out of the
+interval that was given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from burnish.bench.statistics import Estimate
+from burnish.texts import counted
 from burnish.training.data import AnswerBudget, PromptReport
 from burnish.training.forecast import Forecast
-from burnish.training.pace import TimeLeft
+
+FEW = 3
+"""Quick steps that are measured before anything is told."""
+SLOW_S = 20.0
+"""A step of so many seconds is told of at once."""
+SHORT_RUN = 10
+"""A run of fewer steps waits for its second step: the first one warms up."""
+WARM_UP = 4.0
+"""The first step may take so many times as long as the others."""
+RECENT = 9
+"""Steps that count: answers grow and shrink in the course of a run."""
+WORTH_S = 10.0
+"""By less than this the end may move without a word."""
+
+
+class Work(NamedTuple):
+    """What is left of the stage under way, and what comes behind it."""
+
+    steps: int
+    evaluations: int = 0
+    saves: int = 0
+    stage: str = ""
+    """Name of the stage; empty for the main training."""
+    later: int = 0
+    """Steps of later stages and of the main training, of which nothing is known yet."""
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """How long the rest will take, from what was measured."""
+
+    low_s: float
+    high_s: float
+    measured: int
+    """Steps that it was told from."""
+    step: int
+    """Steps of the stage that are done."""
+    work: Work
+    unknown: int = 0
+    """Evaluations ahead, none of which was measured."""
+
+    @property
+    def middle_s(self) -> float:
+        return (self.low_s + self.high_s) / 2
+
+    def __str__(self) -> str:
+        """`about 12 to 16 min for the 27 steps and 1 evaluation left, from 3 steps`."""
+        work, of = self.work, f" of {self.work.stage}" if self.work.stage else ""
+        rest = [f"{counted(work.steps, 'step')}{of}"] if work.steps else []
+        if work.evaluations and not self.unknown:
+            rest.append(counted(work.evaluations, "evaluation"))
+        what = " and ".join(rest) or "what is"
+        line = f"about {span(self.low_s, self.high_s)} for the {what} left, from "
+        is_first = self.measured == 1
+        line += "the first step, which warms up" if is_first else counted(self.measured, "step")
+        if self.unknown:
+            line += f"; {counted(self.unknown, 'evaluation')}, not measured yet, on top"
+        if work.later:
+            line += f"; then {counted(work.later, 'step')}, not measured yet"
+        return line
+
+
+@dataclass
+class Pace:
+    """Seconds of the work that this start of a run has done."""
+
+    steps: list[float] = field(default_factory=list)
+    """Of the stage under way."""
+    evaluations: list[float] = field(default_factory=list)
+    saves: list[float] = field(default_factory=list)
+    is_evaluated: bool = True
+    """False once an evaluation found nothing held out."""
+    _told: tuple[float, float] | None = None
+    """The moments between which the end was announced."""
+
+    def begin_stage(self) -> None:
+        """Another training begins: its steps are not those before."""
+        self.steps.clear()
+        self._told = None
+
+    def left(self, step: int, work: Work) -> TimeLeft | None:
+        """What the rest will take; None before a step was measured."""
+        if not self.steps:
+            return None
+        if not self.is_evaluated:
+            work = work._replace(evaluations=0)
+        low = high = 0.0
+        unknown = 0
+        for seconds, count in (
+            (self.steps, work.steps),
+            (self.evaluations, work.evaluations),
+            (self.saves, work.saves),
+        ):
+            if not seconds:
+                # A save that was not measured is a small thing; an evaluation is not.
+                unknown += count if seconds is self.evaluations else 0
+                continue
+            shortest, longest = likely(seconds)
+            if seconds is self.steps and len(seconds) == 1:
+                shortest = seconds[0] / WARM_UP
+            low, high = low + count * shortest, high + count * longest
+        return TimeLeft(low, high, len(self.steps), step, work, unknown)
+
+    def tell(self, step: int, work: Work) -> TimeLeft | None:
+        """The time left where it is news, else None."""
+        found = self.left(step, work)
+        if found is None or not work.steps:
+            return None
+        if len(self.steps) < FEW and max(self.steps) < SLOW_S:
+            return None
+        if len(self.steps) == 1 and step + work.steps < SHORT_RUN:
+            return None
+        now = time.monotonic()
+        if self._told is not None:
+            first, last = self._told
+            end = now + found.middle_s
+            if first - WORTH_S <= end <= last + WORTH_S:
+                return None
+        self._told = (now + found.low_s, now + found.high_s)
+        return found
+
+
+def likely(seconds: Sequence[float]) -> tuple[float, float]:
+    """Seconds between which one more piece of such work will most likely take.
+
+    The first piece of all warms up and counts only where there are few. The widest fifths are left
+    out, and few measurements are trusted less.
+    """
+    recent = sorted((seconds[1:] if len(seconds) > 2 else seconds)[-RECENT:])
+    trim = len(recent) // 5
+    width = 1 + 0.5 / len(recent)
+    return recent[trim] / width, recent[-1 - trim] * width
+
+
+def span(low_s: float, high_s: float) -> str:
+    """Two durations in the unit of the longer one: `12 to 16 min`, `50 s`, `1.5 to 2 h`."""
+    unit, name = next(
+        (u, n) for u, n in ((3600.0, "h"), (60.0, "min"), (1.0, "s")) if high_s >= 2 * u or u == 1
+    )
+    low, high = (_rounded(seconds / unit) for seconds in (low_s, high_s))
+    if high == "0":
+        return "1 s"
+    return f"{high} {name}" if low == high else f"{low} to {high} {name}"
+
+
+def _rounded(value: float) -> str:
+    """Two digits: a measured time is no more exact."""
+    if value < 10:
+        return f"{value:.1f}".removesuffix(".0")
+    digits = 10 ** (math.floor(math.log10(value)) - 1)
+    return f"{round(value / digits) * digits:.0f}"
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,31 @@
-"""The usable labelled rows of a task set, drawn prompt by prompt: pairs of answers, solutions.
+"""The usable labelled rows of a task set, their passes, and what the trainings of a scalar head share.
 
     rows = LabelledSet(tasks, read, what="pairs", bad="drop", setting="train.bad_pairs", seed=7)
     rows.draw(step, 32)
 
-Rows of one prompt are drawn together, unless `together` is false. What a step draws follows from the seed and the step alone.
-Rows that cannot be used are refused in one line, or left out in one line.
+What a step draws follows from the seed and the step alone. Rows that cannot be used are refused in one
+line, or left out in one line. `reward_model` reads the scalar head once an answer and compares two
+answers, `process_reward_model` reads it behind each step of a solution; both freeze the language-model
+head, which nothing reads, and are saved as what transformers calls `...ForSequenceClassification`.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
 
 from burnish.errors import UserError
+from burnish.lm.scalar_head import ScalarHead, freeze_language_head
 from burnish.records import Task
 from burnish.tasks.base import TaskSet, content_key, epoch_order
+from burnish.training.algorithm import Algorithm, Setup
 
 logger = logging.getLogger(__name__)
 
@@ -134,3 +142,132 @@ class LabelledSet(Generic[RowT]):
         if self._bad == "refuse":
             raise UserError(f"{line}. Mend the data, or set {self._setting} = 'drop'.")
         logger.warning("%s; they are left out.", line)
+
+
+RenderedT = TypeVar("RenderedT")
+
+
+class Batch(NamedTuple, Generic[RenderedT]):
+    """The rows of a step as tokens."""
+
+    step: int
+    rendered: RenderedT
+
+
+def in_place(values_P: Tensor, places_P: Tensor, size: int) -> Tensor:
+    """Values of a pass at their places in the step, float64 (N,) for N = `size`."""
+    empty_N = torch.zeros(size, dtype=torch.float64, device=values_P.device)
+    return empty_N.index_put((places_P,), values_P.detach().double())
+
+
+def over_rows(
+    setup: Setup,
+    cut: Callable[[int], Iterator[MicroT]],
+    size: int,
+    values: Callable[[MicroT], tuple[Tensor, Sequence[Tensor]]],
+) -> list[Tensor]:
+    """Values of all rows, (`size`, ...) each, over all processes and without a graph.
+
+    `cut` gives this process's passes of about so many tokens; `values` of a pass are places among
+    the rows, and some tensors with a value for each.
+    """
+
+    def work() -> list[Tensor]:
+        found: list[Tensor] = []
+        for micro in cut(setup.batches.tokens):
+            places, several = values(micro)
+            for number, value in enumerate(several):
+                if len(found) <= number:
+                    found.append(value.new_zeros(size, *value.shape[1:]))
+                found[number].index_copy_(0, places, value)
+        return found
+
+    with torch.no_grad():
+        mine = setup.batches.within_memory(work)
+    return _gathered(setup, mine) if setup.world.size > 1 else mine
+
+
+def _gathered(setup: Setup, mine: Sequence[Tensor]) -> list[Tensor]:
+    """The sums of all processes' values; one without a row of its own knows no shape."""
+    world, device = setup.world, setup.trainable.device
+    everyone = world.gather([[value.cpu() for value in mine]], world.size)
+    known = [values for values in everyone if values]
+    return [torch.stack(values).sum(0).to(device) for values in zip(*known, strict=True)]
+
+
+MicroT = TypeVar("MicroT")
+
+
+class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT, MicroT]):
+    """Trains a scalar head and the model under it on labelled rows."""
+
+    samples_answers: ClassVar[bool] = False
+    can_be_stage: ClassVar[bool] = False
+    trains_score_head: ClassVar[bool] = True
+
+    rows: LabelledSet[RowT]
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        """`settings` have `batch`, the rows of a step, and `max_tokens`."""
+        self.setup, self.settings = setup, settings
+        self.done = setup.done
+        self._newest = setup.done - 1
+        self._ahead: Batch[RenderedT] | None = None
+        loaded = setup.trainable.loaded
+        self.tokenizer = loaded.tokenizer
+        if loaded.score_head is None:
+            loaded.score_head = ScalarHead.fresh(
+                std=float(loaded.config.get("initializer_range") or 0.02),
+                seed=setup.seeds.for_("score head"),
+                like=loaded.module.head_weight,
+            )
+        self.head = loaded.score_head
+        self.head.requires_grad_(True)
+        freeze_language_head(loaded.module)
+        longest = loaded.module.longest_row(0)
+        self.max_tokens = min(settings.max_tokens or longest, longest)
+
+    # --- what a kind says
+
+    @abstractmethod
+    def render(self, rows: Sequence[RowT]) -> RenderedT:
+        """Rows as tokens."""
+
+    @abstractmethod
+    def cut(self, rendered: RenderedT, tokens: int) -> Iterator[MicroT]:
+        """This process's share in passes of about `tokens` tokens."""
+
+    # --- steps
+
+    def batch(self, step: int) -> Batch[RenderedT]:
+        ahead, self._ahead = self._ahead, None
+        self._newest = step
+        if ahead is not None and ahead.step == step:
+            return ahead
+        return self._drawn(step)
+
+    def meanwhile(self) -> None:
+        """Render the next step's rows while the GPU is busy: text becomes tokens more slowly."""
+        step = self._newest + 1
+        if step < self.setup.steps and self._ahead is None:
+            self._ahead = self._drawn(step)
+
+    def _drawn(self, step: int) -> Batch[RenderedT]:
+        return Batch(step, self.render(self.rows.draw(step, self.settings.batch)))
+
+    def micro_batches(self, batch: Batch[RenderedT], tokens: int) -> Iterator[MicroT]:
+        return self.cut(batch.rendered, tokens)
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        return [("score.weight", self.head.weight)]
+
+    # --- passes without a graph
+
+    def compute(
+        self,
+        rendered: RenderedT,
+        size: int,
+        values: Callable[[MicroT], tuple[Tensor, Sequence[Tensor]]],
+    ) -> list[Tensor]:
+        """Values of all rows of a step, by `over_rows`."""
+        return over_rows(self.setup, lambda tokens: self.cut(rendered, tokens), size, values)

@@ -30,7 +30,7 @@ from burnish.models.visual_latent.records import (
 )
 from burnish.records import Task
 from burnish.store.blobs import shared_blobs
-from burnish.training.experts import text_of
+from burnish.training.data import text_of
 from burnish.training.labelled import LabelledSet, UnusableRow
 
 if TYPE_CHECKING:

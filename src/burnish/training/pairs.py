@@ -32,9 +32,8 @@ from burnish.tasks.mapping import RowError, read_messages
 from burnish.tasks.preference_rows import says_tie
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
-from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow
+from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow, over_rows
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
-from burnish.training.row_passes import over_rows
 
 Unit = TypeVar("Unit")
 

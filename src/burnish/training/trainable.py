@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +24,94 @@ from burnish.errors import UserError
 from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.convert import cached_conversion
-from burnish.lm.folder import LoadedModel, find_folder, load_model, save_model
+from burnish.lm.folder import LoadedModel, config_for, find_folder, load_model, save_model
 from burnish.lm.new_model import NEW, new_model_folder
+from burnish.lm.weights import WEIGHTS, write_json, write_weights
+from burnish.models import has_transformers
 from burnish.seeds import Seeds
 from burnish.store.manifest import is_ours, newest_weights
-from burnish.training.forward import CausalModel
+from burnish.training.forecast import Forecast, Workload
 from burnish.training.guards import check_saved
-from burnish.training.other_model import OtherModel, new_tokenizer_folder
-from burnish.training.speech_data import new_generator_folder, start_generator
+from burnish.training.packing import CausalModel
+from burnish.training.sound_data import (
+    new_generator_folder,
+    new_tokenizer_folder,
+    start_generator,
+)
 
 if TYPE_CHECKING:
+    from burnish.config.schema import Config
     from burnish.lm.transformers_model import TransformersDecoder
 
     Module = Decoder | TransformersDecoder
+
+
+class OtherModel(LoadedModel):
+    """A Hugging Face model without tokenizer and head; saved as `save_pretrained` does."""
+
+    def __init__(self, module: Any, folder: Path, name: str, bytes_per_token: int = 0) -> None:
+        tokenizer: Any = None
+        super().__init__(module, tokenizer, module.config.to_dict(), folder, name)
+        self.bytes_per_token = bytes_per_token
+        """What a token of the algorithm keeps for the backward pass, about; for the forecast."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._first.device
+
+    @property
+    def _first(self) -> Tensor:
+        first: Tensor = next(self.module.parameters())
+        return first
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights as they are now."""
+        return dict(self.module.state_dict())
+
+    def write(self, folder: Path) -> None:
+        """A folder that the model's class and transformers' `AutoModel` read."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {**self.config, "architectures": [type(self.module).__name__]}
+        write_json(folder / "config.json", config_for(config, self.dtype))
+        write_weights(folder / WEIGHTS, self.weights())
+
+
+def refuse_language_model(config: Config, what: str) -> None:
+    """Refuse settings that only language models have, where a run trains `what`."""
+    kind, path = config.train.__struct_config__.tag, config.model.path
+    if not has_transformers():
+        raise UserError(
+            f"train.kind = '{kind}' needs transformers 5. Run: pip install --upgrade transformers"
+        )
+    if path in SHIPPED or path.startswith(DIFFUSION):
+        raise UserError(
+            f"model.path: '{path}' is a language model; expected {NEW}, or the folder of {what}"
+        )
+    if config.model.lora is not None:
+        raise UserError(
+            f"model.lora: got adapters with train.kind = '{kind}', whose layers have none; expected no "
+            "table model.lora"
+        )
+    kinds = {type(one.train) for one in config.stages} | {type(config.train)}
+    if len(kinds) > 1:
+        raise UserError(
+            "stages: got language models and others in one run, or several kinds of others; expected one "
+            "kind of model. Train them in runs of their own"
+        )
+
+
+def other_forecast(model: OtherModel, trained: int, work: Workload, free: int) -> Forecast:
+    """Memory of a step: weights, float32 master weights with two moments and a gradient, activations."""
+    memory = {
+        "weights": sum(p.numel() * p.element_size() for p in model.module.parameters()),
+        "optimiser": trained * 4 * 3,
+        "activations": work.prompts * work.samples * work.answer_tokens * model.bytes_per_token,
+    }
+    return Forecast(memory, free)
 
 
 @dataclass

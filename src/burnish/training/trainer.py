@@ -56,29 +56,28 @@ from burnish.training.algorithm import (
     StepResult,
     StepUndone,
 )
-from burnish.training.checkpoint import TrainState
+from burnish.training.checkpoint import TrainState, save_crash
 from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
-from burnish.training.event_loop import EventLoop, calm_collector
 from burnish.training.events import (
     Evaluating,
     Event,
     Finished,
     HeldOut,
+    Pace,
     Preparing,
     Saved,
     Started,
     StepDone,
+    Work,
 )
 from burnish.training.forecast import Forecast
 from burnish.training.guards import name_samples
 from burnish.training.optimiser import MasterAdamW, learning_rate
-from burnish.training.pace import Pace, Work
-from burnish.training.replay import save_crash
 from burnish.training.trackers import Trackers
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
-from burnish.training.watchdog import Watchdog, died_before
+from burnish.training.watchdog import EventLoop, Watchdog, calm_collector, died_before
 from burnish.user_code import restored
 
 Result = TypeVar("Result")
@@ -121,7 +120,7 @@ class Stage:
 
 @dataclass
 class Trainer:
-    """A run's live objects; built by `burnish.training.build`."""
+    """A run's live objects; built by `burnish.training.builder`."""
 
     config: Config
     store: RunStore

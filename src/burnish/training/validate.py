@@ -51,15 +51,14 @@ from burnish.rewards.models.trained_model import (
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
 from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout, SingleTurn
-from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
-from burnish.rollouts.function import file_options
+from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS, file_options
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
-from burnish.training.speech_data import find_tokenizer
+from burnish.training.sound_data import find_tokenizer
 from burnish.training.trainable import model_of, start_model
 
 FILES = "files."

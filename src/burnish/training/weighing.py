@@ -1,15 +1,20 @@
 """From scored rollouts to advantages: rewards as tensors, and the inputs of a recipe's components.
 
 A contrastive reward reads hidden states, stepwise credit the section of every token, `gae` the values
-of a critic. `AdvantageComputer` adds them to the batch and holds the state of the recipe; `remember` advances it
-when a step is done.
+of a critic. `AdvantageComputer` adds them to the batch and holds the state of the recipe; `remember`
+advances it when a step is done. `Segmenter` numbers tokens by the section or step that they belong to,
+in the text that was really written; `mark_rollouts` makes the marks that compare a token with all
+others of its update, on the CPU and in the order of the rollouts, so that every process makes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import bisect
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -19,11 +24,170 @@ from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.recipe import Recipe
 from burnish.policy.reference import FEWEST_VALUES
 from burnish.policy.state import PolicyState
-from burnish.records import Trajectory
+from burnish.policy.tokens import TokenBatch, mark_tokens
+from burnish.records import Reward, Trajectory
+from burnish.rewards.checks.sections import check_headings, find_sections
+from burnish.rewards.checks.steps import Split, find_steps
 from burnish.seeds import Seeds, derive
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.guards import check_rows, weigh
-from burnish.training.segments import Decodes, Segmenter, pad_segments, step_scores
+from burnish.training.packing import PackedBatch, scatter, to_device
+
+logger = logging.getLogger(__name__)
+
+LONGEST_RUN = 8
+"""Tokens that may wait for each other to become a character: one a byte, and some to spare."""
+REMEMBERED = 2**16
+"""Short runs of tokens whose text is kept; the answers of a run repeat each other."""
+BROKEN = "\ufffd"
+"""What a decoder writes for bytes that are no character, or not one yet."""
+
+
+class Decodes(Protocol):
+    """What is asked of a tokenizer here."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Cut(NamedTuple):
+    """A response's text, and the part of it that each token wrote."""
+
+    text: str
+    ranges: list[tuple[int, int]]
+    """First character and the one behind the last; tokens that make a character together share."""
+
+
+class Segmenter:
+    """Numbers the trained tokens of rollouts by the section they belong to."""
+
+    def __init__(
+        self,
+        tokenizer: Decodes,
+        headings: Sequence[str],
+        split: Split | Literal["sections"] = "sections",
+    ) -> None:
+        check_headings(headings)
+        self.headings = tuple(headings)
+        self._split: Split | None = None if split == "sections" else split
+        self._text_of = lru_cache(REMEMBERED)(tokenizer.decode)
+
+    def __call__(self, trajectory: Trajectory) -> list[int]:
+        """The segment of each trained token of a rollout, in order."""
+        return self.number([t for s in trajectory.spans if s.trainable for t in s.token_ids])
+
+    def number(self, ids: Sequence[int]) -> list[int]:
+        """The segment of each token of a response.
+
+        A token that holds the border between two sections belongs to the second one: it is what
+        begins the heading. A token without text, such as the end token, belongs to the section it
+        stands in, or behind.
+        """
+        if self._split is not None:
+            return self._steps(ids, self._split)
+        if not self.headings:
+            return [0] * len(ids)
+        text, ranges = self.cut(ids)
+        owners = [-1] * (len(text) + 1)
+        begun: dict[int, int] = {}
+        for number, section in enumerate(find_sections(text, self.headings), start=1):
+            if section is not None:
+                begun[section.start] = number
+                owners[section.start : section.end] = [number] * (section.end - section.start)
+        return [0 if i == 0 else _segment(*r, owners, begun) for i, r in enumerate(ranges)]
+
+    def _steps(self, ids: Sequence[int], split: Split) -> list[int]:
+        """The step of each token: that of its first character which is no blank."""
+        text, ranges = self.cut(ids)
+        starts = [step.start for step in find_steps(text, split, self.headings)]
+        if not starts:
+            return [-1] * len(ids)
+        return [
+            bisect.bisect_right(starts, start + _blanks(text[start:end])) - 1
+            for start, end in ranges
+        ]
+
+    def cut(self, ids: Sequence[int]) -> Cut:
+        """The text of a response, token by token.
+
+        A decoder may treat the start of a text in its own way (drop a blank), so each piece is
+        read behind the piece before it.
+        """
+        pieces: list[str] = []
+        ranges: list[tuple[int, int]] = []
+        given, text_of = tuple(ids), self._text_of
+        context, done, place = 0, 0, 0
+        for i in range(1, len(given) + 1):
+            now = text_of(given[context:i])
+            if now.endswith(BROKEN) and i - done < LONGEST_RUN and i < len(given):
+                continue
+            piece = now[len(text_of(given[context:done])) :]
+            pieces.append(piece)
+            ranges += [(place, place + len(piece))] * (i - done)
+            place += len(piece)
+            context, done = done, i
+        return Cut("".join(pieces), ranges)
+
+
+def pad_segments(segments: Sequence[Sequence[int]]) -> Tensor:
+    """Segments of several rollouts as one tensor, -1 behind the shorter ones: (B, T) int64."""
+    width = max((len(one) for one in segments), default=0)
+    rows = [[*one, *[-1] * (width - len(one))] for one in segments]
+    return torch.tensor(rows, dtype=torch.int64).reshape(len(segments), width)
+
+
+def _blanks(piece: str) -> int:
+    """Blanks before a piece's first other character; 0 where it has none."""
+    kept = piece.lstrip()
+    return len(piece) - len(kept) if kept else 0
+
+
+class StepScores(NamedTuple):
+    """Steps of answers with their scores; B answers of up to J steps."""
+
+    steps_BJ: Tensor
+    """float64; NaN where an answer has no such step, or it has no score."""
+    segments_BT: Tensor
+
+
+def step_scores(
+    rewards: Sequence[Reward], name: str, segments: Sequence[Sequence[int]]
+) -> StepScores:
+    """The scores of each answer's steps: the parts of its reward `name`.
+
+    An answer whose reward has another number of parts than its tokens have steps gets none, and so
+    does one without that reward: a score is never credited to another step's tokens.
+    """
+    rows: list[list[float]] = []
+    kept: list[Sequence[int]] = []
+    differing = 0
+    for reward, numbers in zip(rewards, segments, strict=True):
+        own = next((part for part in (*reward.parts, reward) if part.name == name), None)
+        parts = own.parts if own is not None else ()
+        scores = [float("nan") if part.value is None else part.value for part in parts]
+        is_same = len(scores) == max(numbers, default=-1) + 1
+        differing += own is not None and own.value is not None and not is_same
+        rows.append(scores if is_same else [])
+        kept.append(numbers if is_same else [-1] * len(numbers))
+    if differing:
+        logger.warning(
+            "reward '%s' scored other steps than policy.advantage.split finds in %d of %d answers; "
+            "they are left out. Give both the same split and headings.",
+            *(name, differing, len(rewards)),
+        )
+    width = max([1, *map(len, rows)])
+    padded = [[*row, *[float("nan")] * (width - len(row))] for row in rows]
+    steps_BJ = torch.tensor(padded, dtype=torch.float64).reshape(len(rows), width)
+    return StepScores(steps_BJ, pad_segments(kept))
+
+
+def _segment(start: int, end: int, owners: Sequence[int], begun: Mapping[int, int]) -> int:
+    """The section that begins inside the token (the last of several), else that of its place."""
+    for place in range(end - 1, start - 1, -1):
+        if place in begun:
+            return begun[place]
+    is_behind = start == end > 0 and owners[start] < 0
+    return owners[start - 1] if is_behind else owners[start]
+
 
 Pooled = Callable[[Sequence[Trajectory]], Tensor]
 """Mean hidden state of each response, (B, D)."""
@@ -162,3 +326,69 @@ def _duplicate_ids(trajectories: Sequence[Trajectory]) -> Tensor:
             for t in trajectories
         ]
     )
+
+
+Marks = Mapping[str, Mapping[int, Tensor]]
+"""Slot of a component -> rollout -> which of its trained tokens are marked, (T,) bool."""
+
+
+def mark_rollouts(
+    recipe: Recipe,
+    values: Advantages,
+    measured: Mapping[int, Tensor],
+    old: Mapping[int, Tensor],
+    seed: int,
+) -> dict[str, dict[int, Tensor]]:
+    """The marks of a mini-batch, from log-probs and entropies (2, T) of each of its rollouts.
+
+    `old` are the log-probs before the step's first update; empty where this is the first.
+    """
+    rows = {i: measured[i].cpu().double() for i in sorted(measured)}
+    is_counted_N = _counted(values, rows)
+    tokens = _token_batch(values, rows, old, is_counted_N, seed)
+    lengths = [row_2T.shape[1] for row_2T in rows.values()]
+    marks = {}
+    for slot, marked_N in mark_tokens(recipe.token_markers, tokens).items():
+        whole_N = torch.zeros_like(is_counted_N).masked_scatter(is_counted_N, marked_N)
+        marks[slot] = dict(zip(rows, torch.split(whole_N, lengths), strict=True))
+    return marks
+
+
+def packed_marks(marks: Marks, packed: PackedBatch, device: torch.device) -> dict[str, Tensor]:
+    """The marks of one micro-batch: slot -> (B, T) bool."""
+    found = {}
+    for slot, rows in marks.items():
+        marked_N = torch.cat([rows[i] for i in packed.members])
+        found[slot] = scatter(to_device(marked_N, device), packed)
+    return found
+
+
+def _counted(values: Advantages, rows: Mapping[int, Tensor]) -> Tensor:
+    """Which trained tokens enter the loss at all, rollout by rollout, (N,) bool."""
+    counted_BT = values.counted_BT
+    if counted_BT is None:
+        return torch.ones(sum(row.shape[1] for row in rows.values()), dtype=torch.bool)
+    return torch.cat([counted_BT[i, : row.shape[1]].cpu() for i, row in rows.items()])
+
+
+def _token_batch(
+    values: Advantages,
+    rows: Mapping[int, Tensor],
+    old: Mapping[int, Tensor],
+    is_counted_N: Tensor,
+    seed: int,
+) -> TokenBatch:
+    def spread(part: Tensor) -> Tensor:
+        """A value a rollout, or one a token, as one row of tokens."""
+        cells = [
+            part[i].expand(row.shape[1]) if part.dim() == 1 else part[i, : row.shape[1]]
+            for i, row in rows.items()
+        ]
+        return torch.cat(cells).cpu().double()[is_counted_N]
+
+    logp_N, entropy_N = torch.cat(list(rows.values()), 1)[:, is_counted_N]
+    old_logp_N = logp_N
+    if old:
+        old_logp_N = torch.cat([old[i].cpu().double() for i in rows])[is_counted_N]
+    bounds = spread(values.low_B), spread(values.high_B)
+    return TokenBatch(logp_N, old_logp_N, spread(values.values_B), *bounds, entropy_N, seed)

@@ -13,7 +13,7 @@ from burnish.agents.ssp.world import facts_of, make, parse_question, propose_scr
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish, Message, Task
-from burnish.rollouts.function import FunctionRollout
+from burnish.rollouts.env import FunctionRollout
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"

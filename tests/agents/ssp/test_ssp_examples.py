@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 GAME = ("check", "corpora", "pool", "report", "rules", "tags", "world")
-MODULES = ("burnish.rollouts.search_tags", *(f"burnish.agents.ssp.{name}" for name in GAME))
+MODULES = ("burnish.rollouts.search", *(f"burnish.agents.ssp.{name}" for name in GAME))
 
 
 @pytest.mark.parametrize("name", MODULES)

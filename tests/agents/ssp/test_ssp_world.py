@@ -17,7 +17,7 @@ from burnish.agents.ssp.world import (
     solve_script,
 )
 from burnish.errors import UserError
-from burnish.rollouts.search_tags import defuse
+from burnish.rollouts.search import defuse
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from burnish.media import encode_sound
 from burnish.records import AudioPart, Message, Reward, Task, TextPart, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.store.blobs import Blobs
-from burnish.training.held_out_sounds import ReconstructedClip, stored_sounds
+from burnish.training.sound_data import ReconstructedClip, stored_sounds
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.sounds import sounds_view
 from burnish.view.server import routes

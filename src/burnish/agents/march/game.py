@@ -65,7 +65,7 @@ from burnish.rewards.judges.march.roles import (
     wording_of,
 )
 from burnish.rollouts.base import Players
-from burnish.rollouts.function import prepared_by
+from burnish.rollouts.env import prepared_by
 from burnish.rollouts.session import Session
 from burnish.seeds import derive
 

@@ -24,7 +24,7 @@ from burnish.rewards.checks.match import (
     normalize_answer,
     token_f1,
 )
-from burnish.rollouts.search_tags import parse_queries
+from burnish.rollouts.search import parse_queries
 
 __all__ = [
     "QuestionPool",

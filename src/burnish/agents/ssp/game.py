@@ -54,7 +54,7 @@ from burnish.rollouts.base import (
     play_all,
     roll_out,
 )
-from burnish.rollouts.search_tags import ANSWER, QUESTION
+from burnish.rollouts.search import ANSWER, QUESTION
 from burnish.seeds import derive
 from burnish.source import find_function
 from burnish.tools.search import Retriever

@@ -38,7 +38,7 @@ from burnish.rewards.checks.match import exact_match
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question, Unreadable
 from burnish.rollouts.base import Players, failed, roll_out
-from burnish.rollouts.single_turn import single_turn
+from burnish.rollouts.one_turn import single_turn
 from burnish.seeds import derive
 from burnish.source import describe, find_function
 from burnish.user_code import calling_user_code

@@ -33,7 +33,7 @@ from burnish.arguments import (
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import exact_match, normalize_answer, states
 from burnish.rewards.checks.texts import spaced
-from burnish.rollouts.search_tags import ANSWER, QUESTION
+from burnish.rollouts.search import ANSWER, QUESTION
 
 MOST_TAGS = 10
 """Opening or closing answer tags in one text; more are flooding, and a right answer counts a quarter."""

@@ -20,7 +20,7 @@ import msgspec
 from burnish.agents.ssp.rules import as_golds
 from burnish.records import Message, Trajectory
 from burnish.rollouts.base import Players
-from burnish.rollouts.search_tags import (
+from burnish.rollouts.search import (
     ANSWER,
     QUESTION,
     SEARCH,

@@ -1,7 +1,7 @@
 """What a trajectory of search self-play says: its answer, question, queries and observations.
 
 Text inside an observation is never read as the model's own. The tags themselves are those of every
-search by tags (`rollouts/search_tags.py`).
+search by tags (`rollouts/search.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from burnish.arguments import as_list, as_text, refused
 from burnish.records import Message, Trajectory
-from burnish.rollouts.search_tags import (
+from burnish.rollouts.search import (
     ANSWER,
     INFORMATION,
     QUESTION,

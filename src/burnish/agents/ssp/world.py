@@ -30,7 +30,7 @@ from burnish.arguments import as_text
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.checks.match import normalize_answer
-from burnish.rollouts.search_tags import ANSWER, QUESTION, SEARCH, observation
+from burnish.rollouts.search import ANSWER, QUESTION, SEARCH, observation
 from burnish.seeds import derive
 from burnish.tools.search import Passage, PassageIndex
 

@@ -50,11 +50,17 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
-from burnish.training.held_out_sounds import reconstructed, stored_sounds
-from burnish.training.other_model import OtherModel, refuse_language_model, tokenizer_config
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Sounds, check_sources, open_train_and_held_out
+from burnish.training.sound_data import (
+    Sounds,
+    check_sources,
+    open_train_and_held_out,
+    reconstructed,
+    stored_sounds,
+    tokenizer_config,
+)
+from burnish.training.trainable import OtherModel, refuse_language_model
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecTrain, Config

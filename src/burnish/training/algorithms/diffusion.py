@@ -44,13 +44,18 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.data import Data
-from burnish.training.diffusion_rows import open_rows
-from burnish.training.diffusion_settings import canvas_of, check_settings, noise_of
-from burnish.training.experts import find_demonstrations
+from burnish.training.data import Data, find_demonstrations
+from burnish.training.diffusion_rows import (
+    canvas_of,
+    check_settings,
+    held_out_losses,
+    mask_rows,
+    noise_of,
+    open_rows,
+    probed_losses,
+)
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
-from burnish.training.masked_losses import held_out_losses, mask_rows, probed_losses
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packed_text import check_corpus
 

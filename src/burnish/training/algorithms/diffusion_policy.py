@@ -44,7 +44,7 @@ from burnish.training.algorithm import Loss, Setup
 from burnish.training.algorithms.policy import PolicyAlgorithm
 from burnish.training.algorithms.policy_update import PolicyBatch
 from burnish.training.data import Data
-from burnish.training.diffusion_settings import check_canvas
+from burnish.training.diffusion_rows import check_canvas
 
 
 @dataclass(frozen=True)

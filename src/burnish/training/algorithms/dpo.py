@@ -36,10 +36,11 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.experts import answer_spans
+from burnish.training.data import answer_spans
 from burnish.training.forecast import MEASURED, Workload, measured
-from burnish.training.forward import CausalModel, token_scores
+from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
+from burnish.training.packing import CausalModel, token_scores
 from burnish.training.pair_terms import PairTerms
 from burnish.training.pairs import (
     Answers,
@@ -54,7 +55,6 @@ from burnish.training.pairs import (
     render_pairs,
     wins,
 )
-from burnish.training.row_passes import Batch, in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain

@@ -49,8 +49,17 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
-from burnish.training.latent_answers import ANSWERING, Asked, play, stored, told_interventions
-from burnish.training.latent_gate import LABEL, TOGETHER, CapacityGate, most_right
+from burnish.training.latent_answers import (
+    ANSWERING,
+    LABEL,
+    TOGETHER,
+    Asked,
+    CapacityGate,
+    most_right,
+    play,
+    stored,
+    told_interventions,
+)
 from burnish.training.latent_rows import (
     BASE_ACCURACY,
     LatentBatch,

@@ -67,9 +67,8 @@ from burnish.training.curriculum import (
     difficulty_of,
     open_curriculum,
 )
-from burnish.training.data import Data
+from burnish.training.data import Data, find_demonstrations
 from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
-from burnish.training.experts import find_demonstrations
 from burnish.training.forecast import Workload
 from burnish.training.guards import check_sampled, failing, useless
 from burnish.training.validate import check_recipe

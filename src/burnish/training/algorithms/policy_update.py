@@ -31,13 +31,11 @@ from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.algorithm import Algorithm, Loss, StepResult
 from burnish.training.algorithms.sft import SftTerm, Shown, show
-from burnish.training.algorithms.token_marks import Marks, mark_rollouts, packed_marks
 from burnish.training.critic import CriticModel, padded, token_tables
-from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import trip_mismatch
-from burnish.training.microbatch import MicroBatcher
-from burnish.training.packing import PackedBatch, scatter, to_device
-from burnish.training.weighing import CriticReading
+from burnish.training.packing import CausalModel, PackedBatch, scatter, to_device, token_scores
+from burnish.training.update import MicroBatcher
+from burnish.training.weighing import CriticReading, Marks, mark_rollouts, packed_marks
 
 MARKED = {"surrogate": "policy/marked_share", "tokens": "policy/selected_share"}
 """Slot -> metric of the share of tokens that its component marks."""

@@ -41,7 +41,6 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.forecast import Keys, Workload
-from burnish.training.forward import through_logits
 from burnish.training.guards import check_rows
 from burnish.training.packed_text import (
     Integers,
@@ -51,7 +50,7 @@ from burnish.training.packed_text import (
     corpus_of,
     document_starts,
 )
-from burnish.training.packing import to_device
+from burnish.training.packing import through_logits, to_device
 from burnish.training.token_cache import READING
 
 if TYPE_CHECKING:

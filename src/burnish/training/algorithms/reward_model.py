@@ -36,8 +36,8 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.algorithms.score_head import ScoreHeadAlgorithm
 from burnish.training.forecast import MEASURED, Workload, measured
+from burnish.training.labelled import Batch, ScoreHeadAlgorithm, in_place
 from burnish.training.metrics import estimate
 from burnish.training.pair_terms import PairTerms
 from burnish.training.pairs import (
@@ -55,7 +55,6 @@ from burnish.training.pairs import (
     signed_margin,
     wins,
 )
-from burnish.training.row_passes import Batch, in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, RewardModelTrain

@@ -41,24 +41,22 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.data import Data
-from burnish.training.devices import World
-from burnish.training.experts import (
+from burnish.training.data import (
+    Data,
     Experts,
     find_demonstrations,
     held_back,
     open_experts,
     text_of,
 )
+from burnish.training.devices import World
 from burnish.training.forecast import MEASURED, Workload, measured
-from burnish.training.forward import token_scores
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
-from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import PackedBatch
+from burnish.training.packing import PackedBatch, token_scores
 from burnish.training.trainable import Trainable
-from burnish.training.update import Updater
+from burnish.training.update import MicroBatcher, Updater
 
 TEACHER = "teacher_probabilities"
 """Field of a demonstration's `info` with the teacher's probability of each label."""

@@ -42,20 +42,24 @@ from burnish.training.algorithm import (
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
-from burnish.training.held_out_sounds import SPEECH, SoundSample, shown_places, stored_samples
-from burnish.training.other_model import OtherModel, refuse_language_model
 from burnish.training.packed_text import shuffled
 from burnish.training.packing import to_device
-from burnish.training.sound_cache import Clips, check_sources
-from burnish.training.speech_data import (
+from burnish.training.sound_data import (
+    SPEECH,
+    Clips,
     Latents,
+    SoundSample,
     SpeechData,
+    check_sources,
     find_tokenizer,
     open_latents,
     open_speech,
+    shown_places,
     speech_corpus,
+    stored_samples,
     tokenizer_digest,
 )
+from burnish.training.trainable import OtherModel, refuse_language_model
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, SpeechTrain

@@ -7,8 +7,7 @@ import random
 from typing import Any
 
 from burnish.records import Message
-from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool_form import TaggedForm
+from burnish.rollouts.tool import TaggedForm, Tool
 
 PRICES = {"apple": 3, "bread": 7, "cheese": 12, "honey": 15, "lemon": 4, "melon": 9, "olive": 6}
 

@@ -1,10 +1,10 @@
-"""Replies that are given in the data: scored and trained on, not sampled.
+"""The plain rollouts: one prompt and `samples` replies, sampled or given in the data.
 
     {"prompt": "3 + 4?", "answer": "7", "completions": ["7", {"text": "8", "logprobs": [...]}]}
 
-A reply is a text, or a table with `text` and, where they are known, `token_ids` and `logprobs` of
-the model that wrote it. Log-probs that are not known are those of the model as it is now.
-Evaluation samples from the model, as a single turn.
+A given reply is a text, or a table with `text` and, where they are known, `token_ids` and `logprobs`
+of the model that wrote it; it is scored and trained on. Log-probs that are not known are those of the
+model as it is now. Evaluation samples from the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,19 @@ from burnish.errors import UserError
 from burnish.records import Finish, Task, Trajectory
 from burnish.rollouts.base import Players, Rollout, RolloutSettings
 from burnish.rollouts.session import Session
-from burnish.rollouts.single_turn import single_turn
+
+
+class SingleTurn(RolloutSettings, frozen=True, kw_only=True, tag="single_turn"):
+    """One reply to each prompt."""
+
+    def build(self, root: Path = Path()) -> Rollout:
+        return single_turn
+
+
+async def single_turn(task: Task, players: Players) -> list[Trajectory]:
+    """One prompt, `n` completions; a trajectory each."""
+    branches = await Session(players.lm, task.messages).branch(players.sampling)
+    return [branch.trajectory(task, index) for index, branch in enumerate(branches)]
 
 
 class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):

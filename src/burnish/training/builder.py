@@ -55,7 +55,7 @@ from burnish.rewards.config import build_all
 from burnish.rewards.judges.prompting import check_reads_media
 from burnish.rollouts import AgentRollout, EnvRollout, Tool
 from burnish.rollouts.session import naming_task
-from burnish.rollouts.tool_form import tool_form
+from burnish.rollouts.tool import tool_form
 from burnish.seeds import Seeds
 from burnish.store import RunStore, manifest
 from burnish.store.durable import write_file
@@ -63,7 +63,6 @@ from burnish.texts import shown_path
 from burnish.training import checkpoint
 from burnish.training.algorithm import AnyAlgorithm, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
-from burnish.training.budget import model_sizes
 from burnish.training.checkpoint import TrainState
 from burnish.training.data import (
     AnswerBudget,
@@ -73,7 +72,6 @@ from burnish.training.data import (
     measure_prompts,
 )
 from burnish.training.devices import World, local_rank
-from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import (
     Forecast,
     Keys,
@@ -81,14 +79,14 @@ from burnish.training.forecast import (
     advice,
     check_memory,
     forecast,
+    model_sizes,
     savings,
 )
-from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.other_model import OtherModel, other_forecast
 from burnish.training.trackers import Trackers, check_trackers
-from burnish.training.trainable import Trainable, start_model
+from burnish.training.trainable import OtherModel, Trainable, other_forecast, start_model
 from burnish.training.trainer import FINAL, Stage, Trainer, ending
+from burnish.training.update import MicroBatcher
 from burnish.training.validate import (
     check_names,
     check_same,
@@ -96,6 +94,7 @@ from burnish.training.validate import (
     check_together,
     file_digests,
 )
+from burnish.training.watchdog import EventLoop
 from burnish.user_code import restored
 
 logger = logging.getLogger(__name__)
