@@ -117,7 +117,7 @@ def test_the_end_stands_in_runs_show_python_and_the_viewer(tmp_path, own, capsys
     assert line in repr(run)
     assert line in run.why("0/eval:unscored/0").reward.reason
 
-    from burnish.view.pages.listing import run_line
+    from burnish.view.pages.runs import run_line
 
     assert line in run_line("run", run.folder).reason
 

@@ -27,8 +27,7 @@ from burnish.metrics import CLIPPED, ENTROPY, KL, LENGTH, MISMATCH
 from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample, manifest
 from burnish.texts import counted
-from burnish.view.authorship import authored, newest_tokenizer
-from burnish.view.pages.tokens import unmasked_steps
+from burnish.view.pages.tokens import authored, newest_tokenizer, unmasked_steps
 
 SHOWN_STEPS = 24
 """Tokens whose step is shown."""

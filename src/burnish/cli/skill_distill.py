@@ -329,7 +329,7 @@ def _tell(
     from burnish.agents.trace2skill.distil import NOTHING, REFUSED, REJECTED, UNREAD
     from burnish.agents.trace2skill.report import reasons
     from burnish.agents.trace2skill.skill_files import skill_name
-    from burnish.view.skill_page import skill_page
+    from burnish.view.pages.skills import skill_page
 
     name = skill_name(found.before)
     report = report_of(found, pool, skill=name, model=model, cost=cost)

@@ -11,8 +11,8 @@ from viewed_runs import hostile_run, hostile_sample
 from burnish.store import RunStore
 from burnish.view.index import build, index_file
 from burnish.view.index.columns import Filter, Signal
+from burnish.view.index.index_file import Scope
 from burnish.view.index.run_index import RunIndex, SortOrder
-from burnish.view.index.text import Scope
 
 
 @pytest.fixture(autouse=True)

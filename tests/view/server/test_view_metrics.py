@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.store import RunStore
-from burnish.view.pages.metrics import Curves, Line, thinned
+from burnish.view.pages.run_page import Curves, Line, thinned
 from burnish.view.pages.runs import open_run
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.view.index.build import Texts, fold
-from burnish.view.index.text import holding
-from burnish.view.pages.rows import excerpt
+from burnish.view.index.index_file import holding
+from burnish.view.pages.search import excerpt
 
 LETTERS = st.text("ab é\n<", max_size=12)
 

@@ -9,24 +9,261 @@ the judgement to the reader. Learning moves things too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from burnish.metrics import ENTROPY
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import names_of_keys
-from burnish.view.audit.drawn import Answer, Drawn, draw
-from burnish.view.audit.numbers import Audit, Finding, Gold
-from burnish.view.audit.signals import (
-    conflicts,
-    entropy_collapse,
-    flips,
-    gold,
-    takeover,
-    variance_collapse,
-    worst_conflict,
+from burnish.view.audit.numbers import (
+    SAMPLES,
+    Answer,
+    Audit,
+    Drawn,
+    Finding,
+    Gold,
+    correlation,
+    draw,
+    mean,
+    mean_by_step,
+    shift,
+    within,
 )
 from burnish.view.audit.surface import FEWEST, comparable, duplicates, surface_findings
+
+LEAST = 0.02
+COMES_WITH_LEARNING = 0.5
+"""A policy that converges loses entropy and spread as well: such findings count half."""
+Curve = Sequence[tuple[int, float]]
+
+
+def entropy_collapse(store: RunReader, drawn: Drawn) -> Finding | None:
+    """The policy's entropy fell, whatever for."""
+    points = store.metrics(ENTROPY).get(ENTROPY, [])
+    curve = [(step, value) for step, value in points if value is not None]
+    early, late = _ends(curve)
+    if early is None or late is None or early <= 0 or late >= early:
+        return None
+    fall = 1 - max(late, 0.0) / early
+    counts: dict[str, int] = {}
+    for answer in drawn.late():
+        counts[answer.text] = counts.get(answer.text, 0) + 1
+    movers = sorted(drawn.late(), key=lambda a: (-counts[a.text], -a.reward))
+    return _finding(
+        "entropy",
+        "entropy of the policy",
+        f"entropy fell from {early:.3g} to {late:.3g} nats a token ({fall:.0%}).",
+        COMES_WITH_LEARNING * fall,
+        early,
+        late,
+        curve,
+        [answer.id for answer in movers],
+    )
+
+
+def variance_collapse(drawn: Drawn) -> Finding | None:
+    """Groups whose rewards are all equal teach nothing; their share rose."""
+    flat: dict[int, list[float]] = {}
+    equal: list[Answer] = []
+    for (step, _), answers in drawn.groups().items():
+        rewards = [answer.reward for answer in answers]
+        is_flat = max(rewards) == min(rewards)
+        flat.setdefault(step, []).append(float(is_flat))
+        equal += answers if is_flat else []
+    curve = [(step, sum(marks) / len(marks)) for step, marks in sorted(flat.items())]
+    early, late = _ends(curve)
+    if early is None or late is None or late - early < LEAST:
+        return None
+    last = [answer.id for answer in reversed(equal)]
+    return _finding(
+        "spread",
+        "groups without a difference",
+        f"groups whose rewards are all equal rose from {early:.0%} to {late:.0%}.",
+        COMES_WITH_LEARNING * (late - early),
+        early,
+        late,
+        curve,
+        last,
+    )
+
+
+def takeover(drawn: Drawn) -> Finding | None:
+    """One paid component gives more of the total's rise than its weight would."""
+    paid = {name: weight for name, weight in drawn.weights.items() if weight != 0}
+    if len(paid) < 2:
+        return None
+    early, late = drawn.early(), drawn.late()
+    rises: dict[str, float] = {}
+    for name, weight in paid.items():
+        before, after = _values(early, name), _values(late, name)
+        if before and after:
+            rises[name] = weight * (sum(after) / len(after) - sum(before) / len(before))
+    total = sum(abs(rise) for rise in rises.values())
+    if total <= 0:
+        return None
+    name = max(rises, key=lambda key: rises[key])
+    share = max(rises[name], 0.0) / total
+    fair = abs(paid[name]) / sum(map(abs, paid.values()))
+    excess = (share - fair) / (1 - fair) if fair < 1 else 0.0
+    falling = sorted(key for key, rise in rises.items() if rise < 0)
+    moved = abs(shift(_values(early, name), _values(late, name)))
+    strength = 0.7 * max(excess, 0.0) * moved / (1 + moved)
+    if strength < LEAST:
+        return None
+    movers = sorted(late, key=lambda a: a.parts.get(name, 0.0), reverse=True)
+    fell = f"; {', '.join(falling)} fell" if falling else ""
+    return _finding(
+        "component",
+        f"component {name}",
+        f"'{name}' gives {share:.0%} of the change of the total, with {fair:.0%} of the weight{fell}.",
+        strength,
+        _mean_of(early, name),
+        _mean_of(late, name),
+        _part_curve(drawn, name),
+        [answer.id for answer in movers],
+    )
+
+
+def conflicts(drawn: Drawn) -> dict[str, dict[str, float | None]]:
+    """Correlation of each two components within groups."""
+    names = sorted(drawn.weights)
+    table: dict[str, dict[str, float | None]] = {}
+    for first in names:
+        for second in names:
+            both = [a for a in drawn.answers if first in a.parts and second in a.parts]
+            keys = [(a.step, a.group) for a in both]
+            one = within([a.parts[first] for a in both], keys)
+            two = within([a.parts[second] for a in both], keys)
+            table.setdefault(first, {})[second] = correlation(one, two)
+    return table
+
+
+def worst_conflict(drawn: Drawn, table: dict[str, dict[str, float | None]]) -> Finding | None:
+    """The two paid components that pull apart most."""
+    pairs = [
+        (value, first, second)
+        for first, row in table.items()
+        for second, value in row.items()
+        if value is not None and first < second and value < 0
+        if drawn.weights[first] and drawn.weights[second]
+    ]
+    if not pairs:
+        return None
+    value, first, second = min(pairs)
+    movers = sorted(
+        (a for a in drawn.answers if first in a.parts and second in a.parts),
+        key=lambda a: abs(a.parts[first] - a.parts[second]),
+        reverse=True,
+    )
+    return _finding(
+        "conflict",
+        f"{first} against {second}",
+        f"within groups, '{first}' and '{second}' have a correlation of {value:.2f}: what pleases "
+        "one costs the other.",
+        0.5 * -value,
+        None,
+        None,
+        (),
+        [answer.id for answer in movers],
+    )
+
+
+def flips(store: RunReader, drawn: Drawn) -> Finding | None:
+    """Judges that change their verdict when the texts change places."""
+    query = (
+        "SELECT s.step, s.id, f.value, b.value FROM reward_parts f "
+        "JOIN reward_parts b ON b.sample_id = f.sample_id "
+        "AND b.name = substr(f.name, 1, length(f.name) - 7) || 'backward' "
+        "JOIN samples s ON s.id = f.sample_id "
+        "WHERE s.step = ? AND s.split = 'train' AND f.name LIKE '%/forward' "
+        "AND f.value IS NOT NULL AND b.value IS NOT NULL"
+    )
+    curve: list[tuple[int, float]] = []
+    movers: list[str] = []
+    for step in drawn.steps:
+        rows = list(store.query(query, (step,)))
+        turned = [row[1] for row in rows if row[2] * row[3] < 0]
+        if rows:
+            curve.append((step, len(turned) / len(rows)))
+            movers = [*turned, *movers]
+    early, late = _ends(curve)
+    if early is None or late is None or max(early, late) < LEAST:
+        return None
+    return _finding(
+        "flips",
+        "verdicts that flip",
+        f"the judge's two orders disagree on {early:.0%} of the pairs early and {late:.0%} late.",
+        0.5 * max(late, late - early),
+        early,
+        late,
+        curve,
+        movers,
+    )
+
+
+def gold(drawn: Drawn) -> Gold | None:
+    """The training reward beside a score that the policy was not paid by."""
+    if not drawn.gold:
+        return None
+    early = [a for a in drawn.early() if a.id in drawn.gold]
+    late = [a for a in drawn.late() if a.id in drawn.gold]
+    rose = shift([a.reward for a in early], [a.reward for a in late])
+    gold_rose = shift([drawn.gold[a.id] for a in early], [drawn.gold[a.id] for a in late])
+    apart = (
+        "the reward rose and the gold score did not"
+        if rose > 0.2 > gold_rose
+        else ("both rose" if rose > 0.2 else "the reward did not rise")
+    )
+    movers = sorted(late, key=lambda a: (drawn.gold[a.id], -a.reward))
+    scored = [a for a in drawn.answers if a.id in drawn.gold]
+    return Gold(
+        reward=mean_by_step(scored, [a.reward for a in scored]),
+        gold=mean_by_step(scored, [drawn.gold[a.id] for a in scored]),
+        reward_shift=rose,
+        gold_shift=gold_rose,
+        text=f"{apart}: {rose:+.2f} and {gold_rose:+.2f} deviations from the first quarter to the "
+        "last.",
+        samples=tuple(answer.id for answer in movers[:SAMPLES]),
+    )
+
+
+def _finding(
+    monitor: str,
+    title: str,
+    text: str,
+    strength: float,
+    early: float | None,
+    late: float | None,
+    curve: Curve,
+    samples: Sequence[str],
+) -> Finding | None:
+    if strength < LEAST:
+        return None
+    return Finding(
+        monitor, title, text, strength, early, late, tuple(curve), tuple(samples[:SAMPLES])
+    )
+
+
+def _ends(curve: Curve) -> tuple[float | None, float | None]:
+    """Means of the first and of the last quarter of a curve."""
+    quarter = max(1, len(curve) // 4)
+    values = [value for _, value in curve]
+    return mean(values[:quarter]), mean(values[-quarter:])
+
+
+def _values(answers: Sequence[Answer], name: str) -> list[float]:
+    return [answer.parts[name] for answer in answers if name in answer.parts]
+
+
+def _mean_of(answers: Sequence[Answer], name: str) -> float | None:
+    return mean(_values(answers, name))
+
+
+def _part_curve(drawn: Drawn, name: str) -> Curve:
+    has = [answer for answer in drawn.answers if name in answer.parts]
+    return mean_by_step(has, [answer.parts[name] for answer in has])
+
 
 __all__ = ["Answer", "Audit", "Drawn", "Finding", "Gold", "audit_run", "draw"]
 

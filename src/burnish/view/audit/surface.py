@@ -8,8 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from burnish.grouping import grouped
-from burnish.view.audit.drawn import Answer, Drawn, mean_by_step
-from burnish.view.audit.numbers import SAMPLES, Finding, correlation, mean, paid, shift, within
+from burnish.view.audit.numbers import (
+    SAMPLES,
+    Answer,
+    Drawn,
+    Finding,
+    correlation,
+    mean,
+    mean_by_step,
+    paid,
+    shift,
+    within,
+)
 
 PHRASES = 5
 """Rising phrases that are looked at."""

@@ -16,8 +16,8 @@ from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import EVAL, shown_step
 from burnish.view.index.columns import Signal, signal_of
-from burnish.view.pages.rows import COLUMNS, Excerpt, SampleRow, named, row_of
 from burnish.view.pages.runs import NotFound, open_run
+from burnish.view.pages.search import COLUMNS, Excerpt, SampleRow, named, row_of
 
 MEMBERS = 128
 """Answers of one group that are shown whole."""

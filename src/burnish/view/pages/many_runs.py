@@ -20,7 +20,7 @@ from burnish.errors import StoreError, UserError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader
 from burnish.store.sweep import list_sweeps, read_sweep
-from burnish.view.pages.metrics import Curve, Line, curves_of, thinned
+from burnish.view.pages.run_page import Curve, Line, curves_of, thinned
 from burnish.view.pages.runs import NotFound, Runs, open_run, readable
 
 MOST = 200

@@ -18,9 +18,8 @@ from burnish.bench.held_out import evaluations as by_step
 from burnish.errors import BurnishError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader, StoredEvaluation
-from burnish.view.pages.listing import RunLine, run_line
-from burnish.view.pages.metrics import Curve, curves_of, thinned
-from burnish.view.pages.runs import open_run
+from burnish.view.pages.run_page import Curve, curves_of, thinned
+from burnish.view.pages.runs import RunLine, open_run, run_line
 
 COMPARE_S = 8.0
 """Reading two whole evaluations takes longer than a page of samples."""

@@ -23,8 +23,7 @@ from burnish.store import StoredSample
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import EVAL, sample_names, shown_step
 from burnish.view.pages.groups import TEXT
-from burnish.view.pages.listing import Score, score_of
-from burnish.view.pages.runs import NotFound, open_run
+from burnish.view.pages.runs import NotFound, Score, open_run, score_of
 
 HELD_OUT = "eval:held_out"
 SORTS = ("wrong", "close", "right")

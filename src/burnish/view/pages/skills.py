@@ -9,14 +9,17 @@ A folder is what `burnish skill distill --out` writes; its `report.json` is read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
 from burnish.view.pages.runs import NotFound, keyed, readable
+from burnish.view.report.page import html_file, html_table
 
 REPORT, DIFF = "report.json", "skill.diff"
 FILE_BYTES = 64 << 20
@@ -143,3 +146,81 @@ def read_report(folder: Path) -> SkillReport:
         raise StoreError(
             f"{readable(str(place))}: no report of burnish skill distill ({said})"
         ) from error
+
+
+_CSS = """
+.add { color: var(--c); } .cut { color: var(--b); } .at { color: var(--quiet); }
+pre.diff span { display: block; min-height: 1.2em; }
+"""
+
+
+def skill_page(report: Mapping[str, Any]) -> str:
+    """The whole file."""
+    name, status = escape(str(report["skill"])), str(report["status"])
+    state = "finished" if status == "changed" else "stopped"
+    counts = report["counts"]
+    head = (
+        f"<header><p>burnish skill distill</p><h1>{name}</h1>"
+        f'<p><span class="state {state}">{escape(status)}</span> '
+        f"{report['passed']} trajectories passed, {report['failed']} failed, "
+        f"{counts.get('patches', 0)} patches, {len(report['edits'])} edits made</p>"
+        f"{_list(report['problems'])}{_cost(report['cost'])}</header>"
+    )
+    words = report["trajectories"]
+    edits = "".join(_edit(edit, words) for edit in report["edits"])
+    dropped = html_table(
+        ("edit", "support", "why"),
+        [(_place(one), one["support"], one["reason"]) for one in report["dropped"]],
+    )
+    refused = html_table(
+        ("trajectories", "why"), [(one["ids"], one["reason"]) for one in report["refused"]]
+    )
+    sections = (
+        ("Edits, and the trajectories that support them", edits),
+        ("Diff", _diff(report["diff"])),
+        ("Left out", dropped),
+        ("No patch from", refused),
+        ("Warnings", _list(report["warnings"])),
+    )
+    body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections if text)
+    return html_file(str(report["skill"]), f"{head}{body}", _CSS)
+
+
+def _edit(edit: Mapping[str, Any], words: Mapping[str, str]) -> str:
+    rows = [(name, words.get(name, "")) for name in edit["source_ids"]]
+    lines = [f"-{line}" for line in _lines(edit.get("old_text"))]
+    lines += [f"+{line}" for line in _lines(edit.get("content"))]
+    return (
+        f'<article><h3>{escape(_place(edit))} <small class="value">support {edit["support"]}'
+        f"</small></h3>{_diff(chr(10).join(lines))}"
+        f"<details><summary>{len(rows)} trajectories</summary>{html_table(('id', 'task'), rows)}"
+        "</details></article>"
+    )
+
+
+def _lines(text: Any) -> list[str]:
+    return str(text).rstrip("\n").split("\n") if text else []
+
+
+def _place(edit: Mapping[str, Any]) -> str:
+    where = edit.get("target_section") or edit.get("after_section") or ""
+    return " ".join(str(part) for part in (edit["op"], edit.get("file", ""), where) if part)
+
+
+def _diff(text: str) -> str:
+    """A unified diff in colours."""
+    kinds = {"+": "add", "-": "cut", "@": "at"}
+    rows = "".join(
+        f'<span class="{kinds.get(line[:1], "")}">{escape(line)}</span>'
+        for line in text.rstrip("\n").split("\n")
+    )
+    return f'<pre class="diff">{rows}</pre>' if text else ""
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    parts = ", ".join(f"{escape(str(name))} {escape(str(value))}" for name, value in cost.items())
+    return f"<p><small>{parts}</small></p>" if parts else ""
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(str(line))}</li>' for line in lines)}</ul>" if lines else ""

@@ -27,22 +27,30 @@ def html_page(report: RunReport) -> str:
     sections = [
         _head(report),
         _section("Curves", _curves(report)),
-        _section("Forecast and fact", _facts(report)),
+        _section("Forecast and fact", html_table(("", "forecast", "came"), report.facts)),
         _section("Audit", _audit(report.audit)),
-        _section("Best of the last steps", _answers(report.best)),
-        _section("Worst of the last steps", _answers(report.worst)),
-        _section("Without a value", _answers(report.failed)),
+        _section("Best of the last steps", "".join(map(_answer, report.best))),
+        _section("Worst of the last steps", "".join(map(_answer, report.worst))),
+        _section("Without a value", "".join(map(_answer, report.failed))),
         _section("Events", _events(report)),
         _section("Settings", _settings(report)),
-        _section("Versions", _pairs([*report.versions, *report.hashes])),
+        _section(
+            "Versions",
+            html_table(("", ""), [row for row in (*report.versions, *report.hashes) if row[1]]),
+        ),
     ]
+    return html_file(report.name, "".join(sections))
+
+
+def html_file(title: str, body: str, style: str = "") -> str:
+    """A page that asks for nothing: no script, no request; `body` is HTML already."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">"
-        f"<title>{escape(report.name)}</title><style>{_style()}</style></head>"
-        f"<body><main>{''.join(sections)}</main></body></html>\n"
+        f"<title>{escape(title)}</title><style>{_style()}{style}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
     )
 
 
@@ -110,10 +118,6 @@ def _curves(report: RunReport) -> str:
     return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
 
 
-def _facts(report: RunReport) -> str:
-    return _table(("", "forecast", "came"), report.facts) if report.facts else ""
-
-
 def _audit(audit: Audit) -> str:
     told = (
         "<p>What moved in this run and was paid, the strongest first. An audit, not an alarm: "
@@ -156,15 +160,11 @@ def _conflicts(audit: Audit) -> str:
     rows = [
         (first, *(_number(audit.conflicts[first][second]) for second in names)) for first in names
     ]
-    return _table(("", *names), rows)
+    return html_table(("", *names), rows)
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}"
-
-
-def _answers(answers: Sequence[Shown]) -> str:
-    return "".join(map(_answer, answers))
 
 
 def _answer(answer: Shown) -> str:
@@ -174,7 +174,7 @@ def _answer(answer: Shown) -> str:
         f"{escape(answer.reward)}</span></h3>"
         f'<pre class="prompt">{escape(_cut(answer.prompt))}</pre>'
         f'<pre class="response">{escape(_cut(answer.response))}</pre>'
-        f"{_table(('reward', 'value', 'why'), answer.parts)}"
+        f"{html_table(('reward', 'value', 'why'), answer.parts)}"
         f"{f'<ul>{evidence}</ul>' if evidence else ''}</article>"
     )
 
@@ -183,25 +183,22 @@ def _events(report: RunReport) -> str:
     rows = [
         (event.time[:19].replace("T", " "), event.kind, event.message) for event in report.events
     ]
-    return _table(("time", "kind", ""), rows) if rows else ""
+    return html_table(("time", "kind", ""), rows)
 
 
 def _settings(report: RunReport) -> str:
-    inner = _table(("key", "value", "from"), report.settings)
+    inner = html_table(("key", "value", "from"), report.settings)
     return f"<details><summary>{len(report.settings)} settings</summary>{inner}</details>"
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> str:
-    return _table(("", ""), [row for row in rows if row[1]])
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads) if any(heads) else ""
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of escaped cells; nothing where there are no rows."""
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
     )
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads) if any(heads) else ""
     top = f"<thead><tr>{head}</tr></thead>" if head else ""
-    return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>' if body else ""
 
 
 def _cut(text: str) -> str:

@@ -2,40 +2,142 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from starlette.datastructures import QueryParams
 
 import burnish
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.media.waveform import SoundPicture, sound_picture
 from burnish.records import Finish, Status
 from burnish.store.blobs import Blobs
-from burnish.view.index.columns import Filter, Signal
-from burnish.view.index.indexer import Indexer
-from burnish.view.index.run_index import SortOrder
-from burnish.view.index.text import Scope
+from burnish.view.index.columns import Filter, Range, Signal
+from burnish.view.index.index_file import Scope
+from burnish.view.index.run_index import Indexer, SortOrder
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
-from burnish.view.pages.listing import Lines
 from burnish.view.pages.many_runs import ManyAsked, many_page, sweeps_page
-from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, pairs_page
 from burnish.view.pages.pairs import SORTS as PAIR_SORTS
 from burnish.view.pages.questions import SORTS as QUESTION_SORTS
 from burnish.view.pages.questions import questions_page
-from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
-from burnish.view.pages.runs import NotFound, Runs, open_run, readable
+from burnish.view.pages.run_page import events_page, metrics_page, pulse, run_page, steps_page
+from burnish.view.pages.runs import Lines, NotFound, Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
 from burnish.view.pages.skills import SkillFolders
 from burnish.view.pages.tokens import TOKENS
-from burnish.view.server.parameters import MOST, Parameters
+
+PAGE = 50
+MOST = 200
+"""Rows of one page."""
+TEXT = 1000
+"""Characters of a parameter."""
+WHOLE = 2**53
+
+
+class Parameters:
+    """What stands behind the question mark, closed to unknown names."""
+
+    def __init__(self, query: QueryParams, known: Iterable[str]) -> None:
+        self._query = query
+        names = tuple(known)
+        for name, value in query.multi_items():
+            if name not in names:
+                listed = ", ".join(names) or "none"
+                hint = did_you_mean(name, names)
+                raise UserError(f"unknown parameter '{name[:60]}'; expected {listed}.{hint}")
+            if len(value) > TEXT:
+                raise UserError(f"{name} has {len(value)} characters; expected at most {TEXT}.")
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text; empty means absent."""
+        return self._query.get(name) or default
+
+    def needed(self, name: str) -> str:
+        """A text that must be there."""
+        value = self._query.get(name)
+        if not value:
+            raise UserError(f"the parameter '{name}' is missing.")
+        return value
+
+    def texts(self, name: str, allowed: Sequence[str] = ()) -> tuple[str, ...]:
+        """All values of a parameter that may be repeated."""
+        values = tuple(value for value in self._query.getlist(name) if value)
+        for value in values:
+            if allowed and value not in allowed:
+                raise _unexpected(name, value, allowed)
+        return values
+
+    def one_of(self, name: str, allowed: Sequence[str], default: str) -> str:
+        """One of a few words."""
+        value = self.text(name, default)
+        if value not in allowed and value != default:
+            raise _unexpected(name, value, allowed)
+        return value
+
+    def whole(
+        self, name: str, default: int | None = None, *, low: int = 0, high: int = WHOLE
+    ) -> int | None:
+        """A whole number within limits."""
+        text = self._query.get(name)
+        if not text:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise UserError(f"{name} is '{text[:60]}'; expected a whole number.") from None
+        if not low <= value <= high:
+            raise UserError(f"{name} is {value}; expected {low} to {high}.")
+        return value
+
+    def count(self, name: str, default: int, *, low: int = 0, high: int = WHOLE) -> int:
+        """A whole number that always has a value."""
+        value = self.whole(name, default, low=low, high=high)
+        return default if value is None else value
+
+    def limit(self) -> int:
+        """Rows of a page."""
+        return self.count("limit", PAGE, low=1, high=MOST)
+
+    def number(self, name: str) -> float | None:
+        """A finite number."""
+        text = self._query.get(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise UserError(f"{name} is '{text[:60]}'; expected a number.") from None
+        if not math.isfinite(value):
+            raise UserError(f"{name} is {text[:60]}; expected a finite number.")
+        return value
+
+    def range(self, name: str) -> Range:
+        """`name_min` and `name_max`."""
+        return Range(self.number(f"{name}_min"), self.number(f"{name}_max"))
+
+    def flag(self, name: str) -> bool | None:
+        """`1` or `0`; None where absent."""
+        text = self.text(name)
+        if text not in ("", "0", "1"):
+            raise UserError(f"{name} is '{text[:60]}'; expected 1 or 0.")
+        return text == "1" if text else None
+
+
+def _unexpected(name: str, value: str, allowed: Sequence[str]) -> UserError:
+    return UserError(
+        f"{name} is '{value[:60]}'; expected one of {', '.join(allowed)}."
+        f"{did_you_mean(value, allowed)}"
+    )
+
 
 POINTS = 400
 MOST_POINTS = 2000
