@@ -11,7 +11,9 @@ import torch
 
 import burnish
 from burnish.errors import UserError
-from public_cases import CALLS, CASES, ELSEWHERE, PACKAGES, PUBLISHED
+from public import CASES
+from public.calls import CALLS
+from public.names import ELSEWHERE, PACKAGES, PUBLISHED
 
 BY_NAME = {case.function.__name__: case for case in CASES}
 

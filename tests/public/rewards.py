@@ -1,0 +1,190 @@
+"""One valid call of every public function of rewards, and what it lets pass."""
+
+import torch
+
+from burnish import rewards
+from burnish.rewards import checks, models
+from burnish.rewards.checks import relevance
+from burnish.rewards.select import Match
+from public.common import LOGP, MASK, PARSED, Case, f64
+
+MATCHES = [Match(0, 1, 1.0), Match(1, 2, 0.0), Match(0, 2, None)]
+ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1}}\n</tool_call>'
+CASES = [
+    # Rewards: pairs, votes, tournaments
+    Case(rewards.parse_pair_scores, {"text": "<scores>7, 8</scores>"}, {"text": "none empty word"}),
+    Case(
+        rewards.pair_outcome,
+        {"scores": [7.0, 8.0], "tie": 0.0, "parse_failure": 0.0},
+        {"scores": "none nan inf empty short item_none"},
+    ),
+    Case(
+        rewards.vote,
+        {"outcomes": [1.0, 1.0], "rule": "unanimous", "inconsistent": 0.0},
+        {"outcomes": "nan empty short item_none"},
+    ),
+    Case(
+        rewards.genrm_reward,
+        {
+            "scores": [7.0, 8.0],
+            "label": 1,
+            "first_pick_rate": 0.5,
+            "margin_scale": 2.0,
+            "margin_floor": 0.2,
+            "pos_weight_min": 0.5,
+            "pos_weight_max": 2.0,
+        },
+        {"scores": "none nan inf empty short item_none"},
+    ),
+    Case(
+        rewards.sequential_knockout,
+        {"order": [2, 0, 1], "quality": [0.1, 0.9, 0.4], "tie_rule": "incumbent"},
+        {"quality": "item_none", "order": "short"},
+    ),
+    Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
+    Case(
+        rewards.bradley_terry,
+        {"count": 3, "matches": MATCHES, "prior": 0.1, "tolerance": 1e-10},
+        {"matches": "empty short"},
+    ),
+    Case(
+        rewards.expected_value,
+        {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
+        {"scores": "item_none"},
+    ),
+    Case(
+        models.tie_preference_loss,
+        {"diff_margins": [1.0, 2.0], "same_margins": [0.1], "lam": 1.0},
+        {"diff_margins": "empty short", "same_margins": "empty short"},
+    ),
+    Case(
+        models.bradley_terry_loss,
+        {
+            "r_chosen": torch.tensor([1.0, 2.0]),
+            "r_rejected": torch.tensor([0.5, 3.0]),
+            "margin": torch.tensor([0.0, 0.5]),
+            "target": torch.tensor([1.0, 0.5]),
+            "reduction": "mean",
+        },
+        {"margin": "none", "target": "none"},
+    ),
+    Case(models.centring_loss, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]}),
+    Case(models.pair_calibration, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5}),
+    # Reward models: DIR
+    Case(
+        models.club_categorical,
+        {"logits": LOGP, "labels": [1, 0], "past_labels": [0, 1], "clamp": "none"},
+        {"past_labels": "none empty short"},
+    ),
+    Case(models.bias_head_loss, {"logits": LOGP, "labels": [1, 0]}),
+    Case(
+        models.total_loss,
+        {
+            "h_chosen": LOGP,
+            "h_rejected": MASK,
+            "r_chosen": [1.0, 0.5],
+            "r_rejected": [0.0, 0.2],
+            "bias_label": [1, 0],
+            "lam": 1.0,
+            "representation": "difference",
+            "head": {"W": [[1.0, 0.0], [0.0, 1.0]], "b": [0.0, 0.1]},
+            "clamp": "none",
+        },
+    ),
+    Case(
+        models.length_label,
+        {"len_chosen": [5, 3], "len_rejected": [3, 4], "ties": "zero"},
+    ),
+    Case(
+        models.length_penalty,
+        {"rewards": [1.0, 0.5], "lengths": [100, 20], "alpha": 0.001},
+    ),
+    Case(models.pearson_penalty, {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]}),
+    Case(
+        models.product_of_experts_loss,
+        {
+            "r_chosen": [1.0, 0.5],
+            "r_rejected": [0.0, 0.2],
+            "bias_chosen": [1.0, 0.5],
+            "bias_rejected": [0.0, 0.2],
+        },
+    ),
+    Case(models.dual_lambda, {"lam": 1.0, "auc": 0.7, "target": 0.55, "rate": 0.1, "most": 10.0}),
+    Case(
+        models.probe_auc,
+        {
+            "features": f64([[0.0], [1.0], [0.2], [1.2]]),
+            "labels": [0, 1, 0, 1],
+            "folds": 2,
+            "ridge": 1.0,
+            "seed": 0,
+        },
+        {"labels": "item_none"},
+    ),
+    Case(
+        models.grouped_pair_metrics,
+        {"r_chosen": [1.0, 0.5], "r_rejected": [0.0, 0.7], "group": [0, 1]},
+    ),
+    Case(
+        models.accuracy_by_group,
+        {"predictions": [1, 0], "labels": [1, 1], "groups": ["a", "b"]},
+        {"groups": "item_number"},
+    ),
+    Case(
+        models.rmbench_metrics,
+        {
+            "domains": ["chat"] * 2,
+            "scores_chosen_rejected": [(1.0, 0.0), (2.0, 2.0), (3.0, 1.0), (0.0, 1.0)],
+            "styles_per_sample": 2,
+        },
+    ),
+    Case(
+        models.attribute_correlation,
+        {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
+    ),
+    Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}),
+    Case(
+        models.step_value,
+        {"probabilities": [0.1, 0.9], "aggregate": "min"},
+        {"probabilities": "short"},
+    ),
+    # Rewards: checks
+    Case(checks.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
+    Case(
+        checks.count_occurrences,
+        {"text": "a b a", "needle": "a"},
+        {"text": "empty word", "needle": "empty word"},
+    ),
+    Case(checks.normalize_answer, {"text": "The Answer"}, {"text": "empty word"}),
+    *(
+        Case(
+            function,
+            {"pred": "the answer is 4", "golds": ["4", "four"]},
+            {
+                "pred": "none empty word number",
+                "golds": "none empty word short item_none item_number",
+            },
+        )
+        for function in (checks.exact_match, checks.contained_match, checks.token_f1)
+    ),
+    Case(
+        checks.normalize_numeric_answer,
+        {"texts": ["#### 4", "so 5"]},
+        {"texts": f"{PARSED} short"},
+    ),
+    Case(
+        checks.tool_call_rewards,
+        {"output": ANSWER, "gold": ANSWER, "dialect": "blocks"},
+        {"output": "empty word"},
+    ),
+    Case(
+        relevance.relevance_reward,
+        {"predicted": 1, "gold": 2, "num_grades": 3, "kind": "exact"},
+        {"predicted": "none nan inf"},
+    ),
+    Case(
+        relevance.leading_grade,
+        {"text": "2 because", "labels": ["0", "1", "2"]},
+        {"text": "empty word", "labels": "empty short word"},
+    ),
+]
