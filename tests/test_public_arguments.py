@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.boundary import argument_types, reader
 from burnish.errors import UserError
 from public import CASES
 from public.calls import CALLS
@@ -26,24 +27,43 @@ def spoilt(value):
         return {"none": None, "empty": "", "word": "no such word", "number": 5}
     if isinstance(value, torch.Tensor):
         found = {"none": None, "word": "no such word", "empty": value[:0], "short": value[:-1]}
-        if value.is_floating_point():
-            found |= {name: first_as(value, bad) for name, bad in ODD.items()}
-        return found
+        odd = ODD if value.is_floating_point() else {}
+        return found | {name: first_as(value, bad) for name, bad in {**odd, **off(value)}.items()}
     if isinstance(value, Mapping):
         return {"none": None, "empty": {}, "word": "no such word", "number": 5}
     if isinstance(value, list | tuple):
         found = {"none": None, "word": "no such word", "empty": [], "short": list(value[:-1])}
         if isinstance(value[0], int | float):
-            found |= {name: [bad, *value[1:]] for name, bad in ODD.items()}
+            found |= {name: [bad, *value[1:]] for name, bad in {**ODD, **off(value[0])}.items()}
         if isinstance(value[0], str):
             found["item_number"] = [5, *value[1:]]
         return found | {"item_none": [None, *value[1:]]}
     if isinstance(value, int | float):
-        return {"none": None, "word": "no such word", **ODD}
+        return {"none": None, "word": "no such word", **ODD, **off(value)}
     return {"none": None, "word": "no such word"}
 
 
 ODD = {"nan": math.nan, "inf": math.inf}
+
+
+def off(value):
+    """A number below 0, and one above 1 where a share may be meant."""
+    first = value.flatten()[0].item() if isinstance(value, torch.Tensor) else value
+    if isinstance(first, bool):
+        return {}
+    return (
+        {"minus": -1, "above": 1.5}
+        if isinstance(first, float) and 0 <= first <= 1
+        else {"minus": -1}
+    )
+
+
+def is_let(case, argument, kind):
+    if kind == "minus":
+        return argument in case.signed.split()
+    if kind == "above":
+        return argument not in case.shares.split()
+    return kind in case.lets.get(argument, "").split()
 
 
 def first_as(tensor, bad):
@@ -83,16 +103,16 @@ def test_the_call_itself_works(case):
 @pytest.mark.parametrize(("case", "argument", "kind", "bad"), SPOILT)
 def test_a_spoilt_argument_is_handled_or_refused_by_name(case, argument, kind, bad):
     given = {**case.given, argument: bad}
-    if kind in case.lets.get(argument, "").split():
+    if is_let(case, argument, kind):
         result = case.function(**given)
-        if not case.keeps_nan:
+        if not case.keeps_nan and kind not in ("minus", "above"):
             assert not any(map(math.isnan, numbers_in(result))), result
         return
     with pytest.raises(UserError) as refusal:
         case.function(**given)
     message = str(refusal.value)
-    # Where two lengths differ, the line may name the other of the two.
-    named = case.given if kind in ("short", "empty") else (argument,)
+    # Where two lengths or bounds differ, the line may name the other of the two.
+    named = case.given if kind in ("short", "empty", "minus", "above") else (argument,)
     assert any(name in message for name in named), message
     assert "\n" not in message
 
@@ -157,12 +177,20 @@ def test_a_wrong_type_is_refused_by_the_calls_of_the_package(
     assert not list(tmp_path.iterdir())
 
 
+def test_every_annotation_of_a_public_function_can_be_read():
+    functions = [case.function for case in CASES if hasattr(case.function, "plain")]
+    for function in functions:
+        for kind in argument_types(function.plain).values():
+            reader(kind)
+    print(f"{len(functions)} of {len(CASES)} functions are read by their signature")  # noqa: T201
+
+
 def test_every_public_function_is_walked_or_named_with_a_reason():
     known = {*BY_NAME, *(name for names in ELSEWHERE.values() for name in names.split())}
     public = {
         name
         for package in PACKAGES
-        for name in package.__all__
+        for name in names_of(package)
         if inspect.isfunction(getattr(package, name))
         and not inspect.iscoroutinefunction(getattr(package, name))
     }
@@ -193,6 +221,12 @@ def test_published_names_are_found_and_take_their_keywords(published):
     assert [function.__name__ for function in found] == [name]
     assert any(case.function is found[0] for case in CASES)
     assert set(PUBLISHED[published].split()) <= set(inspect.signature(found[0]).parameters)
+
+
+def names_of(package):
+    """What a package exports: its list, or the names that it imports lazily."""
+    names = getattr(package, "__all__", None) or dir(package)
+    return [name for name in names if not name.startswith("_") and name != "lazy_exports"]
 
 
 def modules(*names):

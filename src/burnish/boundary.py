@@ -346,6 +346,7 @@ def _finite(kind: Any) -> Any:
 def _plain_reader(kind: Any) -> Reader:
     options, marks = _parts(kind)
     numbers = [_opened(one)[0] for one in options]
+    is_unbounded = any(INFINITE in own for own in (marks, *(_opened(one)[1] for one in options)))
     integers = [n for n in numbers if n is int or isinstance([*typing.get_args(n), None][0], int)]
     whole = bool(integers) and float not in numbers
 
@@ -357,7 +358,7 @@ def _plain_reader(kind: Any) -> Reader:
             found = msgspec.convert(value, kind)
         except (msgspec.ValidationError, OverflowError):
             raise _misfit(name, given, value, kind) from None
-        if isinstance(found, float) and math.isinf(found) and INFINITE not in marks:
+        if isinstance(found, float) and math.isinf(found) and not is_unbounded:
             raise refused(name, given, expected(kind))
         return found
 

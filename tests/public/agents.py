@@ -42,12 +42,13 @@ CASES = [
     Case(trace2skill.parse_failures, {"text": "# Failure Cause Item 1"}, {"text": "empty word"}),
     Case(trace2skill.parse_successes, {"text": "# Success Memory Item 1"}, {"text": "empty word"}),
     Case(trace2skill.balanced_chunks, {"n": 7, "size": 3}),
-    Case(trace2skill.needed_support, {"count": 60, "tau": 0.02}),
+    Case(trace2skill.needed_support, {"count": 60, "tau": 0.02}, shares="tau"),
     Case(trace2skill.choose_skill, {"before": [True, False], "after": [True, True]}),
     Case(
         trace2skill.held_out,
         {"ids": ["a", "b"], "share": 0.5, "seed": 1},
         {"ids": "empty short"},
+        shares="share",
     ),
     Case(
         trace2skill.skill_problems,
@@ -58,12 +59,14 @@ CASES = [
         policyalign.aggregate,
         {"token_losses": f64([1.0, 2.0]), "mask": [1, 0], "tokens": 3},
         {"tokens": OPTIONAL},
+        signed="token_losses",
     ),
     Case(policyalign.clauses_of, {"policy": "- Law: none."}, {"policy": "word"}),
     Case(
         policyalign.different,
         {"texts": ["a b", "c"], "known": ["d"], "overlap": 0.9},
         {"texts": "empty short", "known": "empty short"},
+        shares="overlap",
     ),
     Case(
         policyalign.parse_policy,
@@ -90,6 +93,7 @@ CASES = [
         ssp.success_rate,
         {"solver_rewards": [1.0, 0.0]},
         {"solver_rewards": "empty short item_none"},
+        signed="solver_rewards",
     ),
     Case(
         ssp.proposer_reward,
@@ -102,8 +106,13 @@ CASES = [
             "right": 1.0,
         },
         {"solver_rewards": "short item_none"},
+        signed="solver_rewards invalid_reward left right",
     ),
-    Case(ssp.dynamic_filter, {"scores": [1.0, 0.0], "groups": [0, 0], "solver_n": 2}),
+    Case(
+        ssp.dynamic_filter,
+        {"scores": [1.0, 0.0], "groups": [0, 0], "solver_n": 2},
+        signed="scores groups",
+    ),
     Case(
         ssp.noise_blocks,
         {"own": ["a"], "others": [["b"], ["c"]], "count": 1, "seed": 0},
@@ -133,6 +142,7 @@ CASES = [
         prompt_search.compare_marks,
         {"before": [0.0, 1.0], "after": [1.0, 1.0]},
         {"before": "item_none", "after": "item_none"},
+        signed="before after",
     ),
     Case(
         prompt_search.prompt_diff,

@@ -12,14 +12,28 @@ JUDGED = [
 CASES = [
     # Bench
     Case(bench.wilson, {"successes": 3, "count": 4}),
-    Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}),
-    Case(bench.signed_estimate, {"values": [0.1, -0.2], "rounds": 40}, {"values": "short"}),
-    Case(bench.t_estimate, {"values": [0.1, 0.2, 0.4]}, {"values": "short"}),
-    Case(bench.paired_difference, {"before": [0.0, 1.0], "after": [1.0, 1.0]}),
-    Case(bench.paired_test, {"marks_a": [0.0, 1.0], "marks_b": [1.0, 1.0]}),
+    Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}, signed="values"),
+    Case(
+        bench.signed_estimate,
+        {"values": [0.1, -0.2], "rounds": 40},
+        {"values": "short"},
+        signed="values",
+    ),
+    Case(bench.t_estimate, {"values": [0.1, 0.2, 0.4]}, {"values": "short"}, signed="values"),
+    Case(
+        bench.paired_difference, {"before": [0.0, 1.0], "after": [1.0, 1.0]}, signed="before after"
+    ),
+    Case(
+        bench.paired_test, {"marks_a": [0.0, 1.0], "marks_b": [1.0, 1.0]}, signed="marks_a marks_b"
+    ),
     Case(bench.mcnemar, {"only_first": 1, "only_second": 3}),
-    Case(bench.sign_flip, {"differences": [0.1, -0.2]}, {"differences": "empty short"}),
-    Case(bench.p_text, {"p_value": 0.03}),
+    Case(
+        bench.sign_flip,
+        {"differences": [0.1, -0.2]},
+        {"differences": "empty short"},
+        signed="differences",
+    ),
+    Case(bench.p_text, {"p_value": 0.03}, shares="p_value"),
     Case(
         bench.cohen_kappa,
         {"first": ["a", "b"], "second": ["a", "a"]},
@@ -30,6 +44,7 @@ CASES = [
         bench.choice_of,
         {"values": [0.1, 0.9]},
         {"values": "nan inf empty short item_none"},
+        signed="values",
     ),
     Case(
         bench.preference_rows,
@@ -54,6 +69,7 @@ CASES = [
         bench.first_flagged,
         {"scores": [0.9, 0.2], "threshold": 0.5},
         {"scores": "empty short"},
+        signed="scores threshold",
     ),
     Case(bench.labels_of, {"first_wrong": 1, "count": 3}, {"first_wrong": "none"}),
     Case(bench.halves, {"keys": ["a", "b"]}, {"keys": "empty short"}),
@@ -61,6 +77,7 @@ CASES = [
         bench.first_wrong_f1,
         {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "threshold": 0.5},
         {"first_wrong": "item_none"},
+        signed="threshold",
     ),
     Case(
         bench.best_threshold,
@@ -71,6 +88,7 @@ CASES = [
         bench.calibrated_f1,
         {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "parts": [0, 1]},
         {"first_wrong": "item_none"},
+        signed="parts",
     ),
     Case(bench.accuracy, {"judged": JUDGED}, {"judged": "empty short"}),
     Case(bench.by_subset, {"judged": JUDGED}, {"judged": "empty short"}),
@@ -89,6 +107,7 @@ CASES = [
         bench.detection,
         {"scores": [0.2, 1.0], "faithful": [False, True], "threshold": 0.5},
         {"scores": "item_none"},
+        signed="scores threshold",
     ),
-    Case(loaders.rubric_score, {"points": [5.0, -3.0], "met": [True, False]}),
+    Case(loaders.rubric_score, {"points": [5.0, -3.0], "met": [True, False]}, signed="points"),
 ]

@@ -15,6 +15,10 @@ class Case(NamedTuple):
     """Kinds of spoilt value by argument that give a result."""
     keeps_nan: bool = False
     """Missing stays missing: a NaN that goes in may come out."""
+    signed: str = ""
+    """Arguments with numbers that may be below 0; all others are refused there."""
+    shares: str = ""
+    """Arguments with numbers that are refused above 1; all others may be."""
 
 
 def f64(values: Any) -> torch.Tensor:

@@ -48,6 +48,7 @@ CASES = [
         judges.parse_rating,
         {"texts": ["8/10", "7."], "lo": 1, "hi": 10},
         {"texts": f"{PARSED} short"},
+        signed="lo",
     ),
     Case(
         judges.ranking_score,
@@ -58,11 +59,13 @@ CASES = [
         judges.score_from_counts,
         {"pairs": (3, 5), "total": None},
         {"pairs": "none nan inf item_none empty", "total": "none word"},
+        signed="pairs",
     ),
     Case(
         judges.clamp,
         {"values": [0.2, 1.5], "default": 0.5},
         {"values": "none nan inf item_none empty short word"},
+        signed="values default",
     ),
     Case(
         judges.reference_match,
@@ -82,6 +85,7 @@ CASES = [
             "dataset": "none empty word number",
             "sample_id": "none empty word number",
         },
+        signed="seed",
     ),
     Case(
         judges.order_swap_aggregate,
@@ -103,6 +107,7 @@ CASES = [
         judges.accuracy_of,
         {"records": LABELLED, "predicted": [1, None]},
         {"predicted": "item_none nan inf"},
+        signed="predicted",
     ),
     Case(
         judges.by_rule,
@@ -135,6 +140,7 @@ CASES = [
             function,
             {"forward_backward": (1.4, -0.5), "min_score": 0.0, "rule": rule},
             {"forward_backward": "nan inf item_none"},
+            signed="forward_backward",
         )
         for function, rule in (
             (openrs.two_order_verdict, "reference"),
@@ -142,17 +148,24 @@ CASES = [
         )
     ),
     Case(openrs.two_order_strict, {"winners": ("A", "B")}, {"winners": "item_none item_number"}),
-    Case(openrs.one_vs_n, {"results": [1, 0]}, {"results": "nan inf item_none short"}),
+    Case(
+        openrs.one_vs_n,
+        {"results": [1, 0]},
+        {"results": "nan inf item_none short"},
+        signed="results",
+    ),
     Case(
         openrs.verifiable_verdict,
         {"scores_chosen_rejected": (1, 0)},
         {"scores_chosen_rejected": "nan inf item_none"},
+        signed="scores_chosen_rejected",
     ),
     Case(openrs.extract_json, {"texts": ['{"a": 1}', "no"]}, {"texts": f"{PARSED} short"}),
     Case(
         openrs.asymmetric_advantages,
         {"rewards": [0.6, 0.4], "parent": 0.5, "kappa": 0.1},
         {"rewards": "empty short"},
+        signed="rewards parent",
     ),
     # Judges: rubrics
     *(
@@ -170,31 +183,43 @@ CASES = [
                 "truncation": OPTIONAL,
                 "saturation": "none inf",
             },
+            shares="truncation",
         )
         for function in (rubric.score, rubric.explain)
     ),
-    Case(rubric.dialogue_score, {"turns": [0.5, 0.7]}, {"turns": "empty short item_none"}),
-    Case(rubric.equal, {"pairs": (0.5, 0.6), "L": 0.05}, {"pairs": "empty"}),
+    Case(
+        rubric.dialogue_score,
+        {"turns": [0.5, 0.7]},
+        {"turns": "empty short item_none"},
+        signed="turns",
+    ),
+    Case(rubric.equal, {"pairs": (0.5, 0.6), "L": 0.05}, {"pairs": "empty"}, signed="pairs"),
     Case(
         rubric.merge_equal,
         {"scores": [0.5, 0.53, None], "L": 0.05},
         {"scores": "empty short item_none"},
+        signed="scores",
     ),
     Case(
         rubric.scale_reward,
         {"scores": [0.5, 0.9], "mean_of_references": 0.6, "w_scale": 2.0},
         {"scores": "empty short"},
+        signed="scores mean_of_references",
     ),
     Case(
         rubric.concordance,
         {"human_sign_and_scores": [(1, 0.8, 0.5), (-1, 0.7, 0.6)]},
         {"human_sign_and_scores": "empty short"},
     ),
-    Case(rubric.band, {"deviations": [1.0, 9.0]}, {"deviations": "empty short"}),
+    Case(
+        rubric.band, {"deviations": [1.0, 9.0]}, {"deviations": "empty short"}, signed="deviations"
+    ),
     Case(
         rubric.bootstrap_interval,
         {"scores": [0.5, 0.7, None], "share": 0.95, "draws": 20, "seed": 0},
         {"scores": "empty short item_none", "seed": "none nan inf word"},
+        signed="scores seed",
+        shares="share",
     ),
     Case(
         rubric.family_deltas,
@@ -215,6 +240,7 @@ CASES = [
             "important_from": 5.0,
         },
         {"items": "empty short"},
+        signed="important_from",
     ),
     Case(
         rubric.merge_points,
@@ -231,6 +257,7 @@ CASES = [
         skill_rm.capped_score,
         {"satisfied": 3, "total": 4, "flags": ["wrong_language"]},
         {"satisfied": "none nan inf word", "total": "none nan inf word", "flags": "empty short"},
+        signed="satisfied total",
     ),
     Case(
         skill_rm.decide_pair,
@@ -256,6 +283,8 @@ CASES = [
         proxy_grm.compose,
         {"mode": "additive", "weights": [1.0, 1.0, 0.5], "acc": 1.0, "prox": -1.0},
         {"prox": OPTIONAL},
+        signed="weights acc prox",
+        shares="acc",
     ),
     Case(
         proxy_grm.compose_variants,
@@ -266,6 +295,8 @@ CASES = [
         proxy_grm.variant_score,
         {"variant": 3, "acc": 1.0, "prox": -1.0},
         {"prox": OPTIONAL},
+        signed="acc prox",
+        shares="acc",
     ),
     *(
         Case(
@@ -306,6 +337,7 @@ CASES = [
             "threshold": 0.8,
         },
         {"a": "empty word", "b": "empty word"},
+        shares="threshold",
     ),
     Case(
         march.fact_reward,
@@ -321,11 +353,13 @@ CASES = [
             "refusals": "drop",
         },
         {"claims": "empty short", "checks": "short word"},
+        signed="right wrong short_penalty",
     ),
     Case(
         march.checker_rewards,
         {"agreement": [[1, -1], [1, 1]], "votes": [2, 0]},
         {"agreement": "short", "votes": OPTIONAL},
+        signed="votes",
     ),
     # Premises of steps, checked against evidence
     Case(
@@ -352,9 +386,17 @@ CASES = [
         evpv.gate,
         {"raw": [1.0, 1.0, -1.0], "visual_steps": [0, 2], "reliability": 0.5},
         {"raw": "empty short item_none", "visual_steps": "empty short", "reliability": OPTIONAL},
+        signed="raw visual_steps",
+        shares="reliability",
     ),
     *(
-        Case(function, {"step_scores": [1.0, -1.0]}, {"step_scores": "empty short"})
+        Case(
+            function,
+            {"step_scores": [1.0, -1.0]},
+            {"step_scores": "empty short"},
+            signed="step_scores",
+            shares="step_scores",
+        )
         for function in (
             evpv.correctness_rate,
             evpv.weighted_correctness,
@@ -367,18 +409,27 @@ CASES = [
         evpv.aggregate_steps,
         {"step_scores": [1.0, -1.0], "aggregate": "rate"},
         {"step_scores": "empty short"},
+        signed="step_scores",
+        shares="step_scores",
     ),
     Case(
         evpv.best_of_k,
         {"candidates": [0.5, 0.2], "correct": [True, False], "tie_rule": "expected"},
         {"candidates": "item_none", "correct": "item_none"},
+        signed="candidates",
     ),
-    Case(evpv.macro_f1, {"gold": [1, -1, 0], "pred": [1, 1, -1]}, {"pred": "item_none"}),
+    Case(
+        evpv.macro_f1,
+        {"gold": [1, -1, 0], "pred": [1, 1, -1]},
+        {"pred": "item_none"},
+        signed="gold pred",
+    ),
     *(
         Case(
             function,
             {"constraints": ["AB = 10", "CD = 5"], "ratio": 0.5, "seed": 1, "sample_id": "a"},
             {"constraints": "empty short", "sample_id": "empty word"},
+            shares="ratio",
         )
         for function in (evpv.corrupt_drop, evpv.corrupt_flip)
     ),
@@ -386,6 +437,7 @@ CASES = [
         evpv.response_reliability,
         {"supports": [1.0, 0.5], "rule": "mean"},
         {"supports": "empty short item_none"},
+        shares="supports",
     ),
     Case(
         evpv.read_fact,
@@ -442,5 +494,6 @@ CASES = [
         atp_bench.final_score,
         {"quality_0_1": 0.5, "plan_f1": 0.5, "w_quality": 0.5},
         {"quality_0_1": OPTIONAL, "plan_f1": OPTIONAL},
+        shares="quality_0_1 plan_f1 w_quality",
     ),
 ]

@@ -36,49 +36,70 @@ CASES = [
         {**STREAMS, **MATRICES, "norms": {"first_x": None}, "block_index": 1}
         | {"layout": "post_pre", "norm": "rms", "eps": 1e-5},
         {"norms": "none empty"},
+        signed="X Y first second",
     ),
     Case(
         siamesenorm.siamese_trunk,
         {"H": STREAMS["X"], "sublayers": list(MATRICES.values())}
         | {"layout": "hybrid_pre", "norm": "layer", "eps": 1e-6},
         {"H": "empty short"},
+        signed="H",
     ),
     Case(
         siamesenorm.siamese_dit_block,
         {**STREAMS, **MATRICES, "cond": f64([[0.5, 1.0, 2.0]]), "W_mod": torch.ones(12, 3) / 9}
         | {"b_mod": torch.zeros(12), "block_index": 0, "eps": 1e-6},
         {"b_mod": "none"},
+        signed="X Y first second cond W_mod b_mod",
     ),
     Case(
         siamesenorm.siamese_paper,
         {"H": STREAMS["X"], "sublayers": list(MATRICES.values()), "depth_scaling": "sqrt_l"}
         | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding", "norm": "rms"},
         {"H": "empty short", "sublayers": "short"},
+        signed="H x_gain y_gain",
     ),
     # Audio tokenizer
-    Case(audio_tokenizer.channel_normalise, {"z": LOGP, "eps": 1e-5}, {"z": "short"}),
-    Case(audio_tokenizer.perturb_latents, {"zn": LOGP, "alpha": 0.5, "noise": LOGP}),
+    Case(audio_tokenizer.channel_normalise, {"z": LOGP, "eps": 1e-5}, {"z": "short"}, signed="z"),
+    Case(
+        audio_tokenizer.perturb_latents,
+        {"zn": LOGP, "alpha": 0.5, "noise": LOGP},
+        signed="zn alpha noise",
+    ),
     Case(
         audio_tokenizer.rq_codes,
         {"x": LOGP, "projection": LOGP.T.contiguous(), "codebook": LOGP[:, :2].contiguous()},
         {"x": "short", "codebook": "short"},
+        signed="x projection codebook",
     ),
     Case(
         audio_tokenizer.rq_mtp_loss,
         {"logits": torch.stack([LOGP, LOGP]), "codes": [1, 0], "valid": [1, 1]},
         {"logits": "short", "valid": "none"},
+        signed="logits valid",
     ),
-    Case(audio_tokenizer.patchify_latents, {"z": LOGP, "P": 2}, {"z": "short"}),
-    Case(audio_tokenizer.flow_pair, {"noise": LOGP, "data": LOGP, "tau": f64([0.2, 0.5])}),
-    Case(audio_tokenizer.guided_velocity, {"v_cond": LOGP, "v_uncond": LOGP, "scale": 2.0}),
+    Case(audio_tokenizer.patchify_latents, {"z": LOGP, "P": 2}, {"z": "short"}, signed="z"),
+    Case(
+        audio_tokenizer.flow_pair,
+        {"noise": LOGP, "data": LOGP, "tau": f64([0.2, 0.5])},
+        signed="noise data",
+        shares="tau",
+    ),
+    Case(
+        audio_tokenizer.guided_velocity,
+        {"v_cond": LOGP, "v_uncond": LOGP, "scale": 2.0},
+        signed="v_cond v_uncond scale",
+    ),
     Case(
         audio_tokenizer.euler_sample,
         {"velocity": lambda x, tau: -x, "noise": LOGP, "steps": 3},
         {"noise": "short"},
+        signed="noise",
     ),
     Case(
         audio_tokenizer.si_sdr,
         {"estimate": f64([1.0, -2.0, 0.5]), "reference": f64([0.5, -1.0, 0.7])},
+        signed="estimate reference",
     ),
     Case(audio_tokenizer.log_spectral_distance, {"a": LOGP.abs(), "b": LOGP.abs(), "eps": 1e-5}),
     Case(
@@ -89,6 +110,7 @@ CASES = [
             "mu2": f64([1.0, 1.0]),
             "cov2": f64([[2.0, 0.0], [0.0, 1.0]]),
         },
+        signed="mu1 mu2",
     ),
     Case(
         audio_tokenizer.multi_scale_spectral_loss,
@@ -100,6 +122,7 @@ CASES = [
             "eps": 1e-5,
         },
         {"windows": "short", "lengths": "none"},
+        signed="estimate reference",
     ),
     Case(
         audio_tokenizer.codec_loss,
@@ -113,12 +136,14 @@ CASES = [
             "wave_weight": 10.0,
         },
         {"windows": "short", "lengths": "none"},
+        signed="estimate reference",
     ),
     Case(audio_tokenizer.spelled, {"text": "Room 21"}, {"text": "empty word"}),
     # Masked diffusion
     Case(
         masked_diffusion.mirror_masks,
         {"u": f64([[0.1, 0.9]]), "t": [0.5], "eligible": [[1, 1]], "eps": 1e-3},
+        shares="u t eps",
     ),
     Case(
         masked_diffusion.mdm_loss,
@@ -130,17 +155,31 @@ CASES = [
             "weight": [1.0, 1.0],
         },
         {"weight": "none"},
+        signed="token_nll mask",
+        shares="p",
     ),
-    Case(masked_diffusion.isad_mask_prob, {"p": [0.5], "is_delimiter": [[1, 0]], "delta": 0.2}),
-    Case(masked_diffusion.optimal_t_density, {"g": [1.0, 2.0], "v": [1.0, 1.0], "t_grid": ENDS}),
+    Case(
+        masked_diffusion.isad_mask_prob,
+        {"p": [0.5], "is_delimiter": [[1, 0]], "delta": 0.2},
+        shares="p delta",
+    ),
+    Case(
+        masked_diffusion.optimal_t_density,
+        {"g": [1.0, 2.0], "v": [1.0, 1.0], "t_grid": ENDS},
+        signed="g",
+        shares="t_grid",
+    ),
     Case(
         masked_diffusion.sampler_variance,
         {"p": [1.0, 1.0], "g": [1.0, 2.0], "v": [1.0, 1.0], "t_grid": ENDS},
+        signed="g",
+        shares="p t_grid",
     ),
     Case(
         masked_diffusion.epr_density,
         {"t": ENDS, **dict.fromkeys(("a", "b", "A", "r", "q", "m"), 1.0), "kappa": 0.5},
         {"t": "short"},
+        shares="t",
     ),
     Case(
         masked_diffusion.fit_epr,
@@ -152,6 +191,7 @@ CASES = [
             "seed": 0,
         },
         {"w": "nan item_none"},
+        shares="t_grid mix_uniform",
     ),
     Case(
         masked_diffusion.sample_t,
@@ -163,6 +203,7 @@ CASES = [
             "cells": "linear",
         },
         {"u": "short"},
+        shares="t_grid u",
     ),
     Case(masked_diffusion.stratum_counts, {"n": 10, "rounding": "ceil"}),
     Case(
@@ -174,11 +215,13 @@ CASES = [
             "chances": [[0.5], [1.0]],
         },
         {"losses": "nan", "loss_max": "none", "chances": "none"},
+        signed="losses",
     ),
     Case(
         masked_diffusion.decompose_variance,
         {"losses": f64([[[1.0, 2.0]], [[1.0, 1.0]]])},
         {"losses": "short"},
+        signed="losses",
     ),
     Case(
         masked_diffusion.ema_control_variate,
@@ -190,6 +233,8 @@ CASES = [
             "coefficient": 1.0,
         },
         {"baseline": "short"},
+        signed="losses baseline coefficient",
+        shares="t lr",
     ),
     Case(
         masked_diffusion.build_noise,
@@ -206,6 +251,7 @@ CASES = [
             "options": {"mix_uniform": 0.1},
         },
         {"delimiters": "empty short", "options": "none empty"},
+        shares="delta eps",
     ),
     Case(masked_diffusion.evaluation_uniforms, {"n": 4, "length": 3, "seed": 0}),
     Case(
@@ -222,6 +268,7 @@ CASES = [
         masked_diffusion.template_tokens,
         {"answers": [[1, 2], [2, 3]], "share": 0.9},
         {"answers": "short"},
+        shares="share",
     ),
     # Long speech
     Case(
@@ -238,18 +285,24 @@ CASES = [
         long_speech.noise_gain,
         {"speech": [1.0, 0.5], "active": [1, 0], "noise": f64([0.1, -0.1, 0.1]), "snr_db": 10.0},
         {"noise": "short"},
+        signed="speech active noise snr_db",
     ),
     Case(
         long_speech.dimension_dropout,
         {"dims": ["tone", "pace"], "u": [0.1, 0.9], "p": 0.3, "protected": ["pace"]},
         {"protected": "empty short"},
+        shares="u p",
     ),
     Case(
         long_speech.arc_values,
         {"waypoints": [[0.0, 0.2], [1.0, 0.8]], "n": 3},
         {"waypoints": "short"},
     ),
-    Case(long_speech.arc_score, {"requested": [0.1, 0.5], "measured": [1.0, 2.0]}),
+    Case(
+        long_speech.arc_score,
+        {"requested": [0.1, 0.5], "measured": [1.0, 2.0]},
+        signed="requested measured",
+    ),
     Case(
         long_speech.semitones,
         {"f0": [110.0, 220.0], "reference": 110.0},
@@ -300,6 +353,7 @@ CASES = [
     Case(
         long_speech.drop_dimensions,
         {"scene": long_speech.read_scene(SCRIPT), "u": [0.2], "p": 0.3},
+        shares="u p",
     ),
     Case(
         long_speech.place_sentences,
@@ -308,53 +362,69 @@ CASES = [
     Case(
         long_speech.room_impulse,
         {"reverb_s": 0.1, "sample_rate": 1000, "seed": 0, "wet_db": -6.0},
+        signed="wet_db",
     ),
     # Visual latents
     Case(
         visual_latent.fit_pca,
         {"embeddings": f64([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]]), "k": 2},
         {"embeddings": "short", "k": "none"},
+        signed="embeddings",
     ),
     Case(
         visual_latent.pca_rank,
         {"eigenvalues": [2.0, 1.0], "target": 0.9},
         {"eigenvalues": "short"},
+        shares="target",
     ),
-    Case(visual_latent.reconstruct_latents, {"coeffs": f64([[2.0]]), **PLANE}),
-    Case(visual_latent.project_latents, {"v": f64([[2.0, 1.0]]), **PLANE}),
+    Case(
+        visual_latent.reconstruct_latents, {"coeffs": f64([[2.0]]), **PLANE}, signed="coeffs mean"
+    ),
+    Case(visual_latent.project_latents, {"v": f64([[2.0, 1.0]]), **PLANE}, signed="v mean"),
     Case(
         visual_latent.whiten_latents,
         {"v": f64([[2.0, 1.0]]), **PLANE, "eigenvalues": [2.0]},
+        signed="v mean",
     ),
-    Case(visual_latent.norm_match, {"h": f64([[2.0, 1.0], [1.0, 1.0]]), "norm": [1.0, 2.0]}),
+    Case(
+        visual_latent.norm_match,
+        {"h": f64([[2.0, 1.0], [1.0, 1.0]]), "norm": [1.0, 2.0]},
+        signed="h",
+    ),
     Case(
         visual_latent.norm_ema,
         {"value": 1.0, "norms": [2.0, 3.0], "decay": 0.9},
         {"value": "none", "norms": "short empty"},
+        shares="decay",
     ),
     Case(
         visual_latent.norm_ratio,
         {"hidden": f64([[2.0, 1.0], [1.0, 1.0]]), "inputs": f64([[1.0, 1.0], [1.0, 0.0]])},
         {"hidden": "short", "inputs": "short"},
+        signed="hidden inputs",
     ),
     Case(
         visual_latent.use_latent,
         {"correct": [[1, 0], [1, 1]], "tau": 0.5},
         {"correct": "short empty item_none"},
+        signed="tau",
     ),
     Case(
         visual_latent.pool_tokens,
         {"tokens": f64([[1.0], [2.0], [3.0], [4.0]]), "grid": (2, 2), "K": 2},
+        signed="tokens",
     ),
     Case(
         visual_latent.latent_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
+        signed="pred target mask",
     ),
     Case(
         visual_latent.cosine_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
+        signed="pred target mask",
     ),
     Case(
         visual_latent.parse_response,
@@ -384,11 +454,14 @@ CASES = [
         media.resample,
         {"samples": [0.0, 0.5], "rate": 8000, "to": 16000},
         {"samples": "short"},
+        signed="samples",
     ),
     Case(
         media.encode_sound,
         {"samples": [0.0, 0.5], "rate": 8000, "kind": "wav", "bits": 16},
         {"samples": "short"},
+        signed="samples",
+        shares="samples",
     ),
     Case(
         media.write_sound,
@@ -399,21 +472,26 @@ CASES = [
             "bits": 16,
         },
         {"samples": "short"},
+        signed="samples",
+        shares="samples",
     ),
     Case(
         speech.f0_track,
         {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000},
         {"samples": "short"},
+        signed="samples",
     ),
     Case(
         speech.level_db,
         {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000},
         {"samples": "empty short"},
+        signed="samples",
     ),
     Case(
         speech.measure_speech,
         {"samples": f64([0.1, -0.1] * 400), "sample_rate": 8000, "text": "Yes."},
         {"samples": "empty short", "text": "empty word"},
+        signed="samples",
     ),
     Case(speech.syllables, {"text": "Yes."}, {"text": "empty word"}),
     Case(

@@ -249,7 +249,7 @@ ELSEWHERE = {
     "follow_report heard_marks label_file label_sound mix_scene read_script render_scene speech_segments "
     "timeline_svg transcribe write_timeline",
     "live objects; a config, a scorer or a recipe checks itself": (
-        "advantages informative loss head_step label_tokens compare_weightings bind_check build "
+        "advantages gradient_overlap informative loss head_step label_tokens compare_weightings bind_check build "
         "build_all default_pool fingerprint from_function function_fingerprint build_judge anchored "
         "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "
         "read_marks without_each register_verifier score_function decide_point "

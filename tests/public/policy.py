@@ -52,21 +52,25 @@ CASES = [
             "roles": GROUPS,
         },
         {"rewards": MISSING, "weights": OPTIONAL, "sizes": OPTIONAL, "roles": OPTIONAL},
+        signed="rewards groups weights roles",
     ),
     Case(
         policy.per_reward_advantages,
         {"rewards": REWARDS, "groups": GROUPS, "eps": 1e-6, "ddof": 1},
         {"rewards": MISSING},
+        signed="rewards groups",
     ),
     Case(
         policy.normalise_then_sum,
         {"rewards": REWARDS, "groups": GROUPS, "eps": 1e-6, "ddof": 1, "weights": [1.0, 2.0]},
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards groups weights",
     ),
     Case(
         policy.raw_advantage,
         {"rewards": REWARDS, "groups": GROUPS, "weights": [1.0, 2.0]},
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards groups weights",
     ),
     *(
         Case(
@@ -82,6 +86,8 @@ CASES = [
                 "ddof": 1,
             },
             {"rewards": MISSING, "weights": OPTIONAL, "response_lengths": OPTIONAL, **lets},
+            signed="rewards groups weights",
+            shares="tau",
         )
         for function, lets in (
             (policy.gdpo_advantage, {"variant": OPTIONAL, "tau": OPTIONAL}),
@@ -99,11 +105,15 @@ CASES = [
             "eps": 1e-8,
         },
         {"keep": OPTIONAL, "signal": OPTIONAL},
+        signed="advantages",
+        shares="keep signal",
     ),
     Case(
         policy.brpo_advantages,
         {"outcomes": f64([1.0, 0.0, -1.0]), "reference_index": 1, "skew_threshold": 0.6},
         {"outcomes": "nan short", "reference_index": OPTIONAL},
+        signed="outcomes",
+        shares="outcomes skew_threshold",
     ),
     Case(
         policy.clipo_advantage,
@@ -115,6 +125,7 @@ CASES = [
             "eps": 1e-6,
         },
         {"verifier_rewards": MISSING},
+        signed="verifier_rewards contrastive_rewards groups",
     ),
     Case(
         policy.medalign_advantage,
@@ -129,6 +140,7 @@ CASES = [
             "eps": 1e-6,
         },
         {"rewards": MISSING, "weights": OPTIONAL, "clip": "inf"},
+        signed="rewards mean weights groups",
     ),
     Case(
         policy.stepwise_advantages,
@@ -143,6 +155,7 @@ CASES = [
             "ddof": 1,
         },
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards groups weights",
     ),
     Case(
         policy.process_advantages,
@@ -156,37 +169,47 @@ CASES = [
             "ddof": 1,
         },
         {"steps": MISSING},
+        signed="steps groups",
     ),
-    Case(policy.informative_groups, {"advantages": ONE, "groups": GROUPS}),
+    Case(
+        policy.informative_groups, {"advantages": ONE, "groups": GROUPS}, signed="advantages groups"
+    ),
     Case(
         policy.skew_filter,
         {"outcomes": f64([1.0, -1.0, 0.0, 1.0]), "groups": GROUPS, "threshold": 0.6},
         {"outcomes": MISSING},
+        signed="outcomes groups",
+        shares="outcomes threshold",
     ),
     Case(
         policy.sign_conflict,
         {"per_reward_advantages": REWARDS - 0.5, "sign_eps": 1e-8, "weights": [1.0, 1.0]},
         {"per_reward_advantages": "nan empty short", "weights": OPTIONAL},
+        signed="per_reward_advantages weights",
     ),
     Case(
         policy.snr_ratio,
         {"per_reward_advantages": REWARDS - 0.5, "eps": 1e-8, "weights": [1.0, 1.0]},
         {"per_reward_advantages": "nan empty short", "weights": OPTIONAL},
+        signed="per_reward_advantages weights",
     ),
     Case(
         policy.group_keep_ratio,
         {"keep": [1, 0, 1, 1], "groups": GROUPS, "present": [1, 1, 1, 0]},
         {"present": OPTIONAL},
+        signed="groups",
     ),
     Case(
         policy.magnitude_filter,
         {"values": ONE, "keep_count": 2, "share": None, "among": [1, 1, 1, 0]},
         {"values": "nan inf", "among": OPTIONAL, "share": OPTIONAL},
+        signed="values",
     ),
     Case(
         policy.random_filter,
         {"count": 4, "keep_count": 2, "seed": 0, "share": None, "among": [1, 1, 1, 0]},
         {"among": OPTIONAL, "share": OPTIONAL},
+        signed="seed",
     ),
     Case(
         policy.overlong_penalty,
@@ -198,27 +221,32 @@ CASES = [
         policy.fit_reference_stats,
         {"rewards": REWARDS, "sd_floor": 1e-3},
         {"rewards": "nan short"},
+        signed="rewards",
     ),
     Case(
         policy.reference_frozen_normalise,
         {"rewards": REWARDS, "mean": [0.5, 0.5], "sd": [1.0, 2.0], "clip": 5.0},
         {"rewards": "nan empty short", "clip": "inf"},
         keeps_nan=True,
+        signed="rewards mean",
     ),
     Case(
         policy.weakness_factor,
         {"progress": [0.1, -0.3, 0.4], "eta": 0.5},
         {"progress": "nan item_none empty short"},
+        signed="progress",
     ),
     Case(
         policy.risk_factor,
         {"severity": [0.0, 2.0], "violation_rate": [0.1, 0.2]},
         {"violation_rate": "nan item_none"},
+        shares="violation_rate",
     ),
     Case(
         policy.redundancy_factor,
         {"normalised": REWARDS, "eta": 1.0},
         {"normalised": "nan empty short"},
+        signed="normalised",
     ),
     Case(
         policy.tri_factor_weights,
@@ -240,27 +268,28 @@ CASES = [
             "normalised": "nan short empty",
             "w_max": "inf",
         },
+        signed="progress normalised",
+        shares="violation_rate w_min beta",
     ),
     Case(
         policy.adapted_coefficient,
         {"coefficient": 0.1, "nll": 2.0, "target": 2.1, "rate": 0.5, "low": 0.01, "high": 1.0},
-        {"nll": "none nan inf"},
-    ),
-    Case(
-        policy.gradient_overlap,
-        {"first": [ONE, ONE], "second": [ONE, -ONE]},
-        {},
+        {"nll": OPTIONAL},
+        signed="coefficient nll",
+        shares="low",
     ),
     # Policy: baselines, surrogates and tokens of other libraries
     Case(
         policy.rloo_advantage,
         {"rewards": REWARDS, "groups": GROUPS, "weights": [1.0, 2.0]},
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards groups weights",
     ),
     Case(
         policy.opo_advantage,
         {"rewards": REWARDS, "groups": GROUPS, "lengths": [3, 4, 5, 6], "weights": [1.0, 2.0]},
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards groups weights",
     ),
     Case(
         policy.reinforce_pp_advantage,
@@ -272,11 +301,13 @@ CASES = [
             "eps": 1e-8,
         },
         {"rewards": MISSING, "weights": OPTIONAL},
+        signed="rewards weights",
     ),
     Case(
         policy.remax_advantage,
         {"rewards": REWARDS, "baselines": REWARDS / 2, "weights": [1.0, 2.0]},
         {"rewards": MISSING, "baselines": MISSING, "weights": OPTIONAL},
+        signed="rewards baselines weights",
     ),
     Case(
         policy.cispo_surrogate,
@@ -288,6 +319,7 @@ CASES = [
             "high_BT": f64([[0.2]]),
         },
         {"logp_BT": "short", "ratio_BT": "short", "advantages_BT": "short"},
+        signed="logp_BT ratio_BT advantages_BT low_BT high_BT",
     ),
     Case(
         policy.sapo_surrogate,
@@ -298,6 +330,7 @@ CASES = [
             "tau_negative": 1.05,
         },
         {"ratio_BT": "short", "advantages_BT": "short"},
+        signed="ratio_BT advantages_BT",
     ),
     Case(
         policy.gmpo_surrogate,
@@ -308,17 +341,34 @@ CASES = [
             "high_BT": f64([[0.2]]),
             "mask_BT": MASK,
         },
-        {"log_ratio_BT": "short", "advantages_BT": "short", "mask_BT": "short"},
+        {"advantages_BT": "short", "mask_BT": "short"},
+        signed="log_ratio_BT advantages_BT low_BT high_BT mask_BT",
     ),
-    Case(policy.token_covariance, {"advantages": ONE, "logp": [-1.0, -2.0, -0.5, -0.7]}),
+    Case(
+        policy.token_covariance,
+        {"advantages": ONE, "logp": [-1.0, -2.0, -0.5, -0.7]},
+        signed="advantages logp",
+    ),
     Case(
         policy.clip_cov_tokens,
         {"covariance": ONE, "share": 0.5, "low": 0.2, "high": 5.0, "seed": 3},
         {"covariance": "empty short"},
+        signed="covariance low",
+        shares="share",
     ),
-    Case(policy.kl_cov_tokens, {"covariance": ONE, "share": 0.5}, {"covariance": "empty short"}),
     Case(
-        policy.high_entropy_tokens, {"entropies": ONE, "share": 0.5}, {"entropies": "empty short"}
+        policy.kl_cov_tokens,
+        {"covariance": ONE, "share": 0.5},
+        {"covariance": "empty short"},
+        signed="covariance",
+        shares="share",
+    ),
+    Case(
+        policy.high_entropy_tokens,
+        {"entropies": ONE, "share": 0.5},
+        {"entropies": "empty short"},
+        signed="entropies",
+        shares="share",
     ),
     Case(
         policy.adapted_entropy_coefficient,
@@ -330,6 +380,8 @@ CASES = [
             "low": 0.0,
             "high": 1.0,
         },
+        signed="coefficient entropy",
+        shares="low",
     ),
     # Policy: trust region
     Case(
@@ -348,30 +400,45 @@ CASES = [
             "max_eps_high": 0.8,
         },
         {"advantages": "nan", "adv_cap": "none inf", "group_variance": "nan item_none"},
+        signed="advantages",
+        shares="eps_low macro_strength group_variance min_eps max_eps_low",
     ),
     Case(
         policy.group_variance,
         {"rewards": ONE, "groups": GROUPS, "r_min": 0.0, "r_max": 1.0},
         {"rewards": MISSING},
+        signed="rewards groups r_min",
+        shares="r_min",
     ),
     Case(
         policy.mean_elastic_budget,
         {"rewards": ONE, "eps": 0.2, "strength": 0.5, "center": 1.0, "ddof": 0},
         {"rewards": "nan short"},
+        signed="rewards",
+        shares="eps",
     ),
     Case(
         policy.static_bounds,
         {"advantages_B": ONE, "low": 0.2, "high": 0.2},
         keeps_nan=True,
-        lets={"advantages_B": "nan inf empty short"},
+        lets={"advantages_B": "nan empty short"},
+        signed="advantages_B",
+        shares="low",
     ),
     Case(
         policy.pass_rates,
         {"rewards": ONE, "groups": GROUPS, "r_min": 0.0, "r_max": 1.0},
         {"rewards": MISSING},
+        signed="rewards groups r_min",
+        shares="r_min",
     ),
-    Case(policy.pass_buckets, {"rates": [0.1, 0.5, 1.0]}, {"rates": "nan item_none empty short"}),
-    Case(policy.bucket_shares, {"sums": f64([[1.0] * 5, [2.0] * 5])}),
+    Case(
+        policy.pass_buckets,
+        {"rates": [0.1, 0.5, 1.0]},
+        {"rates": "nan item_none empty short"},
+        shares="rates",
+    ),
+    Case(policy.bucket_shares, {"sums": f64([[1.0] * 5, [2.0] * 5])}, signed="sums"),
     Case(
         policy.bucket_sums,
         {
@@ -379,6 +446,7 @@ CASES = [
             "used": torch.tensor([[True, True]] * 2),
             "buckets": torch.tensor([0, 4]),
         },
+        signed="buckets",
     ),
     # Policy: the loss
     Case(
@@ -395,37 +463,56 @@ CASES = [
             "keep": OPTIONAL,
             "normaliser": OPTIONAL,
             "max_tokens": OPTIONAL,
-            "buckets": "none nan item_none inf",
-            "clip_low": "inf short",
+            "buckets": OPTIONAL,
             "clip_high": "inf",
         },
+        signed="logp old_logp advantages buckets",
+        shares="mask",
     ),
     Case(
         policy.policy_loss_gradient,
         LOSS,
-        {"dual_clip": OPTIONAL, "clip_low": "inf short", "clip_high": "inf"},
+        {"dual_clip": OPTIONAL, "clip_high": "inf"},
+        signed="logp old_logp advantages",
+        shares="mask",
     ),
     Case(
         policy.kl_penalty,
         {"logp": LOGP, "ref_logp": LOGP - 0.2, "kind": "k3", "ratio": torch.ones_like(LOGP)},
         {"ratio": OPTIONAL},
+        signed="logp ref_logp ratio",
     ),
     *(
         Case(
             function,
             {"logp": LOGP, "sampler_logp": LOGP - 0.2, "mask": MASK, "level": "token", **limits},
+            signed="logp sampler_logp",
+            shares=f"mask {shares}",
         )
-        for function, limits in (
-            (policy.truncated_importance, {"cap": 2.0}),
-            (policy.masked_importance, {"low": 0.5, "high": 5.0}),
+        for function, limits, shares in (
+            (policy.truncated_importance, {"cap": 2.0}, ""),
+            (policy.masked_importance, {"low": 0.5, "high": 5.0}, "low"),
         )
     ),
-    Case(policy.token_entropy, {"logits": LOGP}, {"logits": "nan inf short empty"}, keeps_nan=True),
-    Case(policy.sft_nll, {"logp": LOGP, "mask": MASK, "tokens": 3}, {"tokens": OPTIONAL}),
+    Case(
+        policy.token_entropy,
+        {"logits": LOGP},
+        {"logits": "nan inf short empty"},
+        keeps_nan=True,
+        signed="logits",
+    ),
+    Case(
+        policy.sft_nll,
+        {"logp": LOGP, "mask": MASK, "tokens": 3},
+        {"tokens": OPTIONAL},
+        signed="logp",
+        shares="mask",
+    ),
     Case(
         policy.mode_balanced_loss,
         {"rl_loss": 0.5, "sft_logp": LOGP, "sft_mask": MASK, "lam": 0.1},
-        {"sft_mask": "empty"},
+        signed="rl_loss sft_logp",
+        shares="sft_mask",
     ),
     Case(
         policy.aggregate_loss,
@@ -439,23 +526,27 @@ CASES = [
         },
         {
             "values_BT": "nan inf",
-            "mask_BT": "nan inf",
-            "keep_B": "none nan inf",
+            "keep_B": OPTIONAL,
             "normaliser": OPTIONAL,
             "max_tokens": OPTIONAL,
         },
         keeps_nan=True,
+        signed="values_BT",
+        shares="mask_BT keep_B",
     ),
     Case(
         policy.normaliser_of,
         {"mask_BT": MASK, "keep_B": f64([1, 1])},
-        {"mask_BT": "nan inf", "keep_B": "none nan inf"},
+        {"keep_B": OPTIONAL},
+        shares="mask_BT keep_B",
     ),
     Case(
         policy.log_ratio,
         {"logp_BT": LOGP, "old_logp_BT": LOGP, "mask_BT": MASK, "level": "token"},
-        {"logp_BT": "nan inf", "old_logp_BT": "nan inf", "mask_BT": "nan inf"},
+        {"logp_BT": "nan inf", "old_logp_BT": "nan inf"},
         keeps_nan=True,
+        signed="logp_BT old_logp_BT",
+        shares="mask_BT",
     ),
     Case(
         policy.clipped_surrogate,
@@ -467,18 +558,18 @@ CASES = [
             "dual_clip": 3.0,
         },
         {
-            "ratio_BT": "nan inf short",
-            "advantages_BT": "nan inf short",
-            "low_BT": "nan inf",
-            "high_BT": "nan inf",
+            "ratio_BT": "short",
+            "advantages_BT": "short",
             "dual_clip": OPTIONAL,
         },
         keeps_nan=True,
+        signed="ratio_BT advantages_BT low_BT high_BT",
     ),
     Case(
         policy.first_token_grade,
         {"logits": f64([0.1, 0.2, 0.9]), "label_ids": [0, 2]},
         {},
+        signed="logits",
     ),
     Case(
         policy.answer_kd,
@@ -488,35 +579,50 @@ CASES = [
             "temperature": 2.0,
             "reduction": "mean",
         },
+        signed="student_logits",
     ),
     # Policy: pairs and teachers
-    Case(policy.dpo_loss, {**PAIR, "label_smoothing": 0.1}),
-    Case(policy.ipo_loss, PAIR),
+    Case(
+        policy.dpo_loss,
+        {**PAIR, "label_smoothing": 0.1},
+        signed="chosen_logp rejected_logp ref_chosen_logp ref_rejected_logp",
+        shares="label_smoothing",
+    ),
+    Case(
+        policy.ipo_loss, PAIR, signed="chosen_logp rejected_logp ref_chosen_logp ref_rejected_logp"
+    ),
     Case(
         policy.completion_logp,
         {"logp": LOGP, "mask": MASK, "shared": [1, 2], "ld_alpha": 0.5},
         {"shared": OPTIONAL},
+        signed="logp",
+        shares="mask ld_alpha",
     ),
     Case(
         policy.token_reverse_kl,
         {**LOGITS, "support": "student-topk", "kl_clip": 2.0},
         {"kl_clip": OPTIONAL},
+        signed="student_logits teacher_logits",
     ),
-    Case(policy.token_forward_kl, LOGITS),
+    Case(policy.token_forward_kl, LOGITS, signed="student_logits teacher_logits"),
     Case(
         policy.ema,
         {"teacher": [1.0, 2.0], "student": [2.0, 1.0], "decay": 0.9, "buffers": ["w"]},
         {"buffers": "short empty"},
+        signed="teacher student",
+        shares="decay",
     ),
     Case(
         policy.policy_sensitivity,
         {k: v for k, v in LOGITS.items() if k != "temperature"} | {"mask": [1, 1], "score": "kl"},
+        signed="student_logits teacher_logits",
     ),
-    Case(policy.sampled_kl, {"logp": LOGP, "teacher_logp": LOGP - 0.2}),
+    Case(policy.sampled_kl, {"logp": LOGP, "teacher_logp": LOGP - 0.2}, signed="logp teacher_logp"),
     Case(
         policy.distil_loss,
         {**LOGITS, "mask": [1, 0], "divergence": "reverse", "tokens": 3},
         {"tokens": OPTIONAL},
+        signed="student_logits teacher_logits",
     ),
     # Policy: the contrast
     Case(
@@ -539,9 +645,11 @@ CASES = [
         {
             "embeddings": "nan inf",
             "keys": OPTIONAL,
-            "duplicate_ids": "none nan empty short word inf item_none",
+            "duplicate_ids": OPTIONAL,
             "usable": OPTIONAL,
         },
+        signed="embeddings groups seed keys duplicate_ids dedup_cos",
+        shares="dedup_cos",
     ),
     Case(
         policy.contrastive_reward,
@@ -554,25 +662,33 @@ CASES = [
             "usable": [1, 1, 1, 1],
         },
         {"usable": OPTIONAL},
+        signed="per_sample_loss floor constant",
     ),
     Case(
         policy.pool_hidden,
         {"hidden": f64([[[1.0, 2.0], [3.0, 4.0]]]), "mask": [[1, 1]]},
         {"hidden": "nan inf"},
         keeps_nan=True,
+        signed="hidden",
     ),
     Case(
         policy.gae,
         {"rewards": MASK, "values": LOGP, "mask": MASK, "gamma": 0.99, "lam": 0.95},
+        signed="rewards values",
+        shares="mask gamma lam",
     ),
     Case(
         policy.terminal_rewards,
         {"rewards": [1.0, 0.0], "mask": MASK, "penalties": MASK},
         {"penalties": OPTIONAL},
+        signed="rewards penalties",
+        shares="mask",
     ),
     Case(
         policy.value_loss,
         {"values": LOGP, "old_values": MASK, "returns": LOGP, "mask": MASK, "clip": 0.2},
         {"clip": OPTIONAL},
+        signed="values old_values returns",
+        shares="mask",
     ),
 ]

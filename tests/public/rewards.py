@@ -17,11 +17,15 @@ CASES = [
         rewards.pair_outcome,
         {"scores": [7.0, 8.0], "tie": 0.0, "parse_failure": 0.0},
         {"scores": "none nan inf empty short item_none"},
+        signed="scores tie parse_failure",
+        shares="tie parse_failure",
     ),
     Case(
         rewards.vote,
         {"outcomes": [1.0, 1.0], "rule": "unanimous", "inconsistent": 0.0},
         {"outcomes": "nan empty short item_none"},
+        signed="outcomes inconsistent",
+        shares="inconsistent",
     ),
     Case(
         rewards.genrm_reward,
@@ -35,11 +39,14 @@ CASES = [
             "pos_weight_max": 2.0,
         },
         {"scores": "none nan inf empty short item_none"},
+        signed="scores label",
+        shares="first_pick_rate margin_floor",
     ),
     Case(
         rewards.sequential_knockout,
         {"order": [2, 0, 1], "quality": [0.1, 0.9, 0.4], "tie_rule": "incumbent"},
         {"quality": "item_none", "order": "short"},
+        signed="quality",
     ),
     Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
     Case(
@@ -51,11 +58,13 @@ CASES = [
         rewards.expected_value,
         {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
         {"scores": "item_none"},
+        signed="scores quality",
     ),
     Case(
         models.tie_preference_loss,
         {"diff_margins": [1.0, 2.0], "same_margins": [0.1], "lam": 1.0},
         {"diff_margins": "empty short", "same_margins": "empty short"},
+        signed="diff_margins same_margins",
     ),
     Case(
         models.bradley_terry_loss,
@@ -67,16 +76,27 @@ CASES = [
             "reduction": "mean",
         },
         {"margin": "none", "target": "none"},
+        signed="r_chosen r_rejected margin",
+        shares="target",
     ),
-    Case(models.centring_loss, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]}),
-    Case(models.pair_calibration, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5}),
+    Case(
+        models.centring_loss,
+        {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]},
+        signed="r_chosen r_rejected",
+    ),
+    Case(
+        models.pair_calibration,
+        {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5},
+        signed="r_chosen r_rejected",
+    ),
     # Reward models: DIR
     Case(
         models.club_categorical,
         {"logits": LOGP, "labels": [1, 0], "past_labels": [0, 1], "clamp": "none"},
         {"past_labels": "none empty short"},
+        signed="logits labels past_labels",
     ),
-    Case(models.bias_head_loss, {"logits": LOGP, "labels": [1, 0]}),
+    Case(models.bias_head_loss, {"logits": LOGP, "labels": [1, 0]}, signed="logits labels"),
     Case(
         models.total_loss,
         {
@@ -90,6 +110,7 @@ CASES = [
             "head": {"W": [[1.0, 0.0], [0.0, 1.0]], "b": [0.0, 0.1]},
             "clamp": "none",
         },
+        signed="h_chosen h_rejected r_chosen r_rejected bias_label",
     ),
     Case(
         models.length_label,
@@ -98,8 +119,13 @@ CASES = [
     Case(
         models.length_penalty,
         {"rewards": [1.0, 0.5], "lengths": [100, 20], "alpha": 0.001},
+        signed="rewards lengths",
     ),
-    Case(models.pearson_penalty, {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]}),
+    Case(
+        models.pearson_penalty,
+        {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
+        signed="rewards attribute",
+    ),
     Case(
         models.product_of_experts_loss,
         {
@@ -108,8 +134,13 @@ CASES = [
             "bias_chosen": [1.0, 0.5],
             "bias_rejected": [0.0, 0.2],
         },
+        signed="r_chosen r_rejected bias_chosen bias_rejected",
     ),
-    Case(models.dual_lambda, {"lam": 1.0, "auc": 0.7, "target": 0.55, "rate": 0.1, "most": 10.0}),
+    Case(
+        models.dual_lambda,
+        {"lam": 1.0, "auc": 0.7, "target": 0.55, "rate": 0.1, "most": 10.0},
+        shares="auc target",
+    ),
     Case(
         models.probe_auc,
         {
@@ -120,15 +151,18 @@ CASES = [
             "seed": 0,
         },
         {"labels": "item_none"},
+        signed="features labels seed",
     ),
     Case(
         models.grouped_pair_metrics,
         {"r_chosen": [1.0, 0.5], "r_rejected": [0.0, 0.7], "group": [0, 1]},
+        signed="r_chosen r_rejected",
     ),
     Case(
         models.accuracy_by_group,
         {"predictions": [1, 0], "labels": [1, 1], "groups": ["a", "b"]},
         {"groups": "item_number"},
+        signed="predictions labels",
     ),
     Case(
         models.rmbench_metrics,
@@ -141,12 +175,14 @@ CASES = [
     Case(
         models.attribute_correlation,
         {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
+        signed="rewards attribute",
     ),
-    Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}),
+    Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}, signed="scores"),
     Case(
         models.step_value,
         {"probabilities": [0.1, 0.9], "aggregate": "min"},
         {"probabilities": "short"},
+        shares="probabilities",
     ),
     # Rewards: checks
     Case(checks.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
@@ -181,6 +217,7 @@ CASES = [
         relevance.relevance_reward,
         {"predicted": 1, "gold": 2, "num_grades": 3, "kind": "exact"},
         {"predicted": "none nan inf"},
+        signed="predicted",
     ),
     Case(
         relevance.leading_grade,

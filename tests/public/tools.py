@@ -26,5 +26,6 @@ CASES = [
         spreadsheet.cells_equal,
         {"a": 1.0, "b": 2.0},
         {"a": "none word inf", "b": "none word inf"},
+        signed="a b",
     ),
 ]

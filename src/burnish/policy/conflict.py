@@ -217,6 +217,8 @@ def random_filter(
     Each rollout's lot comes from `seed` and its position alone, the same on every machine.
     """
     candidates_B = torch.ones(count, dtype=torch.bool) if among is None else among
+    if len(candidates_B) != count:
+        raise ArgumentError(f"among: got {len(candidates_B)} values, expected `count`, {count}")
     kept = _how_many(keep_count, share, int(candidates_B.sum()))
     positions = candidates_B.nonzero()[:, 0].tolist()
     drawn = sorted(positions, key=lambda position: derive(seed, "random_filter", position))[:kept]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from burnish.boundary import MISSING, Fraction, NonNegative, Number, Positive, Share, public
+from burnish.boundary import MISSING, Cap, Fraction, NonNegative, Number, Positive, Share, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import ClipBounds, Component
 from burnish.policy.groups import as_groups, centre, group_sum, one_group, standardise, weighted_sum
@@ -87,7 +87,7 @@ def elastic_bounds(
     eps_high: NonNegative = 0.2,
     strength: NonNegative = 0.5,
     center: NonNegative = 1.0,
-    adv_cap: Positive | None = 3.0,
+    adv_cap: Cap | None = 3.0,
     macro_strength: Share = 0.0,
     group_variance: Spreads | None = None,
     min_eps: NonNegative = 0.05,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import UNREAD, NonNegative, PositiveInt, public
+from burnish.boundary import INFINITE, UNREAD, PositiveInt, public
 from burnish.errors import ArgumentError
 from burnish.policy.aggregate import Aggregation, aggregate_loss
 from burnish.policy.base import Component
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Terms = Float[Tensor, "#B #T"]
 
 RatioLevel = Literal["token", "sequence", "sequence_token"]
+Width = Annotated[float, Meta(ge=0), INFINITE]
 DualClip = Annotated[float, Meta(ge=0, le=LARGEST)]
 """0 is off, else above 1."""
 
@@ -52,8 +53,8 @@ def policy_loss(
     advantages: Advantages,
     mask: TokenMask,
     ratio_level: RatioLevel = "token",
-    clip_low: NonNegative | Bound = 0.2,
-    clip_high: NonNegative | Bound = 0.2,
+    clip_low: Width | Bound = 0.2,
+    clip_high: Width | Bound = 0.2,
     dual_clip: DualClip | None = None,
     aggregation: Aggregation = "token-mean",
     *,
@@ -186,8 +187,8 @@ def policy_loss_gradient(
     advantages: Advantages,
     mask: TokenMask,
     ratio_level: RatioLevel = "token",
-    clip_low: NonNegative | Bound = 0.2,
-    clip_high: NonNegative | Bound = 0.2,
+    clip_low: Width | Bound = 0.2,
+    clip_high: Width | Bound = 0.2,
     dual_clip: DualClip | None = None,
     aggregation: Aggregation = "token-mean",
     **more: object,
