@@ -213,7 +213,7 @@ def test_published_names_are_found_and_take_their_keywords(published):
         getattr(module, name)
         for module in modules(
             *("burnish.policy", "burnish.rewards", "burnish.bench", "burnish.agents"),
-            *("burnish.tools.spreadsheet", "burnish.tools.cells", "burnish.models"),
+            *("burnish.tools.spreadsheet", "burnish.tools.spreadsheet", "burnish.models"),
         )
         if getattr(getattr(module, name, None), "__module__", "") == module.__name__
         and (not method or method in module.__name__.split("."))

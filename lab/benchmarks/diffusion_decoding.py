@@ -24,9 +24,8 @@ from torch import Tensor
 
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.decoding import Decoding, step_counts
-from burnish.lm.diffusion.layout import PADDING, segment_mask
-from burnish.lm.diffusion.sampler import DiffusionSampler
+from burnish.lm.diffusion.masked_rows import PADDING, segment_mask
+from burnish.lm.diffusion.sampler import Decoding, DiffusionSampler, step_counts
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.rows import Request

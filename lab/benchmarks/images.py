@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lab.tiny_media import tiny_media_model
 
 from burnish.lm.base import Sampling
 from burnish.lm.folder import LoadedModel, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.media_model import MediaDecoder
 from burnish.lm.media_processor import MediaProcessor
-from burnish.lm.tiny_media import tiny_media_model
 from burnish.records import Author, ImagePart, Message, Span, TextPart, Trajectory
 from burnish.store.blobs import shared_blobs
 from burnish.training.packing import token_scores

@@ -273,7 +273,7 @@ def child(name: str, job: dict[str, Any]) -> dict[str, Any]:
 
 def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The text and the tokenizer of all rows."""
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import train_bpe
 
     text = folder / "text.jsonl"
     with text.open("w") as file:

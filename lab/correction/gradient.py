@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from burnish.lm.folder import load_model
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.policy import Aggregate, LossBatch, Recipe, advantages, loss
 from burnish.seeds import derive
 from lab.correction.stale import (

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.policy import (
     Aggregate,
     LossBatch,

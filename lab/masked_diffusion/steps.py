@@ -23,8 +23,7 @@ from torch import Tensor
 
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.decoding import ORDERS, Decoding
-from burnish.lm.diffusion.sampler import DiffusionSampler
+from burnish.lm.diffusion.sampler import ORDERS, Decoding, DiffusionSampler
 from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.rows import Request
 from burnish.lm.tokenizer import Tokenizer

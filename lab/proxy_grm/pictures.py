@@ -59,8 +59,7 @@ FRESH = ("stages.0.optimiser.learning_rate=1e-3", "optimiser.learning_rate=2e-4"
 
 def fresh_model(folder: Path) -> Path:
     """A small model that sees, from random weights; the same every time."""
-    from burnish.lm.new_model import NewModel, new_model_folder
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import NewModel, new_model_folder, train_bpe
     from burnish.models.visual import new_visual
 
     if not (folder / "model").is_dir():

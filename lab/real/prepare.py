@@ -125,8 +125,7 @@ def prepare(source: Path, target: Path, count: Count) -> list[str]:
 def counter(model: str) -> Count:
     """Counts tokens as a run with this model does."""
     from burnish.lm.folder import find_folder
-    from burnish.lm.tokenizer import Tokenizer
-    from burnish.lm.turns import end_of_turn
+    from burnish.lm.tokenizer import Tokenizer, end_of_turn
 
     tokenizer = Tokenizer.from_folder(find_folder(model))
     end = len(end_of_turn(tokenizer))

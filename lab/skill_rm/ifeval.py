@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Task
 from burnish.rewards import Scope
 from burnish.rewards.checks.instructions import read_instructions

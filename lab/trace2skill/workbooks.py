@@ -38,7 +38,7 @@ from burnish.agents.trace2skill import (
     pool_of,
 )
 from burnish.bench.statistics import wilson
-from burnish.lm.encoder import SentenceEncoder
+from burnish.lm.embedded import SentenceEncoder
 from burnish.records import Message
 from burnish.seeds import Seeds
 from burnish.tools.spreadsheet import Spreadsheet, compare_workbooks

@@ -72,8 +72,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 def decoder_folder(plan: Plan, seed: int, drawn: Sequence[Drawn], work: Path) -> Path:
     """`smollm2`, `tiny`, a folder, or `fresh`: 3 random layers of 128 with a vocabulary of the questions."""
     from burnish.lm.folder import find_folder
-    from burnish.lm.new_model import NewModel, new_model_folder
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import NewModel, new_model_folder, train_bpe
 
     if plan.decoder != "fresh":
         return find_folder(plan.decoder)

@@ -32,7 +32,7 @@ from burnish.cli.prompt import optimise as command
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm.base import Sampling
 from burnish.lm.lines import LineFile
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Task
 from burnish.rewards import from_function
 from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout

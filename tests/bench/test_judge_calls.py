@@ -8,7 +8,7 @@ from hostile_server import HostileServer, ok
 
 from burnish.bench.judge_calls import all_texts, count_judge_calls
 from burnish.config.recipes import resolve
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Task
 from burnish.rewards import build, checked
 from burnish.rewards.judges import JudgeModel, build_judge

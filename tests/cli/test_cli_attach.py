@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_words import Type
-
-from burnish.lm.tiny_media import tiny_media_model
+from lab.tiny_media import tiny_media_model
 
 Image = pytest.importorskip("PIL.Image", reason="images need pillow")
 

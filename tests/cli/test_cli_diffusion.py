@@ -12,11 +12,11 @@ from burnish.cli import reporter
 from burnish.cli.entry import run
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.lm.diffusion.bound import Bound
 from burnish.lm.diffusion.convert import convert
-from burnish.lm.diffusion.decoding import Decoding
+from burnish.lm.diffusion.masked_rows import Bound
+from burnish.lm.diffusion.sampler import Decoding
 from burnish.lm.folder import find_folder
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 
 
 @pytest.fixture(scope="module")

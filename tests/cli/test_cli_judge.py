@@ -378,7 +378,7 @@ def test_a_probe_that_hears_nothing_finds_nothing(typed: Type, pairs: Path) -> N
 
 def test_an_in_process_model_judges(typed: Type, pairs: Path, tmp_path: Path) -> None:
     """The tiny model with room for the prompt: it says nothing readable, and gets no number."""
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model
 
     folder = tiny_model(tmp_path / "tiny_judge")
     config = json.loads((folder / "config.json").read_text())

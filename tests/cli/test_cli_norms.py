@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish.cli.entry import run
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.models.siamesenorm import new_model
 
 

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForImageTextToText
 
 from burnish.cli.entry import run
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:

@@ -8,7 +8,8 @@ from engine_cases import WEB, Broken, Fussy, LongerWins, serving, total, wait_un
 
 from burnish.engines import RemoteScorer, ServeSettings, as_trl
 from burnish.errors import BoundaryError, RewardError, UserError
-from burnish.lm.request_pool import Limits, RequestPool
+from burnish.lm.jobs import Limits
+from burnish.lm.request_pool import RequestPool
 from burnish.records import Finish, Message, Response, Status, Task
 from burnish.rewards import Anchor, Cached, Scorer, Weighted, checked
 

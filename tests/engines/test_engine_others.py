@@ -20,7 +20,7 @@ from burnish.engines import (
 )
 from burnish.errors import RewardError, UserError
 from burnish.lm.base import Sampling
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Task
 from burnish.rollouts import Observation, Tool, env_rollout, roll_out
 

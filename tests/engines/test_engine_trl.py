@@ -10,7 +10,7 @@ from engine_cases import Fussy, LongerWins, correct, total
 
 from burnish.engines import as_trl, as_trl_rollout, read_traces
 from burnish.errors import UserError
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.records import Message, Reward, Status, Task, Trajectory
 from burnish.rewards import Scope
 from burnish.rewards.config import RewardConfig, build_all

@@ -10,7 +10,7 @@ from engine_cases import Fussy, LongerWins, correct, total
 
 from burnish.engines import as_verl
 from burnish.errors import UserError
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 
 needs_verl = pytest.mark.skipif(
     find_spec("verl") is None or find_spec("ray") is None,

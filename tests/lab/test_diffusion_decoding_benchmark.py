@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from burnish.lm.diffusion.decoding import Decoding
+from burnish.lm.diffusion.sampler import Decoding
 
 FILE = Path(__file__).parents[2] / "lab" / "benchmarks" / "diffusion_decoding.py"
 

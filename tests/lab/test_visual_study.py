@@ -11,7 +11,7 @@ from lab.visual import describe, measure, probe
 from lab.visual.rows import END, Drawn, Writer, draw, encode
 from transformers import AutoTokenizer
 
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.models.visual import new_visual
 from burnish.tasks import Asked
 

@@ -6,7 +6,7 @@ from hostile_server import HostileServer, chat_reply, ok, reply, slow, status
 
 from burnish.lm.base import Sampling
 from burnish.lm.http import OpenAILM, Prices
-from burnish.lm.request_pool import Limits
+from burnish.lm.jobs import Limits
 from burnish.records import Message
 from burnish.rewards.judges import Budget, JudgeModel, Question
 

@@ -20,8 +20,7 @@ from burnish.errors import StoreError, UserError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.call_log import Call, CallLog, asked_sample, read_calls
 from burnish.lm.lines import LineFile
-from burnish.lm.replay import RecordingLM
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import RecordingLM, ScriptedLM
 from burnish.records import Finish, Message
 
 CHILD = """

@@ -14,7 +14,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Completion
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
-from burnish.lm.tiny import tiny_model, write_byte_tokenizer
+from burnish.lm.new_model import tiny_model, write_byte_tokenizer
 from burnish.lm.tokenizer import Tokenizer
 from burnish.policy.answer_first import answer_ids
 from burnish.records import Author, Message, Response, Task

@@ -10,7 +10,7 @@ from burnish.lm.architecture import Unsupported, read_architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.fused import add_norm
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.models.blocks import TOPOLOGIES
 
 SMALL = {

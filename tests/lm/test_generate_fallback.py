@@ -12,8 +12,8 @@ from burnish.lm.base import Sampling, TooLong
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
+from burnish.lm.new_model import write_byte_tokenizer
 from burnish.lm.sampler.rows import Request
-from burnish.lm.tiny import write_byte_tokenizer
 from burnish.records import Finish
 
 HEADS = {

@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
-from burnish.lm import head_kernels as kernels
+from burnish.lm import fused_kernels as kernels
 from burnish.lm.head import score_rows, to_gradient
 
 interpreted = pytest.mark.skipif(

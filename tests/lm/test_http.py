@@ -14,8 +14,9 @@ from burnish.lm.base import Sampling
 from burnish.lm.capabilities import Capabilities
 from burnish.lm.failures import BadReply, Unsupported, WrongModel
 from burnish.lm.http import OpenAILM, Prices
+from burnish.lm.jobs import Answer, Job, Limits
 from burnish.lm.replay import RecordingLM
-from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.lm.request_pool import RequestPool
 from burnish.records import Finish, Message, Status
 
 HELLO = (Message("system", "be brief"), Message("user", "hello"))

@@ -37,7 +37,8 @@ from burnish.lm.failures import (
     WrongModel,
 )
 from burnish.lm.http import OpenAILM
-from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.lm.jobs import Answer, Job, Limits
+from burnish.lm.request_pool import RequestPool
 from burnish.records import Message, Status
 
 pytestmark = pytest.mark.attacks

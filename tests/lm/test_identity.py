@@ -6,8 +6,7 @@ from burnish.lm.base import model_key
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.http import OpenAILM
 from burnish.lm.named import open_lm
-from burnish.lm.replay import RecordingLM
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import RecordingLM, ScriptedLM
 
 
 def test_a_server_is_known_by_its_address_without_a_key(tmp_path):

@@ -15,8 +15,8 @@ from burnish.errors import StoreError, UserError
 from burnish.lm import LocalLM, MediaIds, Sampling, load_model, tiny_model
 from burnish.lm.http import OpenAILM
 from burnish.lm.model_input import ModelInput, Processor
-from burnish.lm.scripted import ScriptedLM
-from burnish.lm.wire_messages import read_content
+from burnish.lm.replay import ScriptedLM
+from burnish.lm.wire import read_content
 from burnish.records import ImagePart, Message, TextPart
 from burnish.store.blobs import Blobs, shared_blobs
 from burnish.tasks.mapping import Columns, RowError

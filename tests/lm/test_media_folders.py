@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
+from lab.tiny_media import tiny_media_model
 
 from burnish.errors import UserError, first_line
 from burnish.lm.folder import load_model
-from burnish.lm.tiny_media import tiny_media_model
 
 pytest.importorskip("PIL.Image", reason="images need pillow")
 

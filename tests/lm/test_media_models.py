@@ -9,6 +9,7 @@ import anyio
 import numpy as np
 import pytest
 import torch
+from lab.tiny_media import FAMILIES, tiny_media_model
 from msgspec.structs import replace
 
 from burnish.errors import UserError
@@ -17,7 +18,6 @@ from burnish.lm.folder import load_model, save_model
 from burnish.lm.local import LocalLM
 from burnish.lm.media_processor import MediaProcessor
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny_media import FAMILIES, tiny_media_model
 from burnish.records import Author, Message, Task, TextPart
 from burnish.store.blobs import shared_blobs
 from burnish.training.packing import make_rows, micro_batches, pack
@@ -413,7 +413,7 @@ def test_a_run_keeps_which_tokens_are_an_image(loaded_of):
 
 
 def test_a_model_of_text_is_given_no_image(tmp_path):
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model
 
     lm = LocalLM(load_model(tiny_model(tmp_path), device="cpu"))
     assert lm.loaded.reads == ()

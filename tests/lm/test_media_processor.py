@@ -4,10 +4,10 @@ import io
 
 import numpy as np
 import pytest
+from lab.tiny_media import tiny_media_model
 
 from burnish.errors import UserError
 from burnish.lm.media_processor import MediaProcessor
-from burnish.lm.tiny_media import tiny_media_model
 from burnish.store.blobs import shared_blobs
 
 Image = pytest.importorskip("PIL.Image", reason="images need pillow")

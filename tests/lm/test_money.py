@@ -10,10 +10,10 @@ from hostile_server import HostileServer, chat_reply, no_answer, ok, raw, reply,
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion
+from burnish.lm.budget import Cost, estimate_tokens
 from burnish.lm.failures import RateLimited, Refused, TimedOut, Unreachable
 from burnish.lm.http import OpenAILM, Prices
-from burnish.lm.meter import Cost, estimate_tokens
-from burnish.lm.request_pool import Limits
+from burnish.lm.jobs import Limits
 from burnish.lm.wire import Usage, counted
 from burnish.records import Message
 from burnish.rewards.judges import Budget, BudgetSpent, JudgeModel, Question, Unreadable

@@ -9,9 +9,8 @@ from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.jobs import Limits
 from burnish.lm.local import LocalLM
 from burnish.lm.named import LazyLM, open_lm
-from burnish.lm.replay import RecordingLM, ReplayLM
-from burnish.lm.scripted import ScriptedLM
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
+from burnish.lm.replay import RecordingLM, ReplayLM, ScriptedLM
 from burnish.records import Message
 
 QUESTION = [Message("user", "Hello?")]

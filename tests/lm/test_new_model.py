@@ -7,8 +7,7 @@ import torch
 
 from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
-from burnish.lm.new_model import NewModel, new_model_folder
-from burnish.lm.new_tokenizer import train_bpe
+from burnish.lm.new_model import NewModel, new_model_folder, train_bpe
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Message
 

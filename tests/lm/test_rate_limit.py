@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import BoundaryError, JudgeError, UserError
 from burnish.lm import failures
-from burnish.lm.jobs import Job, Limits, check_jobs
-from burnish.lm.rate_limit import Pace, RetryBudget, backoff_s
+from burnish.lm.jobs import Job, Limits, Pace, RetryBudget, backoff_s, check_jobs
 from burnish.records import Status
 
 arrivals = st.lists(st.tuples(st.floats(0, 90), st.integers(0, 50)), max_size=60)

@@ -16,8 +16,8 @@ import pytest
 from burnish.lm.base import Sampling
 from burnish.lm.failures import Rejected, Unsupported
 from burnish.lm.http import OpenAILM
+from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm
-from burnish.lm.request_pool import Limits
 from burnish.records import Finish, Message, Response, Status, Task
 from burnish.rewards.judges import JudgeModel, build_judge
 
@@ -98,7 +98,7 @@ def using(url, folder, work):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """URL and folder of a served tiny random Llama that samples."""
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model
 
     folder = tiny_model(tmp_path_factory.mktemp("tiny") / "tiny-llama")
     settings = folder / "generation_config.json"

@@ -23,8 +23,8 @@ from burnish.lm.decoder import init_weights
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.jobs import Limits
 from burnish.lm.local import LocalLM
+from burnish.lm.new_model import tiny_model
 from burnish.lm.remote import OtherWeights, RemoteSampler, StaleWeights
-from burnish.lm.tiny import tiny_model
 from burnish.lm.weights import weights_checksum
 from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rollouts.session import Session

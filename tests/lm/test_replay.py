@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm import LM, Completion, Sampling, Scores
-from burnish.lm.replay import RecordingLM, ReplayLM
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import RecordingLM, ReplayLM, ScriptedLM
 from burnish.records import Finish, Message
 
 

@@ -11,7 +11,8 @@ from fake_clock import FakeClock
 
 from burnish.errors import ModelError, UserError
 from burnish.lm.failures import BadReply, RateLimited, ServerFailed, TimedOut, Unreachable
-from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.lm.jobs import Answer, Job, Limits
+from burnish.lm.request_pool import RequestPool
 from burnish.records import Status
 
 BACKENDS = ["asyncio", *(["trio"] if find_spec("trio") else [])]

@@ -16,7 +16,7 @@ import torch
 from burnish.lm import LocalLM, Sampling, load_model
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import write_byte_tokenizer
+from burnish.lm.new_model import write_byte_tokenizer
 from burnish.records import Message
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"

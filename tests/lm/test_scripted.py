@@ -5,7 +5,7 @@ import pytest
 
 from burnish.errors import ModelError, UserError
 from burnish.lm import LM, Sampling
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Finish, Message
 
 

@@ -16,7 +16,7 @@ from burnish.errors import UserError
 from burnish.lm import chat_template as template_limits
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.folder import load_model
-from burnish.lm.tiny import cached_tiny_model
+from burnish.lm.new_model import cached_tiny_model
 from burnish.records import Message
 
 TALK = [Message("system", "Be brief."), Message("user", "What is 3 + 4?")]

@@ -7,7 +7,7 @@ import transformers
 from burnish.errors import UserError
 from burnish.lm.diffusion.convert import convert
 from burnish.lm.folder import load_model
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.lm.vectors import vector_model
 from burnish.models.siamesenorm import new_model
 from burnish.models.visual_latent import (

@@ -13,7 +13,7 @@ import transformers
 from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import write_byte_tokenizer
+from burnish.lm.new_model import write_byte_tokenizer
 from burnish.models.blocks import TOPOLOGIES
 from burnish.models.norm_report import LayerWatch, drop_sensitivity, without_layers
 from burnish.models.siamesenorm import from_prenorm, new_model

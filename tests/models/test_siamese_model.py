@@ -12,7 +12,7 @@ import transformers
 from burnish.errors import ArgumentError
 from burnish.lm import load_model, save_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import write_byte_tokenizer
+from burnish.lm.new_model import write_byte_tokenizer
 from burnish.models.blocks import TOPOLOGIES, Topology
 from burnish.models.siamesenorm import SiameseNormConfig, SiameseNormForCausalLM, new_model
 

@@ -16,9 +16,7 @@ from transformers import (
 )
 
 from burnish.errors import ArgumentError, ModelError, UserError
-from burnish.lm.new_model import NewModel, new_model_folder
-from burnish.lm.new_tokenizer import write_byte_tokenizer
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import NewModel, new_model_folder, tiny_model, write_byte_tokenizer
 from burnish.models.visual import (
     IMAGE_TOKEN,
     VisualConfig,

@@ -28,7 +28,7 @@ from policy_cases import reward_batch
 
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.policy import (
     KL,
     Aggregate,

@@ -8,7 +8,7 @@ from hostile_server import HostileServer, ok, slow, status
 from reward_cases import PairScripted, a_task, score
 
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Status
 from burnish.rewards import BothOrders, RewardConfig, VersusReference, build
 from burnish.rewards.judges import JudgeModel, build_judge

@@ -10,7 +10,7 @@ from reward_cases import PairScripted, Scripted, a_task, answers, score
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.lm.named import LazyLM
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Evidence, Message, Reward, Status, Task, Visibility
 from burnish.rewards import (
     Anchor,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.models.long_speech import Manner, read_scene
 from burnish.models.long_speech.engine import LIMITS
 from burnish.models.long_speech.scene import leaves

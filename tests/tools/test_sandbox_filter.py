@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.tools.inside import seccomp
-from burnish.tools.inside.landlock import handled_rights
+from burnish.tools.inside.confine import handled_rights
 
 ALLOW, EPERM, ENOSYS, KILL = (
     seccomp.ALLOW,

@@ -25,8 +25,8 @@ from burnish.tools import (
     Strength,
 )
 from burnish.tools import sandbox as sandbox_module
-from burnish.tools.inside.folders import remove
-from burnish.tools.inside.landlock import granted
+from burnish.tools.inside.confine import granted
+from burnish.tools.inside.descend import remove
 from burnish.tools.isolation import EXTRAS, Plan, interpreter_mounts
 from burnish.tools.probe import find_plan
 
@@ -403,7 +403,7 @@ def test_event_loops_and_copies_run_behind_every_wall():
 def test_pairs_of_streams_are_forbidden_where_their_buffers_exceed_the_memory(monkeypatch):
     assert SandboxLimits().bounds().socket_pairs
     assert not SandboxLimits(memory_mb=64, open_files=4096).bounds().socket_pairs
-    monkeypatch.setattr("burnish.tools.limits._socket_buffer", lambda: float("inf"))
+    monkeypatch.setattr("burnish.tools.isolation._socket_buffer", lambda: float("inf"))
     assert not SandboxLimits().bounds().socket_pairs
 
 

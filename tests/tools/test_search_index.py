@@ -27,7 +27,7 @@ from burnish.tools.search import (
     write_index,
 )
 from burnish.tools.search import bm25 as bm25_module
-from burnish.tools.search import dense as dense_module
+from burnish.tools.search import bm25 as dense_module
 from burnish.tools.search.bm25 import build_postings, top
 from burnish.tools.search.index import _locked
 

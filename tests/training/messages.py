@@ -117,7 +117,7 @@ def model(change: Callable[[Path], None]) -> Edit:
     """A copy of the tiny model in `model/`, damaged."""
 
     def edit(folder: Path) -> None:
-        from burnish.lm.tiny import cached_tiny_model
+        from burnish.lm.new_model import cached_tiny_model
 
         shutil.copytree(cached_tiny_model(), folder / "model")
         change(folder / "model")

@@ -14,9 +14,8 @@ from burnish.lm import decoder as decoder_room
 from burnish.lm import head as head_room
 from burnish.lm import load_model
 from burnish.lm.architecture import Architecture
-from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.decoder import Decoder, init_weights, plain_head
 from burnish.lm.model_input import ModelInput
-from burnish.lm.plain_head import plain_head
 from burnish.policy.batch import Advantages
 from burnish.seeds import Seeds
 from burnish.training import forecast as forecast_room

@@ -13,7 +13,7 @@ from training_cases import (
 )
 
 from burnish.errors import UserError
-from burnish.lm.diffusion.bound import likelihood_bound
+from burnish.lm.diffusion.masked_rows import likelihood_bound
 from burnish.store import RunStore
 from burnish.training import build
 

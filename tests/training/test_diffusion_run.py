@@ -17,11 +17,10 @@ from training_cases import (
 
 from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
-from burnish.lm.diffusion.decoding import read_decoding
-from burnish.lm.diffusion.layout import both_ways
-from burnish.lm.diffusion.masked_rows import Unit, passes, unit_losses, unit_of
+from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of
+from burnish.lm.diffusion.sampler import read_decoding
 from burnish.lm.folder import find_folder
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.training import build

@@ -15,8 +15,7 @@ from burnish.config.recipes import resolve
 from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.lm.diffusion.layout import both_ways, packed_input
-from burnish.lm.diffusion.masked_rows import TokenRow, Unit, unit_losses
+from burnish.lm.diffusion.masked_rows import TokenRow, Unit, both_ways, packed_input, unit_losses
 from burnish.training import build
 from burnish.training.diffusion_rows import check_settings, held_out_losses, noise_of
 from burnish.training.events import HeldOut, Prepared, StepDone

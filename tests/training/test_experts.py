@@ -8,8 +8,7 @@ from expert_cases import Endless, finite, graded
 
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Author, Finish, Message, Task
 from burnish.training.data import Experts

@@ -6,7 +6,7 @@ from training_cases import rollout
 
 from burnish.config.schema import Lora
 from burnish.lm import load_model
-from burnish.lm.plain_head import plain_head
+from burnish.lm.decoder import plain_head
 from burnish.training import packing as forward
 from burnish.training.packing import make_rows, pack, token_scores
 from burnish.training.trainable import Trainable
@@ -47,7 +47,7 @@ def test_both_ways_agree(monkeypatch, chunk, entropy_gradient):
 
 def test_a_head_with_an_adapter_is_not_plain(tmp_path):
     pytest.importorskip("peft")
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model
 
     loaded = load_model(tiny_model(tmp_path / "tiny"), dtype="float32", device="cpu")
     assert plain_head(loaded.module) is loaded.module.head_weight

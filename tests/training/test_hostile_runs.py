@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from training_cases import finish, outcome, stop_after, trainer
 
 from burnish.errors import GuardTripped, StoreError, UserError
-from burnish.lm.tiny import cached_tiny_model
+from burnish.lm.new_model import cached_tiny_model
 from burnish.store import RunStore
 
 SETTINGS = {"steps": 4, "checkpoint": {"every": 2, "keep": 3}, "evaluation": {"prompts": 0}}

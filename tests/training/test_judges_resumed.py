@@ -15,11 +15,10 @@ from training_cases import finish, merged, outcome, trainer
 
 from burnish.errors import StoreError
 from burnish.lm.base import Completion
-from burnish.lm.budget import Spent
+from burnish.lm.budget import Cost, Spent
 from burnish.lm.call_log import Account, Call, PaidReplies, remove_paid_replies
 from burnish.lm.http import Prices
-from burnish.lm.meter import Cost
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message
 from burnish.rewards.judge_reward import LMPairJudge
 from burnish.rewards.judges import Budget, JudgeModel, Question

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from lab.tiny_media import FAMILIES, tiny_media_model
 from training_cases import assert_same, finish, merged, outcome, resolved, stop_after
 
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
-from burnish.lm.tiny_media import FAMILIES, tiny_media_model
 from burnish.records import Message, Task, TextPart
 from burnish.rewards.models.term import Pair
 from burnish.store import RunStore

@@ -11,7 +11,7 @@ from training_cases import ROOT, finish, merged, shipped, trainer
 
 import burnish.lm.named as named
 from burnish.config import Config, load
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import checked

@@ -84,7 +84,7 @@ def make(folder, train=(), run="run", **more):
 
 @pytest.fixture
 def tokenizer():
-    from burnish.lm.tiny import cached_tiny_model
+    from burnish.lm.new_model import cached_tiny_model
 
     return Tokenizer.from_folder(cached_tiny_model())
 
@@ -124,7 +124,7 @@ def test_more_text_moves_no_document_to_the_other_side(tmp_path, tokenizer):
 def test_tokens_are_written_once_and_again_for_other_text_or_another_tokenizer(
     tmp_path, tokenizer, cache, monkeypatch
 ):
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import train_bpe
 
     rows = write_text(tmp_path)
     corpus = Corpus((str(tmp_path / "text.jsonl"),))
@@ -147,7 +147,7 @@ def test_tokens_are_written_once_and_again_for_other_text_or_another_tokenizer(
 def test_bytes_are_those_of_the_text_whatever_the_tokenizer_adds(tmp_path, kind):
     from tokenizers import AddedToken, normalizers, pre_tokenizers
 
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import train_bpe
 
     rows = [
         f"{word} \u65e5\u672c\u8a9e caf\u00e9 {i}" for i in range(30) for word in ("one", "two")
@@ -178,7 +178,7 @@ def test_text_that_looks_like_a_boundary_is_none(tmp_path, tokenizer):
 
 
 def test_pieces_and_batches_do_not_change_the_ids(tmp_path, monkeypatch):
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import train_bpe
     from burnish.tasks import corpus as corpus_module
 
     rows = write_text(tmp_path)
@@ -363,7 +363,7 @@ def test_a_cache_that_is_no_folder_is_refused(tmp_path, tokenizer, monkeypatch, 
 
 
 def test_a_boundary_that_is_not_special_cannot_be_written_in_a_text(tmp_path):
-    from burnish.lm.new_tokenizer import train_bpe
+    from burnish.lm.new_model import train_bpe
 
     train_bpe(["one two three"], 280, tmp_path / "bpe")
     file = tmp_path / "bpe" / "tokenizer.json"
@@ -651,8 +651,7 @@ def test_a_sequence_beyond_the_context_is_refused(tmp_path):
 
 
 def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
-    from burnish.lm.new_tokenizer import train_bpe
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model, train_bpe
 
     rows = write_text(tmp_path)
     folder = tiny_model(tmp_path / "model")

@@ -19,8 +19,7 @@ from burnish.bench.best_of_n import best_of_n_curve
 from burnish.engines.server import create_app
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
-from burnish.lm.scored_rows import score_rows
-from burnish.lm.step_rows import step_row
+from burnish.lm.scalar_head import score_rows, step_row
 from burnish.numbers import sigmoid
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards import best_of_n, build, checked, score_groups

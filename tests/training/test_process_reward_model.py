@@ -16,7 +16,7 @@ from burnish.cli.entry import run as typed
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
-from burnish.lm.step_rows import step_row
+from burnish.lm.scalar_head import step_row
 from burnish.records import Message, Task
 from burnish.rewards.models.process_card import ProcessCard, read_process_card
 from burnish.store import RunStore

@@ -13,9 +13,8 @@ from training_cases import finish
 from burnish.errors import UserError
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.local import LocalLM
-from burnish.lm.scalar_head import padding_token, scored_ids
-from burnish.lm.scored_rows import score_rows
-from burnish.lm.tiny import write_byte_tokenizer
+from burnish.lm.new_model import write_byte_tokenizer
+from burnish.lm.scalar_head import padding_token, score_rows, scored_ids
 from burnish.records import Message
 
 transformers = pytest.importorskip("transformers")

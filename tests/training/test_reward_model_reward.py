@@ -17,8 +17,7 @@ import burnish
 from burnish.engines.server import create_app
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
-from burnish.lm.scalar_head import scored_ids
-from burnish.lm.scored_rows import score_rows
+from burnish.lm.scalar_head import score_rows, scored_ids
 from burnish.records import Message, Response, Task
 from burnish.rewards import best_of_n, build, checked, score_groups
 from burnish.rewards.models.reward import RewardModelConfig, plain_text

@@ -10,7 +10,7 @@ from burnish.config import Config, load
 from burnish.lm import load_model
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tiny import write_byte_tokenizer
+from burnish.lm.new_model import write_byte_tokenizer
 from burnish.lm.transformers_model import TransformersDecoder
 from burnish.models.siamesenorm import new_model
 from burnish.training import build

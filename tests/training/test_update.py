@@ -19,8 +19,8 @@ from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
+from burnish.lm.new_model import tiny_model
 from burnish.lm.scalar_head import ScalarHead
-from burnish.lm.tiny import tiny_model
 from burnish.policy import (
     Aggregate,
     Cispo,

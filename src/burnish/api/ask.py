@@ -80,7 +80,7 @@ def _content(content: Any) -> Content:
     """A text, or parts in the OpenAI form with their bytes in them."""
     if not isinstance(content, list):
         return as_text("content", content)
-    from burnish.lm.wire_messages import read_content
+    from burnish.lm.wire import read_content
     from burnish.tasks.media_columns import CheckedBlobs
 
     return read_content(content, CheckedBlobs())

@@ -22,14 +22,11 @@ from burnish.config.recipes import Asked, all_recipes, resolve
 from burnish.config.schema import DiffusionTrain, PretrainTrain
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
-from burnish.lm.diffusion.bound import Bound, likelihood_bound
-from burnish.lm.diffusion.decoding import read_decoding
-from burnish.lm.diffusion.layout import PADDING, segment_mask
-from burnish.lm.diffusion.masked_rows import fill
+from burnish.lm.diffusion.masked_rows import PADDING, Bound, fill, likelihood_bound, segment_mask
+from burnish.lm.diffusion.sampler import read_decoding
 from burnish.lm.folder import LoadedModel, is_diffusion, load_model
 from burnish.lm.model_input import ModelInput
-from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.models.masked_diffusion.rates import stratum_counts
 from burnish.models.masked_diffusion.report import VarianceReport, variance_report
 from burnish.models.masked_diffusion.rows import collate

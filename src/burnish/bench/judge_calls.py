@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from burnish.bench.open_judge import REPLY_TOKENS, MeasuringLM
 from burnish.config.schema import Config, DiffusionPolicyTrain, PolicyTrain
-from burnish.lm.budget import Budget, Forecast, forecast
+from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Forecast, forecast
 from burnish.lm.call_log import judges_built
-from burnish.lm.meter import CHARACTERS_A_TOKEN
 from burnish.records import Response, Task
 from burnish.rewards.config import (
     FirstDecisiveConfig,

@@ -18,15 +18,13 @@ from burnish.bench.items import Item
 from burnish.bench.judging import rewards_of, version_of
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
-from burnish.lm.budget import Budget, Forecast
+from burnish.lm.budget import CHARACTERS_A_TOKEN, Budget, Cost, Forecast
 from burnish.lm.budget import forecast as forecast_of
 from burnish.lm.http import Prices, Structured
 from burnish.lm.jobs import Limits
-from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
-from burnish.lm.replay import ReplayLM
-from burnish.lm.scripted import ScriptedLM
-from burnish.lm.wire_messages import MediaLimits
+from burnish.lm.replay import ReplayLM, ScriptedLM
+from burnish.lm.wire import MediaLimits
 from burnish.records import Message, Task
 from burnish.rewards.judges.build import ALONE, build_judge, find_builder
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel

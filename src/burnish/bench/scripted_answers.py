@@ -139,7 +139,7 @@ async def _play(
     deadline_s: float,
     rollout: Rollout,
 ) -> Played:
-    from burnish.lm.scripted import ScriptedLM
+    from burnish.lm.replay import ScriptedLM
 
     def speak(_: Sequence[Message], index: int) -> str:
         return lines[index].text
@@ -196,7 +196,7 @@ def _open(folder: Path) -> Tokenizer:
 def tokenizer_for(model: str) -> ModelTokenizer:
     """The model's own tokenizer where its folder is at hand, else one token a byte."""
     try:
-        from burnish.lm.new_tokenizer import write_byte_tokenizer
+        from burnish.lm.new_model import write_byte_tokenizer
         from burnish.lm.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise UserError(

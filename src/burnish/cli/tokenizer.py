@@ -40,7 +40,7 @@ def train(
       burnish train pretrain train.data=books/ model.new.tokenizer=my_tokenizer
     """
     try:
-        from burnish.lm.new_tokenizer import train_bpe
+        from burnish.lm.new_model import train_bpe
         from burnish.lm.tokenizer import Tokenizer
     except ImportError as error:
         raise UserError(

@@ -32,7 +32,8 @@ from burnish.lm.failures import (
     classify,
     retry_after_s,
 )
-from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.lm.jobs import Answer, Job, Limits
+from burnish.lm.request_pool import RequestPool
 from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest

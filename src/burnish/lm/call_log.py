@@ -34,10 +34,9 @@ from msgspec.structs import replace
 from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
-from burnish.lm.budget import Budget, Spent
+from burnish.lm.budget import Budget, Cost, Spent
 from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
-from burnish.lm.meter import Cost
 from burnish.records import Finish, Message, Status
 from burnish.seeds import digest
 

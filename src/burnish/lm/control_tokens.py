@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
 import tokenizers
 from msgspec.structs import replace
 
-from burnish.records import Author, Content, Message, TextPart
+from burnish.records import Author, Content, Message, Span, TextPart
 
 _LAST = 0x10FFFD
 """The last character of private use; private names are taken from here downwards."""
@@ -241,3 +242,85 @@ def _each_text(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_each_text(one, change) for one in value)
     return value
+
+
+class Part(NamedTuple):
+    """Where a content stands in the text."""
+
+    start: int
+    end: int
+    author: Author
+
+
+class Rendered(NamedTuple):
+    """A conversation as tokens, whole and cut by author."""
+
+    ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+
+def marked(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with a mark in the place of each text of their contents."""
+    numbers = count()
+    return tuple(
+        Message(m.role, _marked_content(m, numbers), name=m.name, tool_calls=m.tool_calls)
+        for m in messages
+    )
+
+
+def parts_of(text: str, frame: str, messages: Sequence[Message]) -> list[Part] | None:
+    """The place of each text of the contents; None where the text is not its frame filled in."""
+    parts: list[Part] = []
+    place = 0
+    contents = [(message, content) for message in messages for content in message.texts]
+    for index, (message, content) in enumerate(contents):
+        before, found, frame = frame.partition(mark(index))
+        start = place + len(before)
+        if not text.startswith(content, start):
+            content = content.strip()
+        if not (found and text.startswith(before, place) and text.startswith(content, start)):
+            return None
+        place = start + len(content)
+        parts.append(Part(start, place, _author(message)))
+    return parts if text[place:] == frame else None
+
+
+def authors_of(parts: Sequence[Part], start: int, end: int) -> list[Author]:
+    """The author of each character from `start` to `end`; the parts are those that lie in there."""
+    authors: list[Author] = []
+    for part in parts:
+        authors += [Author.TEMPLATE] * (part.start - start - len(authors))
+        authors += [part.author] * (part.end - part.start)
+    return authors + [Author.TEMPLATE] * (end - start - len(authors))
+
+
+def cut(encoded: Encoded, authors: Sequence[Author] | None) -> Rendered:
+    """The ids, and the same cut by author; all the prompt's where the authors are not known."""
+    own = [
+        Author.TEMPLATE if place is None else authors[place] if authors else Author.PROMPT
+        for place in encoded.places
+    ]
+    spans: list[Span] = []
+    until = 0
+    for author, group in groupby(own):
+        begin, until = until, until + len(list(group))
+        spans.append(Span(author=author, token_ids=tuple(encoded.ids[begin:until])))
+    return Rendered(tuple(encoded.ids), tuple(spans))
+
+
+def mark(index: int) -> str:
+    """A placeholder for the content of one message, in characters of private use."""
+    return f"\ue000{index}\ue001"
+
+
+def _author(message: Message) -> Author:
+    return Author.TOOL if message.role == "tool" else Author.PROMPT
+
+
+def _marked_content(message: Message, numbers: Iterator[int]) -> Content:
+    if not message.media or isinstance(message.content, str):
+        return mark(next(numbers))
+    return tuple(
+        TextPart(mark(next(numbers))) if isinstance(part, TextPart) else part
+        for part in message.content
+    )

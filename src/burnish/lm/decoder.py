@@ -444,3 +444,15 @@ def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:
             nn.init.normal_(parameter, std=std, generator=generator)
         else:
             nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+
+def plain_head(model: object) -> Tensor | None:
+    """The weight (V, D) of a model whose logits are one matrix product and nothing else.
+
+    None for models from transformers, which may scale or cap their logits, and for a head with an
+    adapter.
+    """
+    if not isinstance(model, Decoder):
+        return None
+    is_plain = model.lm_head is None or type(model.lm_head) is Linear
+    return model.head_weight if is_plain else None

@@ -25,7 +25,7 @@ from burnish.lm.architecture import OWN, Architecture, Unsupported, read_archite
 from burnish.lm.base import DIFFUSION, SHIPPED, VISUAL
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import Processor
-from burnish.lm.sampler.plan import laid_side_by_side
+from burnish.lm.sampler.step import laid_side_by_side
 from burnish.lm.scalar_head import (
     ScalarHead,
     as_classifier,
@@ -215,7 +215,7 @@ def find_folder(path: str | Path) -> Path:
 
         return embedded_model()
     if path == "tiny":
-        from burnish.lm.tiny import cached_tiny_model
+        from burnish.lm.new_model import cached_tiny_model
 
         return cached_tiny_model()
     if str(path).startswith(DIFFUSION):

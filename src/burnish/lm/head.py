@@ -228,6 +228,6 @@ def _kernels(logits_CV: Tensor) -> Any | None:
     """The module of fused kernels, where they can run on this tensor."""
     if not can_run_kernels(logits_CV):
         return None
-    from burnish.lm import head_kernels
+    from burnish.lm import fused_kernels
 
-    return head_kernels
+    return fused_kernels

@@ -26,6 +26,7 @@ from burnish.errors import UserError
 from burnish.lm import capabilities as scoring
 from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling, media_of
+from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.capabilities import Capabilities, probe
 from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
@@ -39,10 +40,10 @@ from burnish.lm.failures import (
     retry_after_s,
     unwrapped_errors,
 )
-from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
+from burnish.lm.jobs import Answer, Job, Limits
 from burnish.lm.model_input import media_names
-from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
-from burnish.lm.wire_messages import MediaLimits
+from burnish.lm.request_pool import RequestPool
+from burnish.lm.wire import MediaLimits
 from burnish.records import Finish, Message
 
 if TYPE_CHECKING:

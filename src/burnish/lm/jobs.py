@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any, Generic, Protocol, TypeVar
 
+import anyio
 from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
@@ -131,3 +136,229 @@ def _require(
     if not good:
         bound = f"at least {at_least}" if at_least is not None else f"more than {above}"
         raise UserError(f"limits.{name} is {value}; expected a number of {bound}")
+
+
+WINDOW_S = 60.0
+
+
+class Clock(Protocol):
+    """Time as the pool sees it; tests pass one that does not wait."""
+
+    def now(self) -> float:
+        """Seconds on a scale that never goes backwards."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def limit(self, seconds: float) -> AbstractContextManager[anyio.CancelScope]:
+        """Cancel the body after `seconds`; `scope.cancelled_caught` tells that it happened."""
+        ...
+
+
+class SystemClock:
+    """The event loop's own timers."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    def limit(self, seconds: float) -> AbstractContextManager[anyio.CancelScope]:
+        return anyio.move_on_after(seconds)
+
+
+class Reservation:
+    """One request's place in the order; a pause may move `start` while the request waits."""
+
+    __slots__ = ("in_window", "start", "tokens")
+
+    def __init__(self, tokens: int) -> None:
+        self.start = 0.0
+        self.tokens = tokens
+        self.in_window = False
+
+
+class Pace:
+    """Sliding window: at most so many requests and tokens begin in any 60 seconds.
+
+    Reservations are first come, first served: a small request never overtakes a large one that
+    waits, so a large one cannot starve.
+    """
+
+    def __init__(self, requests: float | None, tokens: float | None) -> None:
+        self._requests = requests
+        self._tokens = tokens
+        self._log: deque[Reservation] = deque()
+        """Begun within the last minute, then those that still wait, in the order of `start`."""
+        self._window: deque[Reservation] = deque()
+        """The end of the log: what shares a minute with the place given last."""
+        self._tokens_in_window = 0
+        self._latest = float("-inf")
+        self._paused_until = float("-inf")
+
+    def reserve(self, now: float, tokens: int) -> Reservation:
+        """Take the next free place; the caller waits until its `start`."""
+        while self._log and self._log[0].start + WINDOW_S <= now:
+            self._log.popleft()
+        place = Reservation(tokens)
+        self._put(place, now)
+        return place
+
+    def settle(self, place: Reservation, tokens: int) -> None:
+        """Replace the estimate by what the request really used."""
+        if place.in_window:
+            self._tokens_in_window += tokens - place.tokens
+        place.tokens = tokens
+
+    def pause(self, now: float, until: float) -> None:
+        """Honour Retry-After: nothing starts before `until`, and waiting requests follow in their
+        order instead of all at once."""
+        if until <= self._paused_until:
+            return
+        self._paused_until = until
+        places = list(self._log)
+        self._log.clear()
+        while self._window:
+            self._drop_oldest()
+        self._latest = float("-inf")
+        for place in places:
+            if place.start <= now:
+                self._append(place)
+            else:
+                self._put(place, now)
+
+    def _put(self, place: Reservation, now: float) -> None:
+        start = max(now, self._latest, self._paused_until)
+        while self._window and self._window[0].start + WINDOW_S <= start:
+            self._drop_oldest()
+        while self._window and not self._fits(place.tokens):
+            start = max(start, self._drop_oldest().start + WINDOW_S)
+        place.start = start
+        is_limited = self._requests is not None or self._tokens is not None
+        if is_limited or start > now:
+            self._append(place)
+
+    def _append(self, place: Reservation) -> None:
+        self._log.append(place)
+        self._window.append(place)
+        place.in_window = True
+        self._tokens_in_window += place.tokens
+        self._latest = place.start
+
+    def _fits(self, tokens: int) -> bool:
+        is_few = self._requests is None or len(self._window) + 1 <= self._requests
+        is_small = self._tokens is None or self._tokens_in_window + tokens <= self._tokens
+        return is_few and is_small
+
+    def _drop_oldest(self) -> Reservation:
+        oldest = self._window.popleft()
+        oldest.in_window = False
+        self._tokens_in_window -= oldest.tokens
+        return oldest
+
+
+class RetryBudget:
+    """Second copies of any kind (retries and hedges) that a whole pool may send.
+
+    A dead server then costs `floor + share * jobs` extra requests, not `retries * jobs`.
+    """
+
+    def __init__(self, share: float, floor: int) -> None:
+        self._share = share
+        self._floor = floor
+        self.started = 0
+        self.spent = 0
+
+    @property
+    def allowed(self) -> float:
+        return self._floor + self._share * self.started
+
+    def take(self) -> bool:
+        """Spend one, if there is one."""
+        if self.spent + 1 > self.allowed:
+            return False
+        self.spent += 1
+        return True
+
+
+def backoff_s(attempt: int, *, base_s: float, cap_s: float, rng: random.Random) -> float:
+    """Wait after failed attempt number `attempt` (from 1): half fixed, half jitter, doubling."""
+    full = min(cap_s, base_s * 2.0 ** min(attempt - 1, 63))
+    return full / 2 + rng.random() * full / 2
+
+
+class Call:
+    """One job on its way: what it waits for, since when, and what it has cost so far."""
+
+    def __init__(self, job: Job, now: float) -> None:
+        self.job = job
+        self.started = now
+        self.attempts = 0
+        self.place: Reservation | None = None
+        self.failed_with: BaseException | None = None
+        self.label = "waiting in the queue"
+        self.since = now
+
+    def wait_for(self, label: str, now: float) -> None:
+        """Name the wait that begins now."""
+        self.label = label
+        self.since = now
+
+    @property
+    def last_failure(self) -> str:
+        """The failure before this attempt, ready to end a message with."""
+        return f"; before that: {self.failed_with}" if self.failed_with else ""
+
+    def _seconds(self, now: float) -> float:
+        """From the first request on; time in the queue says nothing about the job."""
+        return now - self.started if self.attempts else 0.0
+
+    def success(self, now: float, answer: Answer[T]) -> Outcome[T]:
+        return Outcome(
+            id=self.job.id,
+            value=answer.value,
+            status=Status.OK,
+            attempts=self.attempts,
+            seconds=self._seconds(now),
+            tokens=answer.tokens,
+            cost_usd=answer.cost_usd,
+        )
+
+    def failure(self, now: float, status: Status, error: str) -> Outcome[T]:
+        return Outcome(
+            id=self.job.id,
+            value=None,
+            status=status,
+            error=error,
+            attempts=self.attempts,
+            seconds=self._seconds(now),
+        )
+
+
+class EndpointLimiter:
+    """Slots and rates of one endpoint, shared by every run and call of a pool."""
+
+    def __init__(self, endpoint: str, limits: Limits, clock: Clock) -> None:
+        self.limits = limits
+        self.pace = Pace(limits.requests_per_minute, limits.tokens_per_minute)
+        self._clock = clock
+        self._slots = anyio.Semaphore(limits.concurrency)
+        self._where = f" of endpoint '{endpoint}'" if endpoint else ""
+
+    @asynccontextmanager
+    async def slot(self, call: Call) -> AsyncIterator[None]:
+        """Hold one of the endpoint's slots; kept while backing off, which eases a busy server."""
+        call.wait_for(
+            f"waiting for one of {self.limits.concurrency} slots{self._where}", self._clock.now()
+        )
+        async with self._slots:
+            yield
+
+    async def turn(self, call: Call) -> None:
+        """Wait until the rates (and a pause that the server asked for) let a request out."""
+        place = self.pace.reserve(self._clock.now(), call.job.tokens)
+        call.place = place
+        while (wait_s := place.start - (now := self._clock.now())) > 0:
+            call.wait_for(f"waiting {wait_s:.1f} s for the rate limit{self._where}", now)
+            await self._clock.sleep(wait_s)

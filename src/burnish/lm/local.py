@@ -34,8 +34,7 @@ from burnish.lm.folder import LoadedModel, is_diffusion
 from burnish.lm.model_input import ModelInput, media_names
 from burnish.lm.sampler import Engine, Request
 from burnish.lm.sampling import check_sampling
-from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.lm.weights import files_identity
 from burnish.records import Message
 
@@ -166,7 +165,7 @@ class LocalLM:
     def _bounds(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], top_k: int
     ) -> list[Scores]:
-        from burnish.lm.diffusion.bound import likelihood_bound
+        from burnish.lm.diffusion.masked_rows import likelihood_bound
         from burnish.lm.diffusion.sampler import DiffusionSampler
 
         if top_k:
@@ -343,8 +342,7 @@ def _sampler(
 ) -> Engine | GenerateSampler | DiffusionSampler:
     """The engine for the families it knows; transformers' own generation for the others."""
     if is_diffusion(loaded):
-        from burnish.lm.diffusion.decoding import parse_decoding, read_decoding
-        from burnish.lm.diffusion.sampler import DiffusionSampler
+        from burnish.lm.diffusion.sampler import DiffusionSampler, parse_decoding, read_decoding
 
         assert isinstance(loaded.module, Decoder)
         how = parse_decoding(decoding, read_decoding(loaded.folder))

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from burnish.errors import MediaError, UserError, first_line
-from burnish.lm.processor_folder import load_processor
+from burnish.lm.pretrained import load_processor
 from burnish.media.images import image_info, open_image
 from burnish.media.sounds import read_sound
 from burnish.records import AudioPart, ImagePart, MediaPart

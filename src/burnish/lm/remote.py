@@ -32,7 +32,7 @@ from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, TooLong
 from burnish.lm.capabilities import Capabilities
 from burnish.lm.http import OpenAILM
-from burnish.lm.request_pool import Answer, Job
+from burnish.lm.jobs import Answer, Job
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,12 +23,22 @@ from anyio.abc import TaskGroup
 
 from burnish.errors import UserError
 from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, unwrapped_errors
-from burnish.lm.jobs import Answer, Job, Limits, Outcome, Totals, check_jobs
-from burnish.lm.rate_limit import Call, Clock, EndpointLimiter, RetryBudget, SystemClock, backoff_s
+from burnish.lm.jobs import (
+    Answer,
+    Call,
+    Clock,
+    EndpointLimiter,
+    Job,
+    Limits,
+    Outcome,
+    RetryBudget,
+    SystemClock,
+    Totals,
+    backoff_s,
+    check_jobs,
+)
 from burnish.records import Status
 from burnish.seeds import Seeds
-
-__all__ = ["Answer", "Job", "Limits", "Outcome", "RequestPool", "Totals"]
 
 T = TypeVar("T")
 Worker = Callable[[Job], Awaitable[Answer[T]]]

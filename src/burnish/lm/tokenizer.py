@@ -25,10 +25,19 @@ from typing import Any, NamedTuple
 import tokenizers
 
 from burnish.errors import MediaError, UserError
-from burnish.lm.authors import Rendered, authors_of, cut, mark, marked, parts_of
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.chat_template import ChatTemplate
-from burnish.lm.control_tokens import ControlTokens, Disguised, Encoded
+from burnish.lm.control_tokens import (
+    ControlTokens,
+    Disguised,
+    Encoded,
+    Rendered,
+    authors_of,
+    cut,
+    mark,
+    marked,
+    parts_of,
+)
 from burnish.lm.model_input import MediaReader, ModelInput
 from burnish.lm.weights import read_json
 from burnish.records import Author, ImagePart, Message, Span, TextPart
@@ -507,3 +516,17 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
         by_name = {str(one["name"]): str(one["template"]) for one in entry}
         return by_name.get("default", next(iter(by_name.values()), None))
     return None if entry is None else str(entry)
+
+
+def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The token that the chat template writes behind an answer; () where a model has none.
+
+    Models may know several end tokens; the template says which of them ends a turn.
+    """
+    dialogue = [Message("user", "a"), Message("assistant", "b")]
+    try:
+        ids = tokenizer.render(dialogue, add_generation_prompt=False) if tokenizer.template else []
+    except UserError:  # a template for other roles; it cannot say
+        ids = []
+    written = [token for token in ids if token in tokenizer.eos_ids]
+    return tuple(written[-1:]) or tokenizer.eos_ids[:1]

@@ -215,7 +215,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
             return {"late": True} if is_local else {}
         from burnish.lm.http import Prices
         from burnish.lm.jobs import Limits
-        from burnish.lm.wire_messages import MediaLimits
+        from burnish.lm.wire import MediaLimits
 
         return {
             "api_key_env": self.api_key_env or None,
@@ -400,7 +400,7 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
         """The judge; no request is sent before the first question."""
         from burnish.lm.http import OpenAILM
         from burnish.lm.jobs import Limits
-        from burnish.lm.wire_messages import MediaLimits
+        from burnish.lm.wire import MediaLimits
 
         limits = Limits(
             concurrency=self.concurrency,

@@ -272,7 +272,7 @@ def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
     """
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), list):
         return turn
-    from burnish.lm.wire_messages import read_content
+    from burnish.lm.wire import read_content
 
     blobs, parts = CheckedBlobs(), list[Any]()
     for part in turn["content"]:

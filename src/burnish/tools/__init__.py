@@ -5,25 +5,23 @@ sandbox.run("print(6 * 7)").stdout
 sandbox.examine(Exam(code="def f(x): return x", tests=("assert f(1) == 1",))).passed
 """
 
-from burnish.tools.attempts import Finding, Hold
-from burnish.tools.examine import Exam, Failure, Marks
-from burnish.tools.isolation import Layer
-from burnish.tools.limits import Limit, Ran, RunStatus, SandboxLimits
-from burnish.tools.probe import Report, Strength
-from burnish.tools.sandbox import Sandbox
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Exam",
-    "Failure",
-    "Finding",
-    "Hold",
-    "Layer",
-    "Limit",
-    "Marks",
-    "Ran",
-    "Report",
-    "RunStatus",
-    "Sandbox",
-    "SandboxLimits",
-    "Strength",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.tools.isolation import Layer as Layer
+    from burnish.tools.isolation import Limit as Limit
+    from burnish.tools.isolation import Ran as Ran
+    from burnish.tools.isolation import RunStatus as RunStatus
+    from burnish.tools.isolation import SandboxLimits as SandboxLimits
+    from burnish.tools.probe import Finding as Finding
+    from burnish.tools.probe import Hold as Hold
+    from burnish.tools.probe import Report as Report
+    from burnish.tools.probe import Strength as Strength
+    from burnish.tools.sandbox import Exam as Exam
+    from burnish.tools.sandbox import Failure as Failure
+    from burnish.tools.sandbox import Marks as Marks
+    from burnish.tools.sandbox import Sandbox as Sandbox
+
+__getattr__, __dir__ = lazy_exports(__name__)

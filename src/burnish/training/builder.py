@@ -29,6 +29,7 @@ from burnish.config.schema import (
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, StoreError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
+from burnish.lm.decoder import plain_head
 from burnish.lm.folder import (
     DTYPES,
     LoadedModel,
@@ -46,7 +47,6 @@ from burnish.lm.hardware import (
 )
 from burnish.lm.jobs import Limits
 from burnish.lm.new_model import NEW
-from burnish.lm.plain_head import plain_head
 from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task

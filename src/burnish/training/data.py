@@ -27,8 +27,7 @@ import msgspec
 
 from burnish.config.schema import Config
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.policy import SFT
 from burnish.policy.answer_first import answer_ids
 from burnish.records import Author, Message, Span, Task, Trajectory

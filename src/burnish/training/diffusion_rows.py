@@ -27,7 +27,6 @@ from torch import Tensor
 from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.decoding import Decoding, parse_decoding
 from burnish.lm.diffusion.masked_rows import (
     TokenRow,
     Unit,
@@ -36,6 +35,7 @@ from burnish.lm.diffusion.masked_rows import (
     unit_losses,
     unit_of,
 )
+from burnish.lm.diffusion.sampler import Decoding, parse_decoding
 from burnish.lm.tokenizer import Tokenizer
 from burnish.models.masked_diffusion import syntax_eligible
 from burnish.models.masked_diffusion.probe import Probe, probe_table

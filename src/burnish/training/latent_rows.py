@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from burnish.errors import ArgumentError, UserError
-from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.models.visual_latent import LatentResponse, LatentRows, LatentTags
 from burnish.models.visual_latent.objective import pool_tokens, pooled_grid
 from burnish.models.visual_latent.pictures import Encoder, read_picture

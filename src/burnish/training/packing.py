@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from burnish.lm.decoder import plain_head
 from burnish.lm.head import token_logprobs
 from burnish.lm.model_input import ModelInput
-from burnish.lm.plain_head import plain_head
 from burnish.lm.scalar_head import ScalarHead
 from burnish.records import MediaPart, Span, Trajectory
 

@@ -12,13 +12,11 @@ import torch
 from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
 from burnish.lm.base import TooLong
-from burnish.lm.diffusion.bound import Bound, likelihood_bound, mask_places
 from burnish.lm.diffusion.convert import convert
-from burnish.lm.diffusion.layout import both_ways
-from burnish.lm.diffusion.masked_rows import fill
+from burnish.lm.diffusion.masked_rows import Bound, both_ways, fill, likelihood_bound, mask_places
 from burnish.lm.local import LocalLM
-from burnish.lm.tiny import tiny_model
-from burnish.lm.turns import end_of_turn
+from burnish.lm.new_model import tiny_model
+from burnish.lm.tokenizer import end_of_turn
 
 PROMPT, ANSWER = [5, 6, 7], [40, 41, 42]
 

@@ -8,12 +8,11 @@ import torch
 from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.diffusion.convert import choose_mask, convert
-from burnish.lm.diffusion.layout import PADDING, both_ways, segment_mask
+from burnish.lm.diffusion.masked_rows import PADDING, both_ways, segment_mask
 from burnish.lm.folder import check_causal, find_folder, is_diffusion, save_model
 from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
-from burnish.lm.new_model import NewModel, new_model_folder
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import NewModel, new_model_folder, tiny_model
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import read_weights, write_weights
 

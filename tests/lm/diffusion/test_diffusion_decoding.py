@@ -8,8 +8,9 @@ from burnish.errors import ArgumentError, UserError
 from burnish.lm import load_model
 from burnish.lm.base import Sampling
 from burnish.lm.diffusion.convert import convert
-from burnish.lm.diffusion.decoding import (
+from burnish.lm.diffusion.sampler import (
     Decoding,
+    DiffusionSampler,
     chosen,
     order_scores,
     parse_decoding,
@@ -17,10 +18,9 @@ from burnish.lm.diffusion.decoding import (
     step_counts,
     write_decoding,
 )
-from burnish.lm.diffusion.sampler import DiffusionSampler
 from burnish.lm.local import LocalLM
+from burnish.lm.new_model import tiny_model
 from burnish.lm.sampler.rows import Request
-from burnish.lm.tiny import tiny_model
 from burnish.records import Finish, Message
 from burnish.rollouts.session import Session
 
@@ -111,7 +111,7 @@ def test_few_rows_at_once_write_the_same(loaded):
 
 
 def test_greedy_with_one_step_takes_every_places_likeliest_token(loaded):
-    from burnish.lm.diffusion.layout import both_ways
+    from burnish.lm.diffusion.masked_rows import both_ways
 
     mask = loaded.module.architecture.mask_id
     (found,) = write(

@@ -14,11 +14,9 @@ from burnish.lm.architecture import OWN, Architecture, YarnScaling
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
-from burnish.lm.sampler.cache import PagedCache
-from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.rows import Request, Row
-from burnish.lm.sampler.slots import NewRows, Slots, Variant
-from burnish.lm.sampler.step import PlainOps, Stepper
+from burnish.lm.sampler.slots import NewRows, PagedCache, Slots, Variant
+from burnish.lm.sampler.step import PlainOps, Plan, Stepper
 from burnish.lm.sampler.triton_ops import TritonOps
 from burnish.lm.sampling import Draw
 from burnish.models.blocks import TOPOLOGIES, Topology

@@ -10,14 +10,12 @@ from burnish.errors import ModelError
 from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
+from burnish.lm.new_model import tiny_model
 from burnish.lm.sampler import Engine, Request, engine_state
-from burnish.lm.sampler.cache import Pages
 from burnish.lm.sampler.engine import Schedule
-from burnish.lm.sampler.plan import Plan, side_by_side
 from burnish.lm.sampler.rows import Row, in_canonical_order, make_rows
-from burnish.lm.sampler.slots import OutputBuffer
-from burnish.lm.sampler.step import bucket
-from burnish.lm.tiny import tiny_model
+from burnish.lm.sampler.slots import OutputBuffer, Pages
+from burnish.lm.sampler.step import Plan, bucket, side_by_side
 
 
 @pytest.fixture(scope="module")

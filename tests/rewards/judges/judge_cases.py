@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards import Scorer, checked
 from burnish.rewards.judges import JudgeModel

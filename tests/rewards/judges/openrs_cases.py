@@ -3,7 +3,7 @@
 import json
 import re
 
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Task
 from burnish.rewards.judges.judge_model import JudgeModel
 

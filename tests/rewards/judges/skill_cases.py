@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import yaml
 
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.simple import DirectPair, PointRating

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from judge_cases import a_task, answers, block, judge_of, longer_wins, score, verdict
 
 from burnish.errors import UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Criterion, Message, Status, Task
 from burnish.rewards import Anchor, BothOrders, Cached, Scope, checked
 from burnish.rewards.judges import (

@@ -12,7 +12,7 @@ from judge_cases import a_task, answers, block, score, verdict
 
 from burnish.lm.base import Completion
 from burnish.lm.failures import Unreachable
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Reward, Status
 from burnish.rewards import Anchor, BothOrders, FirstDecisive, VersusReference, checked
 from burnish.rewards.judge_reward import ScorerJudge

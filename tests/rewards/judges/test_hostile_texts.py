@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from burnish.lm.base import Completion
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards.judge_reward import LMPairJudge
 from burnish.rewards.judges import JudgeModel, Question, Unreadable, read_calls

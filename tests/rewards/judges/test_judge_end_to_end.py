@@ -8,8 +8,8 @@ from judge_cases import answers, block, score, verdict
 
 from burnish.lm.base import Sampling
 from burnish.lm.named import open_lm
-from burnish.lm.scripted import ScriptedLM
-from burnish.lm.tiny import tiny_model
+from burnish.lm.new_model import tiny_model
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Status, Task
 from burnish.rewards import checked
 from burnish.rewards.judges import DirectPair, JudgeModel, PointRating, build_judge

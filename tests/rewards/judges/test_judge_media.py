@@ -9,8 +9,8 @@ from hostile_server import HostileServer, ok
 from burnish.errors import UserError
 from burnish.lm.base import Sampling, TooMuchMedia
 from burnish.lm.http import OpenAILM
-from burnish.lm.scripted import ScriptedLM
-from burnish.lm.wire_messages import MediaLimits
+from burnish.lm.replay import ScriptedLM
+from burnish.lm.wire import MediaLimits
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import build_judge
@@ -104,7 +104,7 @@ def test_half_a_character_does_not_lose_the_image():
 def test_a_text_model_refuses_and_names_the_way_out(tmp_path):
     local = pytest.importorskip("burnish.lm.local", reason="torch is not installed")
     from burnish.lm.folder import load_model
-    from burnish.lm.tiny import tiny_model
+    from burnish.lm.new_model import tiny_model
 
     lm = local.LocalLM(load_model(tiny_model(tmp_path / "tiny"), device="cpu"))
     judge = build_judge("point", JudgeModel(lm))

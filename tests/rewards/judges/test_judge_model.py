@@ -12,8 +12,7 @@ from burnish.lm.base import Completion, Sampling, TooLong
 from burnish.lm.failures import Refused, TimedOut, Unreachable
 from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.named import open_lm
-from burnish.lm.replay import ReplayLM
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ReplayLM, ScriptedLM
 from burnish.records import Finish, Message, Status
 from burnish.rewards import checked
 from burnish.rewards.judges import (

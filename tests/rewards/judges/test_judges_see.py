@@ -18,7 +18,7 @@ from hostile_server import HostileServer, ok
 from burnish.errors import UserError
 from burnish.lm.call_log import judges_built
 from burnish.lm.named import open_lm
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Task, TextPart
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge

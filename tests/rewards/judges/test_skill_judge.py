@@ -25,7 +25,7 @@ from skill_cases import (
 
 from burnish.engines import as_verl
 from burnish.errors import UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Status
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.build import build_judge

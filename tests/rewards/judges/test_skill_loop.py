@@ -26,7 +26,7 @@ from skill_cases import (
 
 from burnish.errors import ModelError
 from burnish.lm.base import Completion, Sampling
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Finish, Status
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Reply, Unreadable

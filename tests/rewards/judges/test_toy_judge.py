@@ -12,7 +12,7 @@ import pytest
 from judge_cases import a_task, answers
 
 from burnish.errors import UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Status
 from burnish.rewards import RewardConfig, build, checked
 from burnish.rewards.judges import JUDGES, JudgeModel, build_judge

@@ -35,7 +35,7 @@ from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.decoder import Decoder
-from burnish.lm.encoder import SentenceEncoder, embedded_encoder
+from burnish.lm.embedded import SentenceEncoder, embedded_encoder
 from burnish.lm.folder import LoadedModel, check_causal
 from burnish.lm.local import LocalLM
 from burnish.policy.distillation import sensitivity_of, token_divergence

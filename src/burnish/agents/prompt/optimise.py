@@ -45,8 +45,8 @@ from burnish.bench.evaluate import Evaluated, evaluate_slots, summarise
 from burnish.digest import code_digest
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling, model_key
+from burnish.lm.budget import metered
 from burnish.lm.lines import LineFile
-from burnish.lm.meter import metered
 from burnish.records import Reward, Status, Task
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scorer

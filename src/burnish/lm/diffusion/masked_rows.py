@@ -10,6 +10,7 @@ depend on its pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,13 +20,85 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.layout import both_ways, packed_input
-from burnish.lm.diffusion.sampler import without_mask
+from burnish.arguments import as_whole
+from burnish.lm.decoder import Decoder, plain_head
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
-from burnish.lm.plain_head import plain_head
 from burnish.records import Trajectory
+from burnish.seeds import derive
+
+PADDING = -1
+"""Segment of the padding."""
+
+
+def both_ways(
+    rows: Sequence[Sequence[int]],
+    *,
+    pad: int,
+    device: torch.device,
+    prompts: Sequence[int] | None = None,
+    multiple: int = 1,
+) -> ModelInput:
+    """Rows padded on the right; with `prompts`, so many first tokens of each see only each other.
+
+    The width is a multiple of `multiple`. Without prompts and padding there is no mask at all.
+    """
+    longest = max(map(len, rows))
+    size = multiple * -(-longest // multiple)
+    ids_RS = torch.tensor([[*row, *[pad] * (size - len(row))] for row in rows], device=device)
+    lengths_R = torch.tensor([len(row) for row in rows], device=device)
+    columns_S = torch.arange(size, device=device)
+    positions_RS = columns_S.expand(len(rows), size)
+    if prompts is None and all(len(row) == size for row in rows):
+        return ModelInput(ids_RS, positions_RS)
+    segment_RS = torch.where(columns_S < lengths_R[:, None], 0, PADDING)
+    prompts_R = None if prompts is None else torch.tensor(list(prompts), device=device)
+    return ModelInput(ids_RS, positions_RS, segment_mask(segment_RS, prompts_R))
+
+
+def packed_input(
+    rows: Sequence[Sequence[int]],
+    starts: Sequence[NDArray[np.int64]],
+    *,
+    device: torch.device,
+    pad: int,
+    multiple: int = 1,
+    takes_segments: bool = False,
+) -> ModelInput:
+    """Rows of several documents that do not see each other; positions restart with each.
+
+    `starts` has for every token of a row the column at which its document begins. Padding is a
+    document of its own.
+    """
+    longest = max(map(len, rows))
+    size = multiple * -(-longest // multiple)
+    ids_RS = np.full((len(rows), size), pad, dtype=np.int64)
+    starts_RS = np.zeros((len(rows), size), dtype=np.int64)
+    for place, (row, own) in enumerate(zip(rows, starts, strict=True)):
+        ids_RS[place, : len(row)] = row
+        starts_RS[place, : len(row)] = own
+        starts_RS[place, len(row) :] = len(row)
+    positions_RS = torch.from_numpy(np.arange(size) - starts_RS).to(device)
+    ids = torch.from_numpy(ids_RS).to(device)
+    if not starts_RS.any():
+        return ModelInput(ids, positions_RS)
+    if takes_segments:
+        return ModelInput(ids, positions_RS, Segments.of(starts_RS, device))
+    return ModelInput(ids, positions_RS, segment_mask(torch.from_numpy(starts_RS).to(device)))
+
+
+def segment_mask(segment_RS: Tensor, prompts_R: Tensor | None = None) -> Tensor:
+    """May a query see a key: both are of one segment, and the query is no prompt or the key is one.
+
+    (R, S), (R,) -> bool (R, S, S). Prompts stand at the beginning of a line with one segment.
+    """
+    mask_RSS = segment_RS[:, :, None] == segment_RS[:, None, :]
+    if prompts_R is None:
+        return mask_RSS
+    columns_S = torch.arange(segment_RS.shape[1], device=segment_RS.device)
+    is_prompt_RS = columns_S < prompts_R[:, None]
+    return mask_RSS & (~is_prompt_RS[:, :, None] | is_prompt_RS[:, None, :])
+
 
 FORBIDDEN = -3e4
 """Added to the logit of the mask token: its probability is exactly 0, in half precision too."""
@@ -226,6 +299,15 @@ def _inputs(
     )
 
 
+def without_mask(module: Decoder, logits_NV: Tensor) -> Tensor:
+    """The logits with the mask token made impossible: nothing is ever predicted to be a mask."""
+    mask = module.architecture.mask_id
+    assert mask is not None
+    forbidden_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool, device=logits_NV.device)
+    forbidden_V[mask] = True
+    return logits_NV.masked_fill(forbidden_V, float("-inf"))
+
+
 def logprobs_in_place(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:
     """Log-prob of each token at its own place, the mask token forbidden; differentiable."""
     weight_VD = plain_head(module)
@@ -249,3 +331,103 @@ def _through_logits(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Ten
         logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
         parts.append(logits_CV.log_softmax(-1).gather(1, target_C[:, None]).squeeze(1))
     return torch.cat(parts)
+
+
+SAMPLES = 32
+"""Masks of one response."""
+PASS_TOKENS = {"cpu": 8192, "cuda": 65536}
+
+
+class Bound(NamedTuple):
+    """A lower bound of the log-prob of one response, in nats."""
+
+    logprob: float | None
+    """None where it is no number: the response holds the mask token, or the model gave none."""
+    standard_error: float | None
+    """Of the estimate, over masks; None with one mask."""
+    samples: int
+    tokens: tuple[float, ...]
+    """What each token contributes; they add up to `logprob`. None of them where that is None."""
+
+
+@torch.no_grad()
+def likelihood_bound(
+    module: Decoder,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    canvas: int = 0,
+    end: int | None = None,
+) -> list[Bound]:
+    """Bounds for responses to prompts, each as token ids; an empty response has log-prob 0."""
+    samples = as_whole("samples", samples, low=1)
+    mask = module.architecture.mask_id
+    assert mask is not None
+    device = module.head_weight.device
+    longest = module.max_positions
+    rows = [
+        pair_row(prompt, answer, mask=mask, longest=longest, canvas=canvas, end=end)
+        for prompt, answer in pairs
+    ]
+    units = [
+        unit._replace(number=i * samples + k)
+        for i, row in enumerate(rows)
+        if row.count
+        for k, unit in enumerate(bound_units(row, samples, seed))
+    ]
+    parts = [[[0.0] * len(answer) for _ in range(samples)] for _, answer in pairs]
+    for some in passes(units, PASS_TOKENS["cuda" if device.type == "cuda" else "cpu"]):
+        found = unit_logprobs(module, some, device)
+        logps = iter(found.logp_N.double().tolist())
+        for unit in some:
+            i, k = divmod(unit.number, samples)
+            sample, first = parts[i][k], unit.row.prompt
+            for place, chance in zip(unit.places, unit.chances, strict=True):
+                sample[min(int(place) - first, len(sample) - 1)] += next(logps) / chance
+    return [
+        Bound(None, None, samples, ()) if row.has_target(mask) else _bound(own)
+        for row, own in zip(rows, parts, strict=True)
+    ]
+
+
+def bound_units(row: TokenRow, samples: int, seed: int, number: int = 0) -> list[Unit]:
+    """A row under the masks that its bound is estimated with."""
+    columns = np.flatnonzero(row.eligible)
+    return [
+        Unit(row, columns[places], np.full(len(places), len(places) / len(columns)), number=number)
+        for places in mask_places(len(columns), samples, seed)
+    ]
+
+
+def mask_places(length: int, samples: int, seed: int) -> list[list[int]]:
+    """The masked places of each sample: from the seed, the length and the sample's number alone.
+
+    The numbers of masked tokens lie in strata, so that few and many are seen equally often.
+
+    >>> [len(places) for places in mask_places(4, 4, seed=0)]
+    [1, 2, 3, 4]
+    """
+    found = []
+    for sample in range(samples):
+        generator = torch.Generator().manual_seed(derive(seed, "bound", length, sample))
+        inside = float(torch.rand(1, generator=generator, dtype=torch.float64))
+        count = 1 + min(length - 1, int((sample + inside) / samples * length))
+        order = torch.randperm(length, generator=generator)
+        found.append(sorted(order[:count].tolist()))
+    return found
+
+
+def _bound(samples: Sequence[Sequence[float]]) -> Bound:
+    count = len(samples)
+    totals = [math.fsum(own) for own in samples]
+    tokens = tuple(math.fsum(column) / count for column in zip(*samples, strict=True))
+    if not tokens:
+        return Bound(0.0, None, count, ())
+    if not all(map(math.isfinite, totals)):
+        return Bound(None, None, count, ())
+    mean = math.fsum(totals) / count
+    if count < 2:
+        return Bound(mean, None, count, tokens)
+    spread = math.fsum((total - mean) ** 2 for total in totals) / (count - 1)
+    return Bound(mean, math.sqrt(spread / count), count, tokens)

@@ -28,7 +28,6 @@ from burnish import activity
 from burnish.lm.base import Completion
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
-from burnish.lm.sampler.cache import Pages, PromptWriter
 from burnish.lm.sampler.engine_state import (
     MAX_SLOTS,
     EngineState,
@@ -37,9 +36,9 @@ from burnish.lm.sampler.engine_state import (
     size_for,
     with_reserve,
 )
-from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
-from burnish.lm.sampler.slots import NewRows, OutputBuffer, Variant
+from burnish.lm.sampler.slots import NewRows, OutputBuffer, Pages, PromptWriter, Variant
+from burnish.lm.sampler.step import Plan
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish
 

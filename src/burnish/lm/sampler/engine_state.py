@@ -14,11 +14,9 @@ from torch import Tensor
 
 from burnish.errors import ModelError
 from burnish.lm.hardware import available_bytes, can_run_kernels, prefill_tokens, too_long
-from burnish.lm.sampler.cache import PagedCache, pages_for
-from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.rows import Row
-from burnish.lm.sampler.slots import BURST, Slots, Variant
-from burnish.lm.sampler.step import Graphs, Ops, PlainOps, Stepper, bucket
+from burnish.lm.sampler.slots import BURST, PagedCache, Slots, Variant, pages_for
+from burnish.lm.sampler.step import Graphs, Ops, PlainOps, Plan, Stepper, bucket
 
 PAGE = 16
 """Tokens a page holds on a GPU; on the CPU one page holds a row."""

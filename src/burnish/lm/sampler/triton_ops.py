@@ -9,9 +9,8 @@ import triton
 from torch import Tensor
 
 from burnish.lm.sampler import kernels
-from burnish.lm.sampler.cache import PagedCache
-from burnish.lm.sampler.plan import LayerPlan, Plan
-from burnish.lm.sampler.slots import Slots, Variant
+from burnish.lm.sampler.slots import PagedCache, Slots, Variant
+from burnish.lm.sampler.step import LayerPlan, Plan
 from burnish.lm.sampling import Draw, draw
 from burnish.models.blocks.topology import Norms, Streams
 

@@ -32,7 +32,7 @@ from burnish.lm.base import (
     check_sampling,
     model_key,
 )
-from burnish.lm.budget import Budget, Spent
+from burnish.lm.budget import SAFETY, Budget, Cost, Meter, Spent, estimate_tokens, metered
 from burnish.lm.call_log import Call, CallLog, Paid, asked_sample, note_judge
 from burnish.lm.failures import (
     EXPECTED,
@@ -45,7 +45,6 @@ from burnish.lm.failures import (
     WrongModel,
     classify,
 )
-from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
 from burnish.lm.replay import NotRecorded, ReplayLM
 from burnish.records import Finish, Message, Status, TextPart
 from burnish.rewards.judges.prompting import (

@@ -129,8 +129,7 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
 
     def scores(self, asked: Sequence[Asked]) -> list[list[float] | int]:
         """The scores of each answer's steps; its length in tokens where the model cannot read it."""
-        from burnish.lm.scored_rows import score_places
-        from burnish.lm.step_rows import step_row
+        from burnish.lm.scalar_head import score_places, step_row
 
         loaded, separator = self.loaded, self.card.separator
         rows = [step_row(loaded.tokenizer, one.before, one.steps, separator) for one in asked]

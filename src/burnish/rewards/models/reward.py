@@ -136,8 +136,7 @@ class RewardModelReward(TrainedModelReward[RewardModelConfig]):
 
     def scores(self, talks: Sequence[tuple[Message, ...]]) -> list[float | int]:
         """The score of each conversation; its length in tokens where the model cannot read it."""
-        from burnish.lm.scalar_head import scored_ids
-        from burnish.lm.scored_rows import score_rows
+        from burnish.lm.scalar_head import score_rows, scored_ids
 
         loaded = self.loaded
         rows = [scored_ids(loaded.tokenizer, talk) for talk in talks]
@@ -148,8 +147,7 @@ class RewardModelReward(TrainedModelReward[RewardModelConfig]):
 
     def hidden(self, talks: Sequence[tuple[Message, ...]]) -> Tensor:
         """The last hidden states of conversations that the model can read, float32 (N, D)."""
-        from burnish.lm.scalar_head import scored_ids
-        from burnish.lm.scored_rows import hidden_rows
+        from burnish.lm.scalar_head import hidden_rows, scored_ids
 
         loaded = self.loaded
         rows = [scored_ids(loaded.tokenizer, talk) for talk in talks]

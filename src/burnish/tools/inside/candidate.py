@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 from . import wire
-from .program import offer_exit
+from .entry import offer_exit
 from .run_spec import RunSpec
 
 MOST_ITEMS = 100_000

@@ -8,18 +8,19 @@ descriptor of the report.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
 import os
 import signal
 import sys
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import confine, kernel, namespaces
-from .descend import end_below
-from .folders import remove
+from . import confine, kernel
+from .descend import end_below, remove
 from .run_spec import RunSpec, from_json
 
 
@@ -54,9 +55,7 @@ def main(order_descriptor: int, report_descriptor: int) -> None:
 def _role(name: str) -> Callable[[RunSpec], None]:
     """The role's function, imported before the files of this package are out of sight."""
     if name == "program":
-        from . import program
-
-        return program.run
+        return run_program
     if name == "candidate":
         from . import candidate
 
@@ -83,12 +82,12 @@ def _outer(spec: RunSpec) -> None:
     as_nobody = "nobody" in spec.layers
     mount = "mount" in spec.layers
     mapped = spec.user_namespace and as_nobody
-    namespaces.enter(user=spec.user_namespace, as_nobody=as_nobody, mount=mount)
-    held = namespaces.hold(spec.readable) if mount else []
+    confine.enter(user=spec.user_namespace, as_nobody=as_nobody, mount=mount)
+    held = confine.hold(spec.readable) if mount else []
     if mapped:
-        namespaces.become_inner_root()
+        confine.become_inner_root()
     if mount:
-        namespaces.new_root(held, spec)
+        confine.new_root(held, spec)
     kernel.die_with_parent()  # a change of identity has taken it away
     keeper = os.fork()
     if keeper:
@@ -146,3 +145,58 @@ def _put(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
+
+
+NAME = "program.py"
+
+
+def run_program(spec: RunSpec) -> None:
+    """The role `program`: run a text as `__main__`. Print an uncaught error as Python does, end with its exit
+    code."""
+    offer_exit()
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    sys.argv = [NAME]
+    code = 0
+    try:
+        exec(compile(spec.code, NAME, "exec", dont_inherit=True), vars(module))
+    except SystemExit as leaving:
+        code = exit_code(leaving)
+    except BaseException as error:
+        code = 1
+        print_error(error)
+    with contextlib.suppress(Exception):  # the program may have closed or replaced it
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+def offer_exit() -> None:
+    """`exit()` and `quit()`, which belong to the module `site` that is not loaded here."""
+
+    def leave(code: object = None) -> None:
+        raise SystemExit(code)
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, leave)
+
+
+def exit_code(leaving: SystemExit) -> int:
+    """What the shell would see."""
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    os.write(2, f"{leaving.code}\n".encode(errors="replace"))
+    return 1
+
+
+def print_error(error: BaseException) -> None:
+    """The traceback from the program's own first line on."""
+    import traceback  # most programs need none
+
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != NAME:
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # boundary: the error's own text is foreign code
+        text = f"{type(error).__name__}\n"
+    os.write(2, text.encode(errors="replace"))

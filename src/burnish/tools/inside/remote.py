@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import wire
-from .instrument import BrokenTests
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
@@ -32,6 +31,10 @@ EXPECTING = {("unittest", "handle"), ("_pytest", "raises")}
 ANSWERS_OF = {"attribute": (AttributeError,), "length": (TypeError,), "item": (LookupError,)}
 """Errors that are the ordinary answer to a question: there is no such attribute, length or item."""
 NO_FORM = "the answer is not in the expected form"
+
+
+class BrokenTests(BaseException):
+    """The tests themselves cannot be run; no `except Exception` of theirs hides it."""
 
 
 class CandidateFault(BaseException):

@@ -7,34 +7,24 @@
 numpy, and only dense search needs torch.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
-from burnish.tools.search.passages import Passage, PassageIndex, Retriever, tokens
 
 if TYPE_CHECKING:
-    from burnish.tools.search.dense import reciprocal_rank_fusion
-    from burnish.tools.search.index import Hit, SearchIndex, open_index, write_index
-    from burnish.tools.search.sources import Source, read_passages
-    from burnish.tools.search.tool import AsyncSearch, search_tool, shown_passages
-
-__all__ = [
-    "AsyncSearch",
-    "Hit",
-    "Passage",
-    "PassageIndex",
-    "Retriever",
-    "SearchIndex",
-    "Source",
-    "open_index",
-    "read_passages",
-    "reciprocal_rank_fusion",
-    "search_tool",
-    "shown_passages",
-    "tokens",
-    "write_index",
-]
+    from burnish.tools.search.bm25 import reciprocal_rank_fusion as reciprocal_rank_fusion
+    from burnish.tools.search.index import Hit as Hit
+    from burnish.tools.search.index import SearchIndex as SearchIndex
+    from burnish.tools.search.index import open_index as open_index
+    from burnish.tools.search.index import write_index as write_index
+    from burnish.tools.search.passages import Passage as Passage
+    from burnish.tools.search.passages import PassageIndex as PassageIndex
+    from burnish.tools.search.passages import Retriever as Retriever
+    from burnish.tools.search.passages import tokens as tokens
+    from burnish.tools.search.sources import Source as Source
+    from burnish.tools.search.sources import read_passages as read_passages
+    from burnish.tools.search.tool import AsyncSearch as AsyncSearch
+    from burnish.tools.search.tool import search_tool as search_tool
+    from burnish.tools.search.tool import shown_passages as shown_passages
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_path, as_word
 from burnish.errors import StoreError, UserError
-from burnish.lm.encoder import SentenceEncoder
+from burnish.lm.embedded import SentenceEncoder
 from burnish.seeds import digest
 from burnish.store.blobs import cache_folder
 from burnish.store.durable import remove_drafts, whole_folder, write_file
@@ -39,11 +39,14 @@ from burnish.tools.search.bm25 import (
     K1,
     B,
     Found,
+    Vectors,
     build_postings,
     read_postings,
+    reciprocal_rank_fusion,
+    rows_done,
     write_postings,
+    write_vectors,
 )
-from burnish.tools.search.dense import Vectors, reciprocal_rank_fusion, rows_done, write_vectors
 from burnish.tools.search.passages import (
     Passage,
     as_limit,

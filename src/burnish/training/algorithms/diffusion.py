@@ -28,8 +28,8 @@ from burnish.config.schema import Config
 from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder, Layer
-from burnish.lm.diffusion.decoding import parse_decoding, read_decoding, write_decoding
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, passes, unit_losses
+from burnish.lm.diffusion.sampler import parse_decoding, read_decoding, write_decoding
 from burnish.models.masked_diffusion.control import BINS, GradientBaseline, smoothed_loss
 from burnish.models.masked_diffusion.samplers import PPots, UniformRates
 from burnish.seeds import Seeds

@@ -26,10 +26,16 @@ from burnish.config.schema import Config, InProcess
 from burnish.config.schema import DiffusionPolicyTrain as Settings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.diffusion.bound import bound_units
-from burnish.lm.diffusion.decoding import Decoding, parse_decoding, read_decoding, write_decoding
-from burnish.lm.diffusion.masked_rows import TokenRow, Unit, answer_row, passes, unit_logprobs
-from burnish.lm.turns import end_of_turn
+from burnish.lm.diffusion.masked_rows import (
+    TokenRow,
+    Unit,
+    answer_row,
+    bound_units,
+    passes,
+    unit_logprobs,
+)
+from burnish.lm.diffusion.sampler import Decoding, parse_decoding, read_decoding, write_decoding
+from burnish.lm.tokenizer import end_of_turn
 from burnish.policy import (
     AllTokens,
     Clipped,

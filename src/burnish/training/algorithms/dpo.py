@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from burnish.errors import UserError
-from burnish.lm.turns import end_of_turn
+from burnish.lm.tokenizer import end_of_turn
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
 from burnish.records import Reward, Span
 from burnish.rewards.models.term import Pair, PairStates

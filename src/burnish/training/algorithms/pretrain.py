@@ -25,9 +25,9 @@ from torch import Tensor
 
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
+from burnish.lm.decoder import plain_head
 from burnish.lm.head import chunk_tokens, token_logprobs
 from burnish.lm.model_input import ModelInput, Segments
-from burnish.lm.plain_head import plain_head
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.store import StoredSample
 from burnish.training.algorithm import (

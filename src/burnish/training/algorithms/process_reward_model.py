@@ -38,7 +38,7 @@ from burnish.bench.first_wrong import (
 )
 from burnish.bench.statistics import Estimate, grouped_estimate
 from burnish.errors import ArgumentError, UserError, did_you_mean
-from burnish.lm.step_rows import StepRow, step_row
+from burnish.lm.scalar_head import StepRow, step_row
 from burnish.lm.tokenizer import Tokenizer
 from burnish.numbers import sigmoid
 from burnish.records import Author, Evidence, Reward, Span, Task, Trajectory

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards import Anchor, checked
 from burnish.rewards.judges.build import build_judge

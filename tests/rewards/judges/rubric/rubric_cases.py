@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.rubric import Rubric
 

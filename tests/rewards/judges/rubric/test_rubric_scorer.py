@@ -9,7 +9,7 @@ import pytest
 from rubric_cases import ANSWER, GOOD, QUESTION, judge, kettle, mark, rubric
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import Scope, checked
 from burnish.rewards.judges.judge_model import JudgeModel

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from burnish.arguments import as_list, as_text, as_whole, as_word, refused
 from burnish.errors import SandboxError
 from burnish.texts import whole_texts
-from burnish.tools.limits import SandboxLimits
+from burnish.tools.isolation import SandboxLimits
 from burnish.tools.sandbox import Sandbox
 
 TOOLS: dict[str, tuple[str, ...]] = {

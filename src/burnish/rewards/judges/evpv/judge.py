@@ -371,7 +371,7 @@ class EvpvJudge:
     @cached_property
     def _vectors(self) -> EmbeddingMatcher:
         if self._encoder is None:
-            from burnish.lm.encoder import SentenceEncoder
+            from burnish.lm.embedded import SentenceEncoder
 
             self._encoder = SentenceEncoder()
         return EmbeddingMatcher(self._encoder)

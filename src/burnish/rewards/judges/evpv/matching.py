@@ -311,7 +311,7 @@ def numbers_in(text: str, most: int = 20_000) -> set[float]:
 
 
 class Encoder(Protocol):
-    """Sentences as vectors of length 1, such as `burnish.lm.encoder.SentenceEncoder`."""
+    """Sentences as vectors of length 1, such as `burnish.lm.embedded.SentenceEncoder`."""
 
     def encode(self, texts: Sequence[str]) -> Any: ...
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from burnish.errors import UserError
-from burnish.lm.scripted import ScriptedLM
+from burnish.lm.replay import ScriptedLM
 from burnish.records import Evidence, MediaPart
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel

@@ -25,8 +25,8 @@ from msgspec import Struct
 from burnish import rollouts
 from burnish.errors import SandboxError, did_you_mean
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.budget import estimate_tokens
 from burnish.lm.failures import failure_of
-from burnish.lm.meter import estimate_tokens
 from burnish.records import Evidence, Finish, Message, Status, Task, Trajectory, Visibility
 from burnish.rewards.checks import texts
 from burnish.rewards.judges import prompting
@@ -346,7 +346,7 @@ class SandboxRunner:
 
     async def run(self, code: str, case: Mapping[str, object], *, timeout_s: float) -> Ran:
         """What the code printed; trouble of the sandbox itself is an error, never a finding."""
-        from burnish.tools.limits import SandboxLimits
+        from burnish.tools.isolation import SandboxLimits
         from burnish.tools.sandbox import Sandbox
 
         limits = SandboxLimits(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.arguments import as_word
-from burnish.lm.new_tokenizer import write_byte_tokenizer
-from burnish.lm.processor_folder import without_videos
+from burnish.lm.new_model import write_byte_tokenizer
+from burnish.lm.pretrained import without_videos
 
 FAMILIES = ("qwen2_5_vl", "smolvlm", "idefics3", "idefics2", "llava", "qwen2_audio")
 
