@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,12 +23,14 @@ from torch import Tensor, nn
 
 from burnish.errors import UserError
 from burnish.lm.base import MediaIds, media_of
-from burnish.lm.folder import LoadedModel
 from burnish.lm.hardware import is_device_full
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import read_json, write_json
 from burnish.records import Message, Span
+
+if TYPE_CHECKING:
+    from burnish.lm.folder import LoadedModel
 
 SCORE = "score.weight"
 CLASSIFIER = "ForSequenceClassification"
