@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import msgspec
 
-from burnish.bench.evaluate import Evaluated, evaluate
+from burnish.bench.evaluation import Evaluated, evaluate
 from burnish.lm.base import Sampling
 from burnish.records import Task
 from burnish.rewards.config import RewardConfig, build_all

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnish.agents.ssp.rules import Rules
-from burnish.agents.ssp.settings import SelfPlay
+from burnish.agents.ssp.rules import Rules, SelfPlay
 from burnish.agents.trace2skill import Settings as TraceSettings
 from burnish.config.schema import (
     Adversarial,

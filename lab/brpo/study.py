@@ -8,7 +8,7 @@ from typing import Any
 
 from recipes.brpo.stories import compare
 
-from burnish.bench.evaluate import Evaluated
+from burnish.bench.evaluation import Evaluated
 from burnish.lm.base import Sampling
 from lab.measure import answer, held_out, part
 from lab.plan import Arm, Column, Study, Subject

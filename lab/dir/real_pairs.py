@@ -35,9 +35,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from burnish.bench.best_of_n import best_of_n_curve
 from burnish.bench.bias_report import BiasReport, as_pairs, bias_report
 from burnish.bench.loaders import load
+from burnish.bench.statistics import best_of_n_curve
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.models.bias_attributes import PREFIXES, contaminate

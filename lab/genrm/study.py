@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.genrm.preferences import draw_pair, task_of
 
-from burnish.bench.evaluate import Evaluated
+from burnish.bench.evaluation import Evaluated
 from burnish.lm.base import Sampling
 from burnish.records import Message, Task
 from burnish.rewards.pairs import parse_pair_scores

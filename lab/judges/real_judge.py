@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from burnish.bench.accuracy import Flips, accuracy, flips
 from burnish.bench.items import Item, Judged, choice_of
+from burnish.bench.judge_accuracy import Flips, accuracy, flips
 from burnish.bench.judging import ResultFile, judge_items, judged_from, read_results
 from burnish.bench.loaders import load
 from burnish.bench.statistics import Estimate

@@ -25,10 +25,10 @@ from typing import Any
 
 import anyio
 
-from burnish.bench.detection import Detection, detection
 from burnish.bench.items import Item
+from burnish.bench.judge_accuracy import Detection, detection
 from burnish.bench.judging import judge_items
-from burnish.bench.loaders.faithfulness import (
+from burnish.bench.loaders.labelled import (
     load_faithbench,
     load_halueval,
     load_rgb,

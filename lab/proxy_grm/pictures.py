@@ -33,7 +33,7 @@ import anyio
 from msgspec.structs import replace
 from recipes.proxy_grm.pictures import NEEDS, follow, make
 
-from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
+from burnish.bench.proxy_transfer import RubricCase, rubric_transfer
 from burnish.bench.statistics import Estimate
 from burnish.records import ImagePart, Message, Task
 from burnish.rewards.judges.proxy_rubric import FunctionProxy

@@ -17,9 +17,9 @@ from typing import Any
 import anyio
 
 from burnish.agents.ssp.game import SearchSelfPlay
-from burnish.agents.ssp.tags import extract_answer
+from burnish.agents.ssp.rules import extract_answer
 from burnish.agents.ssp.world import world_of
-from burnish.bench.evaluate import Evaluated
+from burnish.bench.evaluation import Evaluated
 from burnish.lm.base import Sampling
 from burnish.rollouts import Limits, roll_out
 from burnish.rollouts.env import FunctionRollout

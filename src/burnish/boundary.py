@@ -274,8 +274,10 @@ def reader(kind: Any) -> Reader:
 
 def is_plain(kind: Any) -> bool:
     """True if msgspec alone can read it: scalars and words, in lists, tuples and dicts."""
-    kind, _ = _opened(kind)
+    kind, marks = _opened(kind)
     origin = typing.get_origin(kind)
+    if any(hasattr(mark, "read") for mark in marks):
+        return False
     if origin is Literal or kind in (bool, int, float, str, type(None)):
         return True
     if origin in (Union, types.UnionType, list, tuple, dict, abc.Sequence, abc.Mapping):

@@ -23,7 +23,7 @@ from burnish.agents.prompt import (
     verdict_line,
     with_system_prompt,
 )
-from burnish.agents.prompt.optimise import Entry, _Search
+from burnish.agents.prompt.prompt_search import Entry, _Search
 from burnish.agents.prompt.proposers import Case, JoinedProposers, worth_trying
 from burnish.api.prompt import shrunk_slices, slices_of
 from burnish.bench.statistics import sign_flip

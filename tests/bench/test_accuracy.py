@@ -7,7 +7,8 @@ from bench_cases import data, said
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.bench.accuracy import (
+from burnish.bench.items import Judged, choice_of
+from burnish.bench.judge_accuracy import (
     accuracy,
     agreement,
     by_style,
@@ -18,7 +19,6 @@ from burnish.bench.accuracy import (
     fleiss_kappa,
     flips,
 )
-from burnish.bench.items import Judged, choice_of
 from burnish.bench.judge_results import merge_orders, read_recorded
 from burnish.bench.loaders import load
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from burnish.bench.evaluate import Answering, blanks
+from burnish.bench.evaluation import Answering, blanks
 from burnish.bench.items import Item, Judged, message
 from burnish.bench.judging import ResultFile, judge_items
 from burnish.lm.base import Completion, Sampling

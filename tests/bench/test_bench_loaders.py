@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from bench_cases import data
 
-from burnish.bench.loaders import benchmark, load, load_healthbench_marks, rubric_score
+from burnish.bench.loaders import benchmark, load
+from burnish.bench.loaders.points import load_healthbench_marks, rubric_score
 from burnish.errors import UserError
 
 

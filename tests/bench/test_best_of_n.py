@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.bench.best_of_n import best_of_n_curve
+from burnish.bench.statistics import best_of_n_curve
 from burnish.errors import ArgumentError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from burnish.bench.judge_rows import read_items
+from burnish.bench.loaders.reading import read_items
 from burnish.errors import UserError
 from burnish.records import ImagePart, TextPart
 

@@ -10,11 +10,11 @@ import anyio
 import pytest
 from bench_cases import Planted, pairs, said
 
-from burnish.bench.compare import compare_judges
+from burnish.bench.comparison import compare_judges
 from burnish.bench.items import Item, Judged, message, oracle_share, responses_of
-from burnish.bench.judge_rows import read_items
+from burnish.bench.judge_results import by_instruction, point_score, with_answers
 from burnish.bench.judging import ResultFile, judge_items, read_results
-from burnish.bench.point_scores import by_instruction, point_score, with_answers
+from burnish.bench.loaders.reading import read_items
 from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards import from_function

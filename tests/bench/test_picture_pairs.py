@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from burnish.bench.items import Judged
+from burnish.bench.items import Judged, preference_rows
 from burnish.bench.judge_results import live_result, picture_figures
 from burnish.bench.judging import judge_items
 from burnish.bench.loaders import load
-from burnish.bench.preferences import preference_rows
-from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
+from burnish.bench.proxy_transfer import RubricCase, rubric_transfer
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart

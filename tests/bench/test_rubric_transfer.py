@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
+from burnish.bench.proxy_transfer import RubricCase, rubric_transfer
 from burnish.errors import UserError
 from burnish.rewards.judges.proxy_rubric import FunctionProxy
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from burnish.bench import t_estimate
-from burnish.bench.run_labels import group_labels, setting_text
-from burnish.bench.run_table import RunFigures, SeedMean, group_runs, seed_mean
+from burnish.bench.comparable import group_labels, setting_text
+from burnish.bench.run_tables import RunFigures, SeedMean, group_runs, seed_mean
 from burnish.errors import UserError
 from burnish.records import Message, Task
 

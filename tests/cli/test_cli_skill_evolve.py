@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.agents.trace2skill import task_agent
+from burnish.agents.trace2skill import evolution
 from burnish.cli.entry import run
 from burnish.cli.reporter import Reporter
 from burnish.lm import ScriptedLM
@@ -86,7 +86,7 @@ def test_a_skill_that_helps_is_accepted_and_written(recipe, tmp_path, capsys, mo
     # 8 tasks to learn from and 2 held out, each with both skills.
     assert len((out / "plays.jsonl").read_text().splitlines()) == 20
     monkeypatch.setattr(
-        task_agent, "evaluate_slots", lambda *a, **k: pytest.fail("a game was played twice")
+        evolution, "evaluate_slots", lambda *a, **k: pytest.fail("a game was played twice")
     )
     assert evolve(recipe, "--out", out) == 0
     shown = " ".join(capsys.readouterr().out.split())

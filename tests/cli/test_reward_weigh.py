@@ -10,8 +10,7 @@ import pytest
 from cli_words import Type
 from stored_run import make_sample
 
-from burnish.bench.reward_table import Row, not_followed, reason_of
-from burnish.bench.weigh_rewards import Cause, diagnose
+from burnish.bench.weigh_rewards import Cause, Row, diagnose, not_followed, reason_of
 from burnish.policy import Contrastive, NormaliseThenSum, Raw, Recipe
 from burnish.records import Evidence, Reward, Status, Verdict
 from burnish.store import RunStore, StoredSample

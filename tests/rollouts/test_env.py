@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rollout_cases import Speaker, a_task, assert_masked, tokenizer
 
-from burnish.bench.evaluate import evaluate
+from burnish.bench.evaluation import evaluate
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Response, Status, Task

@@ -15,7 +15,7 @@ from test_reward_model import run_of as plain_run_of
 from training_cases import finish, reward, trainer
 
 import burnish
-from burnish.bench.best_of_n import best_of_n_curve
+from burnish.bench.statistics import best_of_n_curve
 from burnish.engines.server import create_app
 from burnish.errors import UserError
 from burnish.lm.folder import load_model

@@ -8,8 +8,7 @@ import pytest
 from method_cases import BREVITY, METHODS
 from training_cases import finish, outcome, reward, stop_after, trainer
 
-from burnish.bench.reward_table import read_run
-from burnish.bench.weigh_rewards import weigh
+from burnish.bench.weigh_rewards import read_run, weigh
 from burnish.cli.entry import run as burnish
 from burnish.store import RunStore
 

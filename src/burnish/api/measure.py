@@ -31,10 +31,10 @@ from burnish.arguments import (
     as_word,
     refused,
 )
-from burnish.bench.evaluate import Evaluation
-from burnish.bench.evaluate import evaluate as evaluate_tasks
-from burnish.bench.held_out import RunComparison, compare_runs
-from burnish.bench.run_table import RunTable, run_table
+from burnish.bench.comparison import RunComparison, compare_runs
+from burnish.bench.evaluation import Evaluation
+from burnish.bench.evaluation import evaluate as evaluate_tasks
+from burnish.bench.run_tables import RunTable, run_table
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError

@@ -51,7 +51,7 @@ from burnish.arguments import (
     as_text,
     as_whole,
 )
-from burnish.bench.run_table import RunTable, run_table
+from burnish.bench.run_tables import RunTable, run_table
 from burnish.config.text import toml_value
 from burnish.lm.base import shipped_model
 from burnish.lm.hardware import free_memory, usable_cores

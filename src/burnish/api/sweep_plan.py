@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from burnish.api.launch import choose_folder
 from burnish.arguments import as_whole
-from burnish.bench.run_labels import setting_text
+from burnish.bench.comparable import setting_text
 from burnish.config.recipes import Asked, resolve
 from burnish.config.text import toml_key, toml_value
 from burnish.errors import StoreError, UserError

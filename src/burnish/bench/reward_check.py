@@ -338,7 +338,7 @@ def cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
 
 def read_cases(path: Path, limit: int = 0) -> list[Case]:
     """Groups of responses from a file; rows with the same prompt and fields are one group."""
-    from burnish.bench.judge_rows import read_items
+    from burnish.bench.loaders.reading import read_items
 
     groups: dict[str, Case] = {}
     for item in read_items(path):

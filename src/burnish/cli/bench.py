@@ -15,7 +15,7 @@ from burnish.cli.shared_options import AsJson, JudgeFlags, Limit, Oracle, takes_
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
-    from burnish.bench.evaluate import Answering
+    from burnish.bench.evaluation import Answering
     from burnish.bench.items import Item, Judged
     from burnish.bench.judge_results import JudgeResult
     from burnish.bench.loaders import Benchmark
@@ -93,9 +93,8 @@ def bench(
       burnish bench bigbench_mistake --data FILE --solutions solutions.jsonl
       burnish bench atp --model smollm2 --limit 20
     """
-    from burnish.bench.judge_results import sample_items
+    from burnish.bench.judge_results import sample_items, with_answers
     from burnish.bench.loaders import benchmark, load
-    from burnish.bench.point_scores import with_answers
 
     chosen = benchmark(name)
     if data is None:
@@ -137,7 +136,7 @@ def _shipped(bench: Benchmark) -> Path:
 
 def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:
     """Pairs of better and worse responses as JSON lines, for `dpo` and `reward_model`."""
-    from burnish.bench.preferences import preference_rows
+    from burnish.bench.items import preference_rows
     from burnish.tasks.preference_rows import write_jsonl
 
     if bench.kind != "choice":
@@ -163,7 +162,7 @@ def _write_solutions(
     bench: Benchmark, items: list[Item], out: Path | None, *, as_json: bool
 ) -> int:
     """Worked solutions with step labels as JSON lines, for `process_reward_model`."""
-    from burnish.bench.solutions import solution_rows
+    from burnish.bench.items import solution_rows
     from burnish.tasks.preference_rows import write_jsonl
 
     if bench.kind != "steps":
@@ -237,9 +236,8 @@ def _live_judge(
     """Ask a judge about every item; `read` are the files of items and answers."""
     import anyio
 
-    from burnish.bench.judge_results import live_result
+    from burnish.bench.judge_results import PointsJudge, live_result
     from burnish.bench.open_judge import check_items, default_path
-    from burnish.bench.point_scores import PointsJudge
     from burnish.cli import judge_session as session
     from burnish.cli.bench_report import print_details, print_judges
 
@@ -298,7 +296,7 @@ def _show_detection(
     as_json: bool,
 ) -> int:
     """How well the judge's values tell faithful answers from others."""
-    from burnish.bench.detection import detection
+    from burnish.bench.judge_accuracy import detection
     from burnish.cli import judge_session as session
 
     # A judge that lists claims flags an answer where any fails; a rating below the middle does.
@@ -343,9 +341,15 @@ def _recorded_marks(
     bench: Benchmark, path: Path, limit: int, out: Path | None, *, as_json: bool
 ) -> int:
     """HealthBench's marks on record, which stand beside the rubrics."""
-    from burnish.bench.judge_results import points_record, sample_items, write_results
-    from burnish.bench.loaders import load_healthbench_marks
-    from burnish.bench.point_scores import judged_marks, largest_deviation, point_score
+    from burnish.bench.judge_results import (
+        judged_marks,
+        largest_deviation,
+        point_score,
+        points_record,
+        sample_items,
+        write_results,
+    )
+    from burnish.bench.loaders.points import load_healthbench_marks
     from burnish.cli.bench_report import print_points
 
     marked = load_healthbench_marks(path)
@@ -388,7 +392,7 @@ def _live_answers(
     """Let a model answer, and check its answers by rule."""
     import anyio
 
-    from burnish.bench.evaluate import blanks
+    from burnish.bench.evaluation import blanks
     from burnish.bench.open_judge import default_path
     from burnish.cli import judge_session as session
 
@@ -413,7 +417,7 @@ def _live_answers(
 
 
 def _answering(model: JudgeModel) -> Answering:
-    from burnish.bench.evaluate import Answering
+    from burnish.bench.evaluation import Answering
     from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 
     return Answering(model, Instructions(InstructionsConfig()))
@@ -439,8 +443,7 @@ def _show_instructions(
     *,
     as_json: bool,
 ) -> None:
-    from burnish.bench.judge_results import points_record
-    from burnish.bench.point_scores import by_instruction, point_score
+    from burnish.bench.judge_results import by_instruction, point_score, points_record
     from burnish.cli.bench_report import print_instructions, print_points
 
     found, kinds = point_score(judged), by_instruction(judged)
@@ -466,8 +469,7 @@ def _show_points(
     *,
     as_json: bool,
 ) -> int:
-    from burnish.bench.judge_results import points_record
-    from burnish.bench.point_scores import point_score
+    from burnish.bench.judge_results import point_score, points_record
     from burnish.cli.bench_report import print_points
     from burnish.cli.judge_session import spent_record, spent_text
 

@@ -14,7 +14,7 @@ from burnish.cli.shared_options import JudgeFlags
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
-    from burnish.bench.evaluate import Answering
+    from burnish.bench.evaluation import Answering
     from burnish.bench.items import Item, Judged
     from burnish.bench.loaders import Benchmark
     from burnish.bench.plans import PlanScore
@@ -38,7 +38,7 @@ def run_plans(
     """
     import anyio
 
-    from burnish.bench.evaluate import blanks
+    from burnish.bench.evaluation import blanks
     from burnish.bench.open_judge import default_path
     from burnish.bench.plans import agreement_record, plan_record, plan_score, with_oracle
     from burnish.cli import judge_session as session
@@ -101,7 +101,7 @@ async def _by_needs(items: list[Item], out: Path | None) -> list[Judged]:
 
 
 def _answering(model: JudgeModel) -> Answering:
-    from burnish.bench.evaluate import Answering
+    from burnish.bench.evaluation import Answering
     from burnish.rewards.judges.atp_bench import atp_scorer
 
     return Answering(model, atp_scorer())

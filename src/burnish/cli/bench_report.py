@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from burnish.bench.accuracy import (
+from burnish.bench.judge_accuracy import (
     Accuracy,
     Agreement,
     Styles,
@@ -16,8 +16,7 @@ from burnish.bench.accuracy import (
     disagreements,
     name_of,
 )
-from burnish.bench.judge_results import JudgeResult
-from burnish.bench.point_scores import Obeyed, PointScore
+from burnish.bench.judge_results import JudgeResult, Obeyed, PointScore
 from burnish.bench.statistics import Estimate
 from burnish.cli.console import one_line, out, say
 from burnish.cli.drawing import table_of

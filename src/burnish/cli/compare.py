@@ -26,10 +26,9 @@ from burnish.texts import counted, duration, safe
 
 if TYPE_CHECKING:
     from burnish.bench import Comparison, HeldOutRun, PairedTest
-    from burnish.bench.compare import JudgeComparison
-    from burnish.bench.held_out import RunComparison, RunSide
+    from burnish.bench.comparison import JudgeComparison, RunComparison, RunSide
     from burnish.bench.items import Judged
-    from burnish.bench.run_table import RunTable
+    from burnish.bench.run_tables import RunTable
     from burnish.view.curves import Point
 
 CHANGED = 3
@@ -106,7 +105,7 @@ def compare(
 
 def chosen_runs(folder: Path, words: Sequence[str]) -> tuple[list[Path], list[str] | None]:
     """The run folders that the words name, and what the sweeps among them vary; None without one."""
-    from burnish.bench.run_table import runs_of_sweep
+    from burnish.bench.run_tables import runs_of_sweep
 
     named: dict[Path, str] = {}
     found: dict[Path, Path] = {}
@@ -162,7 +161,7 @@ def print_many(
     as_csv: bool,
 ) -> int:
     """Compare groups of runs over their seeds."""
-    from burnish.bench.run_table import run_table
+    from burnish.bench.run_tables import run_table
 
     with ExitStack() as stack:
         runs = [stack.enter_context(RunStore.open(f, read_only=True)) for f in folders]
@@ -178,7 +177,7 @@ def print_many(
 
 def print_table(found: RunTable) -> None:
     """One line a group, the settings that differ, and what to know."""
-    from burnish.bench.run_table import LAST_EVALUATION
+    from burnish.bench.run_tables import LAST_EVALUATION
 
     say(found.title, style="bold")
     metrics = list(found.groups[0].metrics)
@@ -255,7 +254,7 @@ def print_runs(
     folder_a: Path, folder_b: Path, step: int | None, metrics: Sequence[str], as_json: bool
 ) -> int:
     """Compare two runs' held-out answers, settings and curves."""
-    from burnish.bench.held_out import compare_runs
+    from burnish.bench.comparison import compare_runs
 
     with (
         RunStore.open(folder_a, read_only=True) as store_a,
@@ -314,7 +313,7 @@ def _value(value: Any) -> Text:
 
 
 def _print_test(test: PairedTest) -> None:
-    from burnish.bench.compare import p_text
+    from burnish.bench.comparison import p_text
 
     table = _table("held out", "mean, 95 % interval")
     table.add_row("A", interval(test.mean_a))
@@ -438,7 +437,7 @@ def are_results(a: str, b: str) -> bool:
 
 def compare_results(a: str, b: str, *, as_json: bool) -> int:
     """Compare two judges, item by item."""
-    from burnish.bench.compare import compare_judges
+    from burnish.bench.comparison import compare_judges
 
     judged_a, judged_b = _read_results(a), _read_results(b)
     found = compare_judges(judged_a, judged_b, judged_a[0].judge, judged_b[0].judge)
@@ -476,8 +475,8 @@ def _read_results(word: str) -> list[Judged]:
 
 def print_judges(found: JudgeComparison) -> None:
     """Both accuracies, the test, and items on which they differ."""
-    from burnish.bench.accuracy import name_of
-    from burnish.bench.compare import p_text
+    from burnish.bench.comparison import p_text
+    from burnish.bench.judge_accuracy import name_of
     from burnish.cli.bench_report import narrow, star_line
 
     titles = ("judge", "right of all, %", "decided", "valid", "ties", "failed")

@@ -74,7 +74,7 @@ def judge(
     """
     import anyio
 
-    from burnish.bench.judge_rows import read_items
+    from burnish.bench.loaders.reading import read_items
     from burnish.bench.open_judge import check_items, with_inputs
     from burnish.cli import judge_session as session
 
@@ -142,8 +142,8 @@ def _unread(judged: Sequence[Judged]) -> str:
 def _record(
     judge: OpenJudge, found: Forecast, judged: list[Judged], seconds: float
 ) -> dict[str, Any]:
-    from burnish.bench.accuracy import accuracy, by_subset
     from burnish.bench.items import oracle_share
+    from burnish.bench.judge_accuracy import accuracy, by_subset
     from burnish.bench.judge_results import accuracy_record
     from burnish.cli.judge_session import spent_record
 
@@ -219,8 +219,8 @@ def outcome(one: Judged) -> str:
 
 def print_summary(judged: Sequence[Judged]) -> None:
     """Counts, accuracy where labels are known, and what got no verdict."""
-    from burnish.bench.accuracy import accuracy
     from burnish.bench.items import oracle_share
+    from burnish.bench.judge_accuracy import accuracy
     from burnish.cli.bench_report import percent
 
     say()

@@ -89,8 +89,8 @@ def probe(
 
 
 def _pairs(path: Path, bench: str, limit: int) -> list[Item]:
-    from burnish.bench.judge_rows import read_items
     from burnish.bench.loaders import load
+    from burnish.bench.loaders.reading import read_items
 
     items = load(bench, path) if bench else read_items(path)
     pairs = [item for item in items if len(item.responses) == 2]

@@ -95,8 +95,7 @@ def _scorer(target: str) -> Scorer:
 def read_pairs(path: Path) -> tuple[list[Pair], int]:
     """The pairs of a file, and how many of its rows name no better response."""
     from burnish.bench.bias_report import as_pairs
-    from burnish.bench.judge_rows import PAIRS, items_of
-    from burnish.bench.loaders.reading import read_sources
+    from burnish.bench.loaders.reading import PAIRS, items_of, read_sources
 
     rows = read_sources(path)
     for row in rows:

@@ -19,8 +19,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run
 
 if TYPE_CHECKING:
-    from burnish.bench.reward_table import Recorded
-    from burnish.bench.weigh_rewards import Below, Weighed
+    from burnish.bench.weigh_rewards import Below, Recorded, Weighed
 
 
 TITLES = {
@@ -91,7 +90,7 @@ def reward_weigh(
 
 
 def _read(folder: Path, source: str, step: str) -> Recorded:
-    from burnish.bench.reward_table import read_file, read_run
+    from burnish.bench.weigh_rewards import read_file, read_run
     from burnish.tasks.rows import SUFFIXES
 
     path = Path(source)
@@ -117,7 +116,7 @@ def read_steps(text: str) -> tuple[int | None, int | None]:
 
 
 def _by_name(flag: str, words: Sequence[str], names: Sequence[str]) -> dict[str, float]:
-    from burnish.bench.reward_table import LARGEST
+    from burnish.bench.weigh_rewards import LARGEST
 
     found = {}
     least = 0.0 if flag == "--severity" else -LARGEST

@@ -326,7 +326,7 @@ def _tell(
 ) -> int:
     """Write skill, diff and reports; say what came of it."""
     from burnish.agents.trace2skill import markdown, report_of, write_skill
-    from burnish.agents.trace2skill.distil import NOTHING, REFUSED, REJECTED, UNREAD
+    from burnish.agents.trace2skill.distillation import NOTHING, REFUSED, REJECTED, UNREAD
     from burnish.agents.trace2skill.report import reasons
     from burnish.agents.trace2skill.skill_files import skill_name
     from burnish.view.pages.skills import skill_page

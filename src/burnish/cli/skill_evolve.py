@@ -33,7 +33,7 @@ from burnish.texts import counted
 
 if TYPE_CHECKING:
     from burnish.agents.trace2skill import Evolved, Roles, Settings
-    from burnish.agents.trace2skill.evolve import Change
+    from burnish.agents.trace2skill.evolution import Change
     from burnish.config.recipes import Asked
     from burnish.lm.budget import Budget
     from burnish.records import Task
@@ -241,7 +241,7 @@ async def _work(
 def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_json: bool) -> int:
     """Write the skill, its diff and a report; say what came of it."""
     from burnish.agents.trace2skill import unified_diff, write_skill
-    from burnish.agents.trace2skill.distil import UNREAD
+    from burnish.agents.trace2skill.distillation import UNREAD
     from burnish.agents.trace2skill.report import reasons
 
     before = found.runs[0].before

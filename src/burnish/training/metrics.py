@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from burnish.bench.evaluate import Evaluation, evaluate_slots, summarise
+from burnish.bench.evaluation import Evaluation, evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.lm.base import Sampling
 from burnish.policy import Skew

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-GAME = ("check", "corpora", "pool", "report", "rules", "tags", "world")
+GAME = ("check", "corpora", "pool", "rules", "world")
 MODULES = ("burnish.rollouts.search", *(f"burnish.agents.ssp.{name}" for name in GAME))
 
 

@@ -8,8 +8,8 @@ import pytest
 from ssp_cases import CODE, WORLD, Policy, clever, game, settings, slots, task
 
 from burnish.agents.ssp import QuestionPool, rule_filter, solver_score
-from burnish.agents.ssp.proposals import Verifier
-from burnish.agents.ssp.settings import SelfPlay
+from burnish.agents.ssp.check import Verifier
+from burnish.agents.ssp.rules import SelfPlay
 from burnish.agents.ssp.world import propose_script
 from burnish.errors import ModelError, UserError
 from burnish.lm import ScriptedLM

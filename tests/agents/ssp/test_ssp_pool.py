@@ -19,7 +19,6 @@ from burnish.agents.ssp.check import (
     reader_messages,
 )
 from burnish.agents.ssp.pool import Filled, complete
-from burnish.errors import ArgumentError
 from burnish.rewards.judges.prompting import Unreadable
 
 
@@ -74,14 +73,6 @@ def test_the_state_goes_through_a_checkpoint():
     assert again.entries == pool.entries
     assert list(again.entries) == list(pool.entries)
     assert [again.draw(s) for s in range(9)] == [pool.draw(s) for s in range(9)]
-
-
-@pytest.mark.parametrize(
-    "bad", [{"reset_every": -1}, {"keep_ratio": 1.5}, {"keep_ratio": float("nan")}]
-)
-def test_bad_settings_are_refused(bad):
-    with pytest.raises(ArgumentError):
-        QuestionPool(**bad)
 
 
 VALID = Filled("q", ("a",), "proposed")

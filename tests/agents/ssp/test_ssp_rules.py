@@ -22,7 +22,7 @@ from burnish.agents.ssp import (
     success_rate,
     token_f1,
 )
-from burnish.agents.ssp.report import diversity
+from burnish.agents.ssp.pool import diversity
 from burnish.errors import ArgumentError
 from burnish.policy import grpo_advantage
 from burnish.records import Message
@@ -46,8 +46,6 @@ def test_the_last_pair_of_answer_tags_counts():
     assert extract_answer("<answer></answer>") == ""
     assert extract_answer("</answer>a<answer>") is None
     assert extract_answer("") is None
-    with pytest.raises(ArgumentError, match="text"):
-        extract_answer(None)
 
 
 def test_answers_are_texts_or_lists_everywhere():
@@ -190,16 +188,11 @@ def test_the_reward_of_a_question(rewards, kind, more, value):
     assert proposer_reward(rewards, kind, **more) == pytest.approx(value)
 
 
-def test_rewards_of_many_questions_and_bad_ones():
+def test_rewards_of_many_questions():
     assert proposer_reward(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), valid=[True, False]) == [
         0.5,
         0.0,
     ]
-    for bad in ([], [math.nan], "10", None, [[1.0], [math.inf]]):
-        with pytest.raises(ArgumentError, match="solver_rewards"):
-            proposer_reward(bad)
-    with pytest.raises(ArgumentError, match="reward_type"):
-        proposer_reward([1.0], "acc")
     assert success_rate([]) is None
 
 
@@ -213,10 +206,6 @@ def test_groups_without_spread_leave_with_their_solvers():
     assert kept.proposer == [2, 3, 4]
     assert kept.solver == [6, 7, 8, 9, 10, 11, 12, 13, 14]
     assert dynamic_filter([], [], 2) == ([], [])
-    for bad in ({"scores": [math.nan]}, {"groups": [0, 1]}, {"solver_n": 0}, {"groups": [None]},
-                {"groups": [[1, 2]]}, {"groups": [{}]}):  # fmt: skip
-        with pytest.raises(ArgumentError):
-            dynamic_filter(**{"scores": [1.0], "groups": [0], "solver_n": 1} | bad)
 
 
 @pytest.mark.parametrize(
@@ -274,11 +263,6 @@ def test_advantages_of_both_roles():
         [0.6, 0.4, 1.0, 0.0], [0, 1, 2, 3], singletons="batch_mean", roles=["p", "p", "s", "s"]
     )
     assert by_role.tolist() == pytest.approx([0.1, -0.1, 0.5, -0.5])
-    for bad in ({"sizes": [1]}, {"roles": [1]}, {"sizes": [math.nan] * 10}):
-        with pytest.raises(ArgumentError):
-            grpo_advantage(rewards, groups, singletons="batch_mean", **bad)
-    with pytest.raises(ArgumentError, match="singletons"):
-        grpo_advantage(rewards, groups, singletons="one")
 
 
 def test_queries_in_a_list_are_bounded():
@@ -300,8 +284,6 @@ def test_overlap_of_training_and_evaluation_answers():
     assert found.share == pytest.approx(2 / 3)
     assert found.examples == ["the Roma", "paris"]
     assert answer_overlap(["a1"], []).share is None
-    with pytest.raises(ArgumentError, match="evaluation"):
-        answer_overlap(["Paris"], [""])
 
 
 def test_diversity_of_questions():

@@ -37,13 +37,14 @@ from burnish.agents.trace2skill import (
 )
 from burnish.agents.trace2skill.edits import OPERATIONS
 from burnish.agents.trace2skill.patches import (
+    by_support,
     carry_out,
+    cite,
     join_sections,
     read_patch,
     read_patch_loosely,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.agents.trace2skill.support import by_support, cite
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel

@@ -7,7 +7,7 @@ import pytest
 from fake_author import SKILL, StubRoles
 
 from burnish.agents.trace2skill import Trace, choose_skill, evolve, held_out
-from burnish.agents.trace2skill.evolve import paired_change
+from burnish.agents.trace2skill.evolution import paired_change
 from burnish.agents.trace2skill.patches import Patch
 from burnish.errors import UserError
 from burnish.records import Message

@@ -9,8 +9,7 @@ from fake_author import SKILL, StubRoles, append, trace
 from burnish.agents.trace2skill import Patch, distil, pool_of, sanitize
 from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import contradictions, well_formed
-from burnish.agents.trace2skill.patches import read_patch_loosely
-from burnish.agents.trace2skill.support import by_support, by_task
+from burnish.agents.trace2skill.patches import by_support, by_task, read_patch_loosely
 from burnish.records import Message
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from burnish.bench.evaluate import Evaluated
+from burnish.bench.evaluation import Evaluated
 from burnish.errors import ModelError
 from burnish.lm.base import LM, Sampling
 from burnish.records import Message, Reward

@@ -25,12 +25,14 @@ from typing import Any
 
 import msgspec
 
-from burnish.agents.ssp.pool import Filled, QuestionPool, complete, question_id
-from burnish.agents.ssp.proposals import Proposed, Verifier
-from burnish.agents.ssp.report import step_metrics
+from burnish.agents.ssp.check import Proposed, Verifier
+from burnish.agents.ssp.pool import Filled, QuestionPool, complete, question_id, step_metrics
 from burnish.agents.ssp.rules import (
+    REWARD,
+    SelfPlay,
     as_golds,
     dynamic_filter,
+    extract_answer,
     proposer_reward,
     rule_filter,
     solver_score,
@@ -38,8 +40,6 @@ from burnish.agents.ssp.rules import (
     tag_penalty,
 )
 from burnish.agents.ssp.searching import Searcher, play_searching, solver_messages
-from burnish.agents.ssp.settings import REWARD, SelfPlay
-from burnish.agents.ssp.tags import extract_answer
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling
@@ -63,8 +63,6 @@ logger = logging.getLogger(__name__)
 
 
 class SearchSelfPlay(StepGame):
-    """Proposer and solver on one corpus."""
-
     file_options = FileOptions(
         functions=("corpus", "reader_path"),
         sources=("corpus_options.source", "corpus_options.path"),
@@ -97,7 +95,6 @@ class SearchSelfPlay(StepGame):
     async def play_step(
         self, slots: Sequence[Slot], spare: Sequence[Task], lm: LM, sampling: Sampling, seed: int
     ) -> list[list[Trajectory]]:
-        """Propose, check, complete, solve, score."""
         if self.options.mode == "solver":
             return await self._solve_given(slots, lm, sampling, seed)
         proposals = await self._propose(slots, lm, sampling, seed, retry=0)
@@ -143,7 +140,7 @@ class SearchSelfPlay(StepGame):
                 named = msgspec.structs.replace(
                     trajectory, role="proposer", group=f"{trajectory.task_id}.proposer{ending}"
                 )
-                found = rule_filter(named, golds, self.options.rules) if named.info else None
+                found = rule_filter.plain(named, golds, self.options.rules) if named.info else None
                 proposals.append(Proposed(slot, index, retry, golds, named, found))
         await self.verifier.check(
             proposals, [*earlier, *proposals], lm, derive(seed, "check", retry)
@@ -196,7 +193,7 @@ class SearchSelfPlay(StepGame):
             asked.append((number, Task(tasks[slot].id, messages, fields)))
             about[number] = {
                 **fields,
-                "id": question_id(question.question, answer),
+                "id": question_id.plain(question.question, answer),
                 "origin": question.origin,
                 "is_above": question.is_above,
             }
@@ -235,7 +232,7 @@ class SearchSelfPlay(StepGame):
         facts: dict[str, Any] = {**about, "judge_calls": 0, "cost_usd": 0.0}
         score: float | None = None
         if trajectory.status is Status.OK:
-            score = solver_score(said, about["answer"])
+            score = solver_score.plain(said, about["answer"])
             answer = extract_answer(said)
             if score == 0.0 and answer is not None and self.verifier.judge is not None:
                 verdict = await self.verifier.same_answer(
@@ -266,7 +263,7 @@ class SearchSelfPlay(StepGame):
         earned = [self._proposer_reward(p, scores_of.get(id(p), [None])) for p in proposals]
         flat = self._flat(proposals, earned)
         for proposal, reward in zip(proposals, earned, strict=True):
-            rate = success_rate(scores_of.get(id(proposal), []))
+            rate = success_rate.plain(scores_of.get(id(proposal), []))
             facts = {**proposal.facts, "success": rate, "reward": reward}
             is_trained = "proposer" in self.options.train and id(proposal) not in flat
             paid = _paid(proposal.trajectory, facts, reward, is_trained)
@@ -275,7 +272,7 @@ class SearchSelfPlay(StepGame):
             is_flat = own is not None and id(own) in flat
             is_trained = "solver" in self.options.train and not is_flat
             for trajectory in solved.get(number, ()):
-                facts = {**trajectory.info["ssp"], "success": success_rate(scores[number])}
+                facts = {**trajectory.info["ssp"], "success": success_rate.plain(scores[number])}
                 group = f"{trajectory.task_id}.solver"
                 if self.options.proposer_samples > 1:
                     group += f".{number % self.options.proposer_samples}"
@@ -287,7 +284,7 @@ class SearchSelfPlay(StepGame):
         own = self.options
         if proposal.trajectory.status is not Status.OK:
             return None
-        found: float | None = proposer_reward(
+        found: float | None = proposer_reward.plain(
             scores,
             own.reward_type,
             valid=proposal.valid,
@@ -303,7 +300,7 @@ class SearchSelfPlay(StepGame):
         if not self.options.drop_flat or not known:
             return set()
         groups = [f"{p.slot}/{p.retry}" for p, _ in known]
-        kept = set(dynamic_filter([r for _, r in known], groups, 1).proposer)
+        kept = set(dynamic_filter.plain([r for _, r in known], groups, 1).proposer)
         return {id(p) for place, (p, _) in enumerate(known) if place not in kept}
 
     # --- questions that are given
@@ -333,7 +330,7 @@ class SearchSelfPlay(StepGame):
         golds = as_golds(f"task {task.id}: field 'answer'", task.fields.get("answer"))
         question = str(task.fields.get("question"))
         facts = {"question": question, "answer": golds, "origin": "given", "is_above": False}
-        facts["id"] = question_id(question, golds)
+        facts["id"] = question_id.plain(question, golds)
         scored = await self._scored(trajectory, facts)
         facts = scored.info["ssp"]
         return _paid(scored, facts, facts["score"])

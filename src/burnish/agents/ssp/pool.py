@@ -1,4 +1,4 @@
-"""Earlier questions that fill the places of invalid ones, so that the solver always has work.
+"""Earlier questions that fill the places of invalid ones, and what a step says of its questions.
 
 Four strategies of search self-play (section 2.4 of our notes, table 4 of arXiv 2510.18821):
 
@@ -17,22 +17,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, islice
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from burnish.agents.ssp.rules import as_golds
-from burnish.arguments import as_number, as_text, as_whole, as_word
+from burnish.agents.ssp.rules import FILTERS, Golds, Strategy, as_golds
+from burnish.boundary import Count, public
+from burnish.records import Trajectory
+from burnish.rewards.checks.match import normalize_answer
 from burnish.seeds import derive, digest
-
-Strategy = Literal["periodic", "full", "resample", "dummy"]
-STRATEGIES = ("periodic", "full", "resample", "dummy")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A valid question."""
+    """A valid question of some step."""
 
     id: str
     question: str
@@ -43,13 +44,14 @@ class Entry(Struct, frozen=True, kw_only=True):
     """When it was proposed."""
 
 
-def question_id(question: str, answer: Any) -> str:
+@public
+def question_id(question: str, answer: Golds) -> str:
     """The same for the same question to the same answer.
 
     >>> question_id("Which?", "Tol") == question_id("Which?", ["Tol"])
     True
     """
-    return digest(as_text("question", question), *as_golds("answer", answer))
+    return digest(question, *answer)
 
 
 class Drawn(NamedTuple):
@@ -71,8 +73,7 @@ class QuestionPool:
 
     def __init__(self, reset_every: int = 10, keep_ratio: float = 0.0) -> None:
         """`reset_every` 0 never resets; a reset keeps the newest `keep_ratio` of the questions."""
-        self.reset_every = as_whole("reset_every", reset_every, low=0, high=10**9)
-        self.keep_ratio = as_number("keep_ratio", keep_ratio, low=0, high=1)
+        self.reset_every, self.keep_ratio = reset_every, keep_ratio
         self.entries: dict[str, Entry] = {}
 
     def __len__(self) -> int:
@@ -80,18 +81,15 @@ class QuestionPool:
 
     def add(self, question: str, answer: Any, *, success: float | None, step: int) -> None:
         """Note a question that was played; one that is known gets its new success rate."""
-        golds = tuple(as_golds("answer", answer))
-        key = question_id(question, list(golds))
-        rate = None if success is None else as_number("success", success, low=0, high=1)
+        golds = as_golds("answer", answer)
+        key = question_id.plain(question, golds)
         known = self.entries.get(key)
         if known is None:
-            step = as_whole("step", step, low=0)
             self.entries[key] = Entry(
-                id=key, question=question, answer=golds, success=rate, step=step
+                id=key, question=question, answer=tuple(golds), success=success, step=step
             )
-        else:
-            newest = known.success if rate is None else rate
-            self.entries[key] = msgspec.structs.replace(known, success=newest)
+        elif success is not None:
+            self.entries[key] = msgspec.structs.replace(known, success=success)
 
     def draw(self, seed: int, ceiling: float = 1.0) -> Drawn | None:
         """One question, uniform among those with a success rate of at most `ceiling`.
@@ -99,7 +97,6 @@ class QuestionPool:
         Where there is none, uniform among all, marked `is_above`; None where the pool is empty. A
         question whose rate is not known counts as 1.
         """
-        ceiling = as_number("ceiling", ceiling, low=0, high=1)
         every = list(self.entries.values())
         fitting = [e for e in every if (1.0 if e.success is None else e.success) <= ceiling]
         chosen = fitting or every
@@ -109,7 +106,7 @@ class QuestionPool:
 
     def end_step(self, step: int) -> int:
         """Reset the pool where its period ends with this step (counted from 0); how many left it."""
-        if not self.reset_every or (as_whole("step", step, low=0) + 1) % self.reset_every:
+        if not self.reset_every or (step + 1) % self.reset_every:
             return 0
         return self.reset()
 
@@ -158,7 +155,6 @@ def complete(
     >>> complete([None], [0], QuestionPool(), "periodic", 1.0, seed=0)
     [None]
     """
-    as_word("strategy", strategy, STRATEGIES)
     valid = [filled for filled in proposed if filled is not None]
     found: list[Filled | None] = []
     for place, filled in zip(places, proposed, strict=True):
@@ -173,3 +169,108 @@ def complete(
                 filled = Filled(entry.question, entry.answer, "replayed", drawn.is_above)
         found.append(filled)
     return found
+
+
+REJECTED = (*FILTERS, "not_unique", "failed")
+MOST_PAIRS = 20_000
+"""Pairs of questions that are compared for the diversity of a step."""
+
+
+def step_metrics(
+    trajectories: Sequence[Trajectory], *, pool: int = 0, dropped: int = 0
+) -> dict[str, float]:
+    """Numbers of one step from its trajectories alone; a mean of nothing is left out."""
+    facts = [(t, t.info.get("ssp", {})) for t in trajectories]
+    proposers = [(t, f) for t, f in facts if t.role == "proposer"]
+    solvers = [(t, f) for t, f in facts if t.role == "solver" and f]
+    found = {"ssp/pool": float(pool), "ssp/pool_dropped": float(dropped)}
+    if proposers:
+        rejected = Counter(f.get("rejected", "failed") for _, f in proposers)
+        found["ssp/valid"] = rejected[""] / len(proposers)
+        found |= {f"ssp/rejected/{name}": rejected[name] / len(proposers) for name in REJECTED}
+        readings = [r for _, f in proposers for r in f.get("readings", ())]
+        found["ssp/reader_failed"] = float(sum(reading is None for reading in readings))
+        found["ssp/reader_calls"] = float(sum(f.get("reader_calls", 0) for _, f in proposers))
+        found |= _mean("ssp/proposer_reward", [f.get("reward") for _, f in proposers])
+        found |= _mean("ssp/searches/proposer", [_calls(t) for t, _ in proposers])
+        valid = [f["question"] for _, f in proposers if f.get("valid")]
+        found |= diversity(valid)
+    questions = {(t.group, f["id"]): f for t, f in solvers}
+    if questions:
+        origins = Counter(f["origin"] for f in questions.values())
+        found["ssp/questions"] = float(len(questions))
+        found["ssp/replayed"] = origins["replayed"] / len(questions)
+        found["ssp/above_ceiling"] = float(sum(f["is_above"] for f in questions.values()))
+    for name, origin in (("success", ("proposed", "given")), ("success_replayed", ("replayed",))):
+        rates = [
+            f["success"] for f in questions.values() if f["origin"] in origin and "success" in f
+        ]
+        found |= _mean(f"ssp/{name}", rates)
+    found |= _mean("ssp/solver_reward", [f["score"] for _, f in solvers])
+    found |= _mean("ssp/searches/solver", [_calls(t) for t, _ in solvers])
+    found["ssp/judge_calls"] = float(sum(f.get("judge_calls", 0) for _, f in solvers))
+    found["ssp/cost_usd"] = float(sum(f.get("cost_usd", 0.0) for _, f in facts))
+    for name in ("errors", "defused"):
+        key = f"ssp/search_{name}"
+        found[key] = float(sum(t.info.get("search", {}).get(name, 0) for t, _ in facts))
+    return found
+
+
+def _calls(trajectory: Trajectory) -> float:
+    return float(trajectory.info.get("search", {}).get("calls", 0))
+
+
+def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    known = [value for value in values if value is not None]
+    return {name: sum(known) / len(known)} if known else {}
+
+
+def diversity(questions: Sequence[str]) -> dict[str, float]:
+    """Share of different questions, and how many words two of them share (Jaccard, mean).
+
+    >>> diversity(["who is it", "who is it", "where was he"])["ssp/distinct"]
+    0.6666666666666666
+    """
+    texts = [normalize_answer(question) for question in questions]
+    if not texts:
+        return {}
+    words = [frozenset(text.split()) for text in texts]
+    pairs = list(islice(combinations(words, 2), MOST_PAIRS))
+    shared = [len(a & b) / len(a | b) for a, b in pairs if a | b]
+    found = {"ssp/distinct": len(set(texts)) / len(texts)}
+    return found | _mean("ssp/word_overlap", shared)
+
+
+class Overlap(NamedTuple):
+    """Training answers that are answers of an evaluation too."""
+
+    training: int
+    """Different training answers, after normalisation."""
+    evaluation: int
+    """Evaluation questions."""
+    shared: int
+    """Evaluation questions with an answer that is a training answer."""
+    share: float | None
+    """Of the evaluation questions; None where there are none."""
+    examples: list[str]
+
+
+@public
+def answer_overlap(
+    training: Sequence[Golds], evaluation: Sequence[Golds], examples: Count = 20
+) -> Overlap:
+    """How many evaluation questions have an answer that training was given.
+
+    Both are lists with an answer, or a list of aliases, for each item.
+
+    >>> answer_overlap(["Paris", ["Rome", "Roma"]], ["the Roma", "Oslo"]).shared
+    1
+    """
+    known = {normalize_answer(alias) for golds in training for alias in golds}
+    leaked = [
+        golds for golds in evaluation if any(normalize_answer(gold) in known for gold in golds)
+    ]
+    share = len(leaked) / len(evaluation) if evaluation else None
+    return Overlap(
+        len(known), len(evaluation), len(leaked), share, [g[0] for g in leaked[:examples]]
+    )

@@ -1,4 +1,4 @@
-"""The rules of search self-play: what a question, an answer and a score are.
+"""The rules of search self-play: what a question, an answer and a score are, and its settings.
 
 Search Self-play (arXiv 2510.18821). A proposer is given an answer and writes a question; a solver
 answers it. Everything here is a pure function of texts and numbers: tags, the rule filter of
@@ -12,43 +12,152 @@ the model's own; scripts without blanks are counted by the letter; an empty refe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 
-from burnish.agents.ssp.tags import Proposal, extract_answer, parse_proposal
-from burnish.arguments import (
-    as_flag,
-    as_function,
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    as_word,
-    refused,
-    same_length,
+from burnish.arguments import as_flag, as_list, as_text, refused, same_length
+from burnish.boundary import (
+    Call,
+    Count,
+    Draws,
+    Name,
+    Number,
+    PositiveInt,
+    Settings,
+    Share,
+    public,
 )
 from burnish.errors import ArgumentError
+from burnish.records import Message, Trajectory
 from burnish.rewards.checks.match import exact_match, normalize_answer, states
 from burnish.rewards.checks.texts import spaced
-from burnish.rollouts.search import ANSWER, QUESTION
+from burnish.rollouts.search import (
+    ANSWER,
+    INFORMATION,
+    QUESTION,
+    SEARCH,
+    parse_queries,
+    scan_tags,
+    tag_pairs,
+)
+
+
+class _Golds:
+    """Accepted answers as an argument: a text, or a list of aliases."""
+
+    words = "a text or a list of texts, none empty"
+
+    def read(self, name: str, given: Any, call: Call) -> list[str]:
+        return as_golds(name, given)
+
+
+class _Label:
+    words = "a label such as 0, 0, 1"
+
+    def read(self, name: str, given: Any, call: Call) -> Hashable:
+        is_odd = isinstance(given, float) and not math.isfinite(given)
+        if given is None or is_odd or not isinstance(given, Hashable):
+            raise refused(name, given, self.words)
+        return given
+
+
+Golds = Annotated[list[str], _Golds()]
+Label = Annotated[Hashable, _Label()]
+Scores = Sequence[float | None]
+
+
+class Proposal(NamedTuple):
+    """What a proposer's trajectory says."""
+
+    question: str | None
+    """In the first pair of question tags."""
+    queries: tuple[str, ...]
+    observations: tuple[str, ...]
+
+
+@public
+def extract_answer(text: str) -> str | None:
+    """The text in the last pair of answer tags; None where there is no pair.
+
+    >>> extract_answer("<answer>Rome</answer> no, <answer> Paris </answer>")
+    'Paris'
+    >>> extract_answer("Paris") is None
+    True
+    """
+    found = tag_pairs(text, ANSWER)
+    return found[-1] if found else None
+
+
+def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
+    """The question, the queries and the observations of a proposer's trajectory.
+
+    A trajectory is a text with tags (observations in information tags), a list of messages, a dict
+    with `messages`, `output` or `text` or with `question`, `queries` and `observations`, or a
+    `Trajectory`. Tags inside an observation are data.
+    """
+    if isinstance(trajectory, Mapping) and {"question", "queries"} <= trajectory.keys():
+        asked = trajectory["question"]
+        lists = {key: trajectory.get(key, ()) for key in ("queries", "observations")}
+        read = (
+            tuple(
+                as_text(f"trajectory: {key}", one) for one in as_list(f"trajectory: {key}", value)
+            )
+            for key, value in lists.items()
+        )
+        question = None if asked is None else as_text("trajectory: question", asked).strip()
+        return Proposal(question, *read)
+    said, observations = _said_and_seen(trajectory)
+    questions = tag_pairs(said, tag)
+    queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries(text)]
+    return Proposal(questions[0] if questions else None, tuple(queries), tuple(observations))
+
+
+def _said_and_seen(trajectory: Any) -> tuple[str, list[str]]:
+    if isinstance(trajectory, Trajectory):
+        return _of_messages(trajectory.messages)
+    if isinstance(trajectory, Mapping):
+        for key in ("messages", "output", "text"):
+            if key in trajectory:
+                return _said_and_seen(trajectory[key])
+        raise refused("trajectory", trajectory, "a dict with messages, output or text")
+    if isinstance(trajectory, str):
+        pairs, said = scan_tags(trajectory, INFORMATION)
+        return said, [text for inner, _ in pairs if (text := inner.strip())]
+    return _of_messages(as_list("trajectory", trajectory, least=1))
+
+
+def _of_messages(messages: Sequence[Any]) -> tuple[str, list[str]]:
+    """Words of the assistant, and what followed them by others."""
+    said: list[str] = []
+    seen: list[str] = []
+    for message in messages:
+        if isinstance(message, Message):
+            role, content = message.role, message.text
+        elif isinstance(message, Mapping) and isinstance(message.get("content"), str):
+            role, content = str(message.get("role", "")), message["content"]
+        else:
+            raise refused("trajectory", message, "messages with role and content")
+        if role == "assistant":
+            said.append(content)
+        elif said:
+            inner = tag_pairs(content, INFORMATION) or [content.strip()]
+            seen += [text for text in inner if text]
+    return "\n".join(said), seen
+
 
 MOST_TAGS = 10
 """Opening or closing answer tags in one text; more are flooding, and a right answer counts a quarter."""
 RewardType = Literal["1-acc", "intermediate_difficulty", "format_only"]
-REWARD_TYPES = ("1-acc", "intermediate_difficulty", "format_only")
-Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+Strategy = Literal["periodic", "full", "resample", "dummy"]
 
 
-class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rules(Settings, frozen=True, kw_only=True):
     """Which questions are valid before anybody reads them."""
 
     min_characters: Count = 10
-    """Shortest question."""
     max_characters: Count = 1000
-    """Longest question."""
     min_words: Count = 10
     """Fewest words of a question; 0: any."""
     letters_as_words: bool = True
@@ -56,7 +165,6 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     min_queries: Count = 2
     """Fewest search queries; the paper asks for 1."""
     distinct_queries: bool = True
-    """No query twice."""
     answer_in_query: bool = True
     """Whether a query may hold the answer."""
     spoilers: Literal["plain", "normalised"] = "plain"
@@ -111,8 +219,9 @@ def as_golds(what: str, answer: Any) -> list[str]:
     return golds
 
 
+@public
 def rule_filter(
-    trajectory: Any, answer: Any, rules: Rules | None = None, tag: str = QUESTION
+    trajectory: object, answer: Golds, rules: Rules | None = None, tag: str = QUESTION
 ) -> Filtered:
     """Whether a proposer's trajectory holds a question that may be read: the rules before the check.
 
@@ -128,13 +237,10 @@ def rule_filter(
     >>> rule_filter(said + asked, ["Tol", "old TOWN"]).rule
     'answer_in_question'
     """
-    golds = as_golds("answer", answer)
     rules = Rules() if rules is None else rules
-    if not isinstance(rules, Rules):
-        raise refused("rules", rules, "Rules")
-    found = parse_proposal(trajectory, as_text("tag", tag))
+    found = parse_proposal(trajectory, tag)
     question = found.question or ""
-    failed = _first_broken(found, question, golds, rules)
+    failed = _first_broken(found, question, answer, rules)
     return Filtered(not failed, failed, question, found.queries, found.observations)
 
 
@@ -174,7 +280,6 @@ def tag_penalty(text: str, most: int = MOST_TAGS) -> float:
     >>> tag_penalty("<answer>a</answer>" * 11)
     0.25
     """
-    text, most = as_text("text", text), as_whole("most", most, low=0)
     is_flooded = text.count(f"<{ANSWER}>") > most or text.count(f"</{ANSWER}>") > most
     return 0.25 if is_flooded else 1.0
 
@@ -183,7 +288,8 @@ Judge = Callable[[str, list[str]], bool | None]
 """Whether a prediction means the same as the references; None where that cannot be said."""
 
 
-def solver_score(text: str, golds: Any, judge: Judge | None = None) -> float | None:
+@public
+def solver_score(text: str, golds: Golds, judge: Judge | None = None) -> float | None:
     """Score of one attempt: 1 where the last tagged answer is right, 0 else, a quarter if flooded.
 
     Right is equal after normalisation or, with `judge`, what the judge says; None where the judge
@@ -194,37 +300,36 @@ def solver_score(text: str, golds: Any, judge: Judge | None = None) -> float | N
     >>> solver_score("Paris", "Paris")
     0.0
     """
-    accepted = as_golds("golds", golds)
-    if judge is not None:
-        as_function("judge", judge)
-    found = extract_answer(text)
+    found = extract_answer.plain(text)
     if found is None:
         return 0.0
-    if exact_match(found, accepted):
+    if exact_match(found, golds):
         return tag_penalty(text)
     if judge is None:
         return 0.0
-    said = judge(found, accepted)
+    said = judge(found, golds)
     return None if said is None else tag_penalty(text) * float(as_flag("judge", said))
 
 
-def success_rate(solver_rewards: Any) -> float | None:
+@public
+def success_rate(solver_rewards: Scores) -> float | None:
     """Share of attempts with any positive score, of those that have one; None where none has.
 
     >>> success_rate([1.0, 0.25, 0.0, None])
     0.6666666666666666
     """
-    known = [r for r in as_numbers("solver_rewards", solver_rewards, missing=True) if r is not None]
+    known = [reward for reward in solver_rewards if reward is not None]
     return sum(reward > 0 for reward in known) / len(known) if known else None
 
 
+@public
 def proposer_reward(
-    solver_rewards: Any,
+    solver_rewards: Sequence[float | Scores | None],
     reward_type: RewardType = "1-acc",
-    valid: Any = True,
-    invalid_reward: float = 0.0,
-    left: float = 0.0,
-    right: float = 1.0,
+    valid: bool | Sequence[bool] = True,
+    invalid_reward: Number = 0.0,
+    left: Number = 0.0,
+    right: Number = 1.0,
 ) -> Any:
     """Reward of a question from its solver's scores: one list of scores, or a list for each question.
 
@@ -239,37 +344,29 @@ def proposer_reward(
     >>> proposer_reward([0.0, 0.0], valid=False)
     0.0
     """
-    as_word("reward_type", reward_type, REWARD_TYPES)
-    numbers = {"invalid_reward": invalid_reward, "left": left, "right": right}
-    for name, value in numbers.items():
-        numbers[name] = as_number(name, value)
-    rows = as_list("solver_rewards", solver_rewards, least=1)
-    is_many = all(hasattr(row, "__len__") and not isinstance(row, str) for row in rows)
-    marks = as_list("valid", valid) if not isinstance(valid, bool) else [valid] * len(rows)
-    if is_many:
+    rows: list[Any] = list(solver_rewards)
+    if not rows:
+        raise refused("solver_rewards", rows, "at least one score")
+
+    def of(scores: Scores, is_valid: bool) -> float | None:
+        rate = success_rate.plain(scores)
+        if not is_valid:
+            return invalid_reward
+        if reward_type == "format_only":
+            return 1.0
+        if rate is None:
+            return None
+        if reward_type == "1-acc":
+            return 1.0 - rate
+        return 4.0 * (left + rate) * (right - rate) if 0 < rate < 1 else 0.0
+
+    if all(isinstance(row, list | tuple) for row in rows):
+        marks = [valid] * len(rows) if isinstance(valid, bool) else valid
         same_length("valid", marks, len(rows), "questions")
-        return [
-            _reward(row, reward_type, mark, **numbers)
-            for row, mark in zip(rows, marks, strict=True)
-        ]
+        return [of(row, mark) for row, mark in zip(rows, marks, strict=True)]
     if not isinstance(valid, bool):
         raise refused("valid", valid, "True or False for one question")
-    return _reward(rows, reward_type, valid, **numbers)
-
-
-def _reward(
-    scores: Any, reward_type: str, valid: Any, invalid_reward: float, left: float, right: float
-) -> float | None:
-    rate = success_rate(as_list("solver_rewards", scores))
-    if not as_flag("valid", valid):
-        return invalid_reward
-    if reward_type == "format_only":
-        return 1.0
-    if rate is None:
-        return None
-    if reward_type == "1-acc":
-        return 1.0 - rate
-    return 4.0 * (left + rate) * (right - rate) if 0 < rate < 1 else 0.0
+    return of(rows, valid)
 
 
 class Kept(NamedTuple):
@@ -279,7 +376,8 @@ class Kept(NamedTuple):
     solver: list[int]
 
 
-def dynamic_filter(scores: Any, groups: Any, solver_n: int) -> Kept:
+@public
+def dynamic_filter(scores: Sequence[float], groups: Sequence[Label], solver_n: Draws) -> Kept:
     """Drop proposer groups whose rewards are all equal, and the solver rows of their questions.
 
     `scores` and `groups` have an item for each proposer row; row i has the solver rows
@@ -288,19 +386,82 @@ def dynamic_filter(scores: Any, groups: Any, solver_n: int) -> Kept:
     >>> dynamic_filter([1.0, 1.0, 0.0, 0.5, 0.3], [0, 0, 1, 1, 2], 2)
     Kept(proposer=[2, 3, 4], solver=[4, 5, 6, 7, 8, 9])
     """
-    values = as_numbers("scores", scores)
-    labels = as_list("groups", groups)
-    same_length("groups", labels, len(values), "scores")
-    attempts = as_whole("solver_n", solver_n, low=1, high=1_000_000)
-    members: dict[Any, list[float]] = {}
-    for label, value in zip(labels, values, strict=True):
-        is_label = isinstance(label, Hashable) and label is not None
-        if not is_label or (isinstance(label, float) and not math.isfinite(label)):
-            raise ArgumentError(
-                f"groups: got {label!r:.60}, expected a label for each score, such as 0, 0, 1"
-            )
+    same_length("groups", groups, len(scores), "scores")
+    members: dict[Hashable, list[float]] = {}
+    for label, value in zip(groups, scores, strict=True):
         members.setdefault(label, []).append(value)
     kept = {g for g, own in members.items() if len(own) == 1 or max(own) > min(own)}
-    rows = [place for place, label in enumerate(labels) if label in kept]
-    solver = [row * attempts + place for row in rows for place in range(attempts)]
+    rows = [place for place, label in enumerate(groups) if label in kept]
+    solver = [row * solver_n + place for row in rows for place in range(solver_n)]
     return Kept(rows, solver)
+
+
+REWARD = "game"
+"""Name of the reward that both roles bring: `[[rewards]] kind = "env", name = "game"`."""
+
+
+class SelfPlay(Settings, frozen=True, kw_only=True):
+    """The `options` of the game."""
+
+    corpus: Name = "burnish.agents.ssp.world:corpus"
+    """Function that gives a retriever: `my_file.py:name` or `package.module:name`."""
+    corpus_options: dict[str, object] = field(default_factory=dict)
+    top_k: PositiveInt = 3
+    mode: Literal["game", "solver"] = "game"
+    """solver: no proposer; the task's own `question` is solved, which is plain policy optimisation."""
+    train: tuple[Literal["proposer", "solver"], ...] = ("proposer", "solver")
+    """Roles that are trained; the other one plays, and is no part of the batch."""
+    proposer_samples: PositiveInt = 1
+    """Questions to each answer; 1: the proposer is a group of one."""
+    reward_type: RewardType = "1-acc"
+    left: float = 0.0
+    right: float = 1.0
+    invalid_reward: float = 0.0
+    """Of a proposer without a valid question. Below 0 the valid rate may collapse."""
+    rules: Rules = Rules()
+    reader: Literal["auto", "policy", "judge", "code", "none"] = "auto"
+    """Who reads questions back: auto is the judge where there is one, else the policy; none: no
+    check."""
+    reader_path: str = ""
+    """Function `(question, documents) -> answers, best first` of the reader `code`."""
+    judge: str = ""
+    """Model that judges answers which do not match word by word: `http://host:port/v1#model`."""
+    judge_key_env: str = ""
+    """Environment variable with the server's key."""
+    noise: Count = 4
+    """Blocks of other trajectories' documents among those that a reader gets."""
+    readers: PositiveInt = 1
+    agreement: PositiveInt = 1
+    """Readings that must find the answer."""
+    reader_tokens: PositiveInt = 70
+    reader_temperature: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.1
+    unique: bool = False
+    """Ask the reader for every answer that fits, and reject questions with several."""
+    strategy: Strategy = "periodic"
+    """What fills the place of an invalid question."""
+    reset_every: Count = 10
+    """Steps after which the pool of `periodic` is emptied."""
+    keep_ratio: Share = 0.0
+    """Share of the newest questions that a reset keeps."""
+    ceiling: Share = 1.0
+    """Highest success rate of a question that is played again, while there are such."""
+    retries: Count = 5
+    """Further answers that `resample` may draw for each place."""
+    drop_flat: bool = False
+    """Leave out proposer groups without spread, and their solvers."""
+
+    def check(self) -> None:
+        if self.agreement > self.readers:
+            raise ArgumentError(
+                f"agreement is {self.agreement}; expected at most readers, {self.readers}"
+            )
+        if self.reader == "code" and not self.reader_path:
+            raise ArgumentError("reader 'code' needs reader_path: a function (question, documents)")
+        if self.reader == "judge" and not self.judge:
+            raise ArgumentError("reader 'judge' needs judge: http://host:port/v1#model")
+        if not self.train:
+            raise ArgumentError("train is empty; expected proposer, solver or both")
+        if self.mode == "solver" and "solver" not in self.train:
+            raise ArgumentError(
+                "mode 'solver' has no proposer to train; expected train = ['solver']"
+            )

@@ -45,32 +45,10 @@ KINDS = tuple(RELATIONS)
 _FACT = re.compile(r"The (\w+) of ([A-Z][\w ]{0,60}?) is ([A-Z][\w ]{0,60}?)\.")
 _FORWARD = re.compile(r"which (\w+) is the (\w+(?: of the \w+){0,8}) of ([A-Z][\w ]{0,60}?)\?")
 _INVERSE = re.compile(r"which (\w+) has ([A-Z][\w ]{0,60}?) as its (\w+)\?")
-_SYLLABLES = [
-    "ba",
-    "ko",
-    "mi",
-    "ra",
-    "ve",
-    "lu",
-    "to",
-    "ne",
-    "shi",
-    "dar",
-    "fen",
-    "gor",
-    "hul",
-    "jas",
-    "kel",
-    "lom",
-    "mor",
-    "nim",
-    "pel",
-    "quo",
-    "rus",
-    "sel",
-    "tam",
-    "ul",
-]
+_SYLLABLES = (
+    *("ba", "ko", "mi", "ra", "ve", "lu", "to", "ne", "shi", "dar", "fen", "gor"),
+    *("hul", "jas", "kel", "lom", "mor", "nim", "pel", "quo", "rus", "sel", "tam", "ul"),
+)
 
 
 class Query(NamedTuple):

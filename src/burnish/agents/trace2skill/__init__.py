@@ -8,72 +8,51 @@
 No weights change. `evolve` also runs an agent and accepts the new skill only where it is not worse.
 """
 
-from burnish.agents.trace2skill.analyses import parse_failures, parse_successes
-from burnish.agents.trace2skill.anchoring import anchored
-from burnish.agents.trace2skill.distil import Distilled, Settings, distil, unified_diff
-from burnish.agents.trace2skill.edits import apply_edit, dedupe, section_bounds
-from burnish.agents.trace2skill.evolve import Choice, Evolved, choose_skill, evolve, held_out
-from burnish.agents.trace2skill.guards import Dropped, Sifted, enforce_pairs, sanitize
-from burnish.agents.trace2skill.patches import (
-    Patch,
-    balanced_chunks,
-    merge_by_meaning,
-    merge_tree,
-    united,
-)
-from burnish.agents.trace2skill.report import markdown, report_of
-from burnish.agents.trace2skill.roles import LMRoles, Record, Refused, Roles
-from burnish.agents.trace2skill.sizes import split_long
-from burnish.agents.trace2skill.skill_files import (
-    read_skill,
-    skill_problems,
-    skill_prompt,
-    write_skill,
-)
-from burnish.agents.trace2skill.support import needed_support
-from burnish.agents.trace2skill.task_agent import TaskAgent
-from burnish.agents.trace2skill.traces import Pool, Trace, pool_of, read_traces
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Choice",
-    "Distilled",
-    "Dropped",
-    "Evolved",
-    "LMRoles",
-    "Patch",
-    "Pool",
-    "Record",
-    "Refused",
-    "Roles",
-    "Settings",
-    "Sifted",
-    "TaskAgent",
-    "Trace",
-    "anchored",
-    "apply_edit",
-    "balanced_chunks",
-    "choose_skill",
-    "dedupe",
-    "distil",
-    "enforce_pairs",
-    "evolve",
-    "held_out",
-    "markdown",
-    "merge_by_meaning",
-    "merge_tree",
-    "needed_support",
-    "parse_failures",
-    "parse_successes",
-    "pool_of",
-    "read_skill",
-    "read_traces",
-    "report_of",
-    "sanitize",
-    "section_bounds",
-    "skill_problems",
-    "skill_prompt",
-    "split_long",
-    "unified_diff",
-    "united",
-    "write_skill",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.agents.trace2skill.distillation import Distilled as Distilled
+    from burnish.agents.trace2skill.distillation import Settings as Settings
+    from burnish.agents.trace2skill.distillation import distil as distil
+    from burnish.agents.trace2skill.distillation import unified_diff as unified_diff
+    from burnish.agents.trace2skill.edits import anchored as anchored
+    from burnish.agents.trace2skill.edits import apply_edit as apply_edit
+    from burnish.agents.trace2skill.edits import dedupe as dedupe
+    from burnish.agents.trace2skill.edits import section_bounds as section_bounds
+    from burnish.agents.trace2skill.evolution import Choice as Choice
+    from burnish.agents.trace2skill.evolution import Evolved as Evolved
+    from burnish.agents.trace2skill.evolution import TaskAgent as TaskAgent
+    from burnish.agents.trace2skill.evolution import choose_skill as choose_skill
+    from burnish.agents.trace2skill.evolution import evolve as evolve
+    from burnish.agents.trace2skill.evolution import held_out as held_out
+    from burnish.agents.trace2skill.guards import Dropped as Dropped
+    from burnish.agents.trace2skill.guards import Sifted as Sifted
+    from burnish.agents.trace2skill.guards import enforce_pairs as enforce_pairs
+    from burnish.agents.trace2skill.guards import sanitize as sanitize
+    from burnish.agents.trace2skill.patches import Patch as Patch
+    from burnish.agents.trace2skill.patches import balanced_chunks as balanced_chunks
+    from burnish.agents.trace2skill.patches import merge_by_meaning as merge_by_meaning
+    from burnish.agents.trace2skill.patches import merge_tree as merge_tree
+    from burnish.agents.trace2skill.patches import needed_support as needed_support
+    from burnish.agents.trace2skill.patches import united as united
+    from burnish.agents.trace2skill.report import markdown as markdown
+    from burnish.agents.trace2skill.report import report_of as report_of
+    from burnish.agents.trace2skill.roles import LMRoles as LMRoles
+    from burnish.agents.trace2skill.roles import Record as Record
+    from burnish.agents.trace2skill.roles import Refused as Refused
+    from burnish.agents.trace2skill.roles import Roles as Roles
+    from burnish.agents.trace2skill.roles import parse_failures as parse_failures
+    from burnish.agents.trace2skill.roles import parse_successes as parse_successes
+    from burnish.agents.trace2skill.skill_files import read_skill as read_skill
+    from burnish.agents.trace2skill.skill_files import skill_problems as skill_problems
+    from burnish.agents.trace2skill.skill_files import skill_prompt as skill_prompt
+    from burnish.agents.trace2skill.skill_files import split_long as split_long
+    from burnish.agents.trace2skill.skill_files import write_skill as write_skill
+    from burnish.agents.trace2skill.traces import Pool as Pool
+    from burnish.agents.trace2skill.traces import Trace as Trace
+    from burnish.agents.trace2skill.traces import pool_of as pool_of
+    from burnish.agents.trace2skill.traces import read_traces as read_traces
+
+__getattr__, __dir__ = lazy_exports(__name__)

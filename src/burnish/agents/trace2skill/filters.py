@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
+from burnish.agents.trace2skill.edits import Edit
+from burnish.agents.trace2skill.guards import Dropped, Sifted
 from burnish.arguments import refused
 from burnish.rewards.checks.match import is_stated_in, loose_forms
 

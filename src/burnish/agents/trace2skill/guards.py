@@ -21,18 +21,19 @@ from burnish.agents.trace2skill.edits import (
     NO_TARGET,
     OPERATIONS,
     WRITERS,
+    Edit,
+    Span,
     as_edit,
     front_lines,
     outline,
     plain_words,
-    section_bounds,
+    span_of,
     try_edit,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import as_list, as_table, as_text
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
-Edit = dict[str, Any]
 _FILE = re.compile(r"SKILL\.md|references/\w[\w\-]*(?:\.[\w\-]+)*\.md")
 _SCRIPT = re.compile(r"scripts/\w[\w\-]*(?:\.[\w\-]+)*\.(?:py|sh|js)")
 
@@ -277,41 +278,6 @@ def _as_state(state: Any) -> dict[str, str]:
 
 
 # --- edits that are in each other's way
-
-
-class Span(NamedTuple):
-    """Lines of the frozen file that an edit needs or takes away."""
-
-    start: int
-    end: int
-    takes: bool
-
-
-def span_of(edit: Mapping[str, Any], text: str) -> Span | None:
-    """The lines that an edit stands on in the file as it is; None where its target is missing."""
-    lines = text.split("\n")
-    operation = edit["op"]
-    section = edit.get("target_section") or ""
-    bounds = section_bounds(lines, section) if section else None
-    if operation == "delete_section":
-        return None if bounds is None else Span(bounds.start, bounds.end, True)
-    if operation == "append_to_section":
-        return None if bounds is None else Span(bounds.start, bounds.start + 1, False)
-    if operation == "add_section":
-        after = edit.get("after_section") or ""
-        found = section_bounds(lines, after) if after else None
-        if after and found is None:
-            return None
-        return Span(len(lines), len(lines), False) if found is None else Span(*found, False)
-    target = edit.get("old_text") if operation == "replace_in_section" else edit.get("target_text")
-    if not target or (section and bounds is None):
-        return None
-    first, last = bounds or (0, len(lines))
-    place = "\n".join(lines[first:last]).find(target)
-    if place < 0:
-        return None
-    start = first + "\n".join(lines[first:last])[:place].count("\n")
-    return Span(start, start + target.count("\n") + 1, operation in WRITERS)
 
 
 def conflicts(

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from burnish.agents.trace2skill.distil import CHANGED, NOTHING, REFUSED, UNREAD, Distilled
-from burnish.agents.trace2skill.edits import TEXTS
-from burnish.agents.trace2skill.guards import Edit, Support
-from burnish.agents.trace2skill.support import by_task
+from burnish.agents.trace2skill.distillation import CHANGED, NOTHING, REFUSED, UNREAD, Distilled
+from burnish.agents.trace2skill.edits import TEXTS, Edit
+from burnish.agents.trace2skill.guards import Support
+from burnish.agents.trace2skill.patches import by_task
 from burnish.agents.trace2skill.traces import Pool, Trace
 
 SHOWN = ("op", *TEXTS)

@@ -11,21 +11,22 @@ killed continues without asking anything twice. Own roles are objects with the s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from burnish.agents.trace2skill.analyses import parse_failures, parse_successes
-from burnish.agents.trace2skill.edits import TEXTS
-from burnish.agents.trace2skill.guards import Edit
+from burnish.agents.trace2skill.edits import TEXTS, Edit, headings
 from burnish.agents.trace2skill.patches import (
     Patch,
+    cite,
+    numbered,
     read_patch,
     read_patch_loosely,
 )
-from burnish.agents.trace2skill.support import cite, numbered
 from burnish.agents.trace2skill.traces import Trace
+from burnish.arguments import as_text
 from burnish.records import Status
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -39,6 +40,81 @@ from burnish.rewards.judges.prompting import (
 from burnish.rewards.judges.reading import after_thoughts
 from burnish.rewards.judges.skill_rm.package import MANUAL
 from burnish.seeds import derive
+
+FAILURES = {"failure cause": "failure_cause", "failure memory": "failure_memory"}
+SUCCESSES = {"success memory": "success_memory"}
+_FIELDS = {
+    "title": "title",
+    "description": "description",
+    "content": "content",
+    "relation to skill": "relation_to_skill",
+    "skill reflection": "skill_reflection",
+}
+_ITEM = re.compile(
+    r"\s*#+\s+\**(failure cause|failure memory|success memory) item\s+(\d+)\**:?\s*", re.I
+)
+_FIELD = re.compile(rf"\s*#+\s+\**({'|'.join(_FIELDS)})\**:?\s*", re.I)
+_RULE = re.compile(r"\n\s*(?:---+|\*\*\*+|___+)\s*\Z")
+
+
+def parse_failures(text: str) -> list[dict[str, Any]]:
+    """Causes and lessons of one failed trajectory: type, number, title, description, content.
+
+    >>> parse_failures("## Failure Cause Item 1\\n### Title\\nWrong sheet\\n### Content\\nIt wrote to A.")
+    [{'type': 'failure_cause', 'number': 1, 'title': 'Wrong sheet', 'description': '', 'content': 'It wrote to A.'}]
+    """
+    return _report_items(text, FAILURES)
+
+
+def parse_successes(text: str) -> list[dict[str, Any]]:
+    """Lessons of one trajectory that passed: type, number, title, description, content.
+
+    >>> parse_successes("# Success Memory Item 1\\n## Title\\nRead first\\n## Content\\nLook at row 1.")[0]["title"]
+    'Read first'
+    """
+    return _report_items(text, SUCCESSES)
+
+
+def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
+    # A report that begins with a line of dashes has no front matter.
+    lines = ["", *_own_words(as_text("text", text)).split("\n")]
+    known = headings(lines)
+    items: list[dict[str, Any]] = []
+    parts: dict[str, list[str]] | None = None
+    field = ""
+    for place, line in enumerate(lines):
+        item = _ITEM.fullmatch(line) if place in known else None
+        name = _FIELD.fullmatch(line) if place in known else None
+        if item is not None:
+            parts, field = None, ""
+            if item[1].lower() in kinds:
+                parts = {}
+                items.append({"type": kinds[item[1].lower()], "number": int(item[2]), "": parts})
+        elif name is not None and parts is not None:
+            field = _FIELDS[name[1].lower()]
+            parts.setdefault(field, [])
+        elif parts is not None and field:
+            parts[field].append(line)
+    return [_item(item) for item in items]
+
+
+def _item(item: dict[str, Any]) -> dict[str, Any]:
+    parts = item.pop("")
+    texts = {name: _RULE.sub("", "\n".join(lines).strip()).strip() for name, lines in parts.items()}
+    usual = {name: texts.pop(name, "") for name in ("title", "description", "content")}
+    return item | usual | {name: text for name, text in texts.items() if text}
+
+
+def _own_words(text: str) -> str:
+    """The reply without thoughts and without a fence around all of it."""
+    try:
+        own = after_thoughts(text)
+    except Unreadable:
+        return ""
+    fenced = re.fullmatch(r"```\w*\n(.*?)\n?```", own, re.DOTALL)
+    inner = fenced[1] if fenced is not None else own
+    return inner if "\n```" not in inner or fenced is None else own[own.index("\n") + 1 : -3]
+
 
 PROMPTS = Path(__file__).parent / "prompts"
 MOST_LESSONS = 3

@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnish.bench.items import Item
-from burnish.bench.loaders.faithfulness import (
-    load_faithbench,
-    load_halueval,
-    load_rgb,
-    load_wice,
-)
-from burnish.bench.loaders.lists import load_ppe, load_rewardbench2, load_rmbench
-from burnish.bench.loaders.pairs import (
+from burnish.bench.loaders.choices import (
     load_alpaca_pairs,
     load_judgebench,
     load_lamp,
     load_llmbar,
     load_pandalm,
+    load_ppe,
+    load_rewardbench2,
+    load_rmbench,
+)
+from burnish.bench.loaders.labelled import (
+    load_bigbench_mistake,
+    load_faithbench,
+    load_halueval,
+    load_mr_gsm8k,
+    load_processbench,
+    load_rgb,
+    load_wice,
 )
 from burnish.bench.loaders.pictures import (
     load_mathvision,
@@ -32,19 +37,7 @@ from burnish.bench.loaders.pictures import (
     load_vl_rewardbench,
 )
 from burnish.bench.loaders.plans import load_atp
-from burnish.bench.loaders.points import (
-    Demand,
-    Marked,
-    load_healthbench,
-    load_healthbench_marks,
-    load_ifeval,
-    rubric_score,
-)
-from burnish.bench.loaders.solutions import (
-    load_bigbench_mistake,
-    load_mr_gsm8k,
-    load_processbench,
-)
+from burnish.bench.loaders.points import load_healthbench, load_ifeval
 from burnish.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -146,37 +139,3 @@ def load(name: str, path: Path) -> list[Item]:
     if twice := len(items) - len(seen):
         logger.warning("left out: %d items that stand twice in the files of %s", twice, path)
     return list(seen.values())
-
-
-__all__ = [
-    "BENCHMARKS",
-    "Benchmark",
-    "Demand",
-    "Marked",
-    "benchmark",
-    "load",
-    "load_alpaca_pairs",
-    "load_atp",
-    "load_bigbench_mistake",
-    "load_faithbench",
-    "load_halueval",
-    "load_healthbench",
-    "load_healthbench_marks",
-    "load_ifeval",
-    "load_judgebench",
-    "load_lamp",
-    "load_llmbar",
-    "load_mathvision",
-    "load_mm_rlhf",
-    "load_mr_gsm8k",
-    "load_multimodal_rewardbench",
-    "load_pandalm",
-    "load_ppe",
-    "load_processbench",
-    "load_rewardbench2",
-    "load_rgb",
-    "load_rmbench",
-    "load_vl_rewardbench",
-    "load_wice",
-    "rubric_score",
-]

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from burnish.bench.accuracy import accuracy
 from burnish.bench.items import Judged
+from burnish.bench.judge_accuracy import accuracy
 from burnish.errors import StoreError
 from burnish.grouping import grouped
 from burnish.view.pages.runs import NotFound, readable

@@ -1,6 +1,6 @@
 """Any number of runs on one page: groups over seeds, their curves, and the settings that differ.
 
-The numbers are those of `burnish.bench.run_table`, which `burnish compare` prints. A curve of a
+The numbers are those of `burnish.bench.run_tables`, which `burnish compare` prints. A curve of a
 group is the mean over its runs at each step, between the lowest and the highest of them.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.bench import ABSENT, RunGroup, RunTable, SeedMean, run_table
-from burnish.bench.held_out import CURVES, evaluations
+from burnish.bench.comparison import CURVES, evaluations
 from burnish.errors import StoreError, UserError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader

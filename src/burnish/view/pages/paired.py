@@ -1,6 +1,6 @@
 """Two runs compared: settings that differ, curves by name, and the same held-out prompts.
 
-The test is that of `burnish.bench.compare`. Where it refuses (other prompts, other rewards), the
+The test is that of `burnish.bench.comparison`. Where it refuses (other prompts, other rewards), the
 page shows its one line and everything else.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.bench import ABSENT, Comparison, Estimate, compare, differing
-from burnish.bench.held_out import CURVES, evaluation_after, held_out_run
-from burnish.bench.held_out import evaluations as by_step
+from burnish.bench.comparison import CURVES, evaluation_after, held_out_run
+from burnish.bench.comparison import evaluations as by_step
 from burnish.errors import BurnishError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader, StoredEvaluation

@@ -28,9 +28,10 @@ from burnish.bench.comparable import (
     LOWER_IS_BETTER,
     check_comparable,
     check_same_score,
+    group_labels,
+    plain_text,
 )
-from burnish.bench.held_out import evaluation_after, evaluations
-from burnish.bench.run_labels import group_labels, plain_text
+from burnish.bench.comparison import evaluation_after, evaluations
 from burnish.bench.statistics import t_estimate
 from burnish.errors import UserError, did_you_mean
 from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text

@@ -20,12 +20,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from burnish.agents.trace2skill.anchoring import anchored, is_anchored
-from burnish.agents.trace2skill.edits import KNOWN, NO_TARGET
+from burnish.agents.trace2skill.edits import KNOWN, NO_TARGET, Edit, anchored, is_anchored
 from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     Dropped,
-    Edit,
     Sifted,
     conflicts,
     contradictions,
@@ -35,13 +33,13 @@ from burnish.agents.trace2skill.guards import (
 from burnish.agents.trace2skill.patches import (
     Patch,
     balanced_chunks,
+    by_support,
+    by_task,
     carry_out,
     merge_tree,
 )
 from burnish.agents.trace2skill.roles import UNREADABLE, Record, Refused, Roles
-from burnish.agents.trace2skill.sizes import split_long
-from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
-from burnish.agents.trace2skill.support import by_support, by_task
+from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems, split_long
 from burnish.agents.trace2skill.traces import Pool, Trace
 from burnish.concurrency import gather
 from burnish.errors import ModelError

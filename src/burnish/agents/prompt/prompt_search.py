@@ -15,6 +15,7 @@ and comes to the same end. What failed outside is not in it: the next start asks
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,12 +26,6 @@ import msgspec
 from msgspec import Struct
 
 from burnish.activity import advance, waiting_for
-from burnish.agents.prompt.paired import (
-    Paired,
-    compare_marks,
-    system_prompt,
-    with_system_prompt,
-)
 from burnish.agents.prompt.proposers import (
     Candidate,
     Case,
@@ -40,19 +35,115 @@ from burnish.agents.prompt.proposers import (
     proposed,
     worth_trying,
 )
-from burnish.arguments import as_number, as_whole, refused
-from burnish.bench.evaluate import Evaluated, evaluate_slots, summarise
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_whole,
+    refused,
+    same_length,
+)
+from burnish.bench.evaluation import Evaluated, evaluate_slots, summarise
+from burnish.bench.statistics import Estimate, paired_difference, sign_flip
 from burnish.digest import code_digest
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.budget import metered
 from burnish.lm.lines import LineFile
-from burnish.records import Reward, Status, Task
+from burnish.records import Message, Reward, Status, Task
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Rollout, single_turn
 from burnish.seeds import derive, digest
 from burnish.texts import counted
+
+
+class Paired(Struct, frozen=True):
+    """Two prompts on the same tasks."""
+
+    before: float
+    after: float
+    difference: Estimate
+    p: float
+    """Two-sided, of a sign-flip test over the pairs."""
+    dropped: int
+    """Pairs without a value on either side."""
+    lost: int
+    """Answers that had a value before and have none after."""
+
+    def is_better(self, level: float) -> bool:
+        """Whether the second is better at a level, and could be scored wherever the first was."""
+        return self.difference.value > 0 and self.p <= level and self.lost == 0
+
+
+def compare_marks(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
+    """The paired comparison of two lists of marks; None where no pair has two values.
+
+    >>> found = compare_marks([0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1])
+    >>> found.difference.value, found.p
+    (1.0, 0.03125)
+    >>> compare_marks([1, 0], [1, 0]).p
+    1.0
+    """
+    first, second = _marks("before", before), _marks("after", after)
+    same_length("after", second, len(first), "marks before")
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return None
+    old, new = [a for a, _ in pairs], [b for _, b in pairs]
+    lost = sum(a is not None and b is None for a, b in zip(first, second, strict=True))
+    return Paired(
+        math.fsum(old) / len(old),
+        math.fsum(new) / len(new),
+        paired_difference(old, new),
+        sign_flip([b - a for a, b in pairs]),
+        len(first) - len(pairs),
+        lost,
+    )
+
+
+def _marks(what: str, marks: Sequence[float | None]) -> list[float | None]:
+    given = as_list(what, marks)
+    numbers = iter(as_numbers(what, [mark for mark in given if mark is not None]))
+    return [None if mark is None else next(numbers) for mark in given]
+
+
+def system_prompt(tasks: Sequence[Task]) -> str:
+    """The system prompt that all tasks share; empty where they have none or several.
+
+    >>> system_prompt([Task("t", (Message("system", "Be brief."), Message("user", "q")))])
+    'Be brief.'
+    """
+    for task in as_list("tasks", tasks):
+        _check_task("tasks", task)
+    found = {
+        task.messages[0].text if task.messages and task.messages[0].role == "system" else ""
+        for task in tasks
+    }
+    return found.pop().strip() if len(found) == 1 else ""
+
+
+def with_system_prompt(task: Task, prompt: str) -> Task:
+    """The task under another system prompt; under none where it is empty.
+
+    >>> task = Task("t", (Message("system", "old"), Message("user", "q")))
+    >>> [m.content for m in with_system_prompt(task, "new").messages]
+    ['new', 'q']
+    """
+    _check_task("task", task)
+    as_text("prompt", prompt)
+    rest = (
+        task.messages[1:] if task.messages and task.messages[0].role == "system" else task.messages
+    )
+    first = (Message("system", prompt),) if prompt else ()
+    return msgspec.structs.replace(task, messages=(*first, *rest))
+
+
+def _check_task(what: str, task: object) -> None:
+    if not isinstance(task, Task):
+        raise refused(what, task, "Task records")
+
 
 PART = 32
 """Tasks that are answered between two entries of the journal."""
@@ -390,3 +481,102 @@ def _check_slices(slices: Slices) -> None:
                     f"task {task.id} of the {name} slice also stands in the {seen[key]} slice; "
                     "expected slices without a common question"
                 )
+
+
+def prompt_diff(before: str, after: str) -> str:
+    """The unified diff of two prompts.
+
+    >>> print(prompt_diff("Be brief.", "Be brief.\\nBe right."))
+    --- present
+    +++ proposed
+    @@ -1 +1,2 @@
+     Be brief.
+    +Be right.
+    """
+    as_text("before", before)
+    as_text("after", after)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), "present", "proposed", lineterm=""
+    )
+    return "\n".join(lines)
+
+
+def verdict_line(result: PromptResult) -> str:
+    """The outcome in one line."""
+    _check_result(result)
+    tries = len(result.tried)
+    if not tries:
+        why = f" ({result.problems[0]})" if result.problems else ""
+        return f"The proposer gave no candidate{why}; the prompt stays. Try another proposer."
+    if result.best == result.start:
+        return f"No candidate of {tries} was better at the corrected level; the prompt stays."
+    found = result.confirmation
+    shown = _paired_text(found) if found is not None else "nothing could be scored"
+    if result.is_confirmed:
+        return f"A better prompt, confirmed on held-out tasks: {shown}."
+    return f"A candidate won the trials and was not confirmed on held-out tasks ({shown}); the prompt stays."
+
+
+def prompt_report(result: PromptResult) -> str:
+    """The whole report, as Markdown."""
+    _check_result(result)
+    settings, (shown, trial, confirm) = result.settings, result.sizes
+    spent = result.spending
+    cost = f", {spent.usd:.4f} USD" if spent.usd else ""
+    lines = [
+        "# Prompt optimisation",
+        "",
+        verdict_line(result),
+        "",
+        f"Model `{result.model}`, proposals by {result.proposer}. {shown} tasks shown to the "
+        f"proposer, {trial} for trials, {confirm} to confirm. {settings.rounds} rounds of "
+        f"{settings.candidates}; a try passes at p <= {settings.level:.2g} (alpha {settings.alpha:g} "
+        f"over {settings.rounds * settings.candidates} tries).",
+        f"{spent.answers} answers, {spent.tokens} tokens written{cost}.",
+        "",
+        "## Diff",
+        "",
+        "```diff",
+        prompt_diff(result.start, result.best) or "(none)",
+        "```",
+        "",
+        "## Candidates",
+        "",
+        "| round | from | score | change | p | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in result.tried:
+        paired = one.paired
+        cells = ["", "", ""]
+        if paired is not None:
+            change = paired.difference
+            cells = [
+                f"{paired.after:.3f}",
+                f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]",
+                f"{paired.p:.3g}",
+            ]
+        row = [str(one.round), one.candidate.origin, *cells, one.verdict]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    for number, one in enumerate(result.tried, start=1):
+        lines += ["", f"### {number}: {one.candidate.origin}", "", *_quoted(one.candidate.prompt)]
+    if result.problems:
+        lines += ["", "## Problems", "", *(f"- {line}" for line in result.problems)]
+    return "\n".join(lines) + "\n"
+
+
+def _check_result(result: object) -> None:
+    if not isinstance(result, PromptResult):
+        raise refused("result", result, "what optimise or burnish.optimise_prompt gave")
+
+
+def _quoted(text: str) -> list[str]:
+    """Indented, so that nothing in it is read as Markdown."""
+    return [f"    {line}" for line in text.splitlines()]
+
+
+def _paired_text(found: Paired) -> str:
+    change = found.difference
+    return (
+        f"{found.before:.3f} to {found.after:.3f}, {change.value:+.3f} "
+        f"[{change.low:+.3f}, {change.high:+.3f}], p {found.p:.2g}"
+    )
