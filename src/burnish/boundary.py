@@ -36,7 +36,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import math
 import os
 import sys
 import types
@@ -91,6 +90,9 @@ UNREAD = Mark()
 
 
 Cap = Annotated[float, Meta(gt=0.0), INFINITE]
+
+HUGE: dict[type, float] = {float: LARGEST, int: 2**63 - 1, bool: 1}
+"""No number of use is beyond these, whatever its range."""
 
 
 class Reads(Protocol):
@@ -336,8 +338,11 @@ def _finite(kind: Any) -> Any:
     """The type with every bare `float` as a finite number."""
     if kind is float:
         return Number
+    bare, marks = _opened(kind)
+    if marks and bare is not float:
+        return Annotated[_finite(bare), *marks]
     arguments = typing.get_args(kind)
-    if not arguments or typing.get_origin(kind) in (Literal, Annotated):
+    if not arguments or marks or typing.get_origin(kind) is Literal:
         return kind
     inner = tuple(_finite(one) for one in arguments)
     if typing.get_origin(kind) in (Union, types.UnionType):
@@ -360,7 +365,7 @@ def _plain_reader(kind: Any) -> Reader:
             found = msgspec.convert(value, kind)
         except (msgspec.ValidationError, OverflowError):
             raise _misfit(name, given, value, kind) from None
-        if isinstance(found, float) and math.isinf(found) and not is_unbounded:
+        if isinstance(found, int | float) and not is_unbounded and abs(found) > HUGE[type(found)]:
             raise refused(name, given, expected(kind))
         return found
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import typing
 
 import pytest
 
+from burnish.boundary import Call, reader
 from burnish.config import Config, load, shapes
 from burnish.config.given import Origin, from_mapping
 from burnish.config.resolve import Resolver
@@ -59,8 +61,8 @@ def numbers():
 
 
 BAD = {
-    float: (math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400),
-    int: (10**30, -(10**30), 10**400),
+    float: (math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400, "no such word"),
+    int: (10**30, -(10**30), 10**400, 0.5, math.nan, "no such word"),
 }
 
 
@@ -73,15 +75,21 @@ def test_the_walk_finds_the_numbers():
 
 
 @pytest.mark.parametrize(("struct", "field", "kind"), list(numbers()))
-def test_no_absurd_number_passes(struct, field, kind):
+def test_a_spoilt_number_is_refused_by_name_from_a_file_and_in_python(struct, field, kind):
+    others = {*number_kinds(field.annotation), *shapes.options(field.annotation)}
     for bad in BAD[kind]:
+        if (isinstance(bad, str) and str in others) or (
+            isinstance(bad, float) and float in others and kind is int
+        ):
+            continue
+        spoilt = wrapped(field.annotation, bad)
         resolver = Resolver(struct)
-        resolver.resolve(from_mapping({field.key: wrapped(field.annotation, bad)}, Origin("here")))
+        resolver.resolve(from_mapping({field.key: spoilt}, Origin("here")))
         told = [line for line in resolver.problems if line.startswith(f"here: {field.key}")]
-        assert told, (
-            f"{struct.__name__}.{field.key} takes {bad:.6g}" if bad != 10**400 else field.key
-        )
+        assert told, f"{struct.__name__}.{field.key} takes {str(bad)[:20]}"
         assert len(told[0]) < 300, "a number of 400 digits fills the line"
+        with pytest.raises(UserError, match=re.escape(field.key)):
+            reader(field.annotation)(field.key, spoilt, Call())
 
 
 @pytest.mark.parametrize(

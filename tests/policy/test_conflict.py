@@ -147,28 +147,3 @@ def test_the_random_control_is_fair():
     kept = torch.stack([random_filter(10, 3, seed) for seed in range(2000)]).double().mean(0)
     # Five standard errors of a share of 0.3 over 2000 draws.
     assert ((kept - 0.3).abs() < 5 * math.sqrt(0.21 / 2000)).all()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: sign_conflict([1.0, 2.0]), r"got shape \(2,\), expected \(B, K\)"),
-        (lambda: sign_conflict([[1.0]], sign_eps=-1), "sign_eps: got -1, expected"),
-        (lambda: sign_conflict([[1.0, 2.0]], weights=[1]), r"weights: got \[1.0\], expected"),
-        (lambda: snr_ratio([[1.0]], eps=0.0), "eps: got 0.0, expected a number above 0"),
-        (lambda: conflict_keep([[1.0]], "srn"), "Did you mean 'snr'"),
-        (lambda: group_keep_ratio([True], [0, 1]), r"groups: got shape \(2,\), expected .* 1 roll"),
-        (lambda: magnitude_filter([1.0]), "keep_count and share: got None and None, expected"),
-        (lambda: magnitude_filter([1.0], 1, share=1.0), "expected exactly one of the two"),
-        (
-            lambda: magnitude_filter([1.0], 2),
-            "keep_count: got 2, expected a whole number from 0 to 1",
-        ),
-        (lambda: magnitude_filter([[1.0]], 1), r"values: got shape \(1, 1\), expected \(B,\)"),
-        (lambda: random_filter(2, share=1.5), "share: got 1.5, expected a number from 0 to 1"),
-        (lambda: random_filter(2, 1, among=[1]), r"among: got shape \(1,\), expected \(2,\)"),
-    ],
-)
-def test_bad_arguments_say_what_was_expected(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

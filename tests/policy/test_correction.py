@@ -130,16 +130,3 @@ def test_a_correction_needs_the_samplers_log_probs():
         loss(Recipe(correction=TruncatedImportance()), loss_batch())
     with pytest.raises(ArgumentError, match=r"sampler_logp: \[0, 1\] is nan"):
         truncated_importance(LOGP, [[-1.0, math.nan, -1.0]], [[1, 1, 1]])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TruncatedImportance(cap=0.0), "cap: got 0.0, expected above 0"),
-        (lambda: MaskedImportance(low=1.5), "low: got 1.5, expected 0 to 1"),
-        (lambda: MaskedImportance(high=0.5), "high: got 0.5, expected at least 1"),
-    ],
-)
-def test_settings_out_of_range_are_refused(make, message):
-    with pytest.raises(ArgumentError, match=message):
-        make()

@@ -28,15 +28,12 @@ from burnish.policy import (
     fit_reference_stats,
     gmpo_surrogate,
     grpo_advantage,
-    kl_penalty,
     loss,
     magnitude_filter,
     opo_advantage,
-    overlong_penalty,
     policy_loss,
     reference_frozen_normalise,
     remax_advantage,
-    risk_factor,
     rloo_advantage,
     token_covariance,
     tri_factor_weights,
@@ -101,16 +98,6 @@ def test_two_overflowing_weaknesses_keep_their_ratio():
     assert found[0] >= found[1] > found[2]
 
 
-@pytest.mark.parametrize(
-    "bad", [f64([0.2, -0.1]), f64([[0.2, 0.2], [-0.1, 0.2]]), f64([math.nan, 0])]
-)
-@pytest.mark.parametrize("name", ["clip_low", "clip_high"])
-def test_clip_bounds_below_zero_are_refused_as_a_tensor_too(name, bad):
-    logp = f64([[-1.0, -2.0], [-0.5, -0.7]])
-    with pytest.raises(UserError, match=f"{name}: got .* expected at least 0"):
-        policy_loss(logp, logp, f64([1.0, -1.0]), torch.ones(2, 2), **{name: bad})
-
-
 def test_what_stands_on_untrained_tokens_never_matters():
     logp = f64([[-1.0, -2.0], [-0.5, -0.7]])
     mask = f64([[1, 0], [1, 1]])
@@ -121,13 +108,6 @@ def test_what_stands_on_untrained_tokens_never_matters():
     assert found["loss"] == clean["loss"]
     with pytest.raises(UserError, match=r"logp: \[0, 1\] is nan"):
         policy_loss(spoilt, logp - 0.1, f64([1.0, -1.0]), torch.ones(2, 2))
-
-
-def test_shapes_that_would_broadcast_are_refused():
-    with pytest.raises(UserError, match=r"ref_logp: got shape \(2,\), expected \(3, 2\)"):
-        kl_penalty(torch.zeros(3, 2), torch.zeros(2))
-    with pytest.raises(UserError, match=r"violation_rate: got shape \(2,\), expected \(1,\)"):
-        risk_factor([1.0], [0.1, 0.2])
 
 
 def test_a_batch_without_names_goes_by_numbers():
@@ -203,12 +183,6 @@ def test_a_number_of_another_kind_counts_as_the_number(ddof, scale):
     )
 
 
-@pytest.mark.parametrize("ddof", [torch.tensor([0, 1]), np.array([0, 1]), torch.empty(0), "1", 2])
-def test_a_ddof_that_is_none_is_named(ddof):
-    with pytest.raises(UserError, match="ddof: got"):
-        grpo_advantage([1.0, 0.0], [0, 0], ddof=ddof)
-
-
 def test_bools_and_huge_integers_among_the_settings():
     one, half = f64([1.0, -0.5]), Fraction(1, 2)
     bounds = elastic_bounds(one, center=1.0, adv_cap=None, min_eps=0.5, eps_low=0.5)
@@ -218,26 +192,6 @@ def test_bools_and_huge_integers_among_the_settings():
     rewarded = contrastive_reward(one.abs(), [1, 0], constant=True)
     assert torch.equal(rewarded, contrastive_reward(one.abs(), [1, 0], constant=1.0))
     assert adapted_coefficient(0.1, 10**400, 2.0, 0.5, 0.01, 1.0) == 0.1
-
-
-@pytest.mark.parametrize(
-    "rewards",
-    [
-        torch.tensor([1 + 2j, 0]),
-        np.array([1.0, np.datetime64("NaT")], dtype=object),
-        [1.0, np.timedelta64(3, "s")],
-        [b"1", 2.0],
-    ],
-)
-def test_what_is_no_real_number_is_refused(rewards):
-    with pytest.raises(UserError, match="rewards: "):
-        grpo_advantage(rewards, [0, 0])
-
-
-@pytest.mark.parametrize("lengths", [math.nan, -1, torch.tensor(-1.0)])
-def test_a_single_length_is_refused_by_name(lengths):
-    with pytest.raises(UserError, match="lengths: got"):
-        overlong_penalty(lengths, 10, 4)
 
 
 def test_a_long_value_is_cut_in_the_message():

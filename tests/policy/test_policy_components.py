@@ -35,12 +35,6 @@ def test_overlong_penalty_by_hand():
     assert overlong_penalty(lengths, 20, 4).tolist() == [0, 0, -0.25, -0.5, -1, -1, -1]
 
 
-@pytest.mark.parametrize("buffer", [0, -3, 21])
-def test_overlong_penalty_refuses_a_buffer_outside_the_limit(buffer):
-    with pytest.raises(ValueError, match=f"buffer: got {buffer}, expected a number from 1 to 20"):
-        overlong_penalty([1], 20, buffer)
-
-
 def test_informative_groups_by_hand():
     keep = informative_groups([0.0, 0.5, 0.0, 0.0, -0.0, 1e-12], ["a", "a", "b", "b", "c", "d"])
     assert keep.tolist() == [True, True, False, False, False, True]
@@ -77,15 +71,6 @@ def test_whiten_without_two_different_entries_gives_zeros(values, lengths, shift
     assert (batch_whiten(values, lengths, shift=shift) == 0).all()
 
 
-def test_whiten_refuses_missing_or_wrong_lengths_and_scopes():
-    with pytest.raises(ValueError, match="lengths: got none, expected tokens per rollout"):
-        batch_whiten([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"lengths: got \[1.0\], expected .* 2 rollouts"):
-        batch_whiten([1.0, 2.0], [1])
-    with pytest.raises(ValueError, match="scope: got 'tokens', expected token, rollout"):
-        batch_whiten([1.0, 2.0], [1, 1], scope="tokens")
-
-
 def test_log_ratios_by_hand():
     logp, old = f64([[-1.0, -2.0, -9.0]]), f64([[-1.5, -1.8, -1.0]])
     mask = torch.tensor([[1, 1, 0]])
@@ -106,11 +91,6 @@ def test_sequence_ratio_spreads_its_gradient_and_sequence_token_does_not():
         "sequence": [0.5, 0.5, 0],
         "sequence_token": [1, 0, 0],
     }
-
-
-def test_log_ratio_names_the_nearest_level():
-    with pytest.raises(ValueError, match=r"got 'sequnce', expected .* Did you mean 'sequence'"):
-        log_ratio(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), "sequnce")
 
 
 def test_surrogate_by_hand():
@@ -211,15 +191,6 @@ def test_parts_of_a_batch_add_up_to_the_whole(mode, cut, keep_denominator):
         for s in (slice(0, cut), slice(cut, 6))
     ]
     torch.testing.assert_close(sum(parts), whole, rtol=1e-12, atol=1e-12)
-
-
-def test_aggregate_refuses_unknown_modes_and_lengths():
-    with pytest.raises(
-        ValueError, match=r"got 'token_mean', expected .* Did you mean 'token-mean'"
-    ):
-        aggregate_loss(f64(VALUES), torch.tensor(MASK), "token_mean")
-    with pytest.raises(ValueError, match="max_tokens: got 0, expected a number of at least 1"):
-        aggregate_loss(f64(VALUES), torch.tensor(MASK), max_tokens=0)
 
 
 def test_kl_estimators_by_hand():

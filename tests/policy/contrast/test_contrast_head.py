@@ -255,15 +255,6 @@ def test_a_head_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_what_is_refused():
-    with pytest.raises(ValueError, match=r"kind: got 'liner'.*Did you mean 'linear'"):
-        initial_head(4, 2, "liner")
-    with pytest.raises(ValueError, match="width: got 0"):
-        initial_head(0, 2)
-    with pytest.raises(ValueError, match=r"hidden_BD: got shape \(8, 3\), expected \(B, 12\)"):
-        embed(initial_head(WIDTH, SIZE), torch.ones(8, 3))
-
-
 @pytest.mark.parametrize(("temperature", "stage"), [(1e-42, "loss"), (1e-34, "gradient")])
 def test_a_number_that_is_not_finite_reaches_no_weight(temperature, stage):
     # The largest float32 is 3e38: scores of 1e42 are infinite; those of 1e34 are not, but their

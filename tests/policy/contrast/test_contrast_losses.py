@@ -226,27 +226,3 @@ def test_half_precision_is_compared_in_float32():
         contrastive_losses(half.double(), labels, groups, "supcon_out").per_sample,
         1e-4,
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"loss": "infonec"}, "loss: got 'infonec'.*Did you mean 'infonce'"),
-        ({"scope": "groups"}, "scope: got 'groups'.*Did you mean 'group'"),
-        ({"anchors": "correct"}, "anchors: got 'correct', expected correct_only, all"),
-        ({"similarity": "dot"}, "similarity: got 'dot'"),
-        ({"temperature": 0.0}, "temperature: got 0.0, expected a number above 0"),
-        ({"dedup_cos": 1.5}, "dedup_cos: got 1.5"),
-        ({"labels": [1, 0.5, 0]}, "labels: got 0.5, expected 1 .yes. or 0 .no."),
-        ({"labels": [1, math.nan, 0]}, "labels: got nan"),
-        ({"labels": [1, 0]}, r"labels: got shape \(2,\), expected \(3,\)"),
-        ({"usable": [1, 2, 0]}, "usable: got 2"),
-        ({"groups": [0, 0]}, "groups: got shape"),
-        ({"embeddings": [1.0, 2.0, 3.0]}, r"embeddings: got shape \(3,\), expected \(B, d\)"),
-        ({"keys": torch.zeros(3)}, "keys: got torch.float32"),
-    ],
-)
-def test_what_is_refused(settings, message):
-    given = {"embeddings": torch.eye(3), "labels": [1, 1, 0], "groups": [0, 0, 0], **settings}
-    with pytest.raises(ValueError, match=message):
-        contrastive_losses(**given)

@@ -82,23 +82,3 @@ def test_an_untrained_head_sits_on_the_floor_unless_lambda_is_small():
 def test_the_floor_share_counts_anchors_alone():
     assert floor_share([-0.5, -0.2, -0.5, 0.0], [1, 1, 0, 0]) == 0.5
     assert math.isnan(floor_share([0.0, 0.0], [0, 0]))
-
-
-@pytest.mark.parametrize(
-    ("given_", "message"),
-    [
-        ({"lam": -0.1}, "lam: got -0.1"),
-        ({"floor": 0.5}, "floor: got 0.5, expected a number of at most 0"),
-        ({"constant": math.inf}, "constant: got inf, expected a finite number"),
-        ({"per_sample_loss": [1.0, math.nan]}, r"per_sample_loss: \[1\] is nan"),
-        ({"labels": [0.3, 1]}, "labels: got 0.3"),
-    ],
-)
-def test_what_is_refused(given_, message):
-    with pytest.raises(ValueError, match=message):
-        contrastive_reward(**{"per_sample_loss": [1.0, 2.0], "labels": [1, 0], **given_})
-
-
-def test_a_contrastive_reward_is_never_missing():
-    with pytest.raises(ValueError, match="contrastive_rewards: \\[0\\] is nan"):
-        clipo_advantage([1.0, 0.0], [math.nan, 0.0], [0, 0])
