@@ -22,7 +22,7 @@ first tensor of the call:
 | `Bool[Tensor, " B"]`         | bool, from 0 and 1                                                 |
 | `Annotated[..., MISSING]`    | NaN, or None in a list, is a missing number; else NaN is refused   |
 | `Annotated[..., UNREAD]`     | the numbers are not looked at: outside a mask anything may stand   |
-| `Annotated[..., Meta(ge=0)]` | every number has to be in range                                    |
+| `Annotated[..., Meta(ge=0)]` | every number has to be in range; `min_length=1`: at least one      |
 
 Inside the package call `function.plain`: nothing is checked twice. A name that only the type checker
 imports is looked up at the first call, so a module of maths still imports without torch.
@@ -202,6 +202,12 @@ def read_fields(record: T) -> T:
         name: one(name, given[name], call) for name, one in _record_readers(cast(Any, type(record)))
     }
     return cast(T, dataclasses.replace(cast(Any, record), **read))
+
+
+def check_own_fields(record: object) -> None:
+    """The same in place, for the `__post_init__` of a dataclass."""
+    for name, read in _record_readers(cast(Any, type(record))):
+        object.__setattr__(record, name, read(name, getattr(record, name), Call()))
 
 
 @functools.cache
@@ -636,6 +642,8 @@ def _check_values(
     read = values.detach().double()
     is_odd = ~(read.abs() <= LARGEST)
     if limits is not None:
+        if limits.min_length and not values.numel():
+            raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected at least one number")
         for bound, is_out in (
             (limits.ge, torch.lt),
             (limits.gt, torch.le),

@@ -25,11 +25,9 @@ from burnish.models.masked_diffusion import (
     probe_moments,
     sample_t,
     stratum_counts,
-    token_nll,
     variance_report,
 )
-from burnish.models.masked_diffusion.masks import nonempty_mask_fields
-from burnish.models.masked_diffusion.objective import mask_chance
+from burnish.models.masked_diffusion.objective import mask_chance, nonempty_mask_fields
 from burnish.models.masked_diffusion.probe import probe_table
 from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.samplers import stratified
@@ -306,32 +304,13 @@ def test_unknown_options_and_contradictions_are_refused():
         build_noise(masks="mirror", passes=2)
 
 
-@pytest.mark.parametrize(
-    ("rates", "options"),
-    [
-        ("p_pots", {"max_weight": math.nan}),
-        ("p_pots", {"max_weight": -1}),
-        ("uniform", {"max_weight": 3.0}),
-        ("p_pots", {"moment": "foo"}),
-        ("p_pots", {"loss_max": math.nan}),
-        ("p_pots", {"n_starts": -1}),
-    ],
-)
-def test_options_are_refused_when_they_are_given(rates, options):
-    with pytest.raises(ArgumentError, match=next(iter(options))):
-        build_noise(rates, options=options)
-
-
 @pytest.mark.parametrize("rates", ["uniform", "p_pots"])
-def test_weights_of_one_are_never_cut_and_rates_are_from_0_to_1(rates):
+def test_weights_of_one_are_never_cut(rates):
     options = {"max_weight": 1.0} if rates == "p_pots" else {}
     noise, generator = build_noise(rates, options=options), torch.Generator().manual_seed(0)
     ids, eligible = batch(4)
     u_B, u_FBL = noise.rate_uniforms(4, generator), noise.mask_uniforms(4, LENGTH, generator)
     assert noise.corrupt(ids, eligible, u_B, u_FBL, MASK_ID).clipped_share == 0.0
-    for wrong in (math.nan, 2.0):
-        with pytest.raises(ArgumentError, match="u_B"):
-            noise.corrupt(ids, eligible, torch.full((4,), wrong), u_FBL, MASK_ID)
 
 
 @pytest.mark.parametrize("masks", [IndependentMasks(), IndependentMasks(2), MirrorMasks()])
@@ -401,30 +380,6 @@ def test_a_model_without_losses_is_drawn_uniformly_with_a_warning():
     assert rates.rates(u).weight.tolist() == pytest.approx([1.0] * 50)
 
 
-def test_logits_that_are_not_finite_and_masks_beyond_them_are_refused():
-    logits, ids = torch.zeros(1, 2, 4), torch.tensor([[1, 2]])
-    with pytest.raises(ArgumentError, match="mask_id: got 9"):
-        token_nll(logits, ids, 9)
-    for odd in (-100, 4):
-        wanted = rf"ids_BL: \[0, 1\] is {odd}, expected a token id from 0 to 3"
-        with pytest.raises(ArgumentError, match=wanted):
-            token_nll(logits, torch.tensor([[1, odd]]), 3)
-    logits[0, 0, 0] = math.nan
-    with pytest.raises(ArgumentError, match="logits_BLV"):
-        token_nll(logits, ids, 3)
-
-
-@pytest.mark.parametrize("odd", [math.nan, 7.0, -3.0])
-def test_fields_that_are_not_uniform_numbers_are_refused(odd):
-    noise, ids, eligible = build_noise(), torch.tensor([[1, 2, 3]]), torch.ones(1, 3).bool()
-    field = torch.full((1, 1, 3), 0.5)
-    field[0, 0, 1] = odd
-    with pytest.raises(ArgumentError, match="u_FBL"):
-        noise.corrupt(ids, eligible, torch.tensor([1.0]), field, 9)
-    with pytest.raises(ArgumentError, match=r"u_FBL: got shape \(1, 3\)"):
-        noise.corrupt(ids, eligible, torch.tensor([1.0]), field[0], 9)
-
-
 @pytest.mark.parametrize("masks", ["independent", "mirror"])
 def test_only_what_is_masked_must_have_a_finite_nll_as_in_mdm_loss(masks):
     noise = build_noise(masks=masks, control="subtract")
@@ -438,47 +393,4 @@ def test_only_what_is_masked_must_have_a_finite_nll_as_in_mdm_loss(masks):
     for loss in (noised.loss, lambda nll_PBL: noise.loss(noised, nll_PBL)):
         with pytest.raises(ArgumentError, match=r"nll_PBL\[0\]: .* nan, expected a finite number"):
             loss(broken)
-        with pytest.raises(ArgumentError, match=r"nll_PBL\[0\]: got shape"):
-            loss(nll_PBL[:, :, :1])
-        with pytest.raises(ArgumentError, match="nll_PBL: got 0, expected one for each of the"):
-            loss([])
     assert noise.baseline.state() == kept
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"mix_uniform": math.nan}, "mix_uniform: got nan"),
-        ({"mix_uniform": 2.0}, "mix_uniform: got 2"),
-        ({"params": {"a": 1.0}}, "b: got None"),
-        ({"fitted_at": None}, "fitted_at: got None"),
-    ],
-)
-def test_a_stored_curve_that_is_none_is_refused_and_spoils_nothing(change, said):
-    noise = fitted(build_noise("p_pots"))
-    kept = noise.rates.state()
-    with pytest.raises(ArgumentError, match=said):
-        noise.rates.load(kept | change)
-    assert noise.rates.state() == kept
-    noise.rates.load(kept)
-    assert noise.rates.state() == kept
-
-
-def test_a_probe_refuses_what_is_no_batch_and_losses_of_another_shape():
-    rows, generator = batch(2), torch.Generator().manual_seed(0)
-
-    def probe(nll_of, size=64):
-        return probe_losses(
-            nll_of, *rows, MASK_ID, generator, rates=5, masks=1, batch=size
-        ).losses.shape
-
-    assert probe(lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape)) == (2, 5, 1)
-    with pytest.raises(ArgumentError, match="batch: got 0"):
-        probe(lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape), 0)
-    for wrong in (lambda *parts: torch.ones(3), lambda *parts: torch.ones(10, 2), lambda *p: None):
-        with pytest.raises(ArgumentError, match="what nll_of gives: got"):
-            probe(wrong)
-    with pytest.raises(ArgumentError, match=r"what losses_of gives: got shape \(3,\), expected"):
-        probe_table(
-            lambda *parts: torch.ones(3), *rows, MASK_ID, generator, noise=Noise(), rates=5, masks=1
-        )

@@ -8,6 +8,7 @@ import torch
 
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion import (
+    MirrorMasks,
     decompose_variance,
     epr_density,
     fit_epr,
@@ -46,7 +47,7 @@ def test_both_masks_are_the_whole_answer_at_rate_one_and_p_is_eps_at_rate_zero()
 def test_mirror_marginals_covariance_and_variance_ratio(p):
     # A grid over u in the place of draws: integrals up to 1e-5.
     u = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
-    found = mirror_masks(u[:, None], p, torch.ones(len(u), 1), eps=0.0)
+    found = mirror_masks(u[:, None], torch.full((len(u),), p), torch.ones(len(u), 1), eps=0.0)
     first, second = (mask[:, 0].double() for mask in (found.mask_first, found.mask_second))
     assert first.mean().item() == pytest.approx(p, abs=2e-5)
     assert second.mean().item() == pytest.approx(p, abs=2e-5)
@@ -274,3 +275,26 @@ def test_decomposition_is_exact_and_its_correction_unbiased():
     assert np.all(np.abs(many.mean(0) - [4.0, 0.25, 1.0, 5.25]) < 3 * error)
     raw = np.array([[p.item() for p in decompose_variance(t)] for t in noise])
     assert raw.mean(0)[1] > 0.25 + 0.9  # A/K (1 - 1/T) = 1 too much
+
+
+def test_numbers_at_the_ends_are_masked_at_rate_one():
+    u, eligible = [[0.0, 0.5, 1.0, 0.5]], [[1, 1, 1, 0]]
+    found = mirror_masks(u, [1.0], eligible)
+    assert found.mask_first.tolist() == found.mask_second.tolist() == [[True, True, True, False]]
+    drawn = MirrorMasks().passes(
+        torch.tensor([u]), torch.ones(1), torch.tensor(eligible, dtype=torch.bool)
+    )
+    assert all(one.mask_BL.sum() == 3 for one in drawn)
+    strict = mirror_masks([[0.5, 0.5]], [0.5], [[1, 1]], eps=0.0)
+    assert not strict.mask_first.any()
+    assert not strict.mask_second.any()
+
+
+def test_a_fit_needs_no_gradient_mode():
+    grid, costs = [0.1, 0.3, 0.5, 0.7, 0.9], [1.0, 2.0, 3.0, 2.0, 1.0]
+    expected = fit_epr(grid, costs, n_starts=2)
+    with torch.inference_mode():
+        found = fit_epr(torch.tensor(grid), torch.tensor(costs), n_starts=2)
+        again = fit_epr(grid, costs, n_starts=2)
+    assert again.params == expected.params
+    assert found.kl == pytest.approx(expected.kl, abs=1e-6)

@@ -226,14 +226,6 @@ def test_strata_share_out_the_grid():
     assert rate_cells(7).width_T.sum().item() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("eps", [float("nan"), 1.0, 2.0, -1.0])
-def test_a_least_chance_that_is_none_is_refused(eps):
-    with pytest.raises(
-        ArgumentError, match=r"eps: got .*, expected a number of at least 0 and below 1"
-    ):
-        variance_report(Model(), ROWS, MASK_ID, eps=eps)
-
-
 def test_too_little_is_refused():
     with pytest.raises(ArgumentError, match="at least 2 to tell data noise"):
         variance_report(Model(), ROWS[:1], MASK_ID)

@@ -410,7 +410,7 @@ def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path, monkeypatch):
 
 
 def test_a_curve_that_runs_away_beyond_its_probe_is_held():
-    from burnish.models.masked_diffusion.epr import density_of
+    from burnish.models.masked_diffusion.rates import density_of
 
     wild = {"a": 1.0, "b": 1.0, "A": 1e-30, "r": 1.0, "q": 1.0, "kappa": 400.0, "m": 30.0}
     found = density_of([0.2, 0.4, 0.6, 0.8], wild, 0.0)

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any
-
-from burnish.errors import ArgumentError, did_you_mean
 
 OWN = {
     "burnish-siamesenorm": "burnish.models.siamesenorm",
@@ -29,21 +25,6 @@ def register(model_type: object) -> None:
     """Make a model type known to transformers' Auto classes, where it is one of this room."""
     if isinstance(model_type, str) and model_type in OWN:
         importlib.import_module(OWN[model_type])
-
-
-def check_known(kind: type[Any], settings: Collection[str]) -> None:
-    """Refuse settings that a config of this room does not have; transformers would keep them unread."""
-    from transformers import PreTrainedConfig
-
-    known = sorted(
-        {one.name for one in fields(kind)} - {one.name for one in fields(PreTrainedConfig)}
-    )
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ArgumentError(
-                f"{name}: is no setting of {kind.__name__}, expected some of {', '.join(known)}.{hint}"
-            )
 
 
 def has_transformers() -> bool:

@@ -3,51 +3,81 @@
     model = new_generator(vocab_size=40, latent_size=64)
     loss = model.loss(text, latents, mask, draws)               # draws: draw_flow(...), or your own
     latents = model.generate(text, generator=generator)         # (1, T, D), for the tokenizer's decoder
+    save_speech_folder("runs/speech", tokenizer, generator)     # burnish speak --engine runs/speech
 
 Text stands first and sees all of itself, then the patches so far; state j becomes patch j of `patch`
 frames. With `characters_a_patch` a patch stands beside the characters that it should say, not behind the
 whole text, which is learned in a fraction of the steps. `voices` is a table of voices by name. `head` is
 `flow`, or `regression`, which learns the mean of what may follow and is there to be compared with. Frames
 that were made are normalised over channels before they are decoded or fed back, where the tokenizer's are.
+
+A speech folder holds two Hugging Face folders, `tokenizer` and `generator`, in half precision. A checkpoint
+of `burnish train speech` opens too: there the generator is the folder itself.
 """
 
 from __future__ import annotations
 
+import copy
+import re
+import unicodedata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 import transformers
+from msgspec import Meta
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import (
-    as_flag,
-    as_list,
-    as_number,
-    as_text,
-    as_whole,
-    as_word,
-    refused,
-    shown,
+from burnish.arguments import as_path, as_word, refused, shown
+from burnish.boundary import Count, NonNegative, PositiveInt, Share, public
+from burnish.errors import ArgumentError, UserError
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
+    AudioTokenizerModel,
+    open_tokenizer,
 )
-from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.configuration_audio_tokenizer import LARGEST
-from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import (
-    MOST_LAYERS,
+    Theta,
+    Width,
     causal_blocks,
     check_transformer,
     init_transformer,
 )
 from burnish.models.blocks import ResidualStack, Topology, rotation
-from burnish.models.blocks.flow_head import FlowBlock, FlowHead, RegressionHead
-from burnish.tensors import as_mask, check_shape, check_tensor
+from burnish.models.blocks.flow import FlowBlock, FlowHead, RegressionHead, Steps
+from burnish.models.folders import (
+    Layers,
+    Size,
+    new_own,
+    not_finite,
+    open_own,
+    read_settings,
+    save_own,
+)
+from burnish.numbers import NUMBER_WORDS, TENS_WORDS
+from burnish.tensors import as_mask, check_shape
 
-HEADS = ("flow", "regression")
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+PARTS = ("tokenizer", "generator")
+EXPECTED = (
+    "expected a folder with tokenizer and generator, as save_speech_folder writes it, or a run of burnish "
+    "train speech"
+)
+ALPHABET = "abcdefghijklmnopqrstuvwxyz' .,;!?"
+_MINUS = re.compile(r"(?<![\w.)\]-])-(?=[$£€]?\d)")
+"""A hyphen that is a sign: not that of 3-5 or of COVID-19."""
+_POWERS = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
+_SIGNS = {
+    "’": "'", "‘": "'", "`": "'", "“": " ", "”": " ", '"': " ", "«": " ", "»": " ", "(": ", ", ")": ", ",
+    "[": ", ", "]": ", ", "—": ", ", "–": ", ", "-": " ", "…": ".", ":": ",", "&": " and ", "%": " percent ",
+    "+": " plus ", "−": " minus ", "=": " equals ", "$": " dollars ", "£": " pounds ", "€": " euros ", "/": " ", "_": " ",
+    "*": " ", "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "th", "þ": "th",
+}  # fmt: skip
 
 
 class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -55,58 +85,41 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
     model_type = "burnish-audio-generator"
 
-    vocab_size: int = 256
+    vocab_size: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
     """Of the text; 0 is padding."""
     alphabet: str = ""
     """Characters by id, the first is 1; empty: ids are the caller's own."""
-    voices: tuple[str, ...] | list[str] = ()
+    voices: list[str] = ()  # type: ignore[assignment]  # a default that nobody can change
     """Names of voices; empty: one voice."""
-    characters_a_patch: float = 0.0
+    characters_a_patch: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     """Where patches stand beside the text: ids that one of them says; 0: behind the text."""
-    latent_size: int = 64
-    patch: int = 2
-    hidden_size: int = 256
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 4
+    latent_size: Size = 64
+    patch: Size = 2
+    hidden_size: Width = 256
+    num_hidden_layers: Layers = 6
+    num_attention_heads: Size = 4
     norm_topology: str = "pre"
-    rope_theta: float = 10_000.0
-    head: str = "flow"
-    head_size: int = 256
-    head_layers: int = 4
+    rope_theta: Theta = 10_000.0
+    head: Literal["flow", "regression"] = "flow"
+    head_size: Width = 256
+    head_layers: Layers = 4
     is_normalised: bool = True
     """Frames have mean 0 and standard deviation 1 over channels, as with the bottleneck norm+noise."""
     tokenizer_fingerprint: str = ""
     """Of the tokenizer whose latents it learns; empty: not known."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        as_whole("vocab_size", self.vocab_size, low=1, high=1 << 20)
-        for name in ("latent_size", "patch"):
-            as_whole(name, getattr(self, name), low=1, high=LARGEST)
+        read_settings(self)
         check_transformer(self)
-        as_word("head", self.head, HEADS)
-        as_whole("head_size", self.head_size, low=2, high=LARGEST)
-        as_whole("head_layers", self.head_layers, low=1, high=MOST_LAYERS)
-        as_flag("is_normalised", self.is_normalised)
-        as_number("characters_a_patch", self.characters_a_patch, low=0, high=1000)
-        as_text("tokenizer_fingerprint", self.tokenizer_fingerprint)
-        self._check_names()
-        super().__post_init__(**kwargs)
-
-    def _check_names(self) -> None:
-        as_text("alphabet", self.alphabet)
-        if len(set(self.alphabet)) < len(self.alphabet):
-            raise refused("alphabet", self.alphabet, "every character once")
+        for name, items in (("alphabet", self.alphabet), ("voices", self.voices)):
+            if len(set(items)) < len(items):
+                raise refused(name, items, "every one once")
         if self.alphabet and len(self.alphabet) + 1 != self.vocab_size:
             raise ArgumentError(
                 f"vocab_size: got {self.vocab_size}, expected {len(self.alphabet) + 1}: the alphabet's "
                 "characters and padding"
             )
-        names = [
-            as_text(f"voices[{i}]", one) for i, one in enumerate(as_list("voices", self.voices))
-        ]
-        if len(set(names)) < len(names):
-            raise refused("voices", self.voices, "every name once")
-        self.voices = names
+        super().__post_init__(**kwargs)
 
 
 class FlowDraws(NamedTuple):
@@ -124,21 +137,18 @@ class FlowDraws(NamedTuple):
     """N(0, 1), (B, J, P D)."""
 
 
+@public
 def draw_flow(
-    rows: int,
-    patches: int,
-    size: int,
+    rows: PositiveInt,
+    patches: PositiveInt,
+    size: PositiveInt,
     generator: torch.Generator,
     *,
-    times: int = 4,
-    dropout: float = 0.1,
-    strength: float = 0.5,
+    times: PositiveInt = 4,
+    dropout: Share = 0.1,
+    strength: NonNegative = 0.5,
 ) -> FlowDraws:
     """Draw `FlowDraws`, on the generator's device."""
-    for what, value in (("rows", rows), ("patches", patches), ("size", size), ("times", times)):
-        as_whole(what, value, low=1)
-    as_number("dropout", dropout, low=0, high=1)
-    as_number("strength", strength, low=0)
     shape, device = (rows, patches), generator.device
 
     def uniform(*sizes: int) -> Tensor:
@@ -217,7 +227,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
     def ids(self, text: str) -> list[int]:
         """The ids of a text; one line for a character that the alphabet lacks."""
         known = {character: place + 1 for place, character in enumerate(self.config.alphabet)}
-        strange = sorted(set(as_text("text", text)) - set(known))
+        strange = sorted(set(text) - set(known))
         if strange:
             raise ArgumentError(
                 f"text: {shown(text)} has {shown(strange[0])}, expected characters of "
@@ -240,15 +250,14 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
 
     def _read(self, text: Tensor, voices: Tensor | None) -> tuple[Tensor, Tensor]:
         """What stands before the patches: words (B, L, H) and the start (B, 1, H), in a voice."""
-        _check_ids(text, "text", "(B, L) of ids", 2, self.config.vocab_size)
+        _check_ids(text, "text", self.config.vocab_size)
         words, start = self.words(text), self.start.expand(len(text), 1, -1)
         if (voices is None) != (self.voice is None):
             expected = "none: the model has one voice" if self.voice is None else "a voice a row"
             raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
         if voices is None or self.voice is None:
             return words, start
-        _check_ids(voices, "voices", "(B,) of places", 1, len(self.config.voices))
-        check_shape(voices, "voices", (len(text),))
+        _check_ids(voices, "voices", len(self.config.voices))
         spoken_by = self.voice(voices)[:, None]
         return words + spoken_by, start + spoken_by
 
@@ -313,30 +322,24 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         of_end = torch.where(is_patch, surprise, 0.0).sum() / total
         return GeneratorLoss(of_patches + of_end, of_patches, of_end)
 
+    @public
     @torch.no_grad()
     def generate(
         self,
-        text: Tensor,
+        text: Int[Tensor, "1 L"],
         generator: torch.Generator,
         *,
         voice: str = "",
-        most_patches: int = 200,
-        least_patches: int = 1,
-        steps: int = 16,
-        guidance: float = 1.0,
+        most_patches: PositiveInt = 200,
+        least_patches: Count = 1,
+        steps: Steps = 16,
+        guidance: NonNegative = 1.0,
         renormalise: bool = True,
     ) -> Tensor:
         """Latents (1, T, D) of one text (1, L), patch by patch until the model says that it has ended.
 
         `voice` is a name of the table of voices; empty: its first.
         """
-        _check_ids(text, "text", "(1, L) of ids", 2, self.config.vocab_size)
-        check_shape(text, "text", (1, text.shape[1]))
-        if not isinstance(generator, torch.Generator):
-            raise refused("generator", generator, "a torch.Generator")
-        as_number("guidance", guidance, low=0)
-        most = as_whole("most_patches", most_patches, low=1)
-        least = as_whole("least_patches", least_patches, low=0)
         voices = None
         if self.voice is not None:
             chosen = self.voice_id(voice) if voice else 0
@@ -346,7 +349,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         patches: list[Tensor] = []
         cache = DynamicCache()
         hidden = torch.cat(self._read(text, voices), dim=1)
-        for count in range(1, most + 1):
+        for count in range(1, most_patches + 1):
             state = self._stacked(hidden, text, count, cache)[:, -1:]
             noise = torch.randn(shape, generator=generator, device=generator.device)
             made = self.head.sample(state, noise.to(state), steps, guidance)
@@ -354,16 +357,13 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
                 made = normalise_frames(made.view(1, frames, size)).reshape(shape)
             patches.append(made)
             hidden = self.input(made)
-            if count >= least and float(self.end(state)) > 0:
+            if count >= least_patches and float(self.end(state)) > 0:
                 break
         return torch.cat(patches, dim=1).view(1, -1, size)
 
 
-def _check_ids(values: Tensor, what: str, expected: str, axes: int, count: int) -> None:
-    """Refuse what are no whole numbers from 0 to below `count`."""
-    check_tensor(values, what, expected, axes)
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise ArgumentError(f"{what}: got {values.dtype}, expected a tensor {expected}")
+def _check_ids(values: Tensor, what: str, count: int) -> None:
+    """Refuse ids that a table of `count` rows does not have."""
     odd = values[(values < 0) | (values >= count)]
     if len(odd):
         raise refused(what, int(odd[0]), f"whole numbers from 0 to {count - 1}")
@@ -379,6 +379,133 @@ def new_generator(
 def open_generator(folder: str | Path) -> AudioGeneratorModel:
     """The generator in a folder that `save_pretrained` wrote."""
     return open_own(AudioGeneratorModel, folder, "an audio generator")
+
+
+class SpeechModels(NamedTuple):
+    """What turns ids of text into samples."""
+
+    tokenizer: AudioTokenizerModel
+    generator: AudioGeneratorModel
+
+
+def save_speech_folder(
+    folder: str | Path, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel
+) -> Path:
+    """Write both models, in half precision; one line if they do not belong together.
+
+    Weights that half precision cannot hold are refused, and nothing is written.
+    """
+    place = as_path("folder", folder, "a folder to write")
+    check_pair(str(place), tokenizer, generator)
+    models: tuple[PreTrainedModel, ...] = (tokenizer, generator)
+    halves = [copy.deepcopy(model).cpu().half() for model in models]
+    halves[1].config.tokenizer_fingerprint = tokenizer.fingerprint()
+    for part, half in zip(PARTS, halves, strict=True):
+        if (name := not_finite(half)) is not None:
+            raise UserError(
+                f"{place}: the {part}'s weight {name} holds NaN, infinity or what half precision cannot "
+                "hold; expected numbers up to 65,504. Train it again, or start from a checkpoint before"
+            )
+    for part, half in zip(PARTS, halves, strict=True):
+        save_own(half, place / part)
+    return place
+
+
+def open_speech_folder(folder: str | Path) -> SpeechModels:
+    """Both models in single precision, on the CPU; one line for whatever is wrong with the folder."""
+    place = check_speech_folder(folder)
+    tokenizer, generator = open_tokenizer(place / PARTS[0]), open_generator(generator_folder(place))
+    check_pair(str(place), tokenizer, generator)
+    return SpeechModels(tokenizer.float(), generator.float())
+
+
+def check_speech_folder(folder: str | Path) -> Path:
+    """The folder, if both parts lie in it; no weights are read."""
+    place = as_path("folder", folder, "a folder that save_speech_folder wrote").expanduser()
+    if not place.is_dir():
+        raise UserError(f"{place}: no such folder; {EXPECTED}")
+    for name, part in zip(PARTS, (place / PARTS[0], generator_folder(place)), strict=True):
+        if not (part / "config.json").is_file():
+            raise UserError(f"{place}: has no {name}/config.json; {EXPECTED}")
+    return place
+
+
+def generator_folder(place: Path) -> Path:
+    """Where the generator of a folder lies: in `generator`, or as a checkpoint in the folder itself."""
+    inner = place / PARTS[1]
+    return inner if inner.is_dir() else place
+
+
+def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
+    """Refuse a generator that was not made for the latents of this tokenizer."""
+    ours, theirs = generator.config, tokenizer.config
+    for name in ("latent_size", "is_normalised"):
+        got, needed = getattr(ours, name), getattr(theirs, name)
+        if got != needed:
+            raise UserError(
+                f"{where}: {name} is {needed} for the tokenizer's latents and {got} for the generator's; "
+                "expected the same. Train the generator on latents of this tokenizer"
+            )
+    learned = ours.tokenizer_fingerprint
+    if learned and learned != (own := tokenizer.fingerprint()):
+        raise UserError(
+            f"{where}: the generator learned latents of another tokenizer ({learned}, this is {own}); "
+            "expected its own. Name that one, or train a generator on this one: model.path=new"
+        )
+    if not ours.alphabet:
+        raise UserError(
+            f"{where}: the generator has no alphabet; expected its characters by id. Make it with "
+            "new_generator(alphabet=...)"
+        )
+
+
+@public
+def spelled(text: str) -> str:
+    """Text as a generator reads it: lower case, few signs, numbers in words, no accents.
+
+    A small alphabet is learned from little speech. What cannot be written with it stays as it is, and
+    `AudioGeneratorModel.ids` refuses it by name.
+
+    >>> from burnish.models.audio_tokenizer import spelled
+    >>> spelled("Room 21: 1,204 naïve “guests” — 50% of them?")
+    'room twenty one, one thousand two hundred four naive guests, fifty percent of them?'
+    >>> spelled("-5 to 3-4 degrees")
+    'minus five to three four degrees'
+    """
+    lower = "".join(_SIGNS.get(one, one) for one in _numbered(text).lower())
+    plain = (one for one in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(one))
+    joined = " ".join("".join(plain).split())
+    joined = re.sub(r"\s+([.,;!?])", r"\1", joined)
+    # Of several signs the last is heard: `),.` is a full stop.
+    joined = re.sub(r"[.,;!?]+([.,;!?])", r"\1", joined)
+    return re.sub(r"([.,;!?])(?=[^\s.,;!?])", r"\1 ", joined).strip(",; ")
+
+
+def _numbered(text: str) -> str:
+    """Digits as words: whole numbers by thousands, digits behind a point one by one."""
+
+    def words(match: re.Match[str]) -> str:
+        whole, point = match[1].replace(",", ""), match[2]
+        is_code = len(whole) > 12 or (whole.startswith("0") and len(whole) > 1)
+        said = " ".join(NUMBER_WORDS[int(c)] for c in whole) if is_code else _whole(int(whole))
+        if point:
+            said += " point " + " ".join(NUMBER_WORDS[int(c)] for c in point)
+        return f" {said} "
+
+    plain = _MINUS.sub(" minus ", unicodedata.normalize("NFKC", text))
+    found = re.sub(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]+))?", words, plain)
+    return re.sub(r" +", " ", found)
+
+
+def _whole(number: int) -> str:
+    if number < 20:
+        return NUMBER_WORDS[number]
+    if number < 100:
+        tens = TENS_WORDS[number // 10 - 2]
+        return f"{tens} {NUMBER_WORDS[number % 10]}" if number % 10 else tens
+    power, name = next(one for one in _POWERS if number >= one[0])
+    rest = f" {_whole(number % power)}" if number % power else ""
+    return f"{_whole(number // power)} {name}{rest}"
 
 
 AutoConfig.register(AudioGeneratorConfig.model_type, AudioGeneratorConfig, exist_ok=True)

@@ -11,17 +11,19 @@ Frames are (T, D), with any axes before them. No random numbers are drawn here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from burnish.arguments import LARGEST_COUNT, as_number, as_whole, refused
-from burnish.errors import ArgumentError
-from burnish.models.blocks.flow import finite
-from burnish.tensors import as_finite, as_logp, as_mask, check_finite, check_shape, torch
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import UNREAD, Draws, NonNegative, public
+from burnish.tensors import check_finite, check_shape, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Latents = Float[Tensor, "*B T D"]
 
 EPS = 1e-5
 """Added to the standard deviation of a frame."""
@@ -29,7 +31,8 @@ TIE = 1e-12
 """Cosines that differ by less are equal; the code of the lower number is taken."""
 
 
-def channel_normalise(z: Numbers, eps: float = EPS) -> Tensor:
+@public
+def channel_normalise(z: Float[Tensor, "*B D"], eps: NonNegative = EPS) -> Tensor:
     """Normalise each frame over its channels, `(z - mean) / (std + eps)`: (..., D) -> (..., D) (eq. 1).
 
     The standard deviation is that of the population. A constant frame, silence, becomes 0.
@@ -38,10 +41,7 @@ def channel_normalise(z: Numbers, eps: float = EPS) -> Tensor:
     >>> channel_normalise([[1.0, 3.0], [5.0, 5.0]], eps=0.0).tolist()
     [[-1.0, 1.0], [0.0, 0.0]]
     """
-    z_XD = finite(z, "z")
-    if not z_XD.ndim:
-        raise refused("z", z, "frames (..., D)")
-    return normalise_frames(z_XD, as_number("eps", eps, low=0))
+    return normalise_frames(z, eps)
 
 
 def normalise_frames(z_XD: Tensor, eps: float = EPS) -> Tensor:
@@ -58,27 +58,24 @@ def normalise_frames(z_XD: Tensor, eps: float = EPS) -> Tensor:
     return centred_XD / (std_X1 + eps)
 
 
-def perturb_latents(zn: Numbers, alpha: Numbers, noise: Numbers) -> Tensor:
+@public
+def perturb_latents(zn: Latents, alpha: Float[Tensor, "*A"], noise: Latents) -> Tensor:
     """Add noise of one strength a sequence, `zn + alpha noise`: (..., T, D), (...), (..., T, D) (eq. 2).
 
     >>> from burnish.models.audio_tokenizer import perturb_latents
     >>> perturb_latents(zn=[[1.0, -1.0]], alpha=0.5, noise=[[2.0, 0.0]]).tolist()
     [[2.0, -1.0]]
     """
-    z_XTD = finite(zn, "zn")
-    if z_XTD.ndim < 2:
-        raise ArgumentError(f"zn: got shape {tuple(z_XTD.shape)}, expected (..., T, D)")
-    noise_XTD = finite(noise, "noise", z_XTD)
-    check_shape(noise_XTD, "noise", tuple(z_XTD.shape))
-    alpha_X = finite(alpha, "alpha", z_XTD)
-    rows = tuple(z_XTD.shape[:-2])
-    check_shape(alpha_X, "alpha", (), rows, (*rows, 1, 1), *([(1,)] if not rows else []))
-    if alpha_X.ndim == len(rows):
-        alpha_X = alpha_X[..., None, None]
-    return z_XTD + alpha_X * noise_XTD
+    rows = tuple(zn.shape[:-2])
+    check_shape(alpha, "alpha", (), rows, (*rows, 1, 1), *([(1,)] if not rows else []))
+    strength = alpha[..., None, None] if alpha.ndim == len(rows) else alpha
+    return zn + strength.to(zn) * noise.to(zn)
 
 
-def rq_codes(x: Numbers, projection: Numbers, codebook: Numbers) -> Tensor:
+@public
+def rq_codes(
+    x: Float64[Tensor, "*B F"], projection: Float64[Tensor, "F C"], codebook: Float64[Tensor, "V C"]
+) -> Tensor:
     """Code of each frame by a fixed random quantiser: (..., F), (F, C), (V, C) -> int64 (...).
 
     `argmax_v cos(x @ projection, codebook[v])`, the first of equal ones (BEST-RQ). A frame that is
@@ -88,23 +85,10 @@ def rq_codes(x: Numbers, projection: Numbers, codebook: Numbers) -> Tensor:
     >>> rq_codes([[2.0, 1.0], [0.0, -3.0]], [[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1], [0, -1]]).tolist()
     [0, 2]
     """
-    x_XF = finite(x, "x").detach().double()
-    matrix_FC = finite(projection, "projection", x_XF).detach()
-    codes_VC = finite(codebook, "codebook", x_XF).detach()
-    if not x_XF.ndim:
-        raise refused("x", x, "frames (..., F)")
-    if matrix_FC.ndim != 2 or len(matrix_FC) != x_XF.shape[-1]:
-        raise ArgumentError(
-            f"projection: got shape {tuple(matrix_FC.shape)}, expected ({x_XF.shape[-1]}, C)"
-        )
-    if codes_VC.ndim != 2 or codes_VC.shape[1] != matrix_FC.shape[1]:
-        raise ArgumentError(
-            f"codebook: got shape {tuple(codes_VC.shape)}, expected (V, {matrix_FC.shape[1]})"
-        )
-    cosine_XV = _unit(x_XF @ matrix_FC) @ _unit(codes_VC).T
+    cosine_XV = _unit(x @ projection) @ _unit(codebook).T
     is_best_XV = cosine_XV >= cosine_XV.amax(-1, keepdim=True) - TIE
-    numbers_V = torch.arange(len(codes_VC), device=x_XF.device)
-    return torch.where(is_best_XV, numbers_V, len(codes_VC)).amin(-1)
+    numbers_V = torch.arange(len(codebook), device=x.device)
+    return torch.where(is_best_XV, numbers_V, len(codebook)).amin(-1)
 
 
 class MtpLoss(NamedTuple):
@@ -116,7 +100,12 @@ class MtpLoss(NamedTuple):
     """Mean cross-entropy of each head over its valid pairs, (K,); 0 where it has none."""
 
 
-def rq_mtp_loss(logits: Numbers, codes: Numbers, valid: Numbers | None = None) -> MtpLoss:
+@public
+def rq_mtp_loss(
+    logits: Annotated[Float[Tensor, "K *B T V"], UNREAD],
+    codes: Annotated[Float64[Tensor, "*B T"], UNREAD],
+    valid: Bool[Tensor, "*B T"] | None = None,
+) -> MtpLoss:
     """Predict the codes of the next K frames: (K, ..., T, V), (..., T), (..., T) (eq. 5).
 
     Head k, from 0, pairs frame t with frame t + k + 1; a pair counts where both frames are `valid`,
@@ -128,18 +117,14 @@ def rq_mtp_loss(logits: Numbers, codes: Numbers, valid: Numbers | None = None) -
     >>> [round(value, 4) for value in found.per_head.tolist()]
     [0.6931, 0.0]
     """
-    logits_KXTV = as_logp(logits, "logits")
-    shape = tuple(logits_KXTV.shape)
-    if len(shape) < 3 or not logits_KXTV.numel():
-        raise ArgumentError(f"logits: got shape {shape}, expected (K, ..., T, V)")
-    frames, size = shape[1:-1], shape[-1]
-    if valid is None:
-        valid_XT = torch.ones(frames, dtype=torch.bool, device=logits_KXTV.device)
-    else:
-        valid_XT = as_mask(valid, "valid", frames).to(logits_KXTV.device)
-    codes_XT = _codes(codes, valid_XT, size)
-    check_finite(logits_KXTV, "logits", valid_XT[None, ..., None].expand(shape))
-    safe_KXTV = torch.where(valid_XT[None, ..., None], logits_KXTV, 0.0)
+    valid_XT = torch.ones_like(codes, dtype=torch.bool) if valid is None else valid
+    size, is_read = logits.shape[-1], valid_XT[None, ..., None]
+    check_finite(logits, "logits", is_read.expand(logits.shape))
+    is_code_XT = (codes >= 0) & (codes < size) & (codes == codes.round())
+    if not (is_code_XT | ~valid_XT).all():
+        raise refused("codes", codes, f"whole numbers from 0 to {size - 1} at valid frames")
+    codes_XT = torch.where(valid_XT, codes, 0.0).long()
+    safe_KXTV = torch.where(is_read, logits, 0.0)
     heads = [mtp_head_loss(head, codes_XT, valid_XT, k + 1) for k, head in enumerate(safe_KXTV)]
     per_head_K = torch.stack(heads)
     return MtpLoss(per_head_K.sum(), per_head_K)
@@ -154,20 +139,17 @@ def mtp_head_loss(logits_XTV: Tensor, codes_XT: Tensor, valid_XT: Tensor, ahead:
     return torch.where(is_pair_XT, nll_XT, 0.0).sum() / is_pair_XT.sum().clamp(min=1)
 
 
-def patchify_latents(z: Numbers, P: int = 2) -> Tensor:
+@public
+def patchify_latents(z: Latents, P: Draws = 2) -> Tensor:
     """Join each P frames to one patch: (..., T, D) -> (..., T // P, P D); an incomplete tail is dropped.
 
     >>> from burnish.models.audio_tokenizer import patchify_latents
     >>> patchify_latents([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], P=2).tolist()
     [[1.0, 2.0, 3.0, 4.0]]
     """
-    z_XTD = finite(z, "z")
-    if z_XTD.ndim < 2:
-        raise ArgumentError(f"z: got shape {tuple(z_XTD.shape)}, expected (..., T, D)")
-    frames = as_whole("P", P, low=1, high=LARGEST_COUNT)
-    *rows, count, size = z_XTD.shape
-    kept = count // frames
-    return z_XTD[..., : kept * frames, :].reshape(*rows, kept, frames * size)
+    *rows, count, size = z.shape
+    kept = count // P
+    return z[..., : kept * P, :].reshape(*rows, kept, P * size)
 
 
 def _unit(values_XC: Tensor) -> Tensor:
@@ -177,12 +159,3 @@ def _unit(values_XC: Tensor) -> Tensor:
     scaled_XC = values_XC / torch.where(largest_X1 > 0, largest_X1, 1.0)
     length_X1 = scaled_XC.square().sum(-1, keepdim=True).sqrt()
     return scaled_XC / torch.where(length_X1 > 0, length_X1, 1.0)
-
-
-def _codes(values: Numbers, valid_XT: Tensor, size: int) -> Tensor:
-    codes_XT = as_finite(values, "codes").to(valid_XT.device)
-    check_shape(codes_XT, "codes", tuple(valid_XT.shape))
-    is_code_XT = (codes_XT >= 0) & (codes_XT < size) & (codes_XT == codes_XT.round())
-    if not (is_code_XT | ~valid_XT).all():
-        raise refused("codes", values, f"whole numbers from 0 to {size - 1} at valid frames")
-    return torch.where(valid_XT, codes_XT, 0.0).long()

@@ -13,24 +13,24 @@ model gets no gradient: `FrozenLMBridge` refuses one that could, and `check_froz
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 import transformers
+from msgspec import Meta
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers import initialization as init
 
-from burnish.arguments import as_number, as_whole
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.configuration_audio_tokenizer import LARGEST
-from burnish.models.audio_tokenizer.model_folders import new_own, open_own
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
+from burnish.models.folders import Layers, Size, new_own, open_own, read_settings
 from burnish.tensors import as_mask, check_shape
 
-MOST_LAYERS = 1024
+Width = Annotated[int, Meta(ge=2, le=65_536)]
+Theta = Annotated[float, Meta(gt=1, le=1e12)]
 
 
 class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -38,24 +38,21 @@ class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[
 
     model_type = "burnish-audio-representation"
 
-    latent_size: int = 64
-    hidden_size: int = 256
-    num_hidden_layers: int = 4
-    num_attention_heads: int = 4
+    latent_size: Size = 64
+    hidden_size: Width = 256
+    num_hidden_layers: Layers = 4
+    num_attention_heads: Size = 4
     norm_topology: str = "pre"
-    rope_theta: float = 10_000.0
-    codes: int = 1024
+    rope_theta: Theta = 10_000.0
+    codes: Annotated[int, Meta(ge=2, le=1 << 20)] = 1024
     """Entries of the random codebook."""
-    code_size: int = 16
-    ahead: int = 3
+    code_size: Annotated[int, Meta(ge=1, le=4096)] = 16
+    ahead: Annotated[int, Meta(ge=1, le=64)] = 3
     """Heads: head h predicts the code of the frame h ahead."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        as_whole("latent_size", self.latent_size, low=1, high=LARGEST)
+        read_settings(self)
         check_transformer(self)
-        as_whole("codes", self.codes, low=2, high=1 << 20)
-        as_whole("code_size", self.code_size, low=1, high=4096)
-        as_whole("ahead", self.ahead, low=1, high=64)
         super().__post_init__(**kwargs)
 
 
@@ -115,7 +112,7 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
     def codes(self, latents: Tensor) -> Tensor:
         """Random codes of frames, int64 (B, T)."""
         standard = (latents - self.latent_mean) / self.latent_std
-        return rq_codes(standard, self.projection, self.codebook)
+        return rq_codes.plain(standard.double(), self.projection.double(), self.codebook.double())
 
     def prediction_loss(
         self, latents: Tensor, mask: Tensor | None = None, hidden: Tensor | None = None
@@ -135,10 +132,7 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
 
 def check_transformer(config: Any) -> None:
     """Refuse sizes that causal attention with rotary positions cannot have."""
-    size = as_whole("hidden_size", config.hidden_size, low=2, high=LARGEST)
-    heads = as_whole("num_attention_heads", config.num_attention_heads, low=1, high=LARGEST)
-    as_whole("num_hidden_layers", config.num_hidden_layers, low=1, high=MOST_LAYERS)
-    as_number("rope_theta", config.rope_theta, above=1, high=1e12)
+    size, heads = config.hidden_size, config.num_attention_heads
     Topology(config.norm_topology)
     if size % heads or size // heads % 2:
         raise ArgumentError(
@@ -187,7 +181,7 @@ class FrozenLMBridge(nn.Module):
         super().__init__()
         lm.requires_grad_(False)
         self._held = (lm.eval(),)
-        self.stacked = as_whole("stacked", stacked, low=1)
+        self.stacked = stacked
         width = lm.get_input_embeddings().weight.shape[1]
         self.projector = nn.Sequential(
             nn.Linear(stacked * size, width), nn.GELU(), nn.Linear(width, width)

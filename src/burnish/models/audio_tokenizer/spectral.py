@@ -1,33 +1,57 @@
-"""Spectra of waveforms: frames, their inverse, and the losses of a reconstruction.
+"""Spectra of waveforms, and what they say of a reconstruction: losses, distances, a discriminator.
 
     loss = codec_loss(reconstruction, waveform, sampling_rate=8000, lengths=lengths)
     loss.loss.backward()
 
 Frame k of `spectrum` is centred on samples k hop to (k + 1) hop, so that n samples have n / hop frames
 and `waveform` gives them back exactly.
+
+    judge = SpectralDiscriminator(windows=(256, 1024))
+    real, fake = judge(sound), judge(reconstruction)
+    hinge_loss(real, fake)                      # of the discriminator
+    adversarial_terms(real, fake)               # of the tokenizer: verdict, and distance of features
+
+The discriminator is DAC's: a small network of 2-D convolutions for each window size, on the real and
+imaginary part of the spectrum; hinge loss; the L1 distance of hidden layers, relative to their size.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from burnish.arguments import as_list, as_number, as_whole, refused
+import torch
+import torch.nn.functional as F
+from msgspec import Meta
+from torch import Tensor, nn
+
+from burnish.arguments import refused
+from burnish.boundary import NonNegative, public
 from burnish.errors import ArgumentError
-from burnish.models.blocks.flow import finite
-from burnish.tensors import as_lengths, check_shape, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from jaxtyping import Float, Float64
 
-    from burnish.tensors import Numbers
+    Signal = Float[Tensor, "B n"] | Float[Tensor, " n"]
+    Lengths = Annotated[Float64[Tensor, " B"] | Float64[Tensor, ""], Meta(ge=0)]
+    Magnitudes = Annotated[Float[Tensor, "T F"], Meta(ge=0)]
 
 WINDOWS = (128, 512)
 """Samples, for 8 kHz; 512 and 2048 suit 24 kHz."""
 EPS = 1e-5
 """Least magnitude that a logarithm is taken of."""
-LARGEST_WINDOW = 65_536
+EPS_MAGNITUDE = 1e-5
+"""Added to a magnitude before its logarithm is taken: -100 dB."""
+QUIET = 1e-3
+"""The same for waveforms; a full-scale tone has a magnitude of about 4."""
+ASYMMETRY = 1e-6
+"""By how much a covariance may differ from its transpose, and fall below 0, beside its largest entry."""
+STRIDES = ((1, 1), (1, 2), (1, 2), (1, 2), (1, 1))
+"""Over frames and bins, of the convolutions of one discriminating network."""
+Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
+Windows = Annotated[list[Annotated[int, Meta(ge=4, le=65_536)]], Meta(min_length=1)]
 
 
 def window_of(size: int, like: Tensor) -> Tensor:
@@ -59,7 +83,7 @@ def overlapped(
         weights_BKn = weights_BKn * mask_BK[..., None]
     both = torch.cat((windowed_BKn, weights_BKn)).transpose(1, 2)
     total = (count - 1) * hop + size
-    summed = torch.nn.functional.fold(both, (1, total), (1, size), stride=(1, hop))[:, 0, 0]
+    summed = F.fold(both, (1, total), (1, size), stride=(1, hop))[:, 0, 0]
     return summed[:rows], summed[rows:]
 
 
@@ -84,12 +108,14 @@ class CodecLoss(NamedTuple):
     parts: dict[str, Tensor]
 
 
+@public
 def multi_scale_spectral_loss(
-    estimate: Numbers,
-    reference: Numbers,
-    windows: Sequence[int] = WINDOWS,
-    lengths: Numbers | None = None,
-    eps: float = EPS,
+    estimate: Signal,
+    reference: Signal,
+    windows: Windows = WINDOWS,
+    lengths: Lengths | None = None,
+    # In float32 a smaller one is 0, and the logarithm of silence infinite.
+    eps: Annotated[float, Meta(ge=1.1754943508222875e-38, le=1e100)] = EPS,
 ) -> CodecLoss:
     """L1 of magnitudes and of their logarithms, the mean over window sizes: (B, n) or (n,) -> ().
 
@@ -105,20 +131,19 @@ def multi_scale_spectral_loss(
     (['log_magnitude', 'magnitude'], 0.0)
     """
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    # In float32 a smaller one is 0, and the logarithm of silence infinite.
-    eps = as_number("eps", eps, low=torch.finfo(torch.float32).tiny)
-    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, _sizes(windows), eps=eps)
+    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, windows, eps=eps)
     return CodecLoss(parts["magnitude"] + parts["log_magnitude"], parts)
 
 
+@public
 def codec_loss(
-    estimate: Numbers,
-    reference: Numbers,
-    sampling_rate: int,
-    lengths: Numbers | None = None,
-    windows: Sequence[int] = WINDOWS,
-    mel_weight: float = 15.0,
-    wave_weight: float = 10.0,
+    estimate: Signal,
+    reference: Signal,
+    sampling_rate: Rate,
+    lengths: Lengths | None = None,
+    windows: Windows = WINDOWS,
+    mel_weight: NonNegative = 15.0,
+    wave_weight: NonNegative = 10.0,
 ) -> CodecLoss:
     """Loss of a reconstruction: spectra of several sizes, mel bands and the waveform: (B, n) -> ().
 
@@ -132,11 +157,9 @@ def codec_loss(
     ['log_magnitude', 'magnitude', 'mel', 'wave']
     """
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    rate = as_whole("sampling_rate", sampling_rate, low=1, high=10_000_000)
-    mel_weight = as_number("mel_weight", mel_weight, low=0)
-    wave_weight = as_number("wave_weight", wave_weight, low=0)
-    sizes = _sizes(windows)
-    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, sizes, rate=rate)
+    parts = reconstruction_terms(
+        estimate_Bn, reference_Bn, lengths_B, windows, rate=sampling_rate
+    )
     return CodecLoss(weighted(parts, mel_weight, wave_weight), parts)
 
 
@@ -160,18 +183,18 @@ def reconstruction_terms(
     for size in sizes:
         ours_BKF, frames_B = magnitudes(estimate_Bn, size, lengths_B)
         theirs_BKF, _ = magnitudes(reference_Bn, size, lengths_B)
-        plain.append(_mean((ours_BKF - theirs_BKF).abs(), frames_B))
+        plain.append(_counted_mean((ours_BKF - theirs_BKF).abs(), frames_B))
         ratio_BKF = ours_BKF.clamp(min=eps).log() - theirs_BKF.clamp(min=eps).log()
-        logs.append(_mean(ratio_BKF.abs(), frames_B))
+        logs.append(_counted_mean(ratio_BKF.abs(), frames_B))
         if rate is not None:
             filters_FM = mel_filters(rate, size, max(size // 16, 4)).to(estimate_Bn)
             ours_BKM = (ours_BKF @ filters_FM).clamp(min=EPS).log10()
             theirs_BKM = (theirs_BKF @ filters_FM).clamp(min=EPS).log10()
-            mels.append(_mean((ours_BKM - theirs_BKM).abs(), frames_B))
+            mels.append(_counted_mean((ours_BKM - theirs_BKM).abs(), frames_B))
     parts = {"magnitude": torch.stack(plain).mean(), "log_magnitude": torch.stack(logs).mean()}
     if mels:
         parts["mel"] = torch.stack(mels).mean()
-        parts["wave"] = _mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
+        parts["wave"] = _counted_mean((estimate_Bn - reference_Bn).abs()[..., None], lengths_B)
     return parts
 
 
@@ -179,7 +202,7 @@ def magnitudes(signal_Bn: Tensor, size: int, lengths_B: Tensor) -> tuple[Tensor,
     """Magnitudes (B, K, F) with a hop of a quarter window, and how many frames of each row count."""
     hop = max(size // 4, 1)
     count = -(-signal_Bn.shape[1] // hop)
-    padded_BN = torch.nn.functional.pad(
+    padded_BN = F.pad(
         _zeroed(signal_Bn, lengths_B), (size // 2, count * hop - signal_Bn.shape[1] + size)
     )
     frames_BKF = spectrum(padded_BN[:, : (count - 1) * hop + size], size, hop)
@@ -208,30 +231,17 @@ def mel_filters(rate: int, size: int, bands: int) -> Tensor:
     return filters_FM / filters_FM.sum(0)
 
 
-def _sizes(windows: Sequence[int]) -> list[int]:
-    return [
-        as_whole("windows", size, low=4, high=LARGEST_WINDOW)
-        for size in as_list("windows", windows, least=1)
-    ]
-
-
 def _pair(
-    estimate: Numbers, reference: Numbers, lengths: Numbers | None
+    estimate: Tensor, reference: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    estimate_Bn = finite(estimate, "estimate")
-    reference_Bn = finite(reference, "reference", estimate_Bn)
-    check_shape(reference_Bn, "reference", tuple(estimate_Bn.shape))
-    if estimate_Bn.ndim not in (1, 2):
-        raise ArgumentError(f"estimate: got shape {tuple(estimate_Bn.shape)}, expected (B, n)")
-    if estimate_Bn.ndim == 1:
-        estimate_Bn, reference_Bn = estimate_Bn[None], reference_Bn[None]
-    count = estimate_Bn.shape[1]
-    if lengths is None:
-        lengths_B = estimate_Bn.new_full((len(estimate_Bn),), count)
-    else:
-        lengths_B = as_lengths(lengths, "lengths", estimate_Bn).to(estimate_Bn.dtype)
-        if (lengths_B > count).any():
-            raise refused("lengths", lengths, f"at most the {count} samples of a row")
+    """Both signals as (B, n), 0 behind their ends, and the lengths (B,)."""
+    estimate_Bn, reference_Bn = (one if one.ndim == 2 else one[None] for one in (estimate, reference))
+    rows, count = estimate_Bn.shape
+    lengths_B = estimate_Bn.new_full((rows,), count) if lengths is None else lengths.expand(rows)
+    if (lengths_B > count).any():
+        raise refused("lengths", lengths, f"at most the {count} samples of a row")
+    lengths_B = lengths_B.to(estimate_Bn)
+    reference_Bn = reference_Bn.to(estimate_Bn)
     return _zeroed(estimate_Bn, lengths_B), _zeroed(reference_Bn, lengths_B), lengths_B
 
 
@@ -240,9 +250,197 @@ def _zeroed(signal_Bn: Tensor, lengths_B: Tensor) -> Tensor:
     return torch.where(places_n < lengths_B[:, None], signal_Bn, 0.0)
 
 
-def _mean(values_BKF: Tensor, counts_B: Tensor) -> Tensor:
+def _counted_mean(values_BKF: Tensor, counts_B: Tensor) -> Tensor:
     """Mean over the first entries of each row; 0 where no row has any."""
     places_K = torch.arange(values_BKF.shape[1], device=values_BKF.device)
     is_counted_BK = places_K < counts_B[:, None]
     total = torch.where(is_counted_BK[..., None], values_BKF, 0.0).sum()
     return total / (is_counted_BK.sum().clamp(min=1) * values_BKF.shape[2])
+
+
+@public
+def si_sdr(estimate: Float[Tensor, "*B n"], reference: Float[Tensor, "*B n"]) -> Tensor:
+    """Scale-invariant signal-to-distortion ratio in dB, after removal of the mean: (..., n) -> (...).
+
+    `10 log10(|s|^2 / |e - s|^2)`, s being the part of the estimate e along the reference. Infinite
+    for a copy, minus infinity for a silent estimate; a silent reference, for which there is no ratio,
+    is refused. float64; keeps the gradient.
+
+    >>> from burnish.models.audio_tokenizer import si_sdr
+    >>> round(si_sdr([1.0, -1.0, 2.0, -2.0], [1.0, -1.0, 1.0, -1.0]).item(), 3)
+    9.542
+    """
+    reference_Xn, is_silent_X = _centred(reference.double())
+    if is_silent_X.any():
+        raise ArgumentError(
+            "reference: got a silent signal, expected samples that differ. Leave silent clips out"
+        )
+    estimate_Xn, is_nothing_X = _centred(estimate.double())
+    gain_X1 = (estimate_Xn * reference_Xn).sum(-1, keepdim=True) / reference_Xn.square().sum(
+        -1, keepdim=True
+    )
+    target_Xn = gain_X1 * reference_Xn
+    signal_X = target_Xn.square().sum(-1)
+    error_X = (estimate_Xn - target_Xn).square().sum(-1)
+    error_X = torch.where(is_nothing_X, 1.0, error_X)
+    return 10 * (signal_X / error_X).log10()
+
+
+@public
+def log_spectral_distance(
+    a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_MAGNITUDE
+) -> Tensor:
+    """Mean over frames of the RMS over bins of the difference in dB: magnitudes (T, F), (T, F) -> ().
+
+    The decibels of a magnitude x are `20 log10(x + eps)`.
+
+    >>> from burnish.models.audio_tokenizer import log_spectral_distance
+    >>> log_spectral_distance([[1.0, 10.0]], [[10.0, 1.0]], eps=0.0).item()
+    20.0
+    """
+    if not eps and not (a.all() and b.all()):
+        raise ArgumentError("eps: got 0 with a magnitude of 0 in a or b, expected above 0")
+    a_TF, b_TF = a.double(), b.double()
+    return _rms(20 * ((a_TF + eps).log10() - (b_TF + eps).log10())).mean()
+
+
+def wave_distance(estimate_n: Tensor, reference_n: Tensor, rate: int) -> Tensor:
+    """Log-spectral distance of two waveforms (n,), (n,) -> (), windows of about 32 ms, in dB.
+
+    Magnitudes are those of Hann windows with a hop of a quarter, as in the losses, not below about -70
+    dB of full scale: silence of 16 bits and silence of none are alike. A wrong loudness counts.
+    """
+    size = max(4, 2 ** round(math.log2(0.032 * rate)))
+    length_1 = estimate_n.new_full((1,), len(estimate_n))
+    ours_1KF, _ = magnitudes(estimate_n[None], size, length_1)
+    theirs_1KF, _ = magnitudes(reference_n[None], size, length_1)
+    decibels = 20 * ((ours_1KF + QUIET).log10() - (theirs_1KF + QUIET).log10())
+    return _rms(decibels[0]).mean()
+
+
+@public
+def frechet_distance(
+    mu1: Float64[Tensor, " D"],
+    cov1: Float64[Tensor, "D D"],
+    mu2: Float64[Tensor, " D"],
+    cov2: Float64[Tensor, "D D"],
+) -> Tensor:
+    """`|mu1 - mu2|^2 + tr(cov1 + cov2 - 2 (cov1 cov2)^(1/2))` of two Gaussians: (D,), (D, D) -> ().
+
+    float64; exact for singular covariances too. What is no covariance is refused.
+
+    >>> from burnish.models.audio_tokenizer import frechet_distance
+    >>> frechet_distance([0.0], [[4.0]], [3.0], [[1.0]]).item()
+    10.0
+    """
+    one_DD, two_DD = _covariance(cov1, "cov1"), _covariance(cov2, "cov2")
+    values_D, vectors_DD = torch.linalg.eigh(one_DD)
+    root_DD = (vectors_DD * values_D.clamp(min=0).sqrt()) @ vectors_DD.T
+    product_DD = root_DD @ two_DD @ root_DD
+    shared = torch.linalg.eigvalsh((product_DD + product_DD.T) / 2).clamp(min=0).sqrt().sum()
+    spread = one_DD.trace() + two_DD.trace() - 2 * shared
+    distance: Tensor = (mu1 - mu2).square().sum() + spread.clamp(min=0)
+    return distance
+
+
+def _centred(signal_Xn: Tensor) -> tuple[Tensor, Tensor]:
+    """The signal without its mean, at a peak of 1, and whether nothing but rounding is left of it."""
+    centred_Xn = signal_Xn - signal_Xn.mean(-1, keepdim=True)
+    rounding = torch.finfo(signal_Xn.dtype).eps * signal_Xn.shape[-1]
+    peak_X = centred_Xn.detach().abs().amax(-1)
+    is_silent_X = peak_X <= rounding * signal_Xn.detach().abs().amax(-1)
+    scaled_Xn = centred_Xn / torch.where(is_silent_X, 1.0, peak_X)[..., None]
+    return torch.where(is_silent_X[..., None], 0.0, scaled_Xn), is_silent_X
+
+
+def _rms(values_TF: Tensor) -> Tensor:
+    """Root of the mean square of each row; its gradient at 0 is 0."""
+    mean_T = values_TF.square().mean(-1)
+    return torch.where(mean_T > 0, torch.where(mean_T > 0, mean_T, 1.0).sqrt(), 0.0)
+
+
+def _covariance(found_DD: Tensor, what: str) -> Tensor:
+    allowed = ASYMMETRY * max(found_DD.abs().max().item(), 1e-300)
+    if (found_DD - found_DD.T).abs().max() > allowed:
+        raise ArgumentError(f"{what}: differs from its transpose, expected a covariance")
+    found_DD = (found_DD + found_DD.T) / 2
+    least = torch.linalg.eigvalsh(found_DD).min().item()
+    if least < -allowed * len(found_DD):
+        raise ArgumentError(f"{what}: has the eigenvalue {least:.3g}, expected a covariance")
+    return found_DD
+
+
+class Verdict(NamedTuple):
+    """What one network says of a batch."""
+
+    scores: Tensor
+    """(B, 1, K, F'): high for sounds, low for reconstructions."""
+    features: tuple[Tensor, ...]
+    """Hidden layers."""
+
+
+class SpectralDiscriminator(nn.Module):
+    """One network for each window size.
+
+    >>> import torch
+    >>> from burnish.models.audio_tokenizer import SpectralDiscriminator
+    >>> judge = SpectralDiscriminator(windows=(64,), channels=4)
+    >>> [verdict.scores.shape[0] for verdict in judge(torch.zeros(3, 500))]
+    [3]
+    """
+
+    def __init__(self, windows: Sequence[int], channels: int = 32) -> None:
+        super().__init__()
+        self.windows = tuple(windows)
+        self.networks = nn.ModuleList(_network(channels) for _ in self.windows)
+
+    def forward(self, samples_Bn: Tensor) -> list[Verdict]:
+        """Samples (B, n) to a verdict for each window size."""
+        found = []
+        for size, network in zip(self.windows, self.networks, strict=True):
+            hop = size // 4
+            padded = F.pad(samples_Bn, (size // 2, size // 2 + -samples_Bn.shape[1] % hop))
+            frames_BKF = spectrum(padded, size, hop)
+            x = torch.stack((frames_BKF.real, frames_BKF.imag), dim=1)
+            features: list[Tensor] = []
+            assert isinstance(network, nn.ModuleList)
+            for layer in network[:-1]:
+                x = F.leaky_relu(layer(x), 0.1)
+                features.append(x)
+            found.append(Verdict(network[-1](x), tuple(features)))
+        return found
+
+
+def _network(channels: int) -> nn.ModuleList:
+    inputs, layers = 2, []
+    for stride in STRIDES:
+        layers.append(nn.Conv2d(inputs, channels, (3, 5), stride=stride, padding=(1, 2)))
+        inputs = channels
+    return nn.ModuleList([*layers, nn.Conv2d(channels, 1, 3, padding=1)])
+
+
+def hinge_loss(real: Sequence[Verdict], fake: Sequence[Verdict]) -> Tensor:
+    """Of the discriminator: sounds above 1, reconstructions below -1; mean over networks."""
+    each = [
+        F.relu(1 - one.scores).mean() + F.relu(1 + two.scores).mean()
+        for one, two in zip(real, fake, strict=True)
+    ]
+    return torch.stack(each).mean()
+
+
+class AdversarialTerms(NamedTuple):
+    """Of the tokenizer; both keep the gradient to the reconstruction."""
+
+    verdict: Tensor
+    features: Tensor
+
+
+def adversarial_terms(real: Sequence[Verdict], fake: Sequence[Verdict]) -> AdversarialTerms:
+    """Minus the score of reconstructions, and how far their hidden layers are from those of sounds."""
+    verdicts = [-two.scores.mean() for two in fake]
+    distances = [
+        (ours - theirs.detach()).abs().mean() / theirs.detach().abs().mean().clamp(min=1e-6)
+        for one, two in zip(real, fake, strict=True)
+        for theirs, ours in zip(one.features, two.features, strict=True)
+    ]
+    return AdversarialTerms(torch.stack(verdicts).mean(), torch.stack(distances).mean())

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from burnish.errors import ArgumentError
-from burnish.models.audio_tokenizer.convolutions import State
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
+    State,
     as_latents,
     as_rows,
     check_size,

@@ -1,27 +1,42 @@
-"""Rectified flow: pairs to learn from, Euler's method, guidance.
+"""Rectified flow: pairs to learn from, Euler's method, guidance, and a small network that learns it.
 
     pair = flow_pair(noise, data, tau)                       # random numbers are arguments
     loss = (velocity(pair.x_tau, tau) - pair.velocity).square().mean()
     sample = euler_sample(velocity, noise, steps=20)
 
 `tau` runs from 0, noise, to 1, data. The path is a straight line, so its velocity is constant.
+
+    head = FlowHead(size=128, condition_size=256)
+    loss = head.loss(data, condition, noise, tau)
+    made = head.sample(condition, noise, steps=16, guidance=2.0)
+
+`FlowHead` turns a condition into a vector: residual blocks of SwiGLU whose shift, scale and gate come
+from time and condition (adaLN). Gates and the last map are zero at first, so a new head has velocity 0.
+Rows whose condition is dropped in training see a learned vector in its place, which is what guidance
+compares with.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.arguments import as_function, as_number, as_whole, refused, shown
+import torch
+import torch.nn.functional as F
+from msgspec import Meta
+from torch import Tensor, nn
+
+from burnish.arguments import shown
+from burnish.boundary import Number, public
 from burnish.errors import ArgumentError
-from burnish.tensors import as_logp, check_finite, check_shape, torch
+from burnish.models.blocks.layers import SwiGLU, rms_norm
+from burnish.tensors import check_finite, check_shape
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from jaxtyping import Float
 
-    from burnish.tensors import Numbers
-
-MOST_STEPS = 10_000
+Steps = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class FlowPair(NamedTuple):
@@ -33,10 +48,15 @@ class FlowPair(NamedTuple):
     """`data - noise`."""
 
 
-def flow_pair(noise: Numbers, data: Numbers, tau: Numbers) -> FlowPair:
+@public
+def flow_pair(
+    noise: Float[Tensor, "*S"],
+    data: Float[Tensor, "*S"],
+    tau: Annotated[Float[Tensor, "*T"], Meta(ge=0, le=1)],
+) -> FlowPair:
     """Point and velocity on the straight line from noise to data, which have one shape.
 
-    `tau`, from 0 to 1, is one number or one for each item of the first axes: (B,) or (B, T) for data
+    `tau` is one number or one for each item of the first axes: (B,) or (B, T) for data
     (B, T, D).
 
     >>> from burnish.models.audio_tokenizer import flow_pair
@@ -44,13 +64,7 @@ def flow_pair(noise: Numbers, data: Numbers, tau: Numbers) -> FlowPair:
     >>> pair.x_tau.tolist(), pair.velocity.tolist()
     ([[1.5, 1.0]], [[2.0, 4.0]])
     """
-    data_X = finite(data, "data")
-    noise_X = finite(noise, "noise", data_X)
-    check_shape(noise_X, "noise", tuple(data_X.shape))
-    tau_X = finite(tau, "tau", data_X)
-    if not ((tau_X >= 0) & (tau_X <= 1)).all():
-        raise refused("tau", tau, "times from 0 to 1")
-    return on_line(noise_X, data_X, tau_X)
+    return on_line(noise.to(data), data, tau.to(data))
 
 
 def on_line(noise: Tensor, data: Tensor, tau: Tensor) -> FlowPair:
@@ -59,21 +73,22 @@ def on_line(noise: Tensor, data: Tensor, tau: Tensor) -> FlowPair:
     return FlowPair((1 - tau_X) * noise + tau_X * data, data - noise)
 
 
-def guided_velocity(v_cond: Numbers, v_uncond: Numbers, scale: float) -> Tensor:
+@public
+def guided_velocity(
+    v_cond: Float[Tensor, "*S"], v_uncond: Float[Tensor, "*S"], scale: Number
+) -> Tensor:
     """Classifier-free guidance, `v_uncond + scale (v_cond - v_uncond)`: 1 is the condition alone.
 
     >>> from burnish.models.audio_tokenizer import guided_velocity
     >>> guided_velocity(v_cond=[1.0, 2.0], v_uncond=[0.0, 1.0], scale=2.0).tolist()
     [2.0, 3.0]
     """
-    cond_X = finite(v_cond, "v_cond")
-    uncond_X = finite(v_uncond, "v_uncond", cond_X)
-    check_shape(uncond_X, "v_uncond", tuple(cond_X.shape))
-    return uncond_X + as_number("scale", scale) * (cond_X - uncond_X)
+    return v_uncond + scale * (v_cond - v_uncond)
 
 
+@public
 def euler_sample(
-    velocity: Callable[[Tensor, float], Tensor], noise: Numbers, steps: int = 20
+    velocity: Callable[[Tensor, float], Tensor], noise: Float[Tensor, "*S"], steps: Steps = 20
 ) -> Tensor:
     """From noise to data in equal steps; `velocity(x, tau)` is called at tau = 0, 1/steps, ...
 
@@ -83,36 +98,16 @@ def euler_sample(
     >>> euler_sample(lambda x, tau: 3.0 - x, noise=[1.0], steps=2).tolist()
     [2.5]
     """
-    as_function("velocity", velocity)
-    x = finite(noise, "noise").clone()
-    steps = as_whole("steps", steps, low=1, high=MOST_STEPS)
+    x = noise.clone()
     for step in range(steps):
         moved = velocity(x, step / steps)
-        is_like = isinstance(moved, torch.Tensor) and moved.shape == x.shape
-        if not is_like or moved.is_complex():
+        if not isinstance(moved, Tensor) or moved.shape != x.shape:
             raise ArgumentError(
-                f"velocity: gave {shown(moved)}, expected a real tensor of shape {tuple(x.shape)}"
+                f"velocity: gave {shown(moved)}, expected a tensor of shape {tuple(x.shape)}"
             )
         x = x + moved.to(x.dtype) / steps
     check_finite(x, "velocity: the sample")
     return x
-
-
-def finite(values: Numbers, what: str, like: Tensor | None = None) -> Tensor:
-    """Finite numbers, at least one, that keep their graph; half precision is raised to float32.
-
-    With `like` they get its type and device, and have to be finite there too.
-    """
-    read = as_logp(values, what)
-    if isinstance(values, torch.Tensor) and values.is_complex():
-        raise refused(what, values, "real numbers")
-    if not read.numel():
-        raise refused(what, values, "at least one number")
-    check_finite(read, what)
-    if like is not None:
-        read = read.to(like)
-        check_finite(read, what)
-    return read
 
 
 def over_last_axes(values: Tensor, what: str, of: Tensor) -> Tensor:
@@ -128,3 +123,136 @@ def over_last_axes(values: Tensor, what: str, of: Tensor) -> Tensor:
             )
         return values
     return values.reshape(*values.shape, *[1] * (len(shape) - values.ndim))
+
+
+class FlowBlock(nn.Module):
+    """x + gate * SwiGLU((1 + scale) * norm(x) + shift)."""
+
+    def __init__(self, hidden: int, ratio: int) -> None:
+        super().__init__()
+        self.mlp = SwiGLU(hidden, ratio * hidden)
+        self.modulation = nn.Linear(hidden, 3 * hidden)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift, scale, gate = self.modulation(F.silu(condition)).chunk(3, dim=-1)
+        moved: Tensor = x + gate * self.mlp((1 + scale) * rms_norm(x, None, None, 1e-6) + shift)
+        return moved
+
+
+class FlowHead(nn.Module):
+    """Velocity of a vector (..., size) at time tau, given a condition (..., condition_size).
+
+    >>> import torch
+    >>> from burnish.models.blocks.flow import FlowHead
+    >>> head = FlowHead(size=3, condition_size=5, hidden=8, layers=1)
+    >>> head.sample(torch.zeros(2, 5), noise=torch.ones(2, 3), steps=2).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+
+    def __init__(
+        self, size: int, condition_size: int, hidden: int = 256, layers: int = 4, ratio: int = 3
+    ) -> None:
+        super().__init__()
+        self.size, self.hidden = size, hidden
+        self.input = nn.Linear(size, hidden)
+        self.time = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
+        self.condition = nn.Linear(condition_size, hidden)
+        self.nothing = nn.Parameter(torch.zeros(condition_size))
+        """What stands for a condition that was dropped."""
+        self.blocks = nn.ModuleList(FlowBlock(hidden, ratio) for _ in range(layers))
+        self.modulation = nn.Linear(hidden, 2 * hidden)
+        self.output = nn.Linear(hidden, size)
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """First weights: those that make the velocity 0."""
+        for module in self.modules():
+            if isinstance(module, FlowBlock):
+                module.modulation.weight.zero_()
+                module.modulation.bias.zero_()
+        for last in (self.modulation, self.output):
+            last.weight.zero_()
+            last.bias.zero_()
+
+    def forward(self, x: Tensor, tau: Tensor | float, condition: Tensor) -> Tensor:
+        """(..., size), (...) or one number, (..., condition_size) -> (..., size)."""
+        times = torch.as_tensor(tau, dtype=x.dtype, device=x.device)
+        angles = self.time(time_waves(times.expand(x.shape[:-1]), self.hidden))
+        c = angles + self.condition(condition)
+        h = self.input(x)
+        for block in self.blocks:
+            h = block(h, c)
+        shift, scale = self.modulation(F.silu(c)).chunk(2, dim=-1)
+        out: Tensor = self.output((1 + scale) * rms_norm(h, None, None, 1e-6) + shift)
+        return out
+
+    def loss(
+        self,
+        data: Tensor,
+        condition: Tensor,
+        noise: Tensor,
+        tau: Tensor,
+        is_dropped: Tensor | None = None,
+    ) -> Tensor:
+        """Squared error of the velocity, a number for each vector: (..., size) -> (...).
+
+        `is_dropped` (...) says whose condition is left out.
+        """
+        if is_dropped is not None:
+            condition = torch.where(is_dropped[..., None], self.nothing.to(condition), condition)
+        pair = on_line(noise.to(data), data, tau.to(data))
+        error: Tensor = self(pair.x_tau, tau, condition) - pair.velocity
+        return error.square().mean(-1)
+
+    @torch.no_grad()
+    def sample(
+        self, condition: Tensor, noise: Tensor, steps: int = 16, guidance: float = 1.0
+    ) -> Tensor:
+        """Vectors from noise (..., size) by Euler's method; guidance 1 is the condition alone."""
+        check_shape(noise, "noise", (*condition.shape[:-1], self.size))
+        both = torch.stack((condition, self.nothing.to(condition).expand_as(condition)))
+
+        def velocity(x: Tensor, tau: float) -> Tensor:
+            if guidance == 1:
+                found: Tensor = self(x, tau, condition)
+                return found
+            # In one pass: of a few vectors, reading the weights is what takes the time.
+            with_it, without = self(x.expand(2, *x.shape), tau, both)
+            return guided_velocity.plain(with_it, without, guidance)
+
+        wide = noise.to(torch.promote_types(noise.dtype, torch.float32))
+        return euler_sample.plain(velocity, wide, steps)
+
+
+class RegressionHead(nn.Module):
+    """The same place filled by regression: the mean of what may follow, drawn from nothing."""
+
+    def __init__(self, size: int, condition_size: int, hidden: int = 256, layers: int = 4) -> None:
+        super().__init__()
+        self.size = size
+        inner = [part for _ in range(layers) for part in (nn.Linear(hidden, hidden), nn.SiLU())]
+        self.network = nn.Sequential(
+            nn.Linear(condition_size, hidden), nn.SiLU(), *inner, nn.Linear(hidden, size)
+        )
+
+    def loss(self, data: Tensor, condition: Tensor, *_: Any) -> Tensor:
+        """Squared error, a number for each vector: (..., size) -> (...)."""
+        error: Tensor = self.network(condition) - data
+        return error.square().mean(-1)
+
+    @torch.no_grad()
+    def sample(self, condition: Tensor, *_: Any, **__: Any) -> Tensor:
+        """(..., condition_size) -> (..., size)."""
+        found: Tensor = self.network(condition)
+        return found
+
+
+def time_waves(tau: Tensor, size: int) -> Tensor:
+    """Sines and cosines of a time from 0 to 1: (...) -> (..., size)."""
+    half = size // 2
+    rates = torch.exp(
+        torch.arange(half, dtype=tau.dtype, device=tau.device) * (-math.log(1e4) / max(half, 1))
+    )
+    angles = 1000 * tau[..., None] * rates
+    return F.pad(torch.cat((angles.sin(), angles.cos()), dim=-1), (0, size - 2 * half))

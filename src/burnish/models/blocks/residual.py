@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from burnish.arguments import as_number
 from burnish.errors import ArgumentError
-from burnish.models.blocks.norms import make_norm
+from burnish.models.blocks.layers import make_norm
 from burnish.models.blocks.topology import (
     Norms,
     Streams,
@@ -140,7 +139,6 @@ class ResidualStack(Layers):
         drop_path: float = 0.0,
     ) -> None:
         """`drop_path` is that of the last block; it rises to it from 0."""
-        as_number("drop_path", drop_path, low=0, below=1)
         if not blocks:
             raise ArgumentError("blocks: got none, expected at least one pair of sublayers")
         step = drop_path / max(len(blocks) - 1, 1)

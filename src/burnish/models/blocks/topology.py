@@ -27,9 +27,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from burnish.arguments import as_flag, as_number, as_word
+from burnish.arguments import as_word
+from burnish.boundary import Positive, check_own_fields
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:  # a config is read without torch
 
 TOPOLOGIES = ("pre", "post", "peri", "hybrid", "siamese_post_pre", "siamese_hybrid_pre")
 ALIASES = {"siamese": "siamese_post_pre"}
-DEPTH_SCALES = ("sqrt_2i", "sqrt_l", "none")
+DepthScale = Literal["sqrt_2i", "sqrt_l", "none"]
+NormKind = Literal["rms", "layer"]
 
 
 class Norms(NamedTuple):
@@ -68,38 +70,35 @@ ReadBoth = Callable[["Streams", Norms], "tuple[Streams, Tensor] | None"]
 """All of `read_streams` for two streams and three norms at once; None where it cannot."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # no Settings: torch.compile looks into it
 class Topology:
     """All settings of a residual network; what contradicts itself is refused in one line."""
 
     kind: str = "siamese_post_pre"
     normalized_input: bool | None = None
     """Whether the sum of both streams is normalised; None: yes, where there are two."""
-    depth_scale: str | None = None
+    depth_scale: DepthScale | None = None
     """What X gets of an update: 1/sqrt(2(i+1)) in block i, 1/sqrt(l+1) in sublayer l, or all of it;
     None: sqrt_2i where there are two streams, else none."""
-    norm: str = "rms"
-    eps: float = 1e-5
+    norm: NormKind = "rms"
+    eps: Positive = 1e-5
     residual_in_fp32: bool = False
     """Keep the streams in float32 where the rest is half precision."""
     affine_input: bool = True
     """Whether the norm right before a sublayer has a weight; not where something modulates it."""
 
     def __post_init__(self) -> None:
-        kind = ALIASES.get(self.kind, self.kind) if isinstance(self.kind, str) else self.kind
-        object.__setattr__(self, "kind", as_word("norm_topology", kind, TOPOLOGIES))
-        as_word("norm", self.norm, ("rms", "layer"))
-        as_number("eps", self.eps, above=0)
-        as_flag("residual_in_fp32", self.residual_in_fp32)
-        if not as_flag("affine_input", self.affine_input) and self.norm != "layer":
+        check_own_fields(self)
+        kind = as_word("norm_topology", ALIASES.get(self.kind, self.kind), TOPOLOGIES)
+        object.__setattr__(self, "kind", kind)
+        if not self.affine_input and self.norm != "layer":
             raise ArgumentError("affine_input: got False, expected True for norm 'rms'")
         two = self.has_x and self.has_y
         if self.normalized_input is None:
             object.__setattr__(self, "normalized_input", two)
         if self.depth_scale is None:
             object.__setattr__(self, "depth_scale", "sqrt_2i" if two else "none")
-        as_word("depth_scale", self.depth_scale, DEPTH_SCALES)
-        if as_flag("normalized_input", self.normalized_input) and not two:
+        if self.normalized_input and not two:
             raise ArgumentError(
                 f"normalized_input: got True for norm_topology '{self.kind}', which has one stream "
                 "and no sum to normalise; leave it out or take a siamese topology"

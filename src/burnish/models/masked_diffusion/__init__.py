@@ -6,70 +6,41 @@ complementary pairs (`mirror_masks`) or hit delimiters more often (`isad_mask_pr
 loss, `decompose_variance` says where its noise comes from.
 """
 
-from burnish.models.masked_diffusion.control import (
-    GradientBaseline,
-    LossBaseline,
-    ema_control_variate,
-)
-from burnish.models.masked_diffusion.epr import epr_density, fit_epr
-from burnish.models.masked_diffusion.masks import IndependentMasks, MirrorMasks
-from burnish.models.masked_diffusion.objective import (
-    isad_mask_prob,
-    mdm_loss,
-    mirror_masks,
-    token_nll,
-)
-from burnish.models.masked_diffusion.probe import Probe, probe_losses
-from burnish.models.masked_diffusion.rates import (
-    optimal_t_density,
-    probe_moments,
-    sample_t,
-    sampler_variance,
-    stratum_counts,
-)
-from burnish.models.masked_diffusion.report import VarianceReport, variance_report
-from burnish.models.masked_diffusion.rows import collate
-from burnish.models.masked_diffusion.samplers import (
-    Noise,
-    Noised,
-    PPots,
-    UniformRates,
-    build_noise,
-    evaluation_uniforms,
-)
-from burnish.models.masked_diffusion.syntax import is_syntax, syntax_eligible, template_tokens
-from burnish.models.masked_diffusion.variance import decompose_variance
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "GradientBaseline",
-    "IndependentMasks",
-    "LossBaseline",
-    "MirrorMasks",
-    "Noise",
-    "Noised",
-    "PPots",
-    "Probe",
-    "UniformRates",
-    "VarianceReport",
-    "build_noise",
-    "collate",
-    "decompose_variance",
-    "ema_control_variate",
-    "epr_density",
-    "evaluation_uniforms",
-    "fit_epr",
-    "is_syntax",
-    "isad_mask_prob",
-    "mdm_loss",
-    "mirror_masks",
-    "optimal_t_density",
-    "probe_losses",
-    "probe_moments",
-    "sample_t",
-    "sampler_variance",
-    "stratum_counts",
-    "syntax_eligible",
-    "template_tokens",
-    "token_nll",
-    "variance_report",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.models.masked_diffusion.control import GradientBaseline as GradientBaseline
+    from burnish.models.masked_diffusion.control import LossBaseline as LossBaseline
+    from burnish.models.masked_diffusion.control import ema_control_variate as ema_control_variate
+    from burnish.models.masked_diffusion.objective import IndependentMasks as IndependentMasks
+    from burnish.models.masked_diffusion.objective import MirrorMasks as MirrorMasks
+    from burnish.models.masked_diffusion.objective import isad_mask_prob as isad_mask_prob
+    from burnish.models.masked_diffusion.objective import mdm_loss as mdm_loss
+    from burnish.models.masked_diffusion.objective import mirror_masks as mirror_masks
+    from burnish.models.masked_diffusion.objective import token_nll as token_nll
+    from burnish.models.masked_diffusion.probe import Probe as Probe
+    from burnish.models.masked_diffusion.probe import probe_losses as probe_losses
+    from burnish.models.masked_diffusion.rates import epr_density as epr_density
+    from burnish.models.masked_diffusion.rates import fit_epr as fit_epr
+    from burnish.models.masked_diffusion.rates import optimal_t_density as optimal_t_density
+    from burnish.models.masked_diffusion.rates import probe_moments as probe_moments
+    from burnish.models.masked_diffusion.rates import sample_t as sample_t
+    from burnish.models.masked_diffusion.rates import sampler_variance as sampler_variance
+    from burnish.models.masked_diffusion.rates import stratum_counts as stratum_counts
+    from burnish.models.masked_diffusion.report import VarianceReport as VarianceReport
+    from burnish.models.masked_diffusion.report import decompose_variance as decompose_variance
+    from burnish.models.masked_diffusion.report import variance_report as variance_report
+    from burnish.models.masked_diffusion.rows import collate as collate
+    from burnish.models.masked_diffusion.rows import is_syntax as is_syntax
+    from burnish.models.masked_diffusion.rows import syntax_eligible as syntax_eligible
+    from burnish.models.masked_diffusion.rows import template_tokens as template_tokens
+    from burnish.models.masked_diffusion.samplers import Noise as Noise
+    from burnish.models.masked_diffusion.samplers import Noised as Noised
+    from burnish.models.masked_diffusion.samplers import PPots as PPots
+    from burnish.models.masked_diffusion.samplers import UniformRates as UniformRates
+    from burnish.models.masked_diffusion.samplers import build_noise as build_noise
+    from burnish.models.masked_diffusion.samplers import evaluation_uniforms as evaluation_uniforms
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -17,21 +17,23 @@ updates:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_numbers, as_whole, as_word, same_length
+from msgspec import Meta
+
+from burnish.boundary import Fraction, Number, PositiveShare, Share, public
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.objective import as_rates
-from burnish.tensors import as_finite, as_logp, check_finite, check_shape, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    from burnish.models.masked_diffusion.objective import Rates
 
 BINS = 10
 LEARNING_RATE = 0.01
+Mode = Literal["subtract", "rescale"]
 
 
 class ControlVariate(NamedTuple):
@@ -44,17 +46,17 @@ class ControlVariate(NamedTuple):
 
 
 def bins_of(t_B: Tensor, bins: int) -> Tensor:
-    """Bin of each rate, `round(t (K - 1))`, halves to the even bin; what is no rate is refused."""
-    as_rates(t_B, "t_B")
+    """Bin of each rate, `round(t (K - 1))`, halves to the even bin."""
     return (t_B * (bins - 1)).round().long()
 
 
+@public
 def ema_control_variate(
-    losses: Numbers,
-    t: Numbers,
-    baseline: Numbers,
-    lr: float = LEARNING_RATE,
-    coefficient: float = 1.0,
+    losses: Annotated[Float[Tensor, " B"], Meta(min_length=1)],
+    t: Rates,
+    baseline: Annotated[Float64[Tensor, " K"], Meta(min_length=1)],
+    lr: Share = LEARNING_RATE,
+    coefficient: Number = 1.0,
 ) -> ControlVariate:
     """Losses less their bin's running loss, and the running losses after this step: (B,), (B,), (K,).
 
@@ -66,20 +68,9 @@ def ema_control_variate(
     >>> found.adjusted_mean.item(), found.baseline.tolist()
     (2.0, [2.0, 5.0])
     """
-    losses_B = as_logp(losses, "losses")
-    if losses_B.ndim != 1 or not len(losses_B):
-        raise ArgumentError(f"losses: got shape {tuple(losses_B.shape)}, expected (B,)")
-    check_finite(losses_B, "losses")
-    t_B = as_rates(t, "t").to(losses_B.device)
-    check_shape(t_B, "t", tuple(losses_B.shape))
-    baseline_K = as_finite(baseline, "baseline").to(losses_B.device)
-    if baseline_K.ndim != 1 or not len(baseline_K):
-        raise ArgumentError(f"baseline: got shape {tuple(baseline_K.shape)}, expected (K,)")
-    lr = as_number("lr", lr, low=0, high=1)
-    coefficient = as_number("coefficient", coefficient)
-    bin_B = bins_of(t_B, len(baseline_K))
-    adjusted_B = losses_B - coefficient * baseline_K[bin_B].to(losses_B)
-    return ControlVariate(adjusted_B.mean(), ema_update(baseline_K, losses_B, bin_B, lr))
+    bin_B = bins_of(t, len(baseline))
+    adjusted_B = losses - coefficient * baseline[bin_B].to(losses)
+    return ControlVariate(adjusted_B.mean(), ema_update(baseline, losses, bin_B, lr))
 
 
 def ema_update(baseline_K: Tensor, losses_B: Tensor, bin_B: Tensor, lr: float) -> Tensor:
@@ -91,39 +82,32 @@ def ema_update(baseline_K: Tensor, losses_B: Tensor, bin_B: Tensor, lr: float) -
     return torch.where(count_K > 0, moved_K, baseline_K)
 
 
-@dataclass
 class LossBaseline:
-    """Running losses by bin over the steps of a run (EMA)."""
+    """Running losses by bin over the steps of a run (EMA).
 
-    mode: str = "subtract"
-    """`subtract` changes what is reported and no update; `rescale` changes updates, with bias."""
-    bins: int = BINS
-    lr: float = LEARNING_RATE
-    coefficient: float | None = 1.0
-    """Of the subtraction; None estimates the best one as the run goes: cov(l, b) / var(b)."""
-    baseline: list[float] = field(default_factory=list)
-    moments: list[float] = field(default_factory=list)
-    """Running means of l, b, l b and b b."""
+    `subtract` changes what is reported and no update; `rescale` changes updates, with bias.
+    """
 
-    def __post_init__(self) -> None:
-        self.mode = as_word("mode", self.mode, ("subtract", "rescale"))
-        self.bins = as_whole("bins", self.bins, low=1, high=10_000)
-        self.lr = as_number("lr", self.lr, low=0, high=1)
-        if self.coefficient is not None:
-            self.coefficient = as_number("coefficient", self.coefficient)
-        self._put(self.baseline or [0.0] * self.bins, self.moments)
+    @public
+    def __init__(
+        self,
+        mode: Mode = "subtract",
+        bins: Annotated[int, Meta(ge=1, le=10_000)] = BINS,
+        lr: Share = LEARNING_RATE,
+        coefficient: Number | None = 1.0,
+    ) -> None:
+        """`coefficient` of the subtraction: None estimates the best as the run goes, cov(l, b) / var(b)."""
+        self.mode, self.bins, self.lr, self.coefficient = mode, bins, lr, coefficient
+        self.baseline = [0.0] * bins
+        self.moments: list[float] = []
+        """Running means of l, b, l b and b b."""
 
-    def _put(self, baseline: Sequence[float], moments: Sequence[float]) -> None:
-        baseline, moments = as_numbers("baseline", baseline), as_numbers("moments", moments)
-        same_length("baseline", baseline, self.bins, "bins")
-        if len(moments) not in (0, 4):
-            raise ArgumentError(f"moments: got {len(moments)}, expected none or 4")
-        self.baseline, self.moments = baseline, moments
+    @public
+    def adjust(self, losses_B: Float[Tensor, " B"], t_B: Rates) -> Tensor:
+        """Losses of a step as they are reported or trained on, (B,); the running losses move on.
 
-    def adjust(self, losses_B: Tensor, t_B: Tensor) -> Tensor:
-        """Losses of a step as they are reported or trained on, (B,); the running losses move on."""
-        check_finite(losses_B, "losses_B")
-        check_shape(t_B, "t_B", tuple(losses_B.shape))
+        A loss that is no number is refused, and spoils nothing.
+        """
         baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=losses_B.device)
         bin_B = bins_of(t_B.to(losses_B.device), self.bins)
         here_B = baseline_K[bin_B]
@@ -166,10 +150,9 @@ class LossBaseline:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`."""
-        self._put(state["baseline"], state["moments"])
+        self.baseline, self.moments = list(state["baseline"]), list(state["moments"])
 
 
-@dataclass
 class GradientBaseline:
     """Running gradients by bin of t for a few parameters: a true control variate.
 
@@ -182,25 +165,22 @@ class GradientBaseline:
     its expectation over rates, it has the same mean; b is of earlier steps alone.
     """
 
-    parameters: Sequence[Tensor]
-    bins: int = BINS
-    lr: float = 0.1
-    gradients_KN: Tensor | None = None
-    low: float = 0.0
-    """Bounds of the rates."""
-    high: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.bins = as_whole("bins", self.bins, low=2, high=10_000)
-        self.lr = as_number("lr", self.lr, low=0, high=1)
-        self.low = as_number("low", self.low, low=0, below=1)
-        self.high = as_number("high", self.high, above=self.low, high=1)
-        if not len(self.parameters):
-            raise ArgumentError("parameters: got none, expected at least one")
-        if self.gradients_KN is None:
-            first = self.parameters[0]
-            size = sum(one.numel() for one in self.parameters)
-            self.gradients_KN = torch.zeros(self.bins, size, dtype=first.dtype, device=first.device)
+    @public
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        bins: Annotated[int, Meta(ge=2, le=10_000)] = BINS,
+        lr: Share = 0.1,
+        low: Fraction = 0.0,
+        high: PositiveShare = 1.0,
+    ) -> None:
+        """`low` and `high` bound the rates."""
+        if not parameters or low >= high:
+            raise ArgumentError("parameters: expected at least one, and rates with low below high")
+        self.parameters, self.bins, self.lr = parameters, bins, lr
+        self.low, self.high = low, high
+        first, size = parameters[0], sum(one.numel() for one in parameters)
+        self.gradients_KN = torch.zeros(bins, size, dtype=first.dtype, device=first.device)
 
     def shift(self, row_loss_B: Tensor, t_B: Tensor, weight_B: Tensor) -> Tensor:
         """What to add to the batch's gradient, (N,); the running gradients move on."""
@@ -210,7 +190,6 @@ class GradientBaseline:
 
     def correction(self, t_B: Tensor, weight_B: Tensor) -> Tensor:
         """What to add to the gradient of rows with these rates, (N,): known before their losses."""
-        assert self.gradients_KN is not None
         weights_K = torch.zeros(self.bins, dtype=torch.float64, device=t_B.device)
         weights_K.index_add_(0, bins_of(t_B, self.bins), weight_B.double() / len(t_B))
         widths_K = bin_widths(self.bins, self.low, self.high).to(weights_K)
@@ -218,7 +197,6 @@ class GradientBaseline:
 
     def bin_gradients(self, row_loss_B: Tensor, t_B: Tensor) -> Tensor:
         """Gradients of the losses of each bin, added up, (K, N); the graph is kept."""
-        assert self.gradients_KN is not None
         bin_B = bins_of(t_B, self.bins)
         found_KN = torch.zeros_like(self.gradients_KN)
         for one in sorted(set(bin_B.tolist())):
@@ -229,7 +207,6 @@ class GradientBaseline:
 
     def learn(self, sums_KN: Tensor, t_B: Tensor) -> None:
         """Move the running gradients, from the sums of all rows of a step at these rates."""
-        assert self.gradients_KN is not None
         bin_B = bins_of(t_B.to(sums_KN.device), self.bins)
         ones_B = torch.ones(len(bin_B), dtype=sums_KN.dtype, device=sums_KN.device)
         count_K = torch.zeros_like(sums_KN[:, 0]).index_add(0, bin_B, ones_B)

@@ -16,16 +16,20 @@ the other is low.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
-from burnish.arguments import as_number, as_whole, refused
+from msgspec import Meta
+
+from burnish.boundary import UNREAD, Count, Fraction, Settings, Share, public
 from burnish.errors import ArgumentError
-from burnish.tensors import as_finite, as_logp, as_mask, check_finite, check_shape, torch
+from burnish.tensors import check_shape, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from jaxtyping import Bool, Float, Float64, Int
+    from torch import Generator, Tensor
 
-    from burnish.tensors import Numbers
+    Rates = Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1)]
+    Chances = Annotated[Float64[Tensor, " B"] | Float64[Tensor, "B L"], Meta(gt=0, le=1)]
 
 EPS = 1e-3
 """Least chance of a token to be masked, at t = 0."""
@@ -48,21 +52,24 @@ def mask_chance(t: Tensor, eps: float = EPS) -> Tensor:
     return (1 - eps) * t + eps
 
 
-def mirror_masks(u: Numbers, t: Numbers, eligible: Numbers, eps: float = EPS) -> MaskPair:
+@public
+def mirror_masks(
+    u: Annotated[Float64[Tensor, "B L"], Meta(ge=0, le=1)],
+    t: Rates,
+    eligible: Bool[Tensor, "B L"],
+    eps: Fraction = EPS,
+) -> MaskPair:
     """Two masks of one uniform field, each as likely as the other: (B, L), (B,), (B, L) (MIRROR).
 
-    `u` holds uniform numbers from 0 to 1, `t` the rates, `eligible` what may be masked: the answer.
-    At t = 1 both masks are the whole answer.
+    `u` holds uniform numbers, `t` the rates, `eligible` what may be masked: the answer. At t = 1 both masks are the whole answer.
 
     >>> from burnish.models.masked_diffusion import mirror_masks
     >>> found = mirror_masks(u=[[0.1, 0.5, 0.9, 0.2]], t=[0.3], eligible=[[1, 1, 1, 0]], eps=0.0)
     >>> found.mask_first.tolist(), found.mask_second.tolist()
     ([[True, False, False, False]], [[False, False, True, False]])
     """
-    u_BL, t_B, eligible_BL = _fields(u, t, eligible)
-    p_B = mask_chance(t_B, as_number("eps", eps, low=0, below=1))
-    first_BL, second_BL = mirrored(u_BL, p_B[:, None], eligible_BL)
-    return MaskPair(p_B, first_BL, second_BL, eligible_BL.sum(1))
+    p_B = mask_chance(t, eps)
+    return MaskPair(p_B, *mirrored(u, p_B[:, None], eligible), eligible.sum(1))
 
 
 def mirrored(u_BL: Tensor, p_BX: Tensor, eligible_BL: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,12 +89,13 @@ class MaskedLoss(NamedTuple):
     """Unweighted loss of each row, (B,); 0 where nothing was masked."""
 
 
+@public
 def mdm_loss(
-    token_nll: Numbers,
-    mask: Numbers,
-    p: Numbers,
-    eligible_count: Numbers,
-    weight: Numbers | None = None,
+    token_nll: Annotated[Float[Tensor, "B L"], UNREAD],
+    mask: Bool[Tensor, "B L"],
+    p: Chances,
+    eligible_count: Annotated[Int[Tensor, " B"], Meta(ge=0)],
+    weight: Annotated[Float64[Tensor, " B"], Meta(ge=0)] | None = None,
 ) -> MaskedLoss:
     """Loss of a masked diffusion model: (B, L), (B, L), (B,), (B,), (B,) -> () and (B,).
 
@@ -101,30 +109,19 @@ def mdm_loss(
     >>> found.loss.item(), found.row_loss.tolist()
     (1.0, [2.0, 0.0])
     """
-    nll_BL = as_logp(token_nll, "token_nll")
-    if nll_BL.ndim != 2:
-        raise ArgumentError(f"token_nll: got shape {tuple(nll_BL.shape)}, expected (B, L)")
-    rows, shape = nll_BL.shape[0], tuple(nll_BL.shape)
-    mask_BL = as_mask(mask, "mask", shape).to(nll_BL.device)
-    check_finite(nll_BL, "token_nll", mask_BL)
-    p_BX = as_finite(p, "p").to(nll_BL)
-    check_shape(p_BX, "p", (rows,), shape)
-    if not ((p_BX > 0) & (p_BX <= 1)).all():
-        raise refused("p", p_BX.tolist(), "chances above 0, up to 1")
-    count_B = _counts(eligible_count, mask_BL)
-    if weight is None:
-        weight_B = nll_BL.new_ones(rows)
-    else:
-        weight_B = as_finite(weight, "weight").to(nll_BL)
-        check_shape(weight_B, "weight", (rows,))
-        if (weight_B < 0).any():
-            raise refused("weight", weight_B.tolist(), "weights of at least 0")
-    row_B = row_losses(nll_BL, mask_BL, p_BX, count_B)
-    loss = batch_loss(row_B, count_B, weight_B)
-    if not (row_B.isfinite().all() and loss.isfinite()):
+    is_short_B = mask.sum(1) > eligible_count
+    if is_short_B.any():
+        row = int(is_short_B.nonzero()[0])
         raise ArgumentError(
-            f"the loss of these p, weight and token_nll is beyond {nll_BL.dtype}; expected larger "
-            "chances or smaller weights"
+            f"eligible_count: row {row} has {eligible_count[row]} and {int(mask[row].sum())} masked "
+            "tokens, expected at least as many as are masked"
+        )
+    row_B = row_losses(token_nll, mask, p.to(token_nll), eligible_count)
+    weight_B = row_B.new_ones(len(row_B)) if weight is None else weight.to(row_B)
+    loss = batch_loss(row_B, eligible_count, weight_B)
+    if not loss.isfinite():
+        raise ArgumentError(
+            f"token_nll: the loss is {loss.item()}, expected finite numbers where `mask` is 1"
         )
     return MaskedLoss(loss, row_B)
 
@@ -142,23 +139,21 @@ def batch_loss(row_B: Tensor, count_B: Tensor, weight_B: Tensor) -> Tensor:
     return (row_B * weight_B * has_answer_B).sum() / has_answer_B.sum().clamp(min=1)
 
 
-def token_nll(logits_BLV: Tensor, ids_BL: Tensor, mask_id: int) -> Tensor:
+@public
+def token_nll(
+    logits_BLV: Float[Tensor, "B L V"],
+    ids_BL: Annotated[Int[Tensor, "B L"], Meta(ge=0)],
+    mask_id: Count,
+) -> Tensor:
     """Negative log-prob of each true token, (B, L), where the model may not answer with the mask.
 
     The mask token's logit is taken as -inf, in training as in decoding.
     """
-    check_shape(ids_BL, "ids_BL", tuple(logits_BLV.shape[:-1]))
-    mask_id = as_whole("mask_id", mask_id, low=0, high=logits_BLV.shape[-1] - 1)
-    check_finite(logits_BLV, "logits_BLV")
-    is_odd_BL = ~((ids_BL >= 0) & (ids_BL < logits_BLV.shape[-1]))
-    if is_odd_BL.any():
-        place = is_odd_BL.nonzero()[0].tolist()
-        raise ArgumentError(
-            f"ids_BL: {place} is {ids_BL[tuple(place)].item()}, expected a token id from 0 to "
-            f"{logits_BLV.shape[-1] - 1}. Leave tokens out of the loss by the mask, not by their id"
-        )
-    logits_BLV = logits_BLV.float() if logits_BLV.dtype.itemsize < 4 else logits_BLV
-    is_mask_V = torch.arange(logits_BLV.shape[-1], device=logits_BLV.device) == mask_id
+    size = logits_BLV.shape[-1]
+    for name, is_beyond in (("ids_BL", bool((ids_BL >= size).any())), ("mask_id", mask_id >= size)):
+        if is_beyond:
+            raise ArgumentError(f"{name}: got {size} or more, expected token ids below {size}")
+    is_mask_V = torch.arange(size, device=logits_BLV.device) == mask_id
     allowed_BLV = logits_BLV.masked_fill(is_mask_V, -torch.inf)
     return torch.nn.functional.cross_entropy(allowed_BLV.transpose(1, 2), ids_BL, reduction="none")
 
@@ -172,7 +167,14 @@ class MaskChance(NamedTuple):
     """`1/q`, what a masked token's nll is multiplied by."""
 
 
-def isad_mask_prob(p: Numbers, is_delimiter: Numbers, delta: float = 0.2) -> MaskChance:
+@public
+def isad_mask_prob(
+    p: Annotated[
+        Float64[Tensor, ""] | Float64[Tensor, " X"] | Float64[Tensor, "X L"], Meta(gt=0, le=1)
+    ],
+    is_delimiter: Bool[Tensor, " X"] | Bool[Tensor, "X L"],
+    delta: Share = 0.2,
+) -> MaskChance:
     """Mask delimiters of the answer more often, `q = min(p + delta, 1)`, at weight `1/q` (ISAD).
 
     `p` is one chance, one a row (B,) for `is_delimiter` (B, L), or one a token. The weight is
@@ -185,56 +187,129 @@ def isad_mask_prob(p: Numbers, is_delimiter: Numbers, delta: float = 0.2) -> Mas
     >>> found.q.tolist(), found.weight.tolist()[0][1]
     ([[0.3, 0.5]], 2.0)
     """
-    delta = as_number("delta", delta, low=0, high=1)
-    p_X = as_finite(p, "p")
-    is_delimiter_X = as_finite(is_delimiter, "is_delimiter").to(p_X.device) != 0
-    if not is_delimiter_X.numel():
-        raise refused("is_delimiter", is_delimiter, "at least one token")
-    if not ((p_X > 0) & (p_X <= 1)).all():
-        raise refused("p", p, "chances above 0, up to 1")
-    shape = tuple(is_delimiter_X.shape)
-    if len(shape) > 2:
-        raise ArgumentError(f"is_delimiter: got shape {shape}, expected (L,) or (B, L)")
-    check_shape(p_X, "p", (), shape[:1], shape)
-    if p_X.ndim == 1 and len(shape) == 2:
-        p_X = p_X[:, None]
-    q_X = torch.where(is_delimiter_X, (p_X + delta).clamp(max=1), p_X)
-    weight_X = 1 / q_X
-    if not weight_X.isfinite().all():
-        raise refused("p", p, "chances whose inverse float64 holds")
-    return MaskChance(q_X, weight_X)
+    if is_delimiter.ndim < p.ndim:
+        check_shape(p, "p", tuple(is_delimiter.shape))
+    p_X = p[:, None] if p.ndim < is_delimiter.ndim and p.ndim else p
+    q_X = torch.where(is_delimiter, (p_X + delta).clamp(max=1), p_X)
+    return MaskChance(q_X, 1 / q_X)
 
 
-def _fields(u: Numbers, t: Numbers, eligible: Numbers) -> tuple[Tensor, Tensor, Tensor]:
-    u_BL = as_finite(u, "u")
-    if u_BL.ndim != 2 or not u_BL.numel():
-        raise ArgumentError(f"u: got shape {tuple(u_BL.shape)}, expected (B, L)")
-    if not ((u_BL >= 0) & (u_BL <= 1)).all():
-        raise refused("u", u, "numbers from 0 to 1")
-    t_B = as_rates(t, "t").to(u_BL.device)
-    check_shape(t_B, "t", (), (len(u_BL),))
-    eligible_BL = as_mask(eligible, "eligible", tuple(u_BL.shape)).to(u_BL.device)
-    return u_BL, t_B.expand(len(u_BL)), eligible_BL
+class MaskPass(NamedTuple):
+    """One forward pass of a batch."""
+
+    mask_BL: Tensor
+    chance_BX: Tensor
+    """What a masked token's nll is divided by, (B,) or (B, L)."""
 
 
-def as_rates(values: Numbers, what: str) -> Tensor:
-    """Mask rates, float64, from 0 to 1."""
-    t = as_finite(values, what)
-    if not ((t >= 0) & (t <= 1)).all():
-        raise refused(what, values, "rates from 0 to 1")
-    return t
+class MaskSampler(Protocol):
+    """From fields of uniform numbers to the masks of one or more forward passes."""
+
+    @property
+    def fields(self) -> int:
+        """How many fields of uniform numbers it takes."""
+
+    @property
+    def forwards(self) -> int:
+        """Forward passes of a row."""
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        """Masks for chances (B,) or (B, L); the loss is the mean over the passes."""
 
 
-def _counts(values: Numbers, mask_BL: Tensor) -> Tensor:
-    count_B = as_finite(values, "eligible_count").to(mask_BL.device)
-    check_shape(count_B, "eligible_count", (len(mask_BL),))
-    if not ((count_B >= 0) & (count_B == count_B.round())).all():
-        raise refused("eligible_count", count_B.tolist(), "a count of tokens for each row")
-    masked_B = mask_BL.sum(1)
-    if (masked_B > count_B).any():
-        row = int((masked_B > count_B).nonzero()[0])
-        raise ArgumentError(
-            f"eligible_count: row {row} has {count_B[row]:g} and {int(masked_B[row])} masked tokens, "
-            "expected at least as many as are masked"
-        )
-    return count_B
+class IndependentMasks(Settings, frozen=True):
+    """So many masks a row, each of its own field."""
+
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+    @property
+    def fields(self) -> int:
+        return self.count
+
+    @property
+    def forwards(self) -> int:
+        return self.count
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        p_BX = _by_token(chance_BX)
+        return [MaskPass((u_BL < p_BX) & eligible_BL, chance_BX) for u_BL in u_FBL]
+
+
+class MirrorMasks(Settings, frozen=True):
+    """Two complementary masks of one field, `u < p` and `u > 1 - p` (MIRROR)."""
+
+    deduplicated: bool = False
+    """Count a token that both masks cover once: with chances above 1/2 every token then has the
+    same weight. The expected loss is the same."""
+
+    @property
+    def fields(self) -> int:
+        return 1
+
+    @property
+    def forwards(self) -> int:
+        return 2
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        p_BX = _by_token(chance_BX)
+        first_BL, second_BL = mirrored(u_FBL[0], p_BX, eligible_BL)
+        if not self.deduplicated:
+            return [MaskPass(first_BL, chance_BX), MaskPass(second_BL, chance_BX)]
+        # Of the mean over two passes: weight 2/pi where seen once, 1/pi where seen twice.
+        union_BX = (2 * p_BX).clamp(max=1)
+        divisor_BL = torch.where(first_BL & second_BL, union_BX, union_BX / 2)
+        return [MaskPass(first_BL, divisor_BL), MaskPass(second_BL, divisor_BL)]
+
+
+class NonemptyFields(NamedTuple):
+    """Fields of uniform numbers under which something is masked in every row."""
+
+    u_FBL: Tensor
+    chance_B: Tensor
+    """That fields drawn freely mask something in the row; all other masks have loss 0."""
+
+
+def nonempty_mask_fields(
+    masks: IndependentMasks | MirrorMasks,
+    chance_BX: Tensor,
+    eligible_BL: Tensor,
+    generator: Generator,
+) -> NonemptyFields:
+    """Fields under which at least one token of each row is masked in some pass, and the chance of that.
+
+    Where few tokens are masked, most masks are empty: a moment of the loss over all masks is the chance
+    times its moment over these. The first masked token is drawn by the inverse of its distribution
+    function; those before it are not masked, those behind it are drawn freely.
+    """
+    rows, length = eligible_BL.shape
+    q_BL = _by_token(chance_BX.double()).expand(rows, length)
+    is_mirror = isinstance(masks, MirrorMasks)
+    hidden_BL = torch.where(eligible_BL, (2 * q_BL).clamp(max=1) if is_mirror else q_BL, 0.0)
+    # All fields of a row one behind the other; a number below the chance masks its token.
+    hidden_BS = hidden_BL.repeat(1, masks.fields)
+    shape = (rows, hidden_BS.shape[1] + 1)
+    drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
+    drawn = drawn.to(hidden_BS.device)
+    v_BS, s_B = drawn[:, :-1], drawn[:, -1]
+    log_none_BS = torch.log1p(-hidden_BS).cumsum(1)
+    chance_B = -torch.expm1(log_none_BS[:, -1])
+    asked_B1 = -torch.log1p(-s_B * chance_B)[:, None]
+    first_B1 = torch.searchsorted(-log_none_BS, asked_B1, right=True)
+    last_B1 = (log_none_BS == log_none_BS[:, -1:]).int().argmax(1, keepdim=True)
+    first_B1 = torch.minimum(first_B1, last_B1)
+    place_S = torch.arange(hidden_BS.shape[1], device=hidden_BS.device)
+    open_BS = hidden_BS + (1 - hidden_BS) * v_BS
+    v_BS = torch.where(place_S == first_B1, hidden_BS * v_BS, v_BS)
+    v_BS = torch.where(place_S < first_B1, open_BS, v_BS)
+    u_FBL = v_BS.view(rows, masks.fields, length).transpose(0, 1)
+    return NonemptyFields(_to_both_ends(u_FBL, q_BL) if is_mirror else u_FBL, chance_B)
+
+
+def _to_both_ends(v_FBL: Tensor, q_BL: Tensor) -> Tensor:
+    """What lies below 2q laid to the lowest and the highest q, which MIRROR masks."""
+    high_FBL = torch.where(v_FBL < 2 * q_BL, 1 - (2 * q_BL - v_FBL), v_FBL - q_BL)
+    return torch.where((v_FBL < q_BL) | (q_BL >= 0.5), v_FBL, high_FBL)
+
+
+def _by_token(chance_BX: Tensor) -> Tensor:
+    return chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX

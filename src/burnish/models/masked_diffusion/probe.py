@@ -13,18 +13,26 @@ places of these rows in `ids_XL`, for a model that also takes an attention mask.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from burnish.arguments import as_whole
+from msgspec import Meta
+from msgspec.structs import replace
+
+from burnish.boundary import Count, Fraction, PositiveInt, public
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.masks import IndependentMasks, nonempty_mask_fields
-from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses
+from burnish.models.masked_diffusion.objective import (
+    EPS,
+    IndependentMasks,
+    mask_chance,
+    nonempty_mask_fields,
+    row_losses,
+)
 from burnish.models.masked_diffusion.rates import rate_cells
 from burnish.models.masked_diffusion.samplers import Noise, Noised, UniformRates
-from burnish.tensors import check_shape, check_tensor, torch
+from burnish.tensors import check_shape, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
     from torch import Generator, Tensor
 
     NllOf = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -45,23 +53,23 @@ class Probe(NamedTuple):
     """[x0, t]: of a mask not to be empty."""
 
 
+@public
 def probe_losses(
     nll_of: NllOf,
-    ids_XL: Tensor,
-    eligible_XL: Tensor,
-    mask_id: int,
+    ids_XL: Int[Tensor, "X L"],
+    eligible_XL: Bool[Tensor, "X L"],
+    mask_id: Count,
     generator: Generator,
     *,
-    rates: int = RATES,
-    masks: int = MASKS,
-    batch: int = 64,
-    eps: float = EPS,
+    rates: Annotated[int, Meta(ge=2, le=100_000)] = RATES,
+    masks: Annotated[int, Meta(ge=1, le=100_000)] = MASKS,
+    batch: PositiveInt = 64,
+    eps: Fraction = EPS,
 ) -> Probe:
     """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out.
 
     Masks hide at least one token each; how likely that is stands beside the losses.
     """
-    batch = as_whole("batch", batch, low=1)
 
     @torch.no_grad()
     def losses_of(noised: Noised, row_N: Tensor) -> Tensor:
@@ -70,7 +78,6 @@ def probe_losses(
         for part_B in torch.split(torch.arange(len(row_N), device=row_N.device), batch):
             ids_BL = ids_XL[row_N[part_B]]
             nll_BL = nll_of(noised.ids_PBL[0][part_B], ids_BL, row_N[part_B])
-            check_tensor(nll_BL, "what nll_of gives", "(B, L)")
             check_shape(nll_BL, "what nll_of gives", tuple(ids_BL.shape))
             chance_B, count_B = one.chance_BX[part_B].to(nll_BL), noised.count_B[part_B]
             found.append(row_losses(nll_BL, one.mask_BL[part_B], chance_B, count_B))
@@ -103,7 +110,7 @@ def probe_table(
     if not len(kept_X):
         raise ArgumentError("eligible: no row has an answer; expected at least one to probe with")
     grid_T = rate_cells(rates).t_T
-    shape = (len(kept_X), len(grid_T), as_whole("masks", masks, low=1, high=100_000))
+    shape = (len(kept_X), len(grid_T), masks)
     row_N = kept_X.repeat_interleave(shape[1] * shape[2])
     t_N = grid_T.repeat_interleave(shape[2]).repeat(shape[0]).to(ids_XL.device)
     plain = replace(noise, rates=UniformRates(), masks=IndependentMasks(), baseline=None)

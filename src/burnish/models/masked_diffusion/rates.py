@@ -14,24 +14,41 @@ belong to the very density that was drawn from.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_whole, as_word, refused
+from msgspec import Meta
+
+from burnish.boundary import MISSING, NonNegative, Positive, Share, public
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.objective import as_rates
-from burnish.tensors import as_finite, as_float64, check_finite, check_shape, torch
+from burnish.tensors import check_finite, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Grid = Annotated[Float64[Tensor, " T"], Meta(ge=0, le=1)]
+    Costs = Annotated[Float64[Tensor, " T"], Meta(ge=0)]
+    Table = Annotated[Float64[Tensor, "X T K"], MISSING, Meta(min_length=1)]
+    Known = Annotated[Float64[Tensor, "X T"], Meta(ge=0, le=1)]
 
-MOMENTS = ("second", "within")
+Moment = Literal["second", "within"]
+Starts = Annotated[int, Meta(ge=1, le=10_000)]
 MAX_WEIGHT = 1e6
 MIX_UNIFORM = 0.1
 """Share of uniform draws in runs and reports; the bare fit has none."""
 AREA_TOLERANCE = 1e-3
 """How far from 1 the integral of a given density may be."""
+FINE = 257
+"""Points of the grid over [0, 1] that a fitted curve is drawn from."""
+RUNAWAY = 2.0
+"""Beyond the probe's rates a curve is at most this many times its largest value on them."""
+FEWEST = 5
+"""Rates with a loss that a fit needs."""
+PARAMETERS = ("a", "b", "A", "r", "q", "kappa", "m")
+_CENTRE = (-0.3, 0.4, -1.0, 0.3, 0.2, -0.2, 0.2)
+_NOISE = 0.6
 
 
 class Cells(NamedTuple):
@@ -48,12 +65,12 @@ def rate_cells(rates: int) -> Cells:
     Their edges are the squares of 0, 1/T, ..., 1. At small t a loss is of the order 1/p: a grid j/T would
     begin where most of the noise of short answers lies before it.
     """
-    count = as_whole("rates", rates, low=2, high=100_000)
-    edges = (torch.arange(count + 1, dtype=torch.float64) / count).square()
+    edges = (torch.arange(rates + 1, dtype=torch.float64) / rates).square()
     return Cells((edges[1:] + edges[:-1]) / 2, edges.diff())
 
 
-def optimal_t_density(g: Numbers, v: Numbers, t_grid: Numbers) -> Tensor:
+@public
+def optimal_t_density(g: Float64[Tensor, " T"], v: Costs, t_grid: Grid) -> Tensor:
     """The density of t with the least variance, `sqrt(g² + v)` of trapezoid integral 1: three (T,).
 
     `g` is the mean loss at each rate of the grid and `v` its variance there.
@@ -62,12 +79,12 @@ def optimal_t_density(g: Numbers, v: Numbers, t_grid: Numbers) -> Tensor:
     >>> optimal_t_density(g=[3.0, 3.0], v=[16.0, 16.0], t_grid=[0.0, 1.0]).tolist()
     [1.0, 1.0]
     """
-    grid_T = as_grid(t_grid)
-    second_T = _second_moment(g, v, grid_T)
-    return normalised(second_T.sqrt(), grid_T, "g and v")
+    check_grid(t_grid)
+    return normalised((g.square() + v).sqrt(), t_grid, "g and v")
 
 
-def sampler_variance(p: Numbers, g: Numbers, v: Numbers, t_grid: Numbers) -> Tensor:
+@public
+def sampler_variance(p: Costs, g: Float64[Tensor, " T"], v: Costs, t_grid: Grid) -> Tensor:
     """Variance of one weighted loss where t is drawn from `p`: `∫ (g² + v)/p dt - (∫ g dt)²`.
 
     `p` is a density on the grid whose trapezoid integral is 1, as `optimal_t_density` gives it.
@@ -76,24 +93,22 @@ def sampler_variance(p: Numbers, g: Numbers, v: Numbers, t_grid: Numbers) -> Ten
     >>> sampler_variance(p=[1.0, 1.0], g=[3.0, 3.0], v=[16.0, 16.0], t_grid=[0.0, 1.0]).item()
     16.0
     """
-    grid_T = as_grid(t_grid)
-    second_T = _second_moment(g, v, grid_T)
-    p_T = _on_grid(p, "p", grid_T)
-    area = torch.trapezoid(p_T, grid_T).item()
+    check_grid(t_grid)
+    area = torch.trapezoid(p, t_grid).item()
     if abs(area - 1) > AREA_TOLERANCE:
         raise ArgumentError(
             f"p: its trapezoid integral over t_grid is {area:g}, expected 1 (to {AREA_TOLERANCE:g}); "
             "divide p by it"
         )
-    never_T = (p_T == 0) & (second_T > 0)
+    second_T = g.square() + v
+    never_T = (p == 0) & (second_T > 0)
     if never_T.any():
-        at = grid_T[never_T][0].item()
+        at = t_grid[never_T][0].item()
         raise ArgumentError(
             f"p: is 0 at t = {at:g}, where there is a loss; expected a density above 0"
         )
-    ratio_T = torch.where(second_T > 0, second_T / p_T.clamp(min=1e-300), 0.0)
-    g_T = as_finite(g, "g").to(grid_T)
-    return torch.trapezoid(ratio_T, grid_T) - torch.trapezoid(g_T, grid_T).square()
+    ratio_T = torch.where(second_T > 0, second_T / p.clamp(min=1e-300), 0.0)
+    return torch.trapezoid(ratio_T, t_grid) - torch.trapezoid(g, t_grid).square()
 
 
 class Rates(NamedTuple):
@@ -104,12 +119,13 @@ class Rates(NamedTuple):
     """`1/p(t)`, at most `max_weight`; clipped ones bias the loss."""
 
 
+@public
 def sample_t(
-    t_grid: Numbers,
-    density: Numbers,
-    u: Numbers,
-    max_weight: float = MAX_WEIGHT,
-    cells: str = "linear",
+    t_grid: Grid,
+    density: Costs,
+    u: Annotated[Float64[Tensor, "*X"], Meta(ge=0, le=1)],
+    max_weight: Positive = MAX_WEIGHT,
+    cells: Literal["linear", "constant", "reference"] = "linear",
 ) -> Rates:
     """Rates by the inverse of the distribution function at `u`, and weights `1/p(t)`.
 
@@ -123,14 +139,8 @@ def sample_t(
     >>> found.t.tolist(), found.weight.tolist()
     ([0.5, 1.0], [1.0, 0.5])
     """
-    cells = as_word("cells", cells, ("linear", "constant", "reference"))
-    most = as_number("max_weight", max_weight, above=0)
-    grid_T = as_grid(t_grid)
-    p_T = normalised(_on_grid(density, "density", grid_T), grid_T, "density")
-    u_X = as_finite(u, "u").to(grid_T.device)
-    if not u_X.numel() or not ((u_X >= 0) & (u_X <= 1)).all():
-        raise refused("u", u, "numbers from 0 to 1")
-    return inverse_cdf(grid_T, p_T, u_X, most, cells)
+    check_grid(t_grid)
+    return inverse_cdf(t_grid, normalised(density, t_grid, "density"), u, max_weight, cells)
 
 
 def inverse_cdf(
@@ -171,7 +181,10 @@ class Strata(NamedTuple):
     """Strata, drawn at random, that get one more."""
 
 
-def stratum_counts(n: int, rounding: str = "ceil") -> Strata:
+@public
+def stratum_counts(
+    n: Annotated[int, Meta(ge=1, le=2**53)], rounding: Literal["ceil", "floor"] = "ceil"
+) -> Strata:
     """Strata for the n rates of one update: `k = ceil(sqrt(n))`, `n // k` each, the rest at random.
 
     `rounding="floor"` is the reference's number of strata.
@@ -180,8 +193,6 @@ def stratum_counts(n: int, rounding: str = "ceil") -> Strata:
     >>> stratum_counts(10)
     Strata(count=4, per_stratum=2, extra=2)
     """
-    n = as_whole("n", n, low=1, high=2**53)
-    rounding = as_word("rounding", rounding, ("ceil", "floor"))
     root = math.isqrt(n)
     count = root + 1 if rounding == "ceil" and root * root < n else root
     return Strata(count, n // count, n % count)
@@ -198,11 +209,12 @@ class Moments(NamedTuple):
     """`sqrt(g² + v)`, to which the best density is proportional; NaN where no loss is known."""
 
 
+@public
 def probe_moments(
-    losses: Numbers,
-    loss_max: float | None = 10.0,
-    moment: str = "second",
-    chances: Numbers | None = None,
+    losses: Table,
+    loss_max: Positive | None = 10.0,
+    moment: Moment = "second",
+    chances: Known | None = None,
 ) -> Moments:
     """What each rate costs, from a table of losses [x0, t, pattern].
 
@@ -215,60 +227,27 @@ def probe_moments(
     >>> probe_moments([[[3.0, 3.0]], [[1.0, 1.0]]], moment="within").w.tolist()
     [2.0]
     """
-    moment = as_word("moment", moment, MOMENTS)
-    losses_XTK = as_float64(losses, "losses")
-    if losses_XTK.ndim != 3 or not losses_XTK.numel():
-        raise ArgumentError(
-            f"losses: got shape {tuple(losses_XTK.shape)}, expected (x0, t, pattern)"
-        )
-    check_finite(losses_XTK, "losses", ~losses_XTK.isnan())
     if loss_max is not None:
-        losses_XTK = losses_XTK.clamp(max=as_number("loss_max", loss_max, above=0))
-    shape = tuple(losses_XTK.shape[:2])
-    chance_XT1 = losses_XTK.new_ones(shape)[:, :, None]
-    if chances is not None:
-        read_XT = as_finite(chances, "chances").to(losses_XTK)
-        if tuple(read_XT.shape) != shape:
-            raise ArgumentError(
-                f"chances: got shape {tuple(read_XT.shape)}, expected one for each row and rate of "
-                f"losses, {shape}"
-            )
-        if not ((read_XT >= 0) & (read_XT <= 1)).all():
-            raise refused("chances", read_XT.tolist(), "chances from 0 to 1")
-        chance_XT1 = read_XT[:, :, None]
+        losses = losses.clamp(max=loss_max)
+    chance_XT1 = losses.new_ones(losses.shape[:2]) if chances is None else chances.to(losses)
+    chance_XT1 = chance_XT1[:, :, None]
 
     def spread(centre: Tensor) -> Tensor:
         """Squared distance from a centre, masks that are not in the table included: (X, T, K)."""
-        return chance_XT1 * (losses_XTK - centre).square() + (1 - chance_XT1) * centre.square()
+        return chance_XT1 * (losses - centre).square() + (1 - chance_XT1) * centre.square()
 
-    g_T = (chance_XT1 * losses_XTK).nanmean((0, 2))
+    g_T = (chance_XT1 * losses).nanmean((0, 2))
     if moment == "second":
         v_T = spread(g_T[None, :, None]).nanmean((0, 2))
     else:
-        v_T = spread(chance_XT1 * losses_XTK.nanmean(2, keepdim=True)).nanmean(2).nanmean(0)
+        v_T = spread(chance_XT1 * losses.nanmean(2, keepdim=True)).nanmean(2).nanmean(0)
     return Moments(g_T, v_T, (g_T.square() + v_T).sqrt())
 
 
-def as_grid(values: Numbers) -> Tensor:
-    """Rates of a grid: at least two, increasing, from 0 to 1."""
-    grid_T = as_rates(values, "t_grid")
-    if grid_T.ndim != 1 or len(grid_T) < 2 or not (grid_T.diff() > 0).all():
-        raise refused("t_grid", grid_T.tolist(), "at least two increasing rates")
-    return grid_T
-
-
-def _second_moment(g: Numbers, v: Numbers, grid_T: Tensor) -> Tensor:
-    g_T = as_finite(g, "g").to(grid_T)
-    check_shape(g_T, "g", tuple(grid_T.shape))
-    return g_T.square() + _on_grid(v, "v", grid_T)
-
-
-def _on_grid(values: Numbers, what: str, grid_T: Tensor) -> Tensor:
-    read_T = as_finite(values, what).to(grid_T)
-    check_shape(read_T, what, tuple(grid_T.shape))
-    if (read_T < 0).any():
-        raise refused(what, read_T.tolist(), "values of at least 0")
-    return read_T
+def check_grid(grid_T: Tensor) -> None:
+    """Refuse a grid of rates over which nothing can be summed up."""
+    if len(grid_T) < 2 or not (grid_T.diff() > 0).all():
+        raise ArgumentError("t_grid: expected at least two increasing rates")
 
 
 def normalised(values_T: Tensor, grid_T: Tensor, what: str) -> Tensor:
@@ -277,3 +256,218 @@ def normalised(values_T: Tensor, grid_T: Tensor, what: str) -> Tensor:
     if not area > 0:
         raise ArgumentError(f"{what}: the integral is 0, expected a density above 0 somewhere")
     return values_T / area
+
+
+@public
+def epr_density(
+    t: Annotated[Float64[Tensor, "*X"], Meta(ge=0, le=1)],
+    a: NonNegative,
+    b: NonNegative,
+    A: NonNegative,
+    r: NonNegative,
+    q: NonNegative,
+    kappa: NonNegative,
+    m: NonNegative,
+) -> Tensor:
+    """EPR curve, `sqrt(a t^r + b (1 - t)^q + (A exp(kappa t^m))²)`; not normalised.
+
+    >>> from burnish.models.masked_diffusion import epr_density
+    >>> epr_density([0.0, 1.0], a=5.0, b=3.0, A=1.0, r=1.0, q=2.0, kappa=0.0, m=1.0).tolist()
+    [2.0, 2.449489742783178]
+    """
+    found = _epr(t, *torch.tensor([a, b, A, r, q, kappa, m], dtype=torch.float64))
+    check_finite(found, "the density of these A, kappa")
+    return found
+
+
+class EprFit(NamedTuple):
+    """A curve through what each rate costs."""
+
+    p: Tensor
+    """Density on the given grid, trapezoid integral 1, the uniform share included."""
+    params: dict[str, float]
+    """a, b, A, r, q, kappa, m; empty where the fit fell back to uniform."""
+    kl: float | None
+    """Of the costs to the curve, before the uniform share; None without a fit."""
+    mix_uniform: float
+    fine_grid: Tensor
+    """From 0 to 1, both included."""
+    fine_density: Tensor
+    """The same curve on `fine_grid`: what training draws from."""
+    fallback: str
+    """Why there is no fit and p is uniform; empty where there is one."""
+
+
+@public
+def fit_epr(
+    t_grid: Grid,
+    w: Annotated[Float64[Tensor, " T"], Meta(ge=0), MISSING],
+    n_starts: Starts = 20,
+    mix_uniform: Share = 0.0,
+    *,
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0,
+) -> EprFit:
+    """Fit the EPR curve to `w`, what each rate of the grid costs: least KL(w ‖ curve).
+
+    BFGS from `n_starts` points; a missing cost (NaN or None) is left out. `mix_uniform` draws that
+    share uniformly, which bounds the weights by its inverse. With fewer than 5 costs the density is
+    uniform, and a warning says so. Costs that are all 0 are refused.
+
+    >>> from burnish.models.masked_diffusion import fit_epr
+    >>> grid = [0.1, 0.3, 0.5, 0.7, 0.9]
+    >>> [round(x, 3) for x in fit_epr(grid, [1.0, 1.0, 1.0, 1.0, 1.0], n_starts=3).p.tolist()]
+    [1.25, 1.25, 1.25, 1.25, 1.25]
+    """
+    check_grid(t_grid)
+    is_known_T = ~w.isnan()
+    known = int(is_known_T.sum())
+    if known < FEWEST:
+        return _uniform(t_grid, mix_uniform, f"{known} rates have a loss")
+    target_T = normalised(w[is_known_T], t_grid[is_known_T], "w")
+    # Gradients are needed here also where the caller's inference mode has turned them off.
+    with torch.inference_mode(False):
+        raw, kl = _least_kl(t_grid[is_known_T].clone(), target_T.clone(), n_starts, seed)
+    named = dict(zip(PARAMETERS, _constrained(raw).tolist(), strict=True))
+    return density_of(t_grid, named, mix_uniform, kl=kl)
+
+
+def fit_or_uniform(
+    grid_T: Tensor, w_T: Tensor, n_starts: int = 20, mix_uniform: float = 0.0
+) -> EprFit:
+    """As `fit_epr`, but where every cost is 0 rates are uniform and a warning says so: a run goes on."""
+    known_T = w_T[~w_T.isnan()]
+    if len(known_T) >= FEWEST and (known_T == 0).all():
+        return _uniform(grid_T, mix_uniform, "every loss is 0")
+    return fit_epr.plain(grid_T, w_T, n_starts, mix_uniform)
+
+
+def _uniform(grid_T: Tensor, share: float, found: str) -> EprFit:
+    why = f"{found}; t is drawn uniformly (a fit needs {FEWEST} rates with losses above 0)"
+    warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=3)
+    return density_of(grid_T, {}, share, fallback=why)
+
+
+def density_of(
+    grid_T: Tensor,
+    params: Mapping[str, float],
+    mix_uniform: float,
+    *,
+    kl: float | None = None,
+    fallback: str = "",
+) -> EprFit:
+    """A fit from its parameters, as a checkpoint keeps them; uniform without parameters.
+
+    Beyond the ends of the grid, where nothing was measured, the curve may run away: there it is held
+    at `RUNAWAY` times its largest value on the grid.
+    """
+    fine_F = torch.linspace(0, 1, FINE, dtype=torch.float64)
+    numbers = torch.tensor([params[name] for name in PARAMETERS if params], dtype=torch.float64)
+
+    def density(at_T: Tensor) -> Tensor:
+        if not params:
+            return normalised(torch.ones_like(at_T), at_T, "w")
+        most = RUNAWAY * _epr(grid_T, *numbers).max()
+        curve_T = _epr(at_T, *numbers).clamp(max=most)
+        return mixed(normalised(curve_T, at_T, "w"), at_T, mix_uniform)
+
+    return EprFit(density(grid_T), dict(params), kl, mix_uniform, fine_F, density(fine_F), fallback)
+
+
+def mixed(density_T: Tensor, grid_T: Tensor, share: float) -> Tensor:
+    """A share of uniform draws, `(1 - share) p + share`, of integral 1 again."""
+    return normalised((1 - share) * density_T + share, grid_T, "density")
+
+
+def _epr(t: Tensor, *curve: Tensor) -> Tensor:
+    a, b, A, r, q, kappa, m = curve
+    return (a * t**r + b * (1 - t) ** q + (A * (kappa * t**m).exp()).square()).sqrt()
+
+
+def _constrained(raw_XN: Tensor) -> Tensor:
+    """Free numbers as a, b, A > 0, r, q, m >= 1, kappa >= 0 (in the order a b A r q kappa m)."""
+    least = (1e-9, 1e-9, 1e-9, 1.0, 1.0, 0.0, 1.0)
+    return torch.nn.functional.softplus(raw_XN) + torch.tensor(least, dtype=raw_XN.dtype)
+
+
+def _least_kl(grid_T: Tensor, target_T: Tensor, starts: int, seed: int) -> tuple[Tensor, float]:
+    """The best of several starts and its KL."""
+    centre_N = torch.tensor(_CENTRE, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    spread_SN = torch.randn(starts, len(_CENTRE), generator=generator, dtype=torch.float64)
+    begin_SN = centre_N + _NOISE * spread_SN
+    log_T = torch.where(target_T > 0, target_T.clamp(min=1e-300).log(), 0.0)
+
+    def divergence(raw_SN: Tensor) -> Tensor:
+        p_ST = _epr(grid_T, *_constrained(raw_SN).T[:, :, None])
+        log_p_ST = (p_ST / torch.trapezoid(p_ST, grid_T)[:, None]).log()
+        return torch.trapezoid(target_T * (log_T - log_p_ST), grid_T)
+
+    found_SN, kl_S = _bfgs(divergence, begin_SN)
+    best = int(kl_S.argmin())
+    return found_SN[best], max(kl_S[best].item(), 0.0)
+
+
+def _bfgs(
+    function: Callable[[Tensor], Tensor], begin_SN: Tensor, iterations: int = 300
+) -> tuple[Tensor, Tensor]:
+    """Least values from several starts at once, each with its own inverse Hessian: (S, N) -> (S,).
+
+    Our own, because neither the core nor the torch extra brings scipy.
+    """
+    at_SN = begin_SN.clone()
+    value_S, gradient_SN = _with_gradient(function, at_SN)
+    eye_NN = torch.eye(at_SN.shape[1], dtype=at_SN.dtype)
+    inverse_SNN = eye_NN.repeat(len(at_SN), 1, 1)
+    is_done_S = torch.zeros_like(value_S, dtype=torch.bool)
+    for _ in range(iterations):
+        step_SN = -(inverse_SNN @ gradient_SN[:, :, None])[:, :, 0]
+        fall_S = (step_SN * gradient_SN).sum(1)
+        size_S = _armijo(function, at_SN, value_S, step_SN, fall_S, is_done_S)
+        before_S = value_S
+        moved_SN = size_S[:, None] * step_SN
+        at_SN = at_SN + moved_SN
+        value_S, next_SN = _with_gradient(function, at_SN)
+        is_done_S = before_S - value_S <= 1e-13
+        if is_done_S.all():
+            break
+        turned_SN = next_SN - gradient_SN
+        gradient_SN = next_SN
+        curvature_S = (moved_SN * turned_SN).sum(1)
+        is_good_S = curvature_S > 1e-14 * moved_SN.norm(dim=1) * turned_SN.norm(dim=1)
+        rho_S = 1 / curvature_S.where(is_good_S, torch.ones_like(curvature_S))
+        left_SNN = eye_NN - rho_S[:, None, None] * moved_SN[:, :, None] * turned_SN[:, None, :]
+        update_SNN = left_SNN @ inverse_SNN @ left_SNN.transpose(1, 2)
+        update_SNN += rho_S[:, None, None] * moved_SN[:, :, None] * moved_SN[:, None, :]
+        # A start whose curvature is lost goes on from steepest descent.
+        inverse_SNN = torch.where(is_good_S[:, None, None], update_SNN, eye_NN)
+    return at_SN, value_S
+
+
+def _armijo(
+    function: Callable[[Tensor], Tensor],
+    at_SN: Tensor,
+    value_S: Tensor,
+    step_SN: Tensor,
+    fall_S: Tensor,
+    is_done_S: Tensor,
+) -> Tensor:
+    """The largest of 1, 1/2, 1/4, ... that lowers each value enough; 0 where none does or is asked for."""
+    # Free numbers far out change nothing but overflow exp.
+    size_S = (5.0 / step_SN.abs().amax(1).clamp(min=1e-300)).clamp(max=1.0)
+    found_S = torch.zeros_like(size_S)
+    for _ in range(20):
+        tried_S = function(at_SN + size_S[:, None] * step_SN)
+        is_lower_S = ~is_done_S & (tried_S < value_S + 1e-4 * size_S * fall_S)
+        found_S = torch.where((found_S == 0) & is_lower_S, size_S, found_S)
+        if (is_done_S | (found_S > 0)).all():
+            break
+        size_S = size_S / 2
+    return found_S
+
+
+def _with_gradient(function: Callable[[Tensor], Tensor], at_SN: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        free_SN = at_SN.detach().requires_grad_()
+        value_S = function(free_SN)
+        (gradient_SN,) = torch.autograd.grad(value_S.sum(), free_SN)
+    return value_S.detach(), gradient_SN

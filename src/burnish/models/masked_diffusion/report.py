@@ -22,20 +22,34 @@ rates: what a training fits with its probe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.arguments import as_flag, as_function, as_list, as_number, as_seed, as_whole
+from msgspec import Meta
+
+from burnish.boundary import Count, Fraction, PositiveInt, Seed, Share, public
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion.epr import EprFit, fit_or_uniform
-from burnish.models.masked_diffusion.masks import MirrorMasks, nonempty_mask_fields
-from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses, token_nll
-from burnish.models.masked_diffusion.rates import MIX_UNIFORM, Cells, rate_cells
-from burnish.models.masked_diffusion.rows import Rows, collate
+from burnish.models.masked_diffusion.objective import (
+    EPS,
+    MirrorMasks,
+    mask_chance,
+    nonempty_mask_fields,
+    row_losses,
+    token_nll,
+)
+from burnish.models.masked_diffusion.rates import (
+    MIX_UNIFORM,
+    Cells,
+    EprFit,
+    fit_or_uniform,
+    rate_cells,
+)
+from burnish.models.masked_diffusion.rows import Record, Rows, collate
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Generator, Tensor
 
 MASK_KINDS = {"one mask": 1, "two independent masks": 2, "MIRROR": 2}
@@ -43,6 +57,52 @@ MASK_KINDS = {"one mask": 1, "two independent masks": 2, "MIRROR": 2}
 TIE_FACTOR = 1.02
 """Costs within 2 % count as equal."""
 _DRAWS = 1000
+
+
+class VarianceParts(NamedTuple):
+    """A + B + C = total."""
+
+    A: Tensor
+    """Mask pattern: what masks of one row at one rate differ by."""
+    B: Tensor
+    """Mask rate: what the rates of one row differ by."""
+    C: Tensor
+    """Data: what rows differ by."""
+    total: Tensor
+
+
+@public
+def decompose_variance(
+    losses: Annotated[Float64[Tensor, "X T K"], Meta(min_length=1)], *, corrected: bool = False
+) -> VarianceParts:
+    """Variance of a table of losses by mask, rate and data: [x0, t, pattern] -> four numbers.
+
+    `Var(l) = E Var(l | x0, t) + E Var(g | x0) + Var E(g | x0)`, `g(x0, t)` being the mean over masks
+    (arXiv 2511.18159): population variances, whose sum is that of the whole table exactly. A mean over K masks
+    is noisy, so B is too large by `A/K (1 - 1/T)` and C by `A/(K T)`, while A is too small by A/K.
+    `corrected` takes these out, and n - 1 in the place of n over rows: unbiased for one fixed grid of
+    rates with independent masks. A corrected part may be below 0 by chance.
+
+    >>> from burnish.models.masked_diffusion import decompose_variance
+    >>> [part.item() for part in decompose_variance([[[0.0, 2.0], [4.0, 6.0]]])]
+    [1.0, 4.0, 0.0, 5.0]
+    """
+    mean_XT = losses.mean(2)
+    if not corrected:
+        A = losses.var(2, correction=0).mean()
+        B = mean_XT.var(1, correction=0).mean()
+        C = mean_XT.mean(1).var(correction=0)
+        return VarianceParts(A, B, C, losses.var(correction=0))
+    rows, rates, masks = losses.shape
+    if rows < 2 or masks < 2:
+        raise ArgumentError(
+            f"losses: got shape {tuple(losses.shape)}, expected at least 2 rows and 2 patterns for "
+            "corrected=True"
+        )
+    A = losses.var(2).mean()
+    B = mean_XT.var(1, correction=0).mean() - A / masks * (1 - 1 / rates)
+    C = mean_XT.mean(1).var() - A / (masks * rates)
+    return VarianceParts(A, B, C, A + B + C)
 
 
 @dataclass(frozen=True)
@@ -127,19 +187,20 @@ class VarianceReport:
         return found | {"best": self.best.name}
 
 
+@public
 def variance_report(
     model: Callable[..., Any],
-    rows: Sequence[Mapping[str, Any]] | Rows,
-    mask_id: int,
+    rows: Rows | Sequence[Record],
+    mask_id: Count,
     *,
     parameters: Sequence[Tensor] = (),
-    rates: int = 20,
-    masks: int = 8,
-    strata: int = 8,
-    mix_uniform: float = MIX_UNIFORM,
-    coordinates: int = 4096,
-    seed: int = 0,
-    eps: float = EPS,
+    rates: Annotated[int, Meta(ge=5, le=10_000)] = 20,
+    masks: Annotated[int, Meta(ge=2, le=10_000)] = 8,
+    strata: Annotated[int, Meta(ge=1, le=10_000)] = 8,
+    mix_uniform: Share = MIX_UNIFORM,
+    coordinates: PositiveInt = 4096,
+    seed: Seed = 0,
+    eps: Fraction = EPS,
     device: str = "cpu",
     with_prompts: bool = False,
     on_row: Callable[[int, int], None] | None = None,
@@ -154,22 +215,15 @@ def variance_report(
     before each row's answer (B,), for a model whose prompts see themselves alone. It takes
     `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
     """
-    as_function("model", model)
-    is_told = as_flag("with_prompts", with_prompts)
-    table = rows if isinstance(rows, Rows) else collate(rows)
+    table = rows if isinstance(rows, Rows) else collate.plain(rows)
     if len(table.ids_XL) < 2:
         raise ArgumentError("rows: got 1 with an answer, expected at least 2 to tell data noise")
-    rates = as_whole("rates", rates, low=5, high=10_000)
-    masks = as_whole("masks", masks, low=2, high=10_000)
-    strata = as_whole("strata", strata, low=1, high=10_000)
-    mix_uniform = as_number("mix_uniform", mix_uniform, low=0, high=1)
-    eps = as_number("eps", eps, low=0, below=1)
-    generator = torch.Generator().manual_seed(as_seed("seed", seed))
+    generator = torch.Generator().manual_seed(seed)
     grid = rate_cells(rates)
     picked = _picked(parameters, coordinates, generator)
 
     def call(ids_BL: Tensor, attention_BL: Tensor, prompt_B: Tensor) -> Any:
-        return model(ids_BL, attention_BL, *([prompt_B] if is_told else []))
+        return model(ids_BL, attention_BL, *([prompt_B] if with_prompts else []))
 
     stats = []
     for place in range(len(table.ids_XL)):
@@ -189,16 +243,13 @@ class _Picked(NamedTuple):
 
 def _picked(parameters: Sequence[Tensor], most: int, generator: Generator) -> _Picked:
     """Coordinates of the gradient that are kept."""
-    most = as_whole("coordinates", most, low=1)
-    given = as_list("parameters", parameters)
-    for one in given:
-        if not isinstance(one, torch.Tensor) or not one.requires_grad:
-            raise ArgumentError("parameters: expected tensors that require a gradient")
-    size = sum(one.numel() for one in given)
+    if not all(one.requires_grad for one in parameters):
+        raise ArgumentError("parameters: expected tensors that require a gradient")
+    size = sum(one.numel() for one in parameters)
     index_N = torch.arange(size)
     if size > most:
         index_N = torch.randperm(size, generator=generator)[:most].sort().values
-    return _Picked(given, index_N, size / max(1, len(index_N)))
+    return _Picked(list(parameters), index_N, size / max(1, len(index_N)))
 
 
 class _RowStats(NamedTuple):

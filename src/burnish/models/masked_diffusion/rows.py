@@ -1,16 +1,52 @@
-"""Records of token ids as one batch: the answer may be masked, prompt and padding never."""
+"""Which tokens may be masked: of a record the answer, of a structured prompt its syntax (SyRM, ISAD).
+
+    rows = collate([{"input_ids": [5, 6, 7], "prompt_length": 2}])
+    is_syntax("</td>", "html")                   # True
+    syntax_eligible(tokens, "python")            # of a prompt; joins the answer's tokens
+    template_tokens(answers)                     # ids that nearly every answer has: delimiters
+
+SyRM lets syntax tokens of a structured prompt be masked too. They join what is learned, so the objective
+changes: a small bias, on purpose.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import keyword
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NotRequired, TypedDict
 
-from burnish.arguments import as_list, as_table, as_whole
+from msgspec import Meta
+
+from burnish.boundary import Count, PositiveInt, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+Format = Literal["html", "markdown", "json", "python"]
+
+_TAGS = """
+a b body br caption center code col colgroup colspan div em form h1 h2 h3 h4 h5 h6 head html i img input
+label li link ol option p pre rowspan script select span strong style sub sup table tbody td tfoot th thead
+title tr u ul class id href src align border
+"""
+"""And attributes."""
+_HTML = set(_TAGS.split())
+_JSON = {"true", "false", "null"}
+_PYTHON = {*keyword.kwlist, "self"}
+_SIGNS = {
+    "html": r"[<>/=\"'!&;-]+",
+    "markdown": r"[|#*_`>~+=:\[\]()!-]+",
+    "json": r"[{}\[\]:,\"]+",
+    "python": r"[()\[\]{}:,.;=+*/%<>!&|^~@\\\"'#-]+",
+}
+_WORDS = {"html": _HTML, "markdown": set[str](), "json": _JSON, "python": _PYTHON}
+_BREAKS = {"html": False, "markdown": True, "json": False, "python": True}
+"""Where line breaks, and in Python indentation, are part of the syntax."""
 
 
 class Rows(NamedTuple):
@@ -24,10 +60,20 @@ class Rows(NamedTuple):
     """Rows without an answer, or whose answer was cut off."""
 
 
-LARGEST_ID = 2**31 - 1
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-def collate(rows: Sequence[Mapping[str, Any]], max_length: int = 4096, pad_id: int = 0) -> Rows:
+class Record(TypedDict):
+    """Token ids, and how many of them are the prompt."""
+
+    input_ids: NotRequired[Sequence[TokenId]]
+    ids: NotRequired[Sequence[TokenId]]
+    prompt_length: NotRequired[Count]
+    prompt_len: NotRequired[Count]
+
+
+@public
+def collate(rows: Sequence[Record], max_length: PositiveInt = 4096, pad_id: TokenId = 0) -> Rows:
     """Rows `{"input_ids": [...], "prompt_length": n}` as one batch; rows without an answer are dropped.
 
     `ids` and `prompt_len` are read too; without a prompt length all is answer.
@@ -36,33 +82,69 @@ def collate(rows: Sequence[Mapping[str, Any]], max_length: int = 4096, pad_id: i
     >>> collate([{"input_ids": [5, 6, 7], "prompt_length": 2}, {"ids": [5]}]).eligible_XL.tolist()
     [[False, False, True], [True, False, False]]
     """
-    most = as_whole("max_length", max_length, low=1)
-    pad = as_whole("pad_id", pad_id, low=0, high=LARGEST_ID)
     kept: list[tuple[list[int], int]] = []
-    given = as_list("rows", rows, least=1)
-    for place, row in enumerate(given):
-        table = as_table(f"rows[{place}]", row)
-        ids = table.get("input_ids", table.get("ids"))
-        if ids is None:
-            raise ArgumentError(f"rows[{place}]: has no input_ids, expected a list of token ids")
-        prompt = as_whole(
-            "prompt_length", table.get("prompt_length", table.get("prompt_len", 0)), low=0
-        )
-        tokens = [
-            as_whole("input_ids", one, low=0, high=LARGEST_ID) for one in as_list("input_ids", ids)
-        ][:most]
+    for row in rows:
+        prompt = row.get("prompt_length", row.get("prompt_len", 0))
+        tokens = list(row.get("input_ids", row.get("ids", ())))[:max_length]
         if len(tokens) > prompt:
             kept.append((tokens, prompt))
     if not kept:
         raise ArgumentError(
-            f"rows: none of {len(given)} has an answer within {most} tokens; expected input_ids "
+            f"rows: none of {len(rows)} has an answer within {max_length} tokens; expected input_ids "
             "longer than prompt_length"
         )
     length = max(len(tokens) for tokens, _ in kept)
-    ids_XL = torch.tensor([tokens + [pad] * (length - len(tokens)) for tokens, _ in kept])
+    ids_XL = torch.tensor([tokens + [pad_id] * (length - len(tokens)) for tokens, _ in kept])
     sizes_X = torch.tensor([len(tokens) for tokens, _ in kept])
     prompt_X = torch.tensor([prompt for _, prompt in kept])
     place_L = torch.arange(length)
     real_XL = place_L < sizes_X[:, None]
     eligible_XL = real_XL & (place_L >= prompt_X[:, None])
-    return Rows(ids_XL, eligible_XL, real_XL, len(given) - len(kept))
+    return Rows(ids_XL, eligible_XL, real_XL, len(rows) - len(kept))
+
+
+@public
+def is_syntax(token: str, format: Format) -> bool:
+    """True if a token is syntax of a format: tags, brackets, keywords, indentation.
+
+    Spaces that tokenizers write as `Ġ`, `▁` or `Ċ` are read as such. A token that mixes syntax and
+    content, such as `>Name`, is content; `</td` is syntax.
+
+    >>> from burnish.models.masked_diffusion import is_syntax
+    >>> is_syntax("</td>", "html"), is_syntax("Paris", "html"), is_syntax("Ġdef", "python")
+    (True, False, True)
+    """
+    plain = token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").replace("ĉ", "\t")
+    if not plain.strip():
+        breaks = "\n" in plain or (format == "python" and (len(plain) > 1 or "\t" in plain))
+        return _BREAKS[format] and breaks
+    for piece in re.findall(r"\w+|[^\w\s]+|_+", plain):
+        word = piece.lower() if format == "html" else piece
+        if word not in _WORDS[format] and not re.fullmatch(_SIGNS[format], piece):
+            return False
+    return True
+
+
+@public
+def syntax_eligible(tokens: Sequence[str], format: Format) -> list[bool]:
+    """Which tokens of a prompt are syntax.
+
+    >>> from burnish.models.masked_diffusion import syntax_eligible
+    >>> syntax_eligible(["{", '"', "name", '":'], "json")
+    [True, True, False, True]
+    """
+    return [is_syntax.plain(token, format) for token in tokens]
+
+
+@public
+def template_tokens(
+    answers: Annotated[Sequence[Sequence[Count]], Meta(min_length=1)], share: PositiveShare = 0.95
+) -> list[int]:
+    """Ids that at least this share of the answers have: their fixed template, such as `####`.
+
+    >>> from burnish.models.masked_diffusion import template_tokens
+    >>> template_tokens([[5, 9, 7], [6, 9, 8], [9, 4]])
+    [9]
+    """
+    found = Counter(one for row in answers for one in set(row))
+    return sorted(one for one, count in found.items() if count >= share * len(answers))

@@ -17,56 +17,69 @@ noise the more delimiters a row has).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_list,
-    as_number,
-    as_seed,
-    as_table,
-    as_whole,
-    as_word,
-    refused,
-    same_length,
+from msgspec import Meta, field
+
+from burnish.boundary import (
+    Count,
+    Draws,
+    Fraction,
+    Positive,
+    PositiveShare,
+    Seed,
+    Settings,
+    Share,
+    public,
 )
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.control import LossBaseline
-from burnish.models.masked_diffusion.epr import FINE, EprFit, density_of, fit_or_uniform
-from burnish.models.masked_diffusion.masks import (
+from burnish.models.masked_diffusion.objective import (
+    EPS,
     IndependentMasks,
     MaskPass,
     MaskSampler,
     MirrorMasks,
-)
-from burnish.models.masked_diffusion.objective import (
-    EPS,
-    as_rates,
     batch_loss,
     isad_mask_prob,
     mask_chance,
     row_losses,
 )
 from burnish.models.masked_diffusion.rates import (
+    FINE,
     MAX_WEIGHT,
     MIX_UNIFORM,
-    MOMENTS,
+    EprFit,
+    Moment,
     Rates,
+    Starts,
+    density_of,
+    fit_or_uniform,
     inverse_cdf,
     probe_moments,
     stratum_counts,
 )
-from burnish.tensors import check_finite, check_shape, check_tensor, torch
+from burnish.tensors import check_finite, check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from burnish.tensors import Numbers
+    from burnish.models.masked_diffusion.rates import Grid, Known, Table
 
-RATES = ("uniform", "clipped", "p_pots")
-MASKS = ("independent", "mirror", "mirror_deduplicated")
+
+OPTIONS = {
+    "uniform": (),
+    "clipped": ("low", "high"),
+    "p_pots": (
+        *("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
+        "max_weight",
+    ),
+}
+"""Of the samplers of rates."""
+Strata = Literal["none", "ceil", "floor"]
+DelimiterWeight = Literal["token", "row"]
+Chance = Annotated[float, Meta(gt=0.0, lt=1.0)]
 
 
 class RateSampler(Protocol):
@@ -85,64 +98,58 @@ class RateSampler(Protocol):
         """Go on from `state()`."""
 
 
-@dataclass
-class UniformRates:
+class UniformRates(Settings, frozen=True):
     """Rates between two bounds, all at weight 1; with other bounds than 0 and 1 the loss is biased."""
 
-    low: float = 0.0
-    high: float = 1.0
+    low: Fraction = 0.0
+    high: PositiveShare = 1.0
 
-    def __post_init__(self) -> None:
-        self.low = as_number("low", self.low, low=0, below=1)
-        self.high = as_number("high", self.high, above=self.low, high=1)
+    def check(self) -> None:
+        if self.low >= self.high:
+            raise ArgumentError(f"high: got {self.high}, expected above `low`, {self.low}")
 
     def rates(self, u_B: Tensor) -> Rates:
-        """`low + (high - low) u`."""
         return Rates(self.low + (self.high - self.low) * u_B, torch.ones_like(u_B))
 
     def clipped_share(self, weight_B: Tensor) -> float:
-        """None is cut."""
         return 0.0
 
     def state(self) -> dict[str, Any]:
-        """Nothing is learned."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Nothing to go on from."""
+        pass
 
 
-@dataclass
 class PPots:
     """Rates where the loss is large or noisy, at weight 1/p (P-POTS).
 
     Uniform until `refit` has seen a probe: a table of losses by row, rate and mask.
     """
 
-    mix_uniform: float = MIX_UNIFORM
-    """Share of uniform draws; weights are at most its inverse."""
-    refit_every: int = 0
-    """Steps between fits; 0 fits once."""
-    start: int = 0
-    """First step with a probe; rates are uniform before it."""
-    n_starts: int = 20
-    moment: str = "second"
-    loss_max: float | None = None
-    """Losses of a probe are cut here. At small rates a loss is of the order 1/p: a cut would hide that."""
-    max_weight: float = MAX_WEIGHT
-    fit: EprFit | None = None
-    fitted_at: int | None = None
-    probe: dict[str, list[Any]] = field(default_factory=dict)
+    @public
+    def __init__(
+        self,
+        mix_uniform: Share = MIX_UNIFORM,
+        refit_every: Count = 0,
+        start: Count = 0,
+        n_starts: Starts = 20,
+        moment: Moment = "second",
+        loss_max: Positive | None = None,
+        max_weight: Positive = MAX_WEIGHT,
+    ) -> None:
+        """`mix_uniform` is the share of uniform draws; weights are at most its inverse.
 
-    def __post_init__(self) -> None:
-        self.mix_uniform = as_number("mix_uniform", self.mix_uniform, low=0, high=1)
-        self.refit_every = as_whole("refit_every", self.refit_every, low=0)
-        self.start = as_whole("start", self.start, low=0)
-        self.max_weight = as_number("max_weight", self.max_weight, above=0)
-        self.n_starts = as_whole("n_starts", self.n_starts, low=1, high=10_000)
-        self.moment = as_word("moment", self.moment, MOMENTS)
-        if self.loss_max is not None:
-            self.loss_max = as_number("loss_max", self.loss_max, above=0)
+        `refit_every` steps lie between fits, 0 fits once; before the step `start` rates are uniform.
+        Losses of a probe are cut at `loss_max`: at small rates a loss is of the order 1/p, which a cut
+        would hide.
+        """
+        self.mix_uniform, self.refit_every, self.start = mix_uniform, refit_every, start
+        self.n_starts, self.moment, self.loss_max = n_starts, moment, loss_max
+        self.max_weight = max_weight
+        self.fit: EprFit | None = None
+        self.fitted_at: int | None = None
+        self.probe: dict[str, list[Any]] = {}
 
     def wants_probe(self, step: int) -> bool:
         """True where this step should begin with a probe and a fit."""
@@ -150,25 +157,25 @@ class PPots:
             return step >= self.start
         return self.refit_every > 0 and step - self.fitted_at >= self.refit_every
 
+    @public
     def refit(
-        self, t_grid: Numbers, losses: Numbers, chances: Numbers | None = None, *, step: int = 0
+        self, t_grid: Grid, losses: Table, chances: Known | None = None, *, step: Count = 0
     ) -> EprFit:
         """Fit the density to a table of losses [x0, t, pattern] on a grid of rates, as a `Probe` has it.
 
         Where every loss is 0 rates stay uniform, and a warning says so.
         """
-        moments = probe_moments(losses, self.loss_max, self.moment, chances)
+        moments = probe_moments.plain(losses, self.loss_max, self.moment, chances)
         self.fit = fit_or_uniform(t_grid, moments.w, self.n_starts, self.mix_uniform)
         self.fitted_at = step
         self.probe = {
-            "t": torch.as_tensor(t_grid, dtype=torch.float64).tolist(),
+            "t": t_grid.tolist(),
             # JSON has no NaN: a rate without a loss is left to the reader as None.
             "w": [None if w != w else w for w in moments.w.tolist()],
         }
         return self.fit
 
     def rates(self, u_B: Tensor) -> Rates:
-        """Draws of the fitted density."""
         if self.fit is None:
             return Rates(u_B, torch.ones_like(u_B))
         grid_F, density_F = (x.to(u_B) for x in (self.fit.fine_grid, self.fit.fine_density))
@@ -179,7 +186,6 @@ class PPots:
         return 0.0 if self.fit is None else (weight_B >= self.max_weight).double().mean().item()
 
     def state(self) -> dict[str, Any]:
-        """The fitted curve and its probe."""
         if self.fit is None:
             return {}
         return {
@@ -198,15 +204,14 @@ class PPots:
         if not state:
             self.fit, self.fitted_at, self.probe = None, None, {}
             return
-        fitted_at = as_whole("fitted_at", state["fitted_at"], low=0)
         self.fit = density_of(
-            state["probe"]["t"],
+            torch.tensor(state["probe"]["t"], dtype=torch.float64),
             state["params"],
             state["mix_uniform"],
             kl=state["kl"],
             fallback=state["fallback"],
         )
-        self.probe, self.fitted_at = dict(state["probe"]), fitted_at
+        self.probe, self.fitted_at = dict(state["probe"]), state["fitted_at"]
 
 
 class NoisedLoss(NamedTuple):
@@ -234,7 +239,6 @@ class Noised(NamedTuple):
     def loss(self, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:
         """The loss from each pass's negative log-probs of the true tokens."""
         given, rows = list(nll_PBL), []
-        same_length("nll_PBL", given, len(self.passes), "passes")
         for place, (nll, one) in enumerate(zip(given, self.passes, strict=True)):
             check_shape(nll, f"nll_PBL[{place}]", tuple(one.mask_BL.shape))
             check_finite(nll, f"nll_PBL[{place}]", one.mask_BL)
@@ -255,39 +259,31 @@ class Noised(NamedTuple):
         }
 
 
-@dataclass
-class Noise:
+class Noise(Settings, frozen=True):
     """A sampler of rates, a sampler of masks, and what they share."""
 
     rates: RateSampler = field(default_factory=UniformRates)
-    masks: MaskSampler = field(default_factory=IndependentMasks)
-    strata: str = "none"
+    masks: MaskSampler = IndependentMasks()
+    strata: Strata = "none"
     """Strata for the rates of an update (StraTS): `none`, `ceil` or, as the reference, `floor`."""
     delimiters: frozenset[int] = frozenset()
     """Token ids that are masked more often (ISAD)."""
-    delta: float = 0.2
+    delta: Share = 0.2
     """How much more often."""
-    delimiter_weight: str = "token"
+    delimiter_weight: DelimiterWeight = "token"
     """`token` is ISAD's weight 1/q: unbiased if no token's loss depends on which delimiters are masked.
     `row` weighs by the ratio of the whole row's masks, with q at most halfway from p to 1: unbiased
     always."""
-    eps: float = EPS
+    eps: Chance = EPS
     baseline: LossBaseline | None = None
     """Running losses by bin that losses are adjusted with (EMA)."""
 
-    def __post_init__(self) -> None:
-        self.strata = as_word("strata", self.strata, ("none", "ceil", "floor"))
-        self.delta = as_number("delta", self.delta, low=0, high=1)
-        self.delimiter_weight = as_word("delimiter_weight", self.delimiter_weight, ("token", "row"))
-        self.eps = as_number("eps", self.eps, above=0, below=1)
-
     def rate_uniforms(self, n: int, generator: Generator) -> Tensor:
         """Uniform numbers for all n rows of an update, micro-batches and ranks together: (n,)."""
-        n = as_whole("n", n, low=0, high=LARGEST_COUNT)
         u_N = _draw((n,), generator)
         if self.strata == "none":
             return u_N
-        strata = stratum_counts(n, self.strata)
+        strata = stratum_counts.plain(n, self.strata)
         chosen = torch.randperm(strata.count, generator=generator)[: strata.extra]
         order_N = torch.randperm(n, generator=generator)
         return stratified(u_N, chosen, order_N, self.strata)
@@ -301,11 +297,7 @@ class Noise:
     ) -> Noised:
         """Rates, weights and masked copies of a batch, from numbers drawn before."""
         device = ids_BL.device
-        drawn = self.rates.rates(as_rates(u_B, "u_B").to(device))
-        check_tensor(u_FBL, "u_FBL", "(F, B, L)", 3)
-        check_finite(u_FBL, "u_FBL")
-        if not ((u_FBL >= 0) & (u_FBL <= 1)).all():
-            raise refused("u_FBL", u_FBL, "numbers from 0 to 1")
+        drawn = self.rates.rates(u_B.to(device))
         p_B = mask_chance(drawn.t, self.eps)
         chance_BX = self.chances(ids_BL, p_B)
         passes = self.masks.passes(u_FBL.to(device), chance_BX, eligible_BL)
@@ -320,7 +312,7 @@ class Noise:
         if not self.delimiters:
             return p_B
         known = torch.tensor(sorted(self.delimiters), device=ids_BL.device)
-        q_BL = isad_mask_prob(p_B, torch.isin(ids_BL, known), self.delta).q
+        q_BL = isad_mask_prob.plain(p_B, torch.isin(ids_BL, known), self.delta).q
         # What is possible at p must be possible at q: never certain unless p is.
         is_row = self.delimiter_weight == "row"
         return torch.minimum(q_BL, (1 + p_B[:, None]) / 2) if is_row else q_BL
@@ -348,18 +340,19 @@ class Noise:
             self.baseline.load(state["baseline"])
 
 
+@public
 def build_noise(
-    rates: str = "uniform",
-    masks: str = "independent",
+    rates: Literal["uniform", "clipped", "p_pots"] = "uniform",
+    masks: Literal["independent", "mirror", "mirror_deduplicated"] = "independent",
     *,
-    passes: int = 1,
-    strata: bool | str = False,
-    delimiters: Collection[int] = (),
-    delta: float = 0.2,
-    delimiter_weight: str = "token",
-    eps: float = EPS,
-    control: str = "none",
-    options: Mapping[str, Any] | None = None,
+    passes: Annotated[int, Meta(ge=1, le=1000)] = 1,
+    strata: bool | Strata = False,
+    delimiters: Sequence[Count] = (),
+    delta: Share = 0.2,
+    delimiter_weight: DelimiterWeight = "token",
+    eps: Chance = EPS,
+    control: Literal["none", "subtract", "rescale"] = "none",
+    options: Mapping[str, object] | None = None,
 ) -> Noise:
     """Noise by names: `rates` uniform, clipped or p_pots; `masks` independent or mirror.
 
@@ -372,23 +365,12 @@ def build_noise(
     >>> build_noise("p_pots", "mirror", options={"mix_uniform": 0.1}).masks.forwards
     2
     """
-    rates = as_word("rates", rates, RATES)
-    masks = as_word("masks", masks, MASKS)
-    given = as_table("options", options or {})
-    passes = as_whole("passes", passes, low=1, high=1000)
     if masks != "independent" and passes != 1:
         raise ArgumentError(f"passes: got {passes}, expected 1 for masks {masks}, which has two")
-    known: dict[str, tuple[str, ...]] = {
-        "uniform": (),
-        "clipped": ("low", "high"),
-        "p_pots": (
-            *("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
-            "max_weight",
-        ),
-    }
-    if unknown := sorted(set(given) - set(known[rates])):
+    given: dict[str, Any] = dict(options or {})
+    if unknown := sorted(set(given) - set(OPTIONS[rates])):
         raise ArgumentError(
-            f"options: got '{unknown[0]}', rates {rates} has {', '.join(known[rates]) or 'none'}"
+            f"options: got '{unknown[0]}', rates {rates} has {', '.join(OPTIONS[rates]) or 'none'}"
         )
     if rates == "clipped":
         given = {"low": 0.1, "high": 0.9} | given
@@ -398,31 +380,31 @@ def build_noise(
         if masks == "independent"
         else MirrorMasks(deduplicated=masks == "mirror_deduplicated")
     )
-    ids = frozenset(as_whole("delimiters", one, low=0) for one in as_list("delimiters", delimiters))
-    word = ("ceil" if strata else "none") if isinstance(strata, bool) else strata
-    control = as_word("control", control, ("none", "subtract", "rescale"))
+    word: Strata = strata if isinstance(strata, str) else "ceil" if strata else "none"
     baseline = None if control == "none" else LossBaseline(control)
+    ids = frozenset(delimiters)
     return Noise(sampler, chosen, word, ids, delta, delimiter_weight, eps, baseline)
 
 
-def stratified(u_N: Tensor, extra: Tensor, order_N: Tensor, rounding: str = "ceil") -> Tensor:
+def stratified(
+    u_N: Tensor, extra: Tensor, order_N: Tensor, rounding: Literal["ceil", "floor"] = "ceil"
+) -> Tensor:
     """Uniform numbers moved into strata: n // k in each, one more in those of `extra`, then shuffled.
 
     `u_N` are uniform numbers, `extra` the strata that get one more, `order_N` a permutation.
     """
-    strata = stratum_counts(len(u_N), rounding)
+    strata = stratum_counts.plain(len(u_N), rounding)
     stratum_N = torch.cat([torch.arange(strata.count).repeat(strata.per_stratum), extra])
     return ((stratum_N.to(u_N) + u_N) / strata.count)[order_N]
 
 
-def evaluation_uniforms(n: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+@public
+def evaluation_uniforms(n: Draws, length: Draws, seed: Seed = 0) -> tuple[Tensor, Tensor]:
     """One stratified uniform rate a row and one field: what held-out losses are measured with.
 
     The same for every sampler that a run trains with, so that runs can be compared.
     """
-    n = as_whole("n", n, low=1, high=LARGEST_COUNT)
-    length = as_whole("length", length, low=1, high=LARGEST_COUNT)
-    generator = torch.Generator().manual_seed(as_seed("seed", seed))
+    generator = torch.Generator().manual_seed(seed)
     order_N = torch.randperm(n, generator=generator)
     u_N = ((torch.arange(n) + _draw((n,), generator)) / n)[order_N]
     return u_N, _draw((1, n, length), generator)

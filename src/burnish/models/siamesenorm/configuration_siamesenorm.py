@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import transformers
 
-from burnish.arguments import as_flag, as_number, as_whole
-from burnish.errors import ArgumentError, UserError
-from burnish.models.blocks.attention import QKV_NORMS
-from burnish.models.blocks.topology import Topology
-
-if int(transformers.__version__.partition(".")[0]) < 5:
-    raise UserError(
-        f"models of type burnish-siamesenorm need transformers 5; got {transformers.__version__}. "
-        "Run: pip install --upgrade transformers"
-    )
-
-
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "max_position_embeddings",
-)
+from burnish.boundary import NonNegative, Positive, PositiveInt
+from burnish.errors import ArgumentError
+from burnish.models.blocks.layers import QkvNorm
+from burnish.models.blocks.topology import DepthScale, NormKind, Topology
+from burnish.models.folders import read_settings
 
 
 class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -42,26 +27,26 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     model_type = "burnish-siamesenorm"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
-    vocab_size: int = 260
-    hidden_size: int = 64
-    intermediate_size: int = 192
-    num_hidden_layers: int = 4
-    num_attention_heads: int = 4
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    hidden_act: str = "silu"
-    max_position_embeddings: int = 1024
-    rope_theta: float = 10000.0
+    vocab_size: PositiveInt = 260
+    hidden_size: PositiveInt = 64
+    intermediate_size: PositiveInt = 192
+    num_hidden_layers: PositiveInt = 4
+    num_attention_heads: PositiveInt = 4
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    hidden_act: Literal["silu"] = "silu"
+    max_position_embeddings: PositiveInt = 1024
+    rope_theta: Positive = 10000.0
     norm_topology: str = "siamese_post_pre"
     normalized_input: bool | None = None
-    depth_scale: str | None = None
+    depth_scale: DepthScale | None = None
     residual_in_fp32: bool = False
-    norm_type: str = "rms"
-    norm_eps: float = 1e-5
-    qkv_norm: str | None = None
+    norm_type: NormKind = "rms"
+    norm_eps: Positive = 1e-5
+    qkv_norm: QkvNorm | None = None
     """Norms of heads before they are rotated: none, qk or qkv; None takes what the topology needs."""
     is_causal: bool = True
-    initializer_range: float | None = None
+    initializer_range: NonNegative | None = None
     """Standard deviation of the first weights; None: 1 / sqrt(2.5 hidden_size)."""
     tie_word_embeddings: bool = True
     use_cache: bool = True
@@ -70,16 +55,7 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     pad_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in SIZES:
-            as_whole(name, getattr(self, name), low=1)
-        as_number("rope_theta", self.rope_theta, above=0)
-        if self.initializer_range is not None:
-            as_number("initializer_range", self.initializer_range, low=0)
-        for name in ("num_key_value_heads", "head_dim"):
-            if getattr(self, name) is not None:
-                as_whole(name, getattr(self, name), low=1)
-        for name in ("is_causal", "tie_word_embeddings", "use_cache"):
-            as_flag(name, getattr(self, name))
+        read_settings(self)
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
         self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         topology = self.topology
@@ -88,15 +64,11 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         self.depth_scale = topology.depth_scale
         if self.qkv_norm is None:
             self.qkv_norm = "qkv" if topology.needs_qkv_norm else "none"
-        if self.qkv_norm not in QKV_NORMS:
-            raise ArgumentError(f"qkv_norm: got '{self.qkv_norm}', expected {', '.join(QKV_NORMS)}")
         if topology.needs_qkv_norm and self.qkv_norm != "qkv":
             raise ArgumentError(
                 f"qkv_norm: got '{self.qkv_norm}' for norm_topology '{topology.kind}', whose attention "
                 "reads what is not normalised; leave it out or set it to 'qkv'"
             )
-        if self.hidden_act != "silu":
-            raise ArgumentError(f"hidden_act: got '{self.hidden_act}', expected silu")
         super().__post_init__(**kwargs)
 
     @property

@@ -12,27 +12,22 @@ A sublayer is a function, or a matrix (D, D) that is applied as `z @ W.T`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_flag,
-    as_number,
-    as_table,
-    as_whole,
-    as_word,
-    refused,
-)
+from burnish.arguments import as_list, as_table, as_word, refused
+from burnish.boundary import Number, Positive, public
 from burnish.errors import ArgumentError
-from burnish.models.blocks.norms import NORMS
+from burnish.models.blocks.layers import NORMS
 from burnish.models.blocks.residual import add_norm
 from burnish.models.blocks.topology import (
-    DEPTH_SCALES,
+    DepthScale,
+    NormKind,
     Norms,
     Streams,
     Topology,
@@ -42,14 +37,15 @@ from burnish.models.blocks.topology import (
 from burnish.tensors import as_logp, check_finite, check_shape
 
 if TYPE_CHECKING:
-    from burnish.tensors import Numbers
+    from jaxtyping import Float
 
-LAYOUTS = ("post_pre", "hybrid_pre")
+    Stream = Annotated[Float[Tensor, "*B D"], Meta(ge=-1e18, le=1e18)]
+    """Norms square the numbers of streams, and float32 has to hold the squares."""
+
+Layout = Literal["post_pre", "hybrid_pre"]
+Index = Annotated[int, Meta(ge=0, le=1_000_000)]
 NORM_KEYS = ("first_y", "first_x", "first_in", "second_y", "second_x", "second_in")
 X_SCALE = "first_x_scale"
-LARGEST = {torch.float32: 1e18, torch.float64: 1e100}
-"""Of numbers in the streams: norms square them and add the squares up."""
-
 Sublayer = Callable[[Tensor], Tensor]
 
 
@@ -67,16 +63,17 @@ class TrunkOutput(NamedTuple):
     streams: list[StreamPair]
 
 
+@public
 def siamese_block(
-    X: Numbers,
-    Y: Numbers,
-    first: Any,
-    second: Any,
-    norms: Mapping[str, Any] | None = None,
-    block_index: int = 0,
-    layout: str = "post_pre",
-    norm: str = "rms",
-    eps: float = 1e-5,
+    X: Stream,
+    Y: Stream,
+    first: object,
+    second: object,
+    norms: Mapping[str, object] | None = None,
+    block_index: Index = 0,
+    layout: Layout = "post_pre",
+    norm: NormKind = "rms",
+    eps: Positive = 1e-5,
 ) -> StreamPair:
     """Both streams behind one block: (..., D), (..., D) -> X, Y.
 
@@ -93,23 +90,28 @@ def siamese_block(
     >>> [round(value, 4) for value in Y[0].tolist()]     # 3 and 4 with their unit-norm direction
     [3.8485, 5.1314]
     """
-    x, y = _tensors(X, Y)
+    x, y = _of_one_type(X, Y)
     size = x.shape[-1]
-    topology = _released(layout, norm, eps)
-    index = as_whole("block_index", block_index, low=0, high=LARGEST_COUNT)
-    table = {} if norms is None else as_table("norms", norms, "a dict of norms by name")
+    topology = Topology(f"siamese_{layout}", norm=norm, eps=eps)
+    table = norms or {}
     for key in table:
         as_word("norms", key, (*NORM_KEYS, X_SCALE))
     sublayers = [_sublayer("first", first, size), _sublayer("second", second, size)]
     streams = Streams(x, y)
     for place, (part, sublayer) in enumerate(zip(("first", "second"), sublayers, strict=True)):
-        own = _norms(topology.norms_of(2 * index + place), part, table, topology, size, x)
-        streams = _through(streams, sublayer, own, topology.x_share(2 * index + place))
+        number = 2 * block_index + place
+        own = _norms(topology.norms_of(number), part, table, topology, size, x)
+        streams = _through(streams, sublayer, own, topology.x_share(number))
     return _pair(streams)
 
 
+@public
 def siamese_trunk(
-    H: Numbers, sublayers: Any, layout: str = "post_pre", norm: str = "rms", eps: float = 1e-5
+    H: Stream,
+    sublayers: object,
+    layout: Layout = "post_pre",
+    norm: NormKind = "rms",
+    eps: Positive = 1e-5,
 ) -> TrunkOutput:
     """A trunk of unit norms over embeddings H: (..., D) -> output (..., D), streams behind each block.
 
@@ -122,8 +124,7 @@ def siamese_trunk(
     >>> len(streams), [round(value, 4) for value in output[0].tolist()]
     (2, [0.8485, 1.1314])
     """
-    (h,) = _tensors(H)
-    topology = _released(layout, norm, eps)
+    h, topology = H, Topology(f"siamese_{layout}", norm=norm, eps=eps)
     functions = _sublayers(sublayers, h.shape[-1])
     if len(functions) % 2:
         raise ArgumentError(f"sublayers: got {len(functions)}, expected two for each block")
@@ -138,16 +139,17 @@ def siamese_trunk(
     return TrunkOutput(output, seen)
 
 
+@public
 def siamese_dit_block(
-    X: Numbers,
-    Y: Numbers,
-    cond: Numbers,
-    first: Any,
-    second: Any,
-    W_mod: Numbers,
-    b_mod: Numbers | None = None,
-    block_index: int = 0,
-    eps: float = 1e-6,
+    X: Annotated[Float[Tensor, "*B T D"] | Float[Tensor, " D"], Meta(ge=-1e18, le=1e18)],
+    Y: Annotated[Float[Tensor, "*B T D"] | Float[Tensor, " D"], Meta(ge=-1e18, le=1e18)],
+    cond: Float[Tensor, "*B C"],
+    first: object,
+    second: object,
+    W_mod: Float[Tensor, "E C"],
+    b_mod: Float[Tensor, " E"] | None = None,
+    block_index: Index = 0,
+    eps: Positive = 1e-6,
 ) -> StreamPair:
     """Both streams behind one DiT block: post_pre with layer norms and adaLN-Zero.
 
@@ -162,22 +164,14 @@ def siamese_dit_block(
     >>> bool((Y == h).all())
     True
     """
-    x, y = _tensors(X, Y)
+    x, y = _of_one_type(X, Y)
     size = x.shape[-1]
-    condition = as_logp(cond, "cond")
-    weight = as_logp(W_mod, "W_mod")
-    check_finite(condition, "cond")
-    check_finite(weight, "W_mod")
-    check_shape(condition, "cond", (*x.shape[:-2], condition.shape[-1] if condition.dim() else 0))
-    check_shape(weight, "W_mod", (6 * size, condition.shape[-1]))
-    bias = torch.zeros(6 * size) if b_mod is None else as_logp(b_mod, "b_mod")
-    check_finite(bias, "b_mod")
-    check_shape(bias, "b_mod", (6 * size,))
-    index = as_whole("block_index", block_index, low=0, high=LARGEST_COUNT)
-    kind = torch.promote_types(x.dtype, torch.promote_types(condition.dtype, weight.dtype))
-    modulation = F.linear(F.silu(condition.to(kind)), weight.to(kind), bias.to(weight.device, kind))
+    check_shape(W_mod, "W_mod", (6 * size, cond.shape[-1]))
+    kind = torch.promote_types(x.dtype, torch.promote_types(cond.dtype, W_mod.dtype))
+    bias = None if b_mod is None else b_mod.to(kind)
+    modulation = F.linear(F.silu(cond.to(kind)), W_mod.to(kind), bias)
     parts = (modulation.unsqueeze(-2) if x.dim() > 1 else modulation).chunk(6, dim=-1)
-    topology = _released("post_pre", "layer", eps)
+    topology = Topology("siamese_post_pre", norm="layer", eps=eps)
     streams = Streams(x.to(kind), y.to(kind))
     for place, sublayer in enumerate((first, second)):
         shift, scale, gate = parts[3 * place : 3 * place + 3]
@@ -192,21 +186,23 @@ def siamese_dit_block(
         ) -> Tensor:
             return gate * function((1 + scale) * z + shift)
 
-        own = _norms(topology.norms_of(2 * index + place), "", {}, topology, size, x)
-        streams = _through(streams, modulated, own, topology.x_share(2 * index + place))
+        number = 2 * block_index + place
+        own = _norms(topology.norms_of(number), "", {}, topology, size, x)
+        streams = _through(streams, modulated, own, topology.x_share(number))
     return _pair(streams)
 
 
+@public
 def siamese_paper(
-    H: Numbers,
-    sublayers: Any,
+    H: Stream,
+    sublayers: object,
     normalized_input: bool = True,
-    depth_scaling: bool | str = True,
-    eps: float = 1e-5,
-    x_gain: float = 1.0,
-    y_gain: float = 1.0,
-    x_start: str = "embedding",
-    norm: str = "rms",
+    depth_scaling: bool | DepthScale = True,
+    eps: Positive = 1e-5,
+    x_gain: Number = 1.0,
+    y_gain: Number = 1.0,
+    x_start: Literal["embedding", "zero", "zeros"] = "embedding",
+    norm: NormKind = "rms",
 ) -> TrunkOutput:
     """Algorithm 1 of the paper: (..., D) -> output (..., D), streams behind each sublayer.
 
@@ -222,21 +218,14 @@ def siamese_paper(
     >>> [round(value, 4) for value in streams[0].Y[0].tolist()]        # Y + (X + LN(Y))
     [6.8485, 9.1314]
     """
-    (h,) = _tensors(H)
-    size = h.shape[-1]
-    functions = _sublayers(sublayers, size)
-    is_inside = as_flag("normalized_input", normalized_input)
-    if isinstance(depth_scaling, str):
-        scale = as_word("depth_scaling", depth_scaling, DEPTH_SCALES)
-    else:
-        scale = "sqrt_l" if as_flag("depth_scaling", depth_scaling) else "none"
-    topology = Topology("siamese_post_pre", is_inside, scale, _kind(norm), as_number("eps", eps))
-    gains = (as_number("x_gain", x_gain), as_number("y_gain", y_gain))
-    start = as_word("x_start", x_start, ("embedding", "zero", "zeros"))
-    x_norm, y_norm = (_unit(topology, gain) for gain in gains)
-    inside = _unit(topology, 1.0) if is_inside else None
-    x, y, seen = h if start == "embedding" else torch.zeros_like(h), h, []
-    for index, function in enumerate(functions):
+    scale = depth_scaling
+    if not isinstance(scale, str):
+        scale = "sqrt_l" if scale else "none"
+    topology = Topology("siamese_post_pre", normalized_input, scale, norm, eps)
+    x_norm, y_norm = (_unit(topology, gain) for gain in (x_gain, y_gain))
+    inside = _unit(topology, 1.0) if normalized_input else None
+    x, y, seen = H if x_start == "embedding" else torch.zeros_like(H), H, []
+    for index, function in enumerate(_sublayers(sublayers, H.shape[-1])):
         _, fused = read_streams(Streams(x, y), Norms(None, y_norm, inside), add_norm)
         update = function(fused)
         x, y = x_norm(x + topology.x_share(index) * update), y + update
@@ -255,49 +244,19 @@ def _pair(streams: Streams) -> StreamPair:
     return StreamPair(streams.x, streams.y)
 
 
-def _released(layout: str, norm: str, eps: float) -> Topology:
-    kind = f"siamese_{as_word('layout', layout, LAYOUTS)}"
-    return Topology(kind, norm=_kind(norm), eps=as_number("eps", eps, above=0))
-
-
-def _kind(norm: str) -> str:
-    return as_word("norm", norm, tuple(NORMS))
-
-
-def _tensors(*values: Numbers) -> list[Tensor]:
-    """Streams of one shape and type; their graph is kept."""
-    names = ("H",) if len(values) == 1 else ("X", "Y")
-    found = [as_logp(value, name) for value, name in zip(values, names, strict=True)]
-    for tensor, name in zip(found, names, strict=True):
-        if tensor.dim() == 0 or tensor.shape[-1] == 0:
-            raise refused(name, tensor, "numbers of shape (..., D)")
-        if not tensor.is_floating_point():
-            raise refused(name, tensor, "floating-point numbers")
-        check_finite(tensor, name)
-        largest = LARGEST[tensor.dtype]
-        if tensor.numel() and tensor.detach().abs().max() > largest:
-            raise ArgumentError(
-                f"{name}: has numbers beyond {largest:g}, whose squares {tensor.dtype} does not hold; "
-                "expected smaller ones"
-            )
-        check_shape(tensor, name, tuple(found[0].shape))
-    kind = torch.promote_types(found[0].dtype, found[-1].dtype)
-    return [tensor.to(kind) for tensor in found]
+def _of_one_type(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    kind = torch.promote_types(X.dtype, Y.dtype)
+    return X.to(kind), Y.to(kind)
 
 
 def _sublayers(values: Any, size: int) -> list[Sublayer]:
     """Functions of a list, of a list of pairs, or of matrices stacked in one tensor."""
-    is_single = callable(values) or getattr(values, "ndim", 1) == 0
-    if isinstance(values, str | Mapping) or is_single or not isinstance(values, Iterable):
-        raise refused("sublayers", values, "a list of functions or of (D, D) matrices")
     found: list[Sublayer] = []
-    for one in values:
+    for one in as_list("sublayers", values, least=1):
         is_pair = isinstance(one, list | tuple) and len(one) == 2 and not _is_matrix(one)
         is_block = getattr(one, "ndim", 0) == 3
         for part in one if is_pair or is_block else (one,):
             found.append(_sublayer(f"sublayers[{len(found)}]", part, size))
-    if not found:
-        raise refused("sublayers", values, "at least one function or (D, D) matrix")
     return found
 
 
@@ -308,8 +267,8 @@ def _is_matrix(value: Any) -> bool:
 
 
 def _sublayer(what: str, value: Any, size: int) -> Sublayer:
-    """A function, or one that applies a matrix; what it gives back is checked."""
-    if isinstance(value, torch.nn.Module) or (callable(value) and not isinstance(value, Tensor)):
+    """A function, or one that applies a matrix."""
+    if callable(value) and not isinstance(value, Tensor):
         function: Sublayer = value
     else:
         matrix = as_logp(value, what)
@@ -324,7 +283,6 @@ def _sublayer(what: str, value: Any, size: int) -> Sublayer:
         update = function(z)
         if not isinstance(update, Tensor) or update.shape != z.shape:
             raise refused(what, update, f"a tensor of shape {tuple(z.shape)} from it")
-        check_finite(update, f"{what} gave")
         return update
 
     return checked
@@ -333,7 +291,7 @@ def _sublayer(what: str, value: Any, size: int) -> Sublayer:
 def _norms(
     names: tuple[str, ...],
     part: str,
-    table: Mapping[str, Any],
+    table: Mapping[str, object],
     topology: Topology,
     size: int,
     like: Tensor,

@@ -13,7 +13,8 @@ First weights, as OLMo's `full_megatron` draws them (normal, cut at 3 standard d
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +32,14 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
+from burnish.boundary import Seed, public
+from burnish.errors import ArgumentError
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, rotation
+from burnish.models.folders import new_own
 from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
+
+FAMILIES = ("llama", "mistral", "qwen3")
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 
 class Head(nn.Linear):
@@ -197,12 +204,126 @@ def _sublayers(config: SiameseNormConfig, index: int) -> tuple[Attention, SwiGLU
         config.num_attention_heads,
         config.num_key_value_heads,
         head_dim=config.head_dim,
-        qkv_norm=str(config.qkv_norm),
+        qkv_norm=config.qkv_norm or "none",
         eps=config.norm_eps,
         causal=config.is_causal,
         index=index,
     )
     return attention, SwiGLU(config.hidden_size, config.intermediate_size)
+
+
+@public
+def new_model(
+    folder: Path | None = None,
+    *,
+    seed: Seed = 0,
+    dtype: Dtype = "float32",
+    **sizes: object,
+) -> SiameseNormForCausalLM:
+    """A model with random weights; written to `folder` too, where there is one.
+
+    `sizes` are the settings of `SiameseNormConfig`. The folder gets config and weights; a tokenizer
+    comes from elsewhere. The same seed gives the same weights.
+
+    >>> from burnish.models.siamesenorm import new_model
+    >>> model = new_model(norm_topology="siamese", num_hidden_layers=2, hidden_size=32)
+    >>> model.num_parameters()
+    53856
+    """
+    return new_own(SiameseNormForCausalLM, sizes, folder, seed, dtype)
+
+
+@public
+def from_prenorm(
+    model: PreTrainedModel,
+    warm: Literal["x_gain_zero", "none"] = "x_gain_zero",
+    *,
+    normalized_input: bool = True,
+) -> SiameseNormForCausalLM:
+    """A post_pre model with the weights of a Llama, Mistral or Qwen3 of transformers. Experimental.
+
+    The paper trains from scratch. With `warm="x_gain_zero"` every gain of X starts at 0, so X carries
+    nothing and the model computes what it did before, up to the eps of norms that are applied twice; the
+    gains then learn. With "none" X takes part at once, which is another function: expect a loss near that
+    of a new model.
+
+    >>> import transformers
+    >>> from burnish.models.siamesenorm import from_prenorm
+    >>> config = transformers.LlamaConfig(
+    ...     vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    ... )
+    >>> from_prenorm(transformers.LlamaForCausalLM(config)).config.norm_topology
+    'siamese_post_pre'
+    """
+    config = _config(model, normalized_input)
+    made: SiameseNormForCausalLM = SiameseNormForCausalLM(config).to(model.dtype).eval()
+    weights = dict(model.state_dict())
+    found: dict[str, torch.Tensor] = {}
+    for name, ours in made.state_dict().items():
+        if name in weights:
+            found[name] = weights[name]
+        elif name.endswith(".x_norm.weight"):
+            found[name] = torch.zeros_like(ours) if warm == "x_gain_zero" else torch.ones_like(ours)
+        else:
+            found[name] = _norm(name, weights, normalized_input).expand_as(ours).clone()
+    made.load_state_dict(found)
+    made.to(model.device)
+    return made
+
+
+def _norm(name: str, weights: dict[str, torch.Tensor], normalized_input: bool) -> torch.Tensor:
+    """The old norm goes where the sublayer reads; a Y norm before that has gain 1."""
+    is_final = ".final." in name
+    takes_old = name.endswith("in_norm.weight") or not (normalized_input or is_final)
+    if not takes_old:
+        return torch.ones(1)
+    if is_final:
+        return weights["model.norm.weight"]
+    layer = name.split(".")[2]
+    old = "input_layernorm" if "self_attn_norms" in name else "post_attention_layernorm"
+    return weights[f"model.layers.{layer}.{old}.weight"]
+
+
+def _has_windows(config: Any) -> bool:
+    """Whether some layer sees the last tokens alone; Qwen3 says so by layer."""
+    if config.model_type == "mistral" and config.sliding_window is not None:
+        return True
+    return any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ())
+
+
+def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
+    old: Any = getattr(model, "config", None)
+    family = getattr(old, "model_type", None)
+    if family not in FAMILIES:
+        raise ArgumentError(
+            f"model: got {type(model).__name__}, expected a causal language model of transformers "
+            f"of the families {', '.join(FAMILIES)}"
+        )
+    rope = old.rope_parameters or {}
+    odd = {
+        "rope type": rope.get("rope_type", "default") != "default",
+        "attention_bias": bool(getattr(old, "attention_bias", False)),
+        "mlp_bias": bool(getattr(old, "mlp_bias", False)),
+        "sliding_window": _has_windows(old),
+        "hidden_act": old.hidden_act != "silu",
+    }
+    if any(odd.values()):
+        wrong = ", ".join(name for name, is_odd in odd.items() if is_odd)
+        raise ArgumentError(f"model: its {wrong} has no counterpart in a siamesenorm model")
+    names = (
+        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+        "num_key_value_heads max_position_embeddings tie_word_embeddings bos_token_id eos_token_id "
+        "pad_token_id"
+    )
+    return SiameseNormConfig(
+        **{name: getattr(old, name) for name in names.split()},
+        head_dim=getattr(old, "head_dim", None),
+        rope_theta=float(rope.get("rope_theta", 10000.0)),
+        norm_eps=old.rms_norm_eps,
+        norm_topology="siamese_post_pre",
+        normalized_input=normalized_input,
+        qkv_norm="qk" if family == "qwen3" else "none",
+    )
 
 
 AutoConfig.register(SiameseNormConfig.model_type, SiameseNormConfig, exist_ok=True)

@@ -1,26 +1,84 @@
-"""Attention with rotary positions, and the SwiGLU feed-forward: what a residual network is made of.
+"""Norms, attention with rotary positions and feed-forwards: what a residual network is made of.
 
-Both are called in one way, `f(z, rotation=..., mask=..., cache=...)`, with (B, T, D) in and out.
+Norms compute in float32 at least, with eps inside the root. Sublayers are called in one way,
+`f(z, rotation=..., mask=..., cache=...)`, with (B, T, D) in and out.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from burnish.arguments import as_whole, as_word
 from burnish.errors import ArgumentError
-from burnish.models.blocks.norms import RMSNorm
 
-QKV_NORMS = ("none", "qk", "qkv")
+QkvNorm = Literal["none", "qk", "qkv"]
+"""Which heads get a norm before they are rotated."""
 STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Kernels of attention without cuDNN's, which fails now and then where shapes change from call to call
 ("mha_graph.execute", PyTorch issue 190321; seen here in training on texts of many lengths)."""
+
+
+def rms_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps), times the weight: (..., D) -> (..., D) in the type of x."""
+    wide = _wide(x)
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return _affine(wide, weight, bias).to(x.dtype)
+
+
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """(x - mean) / sqrt(variance + eps), times the weight: (..., D) -> (..., D) in the type of x."""
+    wide = _wide(x)
+    wide = wide - wide.mean(-1, keepdim=True)
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return _affine(wide, weight, bias).to(x.dtype)
+
+
+NORMS = {"rms": rms_norm, "layer": layer_norm}
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm over the last axis."""
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, None, self.eps)
+
+
+class LayerNorm(nn.Module):
+    """Layer norm over the last axis, with a bias unless it has no weight either."""
+
+    def __init__(self, size: int, eps: float = 1e-6, *, affine: bool = True) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(size)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight, self.bias, self.eps)
+
+
+def make_norm(kind: str, size: int, eps: float, *, affine: bool = True) -> nn.Module:
+    """An `RMSNorm` ("rms") or a `LayerNorm` ("layer")."""
+    return RMSNorm(size, eps) if kind == "rms" else LayerNorm(size, eps, affine=affine)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        x = x * weight.to(x.dtype)
+    return x if bias is None else x + bias.to(x.dtype)
 
 
 class Rotation(NamedTuple):
@@ -64,27 +122,22 @@ class Attention(nn.Module):
         kv_heads: int | None = None,
         *,
         head_dim: int | None = None,
-        qkv_norm: str = "none",
+        qkv_norm: QkvNorm = "none",
         eps: float = 1e-5,
         bias: bool = False,
         causal: bool = True,
         index: int = 0,
     ) -> None:
-        """`qkv_norm`: which heads get a norm before they are rotated: none, qk or qkv.
-
-        `index` is the layer's number in the cache.
-        """
+        """`index` is the layer's number in the cache."""
         super().__init__()
         kv_heads = kv_heads or heads
-        if head_dim is None and size % heads:
-            raise ArgumentError(f"heads: got {heads}, expected a divisor of the width {size}")
-        self.head_dim = as_whole("head_dim", head_dim or size // heads, low=2)
-        if heads % kv_heads or self.head_dim % 2:
+        self.head_dim = head_dim or size // heads
+        if (head_dim is None and size % heads) or heads % kv_heads or self.head_dim % 2:
             raise ArgumentError(
-                f"got {heads} heads, {kv_heads} of keys, of {self.head_dim} numbers; expected "
-                "heads that are a multiple of those of keys, of an even size"
+                f"heads: got {heads} of {self.head_dim} numbers, {kv_heads} of keys, for the width "
+                f"{size}; expected a divisor of the width and a multiple of those of keys, of an even "
+                "size"
             )
-        as_word("qkv_norm", qkv_norm, QKV_NORMS)
         self.heads, self.kv_heads, self.causal, self.index = heads, kv_heads, causal, index
         self.q_proj = nn.Linear(size, heads * self.head_dim, bias=bias)
         self.k_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)

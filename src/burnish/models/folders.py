@@ -1,34 +1,71 @@
-"""Models of this package in folders: made with random weights, written, and opened again."""
+"""Models of this package in folders: settings read by their types, weights made, written and opened."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
+import transformers
+from msgspec import Meta
 from transformers import PreTrainedModel
 
-from burnish.arguments import as_path, as_seed
+from burnish.arguments import as_path, as_seed, as_word
+from burnish.boundary import Call, Reader, namespace, reader
 from burnish.errors import ArgumentError, UserError, first_line
-from burnish.models import check_known, quiet_transformers
+from burnish.models import quiet_transformers
 
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise UserError(
+        f"models of burnish need transformers 5; got {transformers.__version__}. Run: pip install "
+        "--upgrade transformers"
+    )
+
+Size = Annotated[int, Meta(ge=1, le=65_536)]
+Layers = Annotated[int, Meta(ge=1, le=1024)]
 MOST_WEIGHTS = 1 << 31
 """Of a model: 8 GiB in single precision."""
 Opened = TypeVar("Opened", bound=PreTrainedModel)
 
 
+def read_settings(config: transformers.PreTrainedConfig) -> None:
+    """Read a config's own settings as their types have them, in its `__post_init__`."""
+    for name, read in _readers(type(config)).items():
+        setattr(config, name, read(name, getattr(config, name), Call()))
+
+
+@cache
+def _readers(kind: type[Any]) -> dict[str, Reader]:
+    """Of the settings that transformers' own configs do not have, or that have another type here."""
+    names = namespace(kind.__module__)
+    return {
+        one.name: reader(eval(one.type, names))
+        for one in fields(kind)
+        if one.name in kind.__annotations__
+    }
+
+
 def new_own(
-    kind: type[Opened], sizes: Mapping[str, Any], folder: str | Path | None, seed: int
+    kind: type[Opened],
+    sizes: Mapping[str, Any],
+    folder: str | Path | None,
+    seed: int,
+    dtype: str = "float32",
 ) -> Opened:
     """A model of this package with random weights; written to `folder` too, where there is one."""
-    check_known(kind.config_class, sizes)
+    names = _readers(kind.config_class)
+    for name in sizes:
+        as_word(kind.config_class.__name__, name, names)
     config = kind.config_class(**sizes)
     check_size(kind, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))
-        model: Opened = kind(config)
+        model: Opened = kind(config).to(getattr(torch, dtype))
+    config.dtype = dtype
     if folder is not None:
         save_own(model, folder)
     return model
