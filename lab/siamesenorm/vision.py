@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.models.blocks import Attention, GeluMLP, OutputLinear, ResidualStack, Topology
-from burnish.models.blocks.flow import euler_sample, on_line
-from burnish.models.blocks.flow_head import time_waves
+from burnish.models.blocks.flow import euler_sample, on_line, time_waves
 
 SHAPES = ("disc", "square", "cross")
 

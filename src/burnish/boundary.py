@@ -412,10 +412,14 @@ def _literal(kind: Any) -> list[str]:
 def _union_reader(kinds: Sequence[Any]) -> Reader:
     """The first of several types that fits; a plain refusal of all where none does."""
     readers = [reader(kind) for kind in kinds]
+    structs = [one for one in kinds if isinstance(one, type) and issubclass(one, Struct)]
+    tagged = [one for one in structs if one.__struct_config__.tag is not None]
 
     def read(name: str, given: Any, call: Call) -> Any:
         if given is None and type(None) in kinds:
             return None
+        if tagged and isinstance(given, Mapping):
+            return _as_struct(name, given, Union[tuple(tagged)])  # noqa: UP007
         said: list[ArgumentError] = []
         for one in readers:
             try:
@@ -470,16 +474,20 @@ def _instance_reader(kind: Any, base: type) -> Reader:
 
     def read(name: str, given: Any, call: Call) -> Any:
         if is_struct and isinstance(given, Mapping):
-            try:
-                return msgspec.convert(given, base)
-            except msgspec.ValidationError as error:
-                message, _, place = str(error).partition(" - at `$")
-                raise ArgumentError(f"{name}{place.strip('`')}: {message}") from None
+            return _as_struct(name, given, base)
         if not _is_instance(given, base):
             raise refused(name, given, expected(kind))
         return given
 
     return read
+
+
+def _as_struct(name: str, given: Mapping[str, Any], kind: Any) -> Any:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise ArgumentError(f"{name}{place.strip('`')}: {message}") from None
 
 
 def _is_instance(given: Any, base: type) -> bool:
@@ -643,7 +651,9 @@ def _check_values(
     is_odd = ~(read.abs() <= LARGEST)
     if limits is not None:
         if limits.min_length and not values.numel():
-            raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected at least one number")
+            raise ArgumentError(
+                f"{name}: got shape {tuple(values.shape)}, expected at least one number"
+            )
         for bound, is_out in (
             (limits.ge, torch.lt),
             (limits.gt, torch.le),

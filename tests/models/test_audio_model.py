@@ -28,8 +28,8 @@ from burnish.models.audio_tokenizer import (
     new_representation,
     new_tokenizer,
 )
-from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
-from burnish.models.audio_tokenizer.convolutions import Residual
+
+from burnish.models.audio_tokenizer.modeling_audio_tokenizer import Residual
 from burnish.models.audio_tokenizer.spectral import (
     mel_filters,
     reconstruction_terms,
@@ -40,6 +40,8 @@ from burnish.models.audio_tokenizer.spectral import (
 DECODERS = ("istft", "transposed")
 SIZES: dict[str, Any] = {"n_fft": 32, "frame_hop": 16, "hidden_size": 16, "latent_size": 6}
 WAVES = 0.3 * torch.randn(2, 501, generator=torch.Generator().manual_seed(1))
+
+BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
 
 
 def model_of(**changes: Any) -> AudioTokenizerModel:

@@ -23,7 +23,7 @@ from burnish.models.audio_tokenizer import (
     spelled,
 )
 from burnish.models.audio_tokenizer.objective import normalise_frames
-from burnish.models.blocks.flow_head import FlowHead, RegressionHead
+from burnish.models.blocks.flow import FlowHead, RegressionHead
 
 Z = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
 SMALL = {"latent_size": 6, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -16,8 +16,7 @@ from burnish.models.long_speech import (
     read_scene,
     room_impulse,
 )
-from burnish.models.long_speech.levels import convolve
-from burnish.models.long_speech.mixer import PEAK
+from burnish.models.long_speech.mixer import PEAK, convolve
 
 RATE = 1000
 

@@ -146,7 +146,7 @@ def test_each_side_of_the_adversarial_phase_moves_itself_alone(sounds):
     for p in weights:
         p.grad = None
     real, fake = algorithm.judge(sound), algorithm.judge(made.detach())
-    from burnish.models.audio_tokenizer.discriminator import hinge_loss
+    from burnish.models.audio_tokenizer.spectral import hinge_loss
 
     hinge_loss(real, fake).backward()
     for one, p in zip(both, weights, strict=True):

@@ -150,7 +150,7 @@ def _is_silent(samples_n: Tensor) -> bool:
 
 
 def _lsd(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
-    from burnish.models.audio_tokenizer.metrics import wave_distance
+    from burnish.models.audio_tokenizer.spectral import wave_distance
 
     return float(wave_distance(ours_n, theirs_n, rate))
 

@@ -114,7 +114,7 @@ def _show(row: dict[str, Any]) -> None:
 
 def _labelled(out: Path) -> dict[str, dict[str, Any]]:
     """Rows of an earlier run, the last one of each file; a last line that was cut off is dropped."""
-    from burnish.models.long_speech.scene_checks import decoded
+    from burnish.models.long_speech.scene import decoded
     from burnish.store.durable import write_file
 
     rows: dict[str, dict[str, Any]] = {}

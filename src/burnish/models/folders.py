@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -38,12 +38,18 @@ def read_settings(config: transformers.PreTrainedConfig) -> None:
         setattr(config, name, read(name, getattr(config, name), Call()))
 
 
+def check_names(kind: type[Any], settings: Iterable[str]) -> None:
+    """Refuse settings that a config of ours does not have; transformers would keep them unread."""
+    for name in settings:
+        as_word(kind.__name__, name, _readers(kind))
+
+
 @cache
-def _readers(kind: type[Any]) -> dict[str, Reader]:
+def _readers(kind: Any) -> dict[str, Reader]:
     """Of the settings that transformers' own configs do not have, or that have another type here."""
     names = namespace(kind.__module__)
     return {
-        one.name: reader(eval(one.type, names))
+        one.name: reader(eval(str(one.type), names))
         for one in fields(kind)
         if one.name in kind.__annotations__
     }
@@ -57,9 +63,7 @@ def new_own(
     dtype: str = "float32",
 ) -> Opened:
     """A model of this package with random weights; written to `folder` too, where there is one."""
-    names = _readers(kind.config_class)
-    for name in sizes:
-        as_word(kind.config_class.__name__, name, names)
+    check_names(kind.config_class, sizes)
     config = kind.config_class(**sizes)
     check_size(kind, config)
     with torch.random.fork_rng(devices=[]):

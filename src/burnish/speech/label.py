@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from burnish.arguments import as_number, as_numbers, as_whole, same_length
 from burnish.errors import ArgumentError, UserError
 from burnish.media.sounds import read_sound, sound_info
-from burnish.models.long_speech.scene import Scene, leaves
-from burnish.models.long_speech.scene_checks import checked_scene
+from burnish.models.long_speech.scene import Scene, checked_scene, leaves
 from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.speech.acoustics import measure_speech
 from burnish.speech.listeners import RATE, Segment, speech_segments, transcribe, window_embeddings

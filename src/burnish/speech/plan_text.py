@@ -19,8 +19,7 @@ import msgspec
 from burnish.arguments import as_list, as_text, as_word, refused, shown
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
-from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import checked_scene, decoded
+from burnish.models.long_speech.scene import Scene, checked_scene, decoded
 from burnish.models.long_speech.scene_text import BLANK, scene_text
 from burnish.records import Message
 from burnish.speech.planner import plan_scene

@@ -18,8 +18,14 @@ import msgspec
 
 from burnish.arguments import as_seed, as_text, refused
 from burnish.errors import UserError
-from burnish.models.long_speech.scene import MARK, Scene, Sentence, leaves, spoken_text
-from burnish.models.long_speech.scene_checks import checked_scene
+from burnish.models.long_speech.scene import (
+    MARK,
+    Scene,
+    Sentence,
+    checked_scene,
+    leaves,
+    spoken_text,
+)
 from burnish.seeds import Seeds
 from burnish.speech.manner import read_caption
 from burnish.speech.turns import MEETING_GAPS

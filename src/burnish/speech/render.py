@@ -33,8 +33,7 @@ from burnish.models.long_speech.engine import (
     missing_capabilities,
 )
 from burnish.models.long_speech.mixer import Mix, white_noise
-from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import scene_warnings
+from burnish.models.long_speech.scene import Scene, scene_warnings
 from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive, digest
 from burnish.speech.cast import Cast, cast_scene

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.errors import ArgumentError, UserError
-from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import checked_scene, write_scene
+from burnish.models.long_speech.scene import Scene, checked_scene, write_scene
 from burnish.models.long_speech.scene_text import parse_scene_text, scene_text
 from burnish.speech.planner import drafted
 

@@ -21,10 +21,11 @@ from burnish.errors import ArgumentError, UserError
 from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.models.visual_latent import LatentResponse, LatentRows, LatentTags
 from burnish.models.visual_latent.objective import pool_tokens, pooled_grid
-from burnish.models.visual_latent.pictures import Encoder, read_picture
 from burnish.models.visual_latent.records import (
+    Encoder,
     RejectedResponse,
     parse_response,
+    read_picture,
     without_notes,
 )
 from burnish.records import Task

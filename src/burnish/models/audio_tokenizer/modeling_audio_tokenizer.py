@@ -38,19 +38,6 @@ LARGEST_INPUT = 1e6
 LOGVAR = (-30.0, 20.0)
 """Bounds of the log-variance of the kl bottleneck."""
 
-State = {}
-    for chunk in chunks:                    # (B, C, t)
-        chain(chunk, state)                 # joined, the same as chain(whole)
-
-Without a state a whole signal is padded with zeros. All are causal unless told.
-"""
-
-from __future__ import annotations
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 State = dict[nn.Module, Tensor]
 """What each convolution keeps of the chunks before; empty at the start of a stream."""
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from msgspec import Meta
-
 from burnish.arguments import refused
 from burnish.boundary import UNREAD, Draws, NonNegative, public
 from burnish.tensors import check_finite, check_shape, torch

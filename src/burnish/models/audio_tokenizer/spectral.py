@@ -157,9 +157,7 @@ def codec_loss(
     ['log_magnitude', 'magnitude', 'mel', 'wave']
     """
     estimate_Bn, reference_Bn, lengths_B = _pair(estimate, reference, lengths)
-    parts = reconstruction_terms(
-        estimate_Bn, reference_Bn, lengths_B, windows, rate=sampling_rate
-    )
+    parts = reconstruction_terms(estimate_Bn, reference_Bn, lengths_B, windows, rate=sampling_rate)
     return CodecLoss(weighted(parts, mel_weight, wave_weight), parts)
 
 
@@ -235,7 +233,9 @@ def _pair(
     estimate: Tensor, reference: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Both signals as (B, n), 0 behind their ends, and the lengths (B,)."""
-    estimate_Bn, reference_Bn = (one if one.ndim == 2 else one[None] for one in (estimate, reference))
+    estimate_Bn, reference_Bn = (
+        one if one.ndim == 2 else one[None] for one in (estimate, reference)
+    )
     rows, count = estimate_Bn.shape
     lengths_B = estimate_Bn.new_full((rows,), count) if lengths is None else lengths.expand(rows)
     if (lengths_B > count).any():
@@ -287,9 +287,7 @@ def si_sdr(estimate: Float[Tensor, "*B n"], reference: Float[Tensor, "*B n"]) ->
 
 
 @public
-def log_spectral_distance(
-    a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_MAGNITUDE
-) -> Tensor:
+def log_spectral_distance(a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_MAGNITUDE) -> Tensor:
     """Mean over frames of the RMS over bins of the difference in dB: magnitudes (T, F), (T, F) -> ().
 
     The decibels of a magnitude x are `20 log10(x + eps)`.

@@ -5,78 +5,41 @@ A `Scene` is the script: captions in three levels, checked by `read_scene`, as J
 is beside the rest; a `Mix` renders it over any `SpeechEngine`. `arc_score` and `semitones` say whether the result does what was asked.
 """
 
-from burnish.models.long_speech.engine import (
-    Capabilities,
-    Line,
-    Manner,
-    SpeechEngine,
-    Spoken,
-    Timed,
-    ToneEngine,
-    missing_capabilities,
-)
-from burnish.models.long_speech.levels import equal_power_fades, noise_gain, room_impulse
-from burnish.models.long_speech.measures import (
-    arc_score,
-    arc_values,
-    dimension_dropout,
-    label_retention,
-    semitones,
-)
-from burnish.models.long_speech.mixer import (
-    Mix,
-    place_sentences,
-)
-from burnish.models.long_speech.scene import Scene
-from burnish.models.long_speech.scene_checks import (
-    read_scene,
-    scene_problems,
-    scene_schema,
-    scene_warnings,
-    write_scene,
-)
-from burnish.models.long_speech.scene_text import (
-    drop_dimensions,
-    parse_scene_text,
-    planned_captions,
-    scene_text,
-)
-from burnish.models.long_speech.timeline import (
-    overlap_statistics,
-    plan_chunks,
-    resolve_timeline,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Capabilities",
-    "Line",
-    "Manner",
-    "Mix",
-    "Scene",
-    "SpeechEngine",
-    "Spoken",
-    "Timed",
-    "ToneEngine",
-    "arc_score",
-    "arc_values",
-    "dimension_dropout",
-    "drop_dimensions",
-    "equal_power_fades",
-    "label_retention",
-    "missing_capabilities",
-    "noise_gain",
-    "overlap_statistics",
-    "parse_scene_text",
-    "place_sentences",
-    "plan_chunks",
-    "planned_captions",
-    "read_scene",
-    "resolve_timeline",
-    "room_impulse",
-    "scene_problems",
-    "scene_schema",
-    "scene_text",
-    "scene_warnings",
-    "semitones",
-    "write_scene",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.models.long_speech.engine import Capabilities as Capabilities
+    from burnish.models.long_speech.engine import Line as Line
+    from burnish.models.long_speech.engine import Manner as Manner
+    from burnish.models.long_speech.engine import SpeechEngine as SpeechEngine
+    from burnish.models.long_speech.engine import Timed as Timed
+    from burnish.models.long_speech.engine import ToneEngine as ToneEngine
+    from burnish.models.long_speech.engine import missing_capabilities as missing_capabilities
+    from burnish.models.long_speech.measures import arc_score as arc_score
+    from burnish.models.long_speech.measures import arc_values as arc_values
+    from burnish.models.long_speech.measures import dimension_dropout as dimension_dropout
+    from burnish.models.long_speech.measures import label_retention as label_retention
+    from burnish.models.long_speech.measures import semitones as semitones
+    from burnish.models.long_speech.mixer import Mix as Mix
+    from burnish.models.long_speech.mixer import equal_power_fades as equal_power_fades
+    from burnish.models.long_speech.mixer import noise_gain as noise_gain
+    from burnish.models.long_speech.mixer import place_sentences as place_sentences
+    from burnish.models.long_speech.mixer import room_impulse as room_impulse
+    from burnish.models.long_speech.scene import Scene as Scene
+    from burnish.models.long_speech.scene import read_scene as read_scene
+    from burnish.models.long_speech.scene import scene_problems as scene_problems
+    from burnish.models.long_speech.scene import scene_schema as scene_schema
+    from burnish.models.long_speech.scene import scene_warnings as scene_warnings
+    from burnish.models.long_speech.scene import write_scene as write_scene
+    from burnish.models.long_speech.scene_text import drop_dimensions as drop_dimensions
+    from burnish.models.long_speech.scene_text import parse_scene_text as parse_scene_text
+    from burnish.models.long_speech.scene_text import planned_captions as planned_captions
+    from burnish.models.long_speech.scene_text import scene_text as scene_text
+    from burnish.models.long_speech.timeline import Spoken as Spoken
+    from burnish.models.long_speech.timeline import overlap_statistics as overlap_statistics
+    from burnish.models.long_speech.timeline import plan_chunks as plan_chunks
+    from burnish.models.long_speech.timeline import resolve_timeline as resolve_timeline
+
+__getattr__, __dir__ = lazy_exports(__name__)

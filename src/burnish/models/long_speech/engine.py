@@ -16,9 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
-from burnish.arguments import as_list, as_number, as_whole, refused, same_length
+from msgspec import Meta
+
+from burnish.arguments import as_number
+from burnish.boundary import public
+from burnish.errors import ArgumentError
 from burnish.models.long_speech.scene import Scene, Sentence, Speaker
 from burnish.seeds import derive
 from burnish.tensors import torch
@@ -121,27 +125,17 @@ class SpeechEngine(Protocol):
         """One channel of samples, -1 to 1."""
 
 
-def check_engine(engine: object) -> None:
-    """Refuse what cannot speak."""
-    if not callable(getattr(engine, "speak", None)) or not hasattr(engine, "sample_rate"):
-        raise refused("engine", engine, "a SpeechEngine with sample_rate and speak")
-
-
-def check_manners(manners: Sequence[Manner], scene: Scene) -> list[Manner]:
-    """A manner for each sentence of a scene."""
-    given = as_list("manners", manners)
-    same_length("manners", given, len(scene.sentences), "sentences")
-    for place, one in enumerate(given):
-        check_manner(f"manners[{place}]", one)
-    return given
-
-
-def check_manner(what: str, manner: Manner) -> None:
-    """Refuse what is no manner of finite numbers; the rate has to be above 0."""
-    if not isinstance(manner, Manner):
-        raise refused(what, manner, "a Manner")
-    for name, value in manner._asdict().items():
-        as_number(f"{what}.{name}", value, above=0 if name == "rate" else -math.inf)
+def check_manners(manners: Sequence[Manner], scene: Scene) -> Sequence[Manner]:
+    """A manner of finite numbers for each sentence of a scene; the rate has to be above 0."""
+    if len(manners) != len(scene.sentences):
+        raise ArgumentError(
+            f"manners: got {len(manners)}, expected one for each of the {len(scene.sentences)} sentences"
+        )
+    for place, manner in enumerate(manners):
+        for name, value in manner._asdict().items():
+            least = 0 if name == "rate" else -math.inf
+            as_number(f"manners[{place}].{name}", value, above=least)
+    return manners
 
 
 class ToneEngine:
@@ -150,13 +144,16 @@ class ToneEngine:
     name, version = "tone", "1"
     capabilities = Capabilities(pitch=True, rate=True, words=True, voices=True)
 
-    def __init__(self, sample_rate: int = 8000, second_a_letter: float = 0.1) -> None:
-        self.sample_rate = as_whole("sample_rate", sample_rate, low=100, high=192_000)
-        self.second_a_letter = as_number("second_a_letter", second_a_letter, above=0, high=10)
+    @public
+    def __init__(
+        self,
+        sample_rate: Annotated[int, Meta(ge=100, le=192_000)] = 8000,
+        second_a_letter: Annotated[float, Meta(gt=0, le=10)] = 0.1,
+    ) -> None:
+        self.sample_rate, self.second_a_letter = sample_rate, second_a_letter
 
     def speak(self, line: Line) -> Spoken:
         """A tone as high as the speaker's id and the manner say."""
-        check_manner("line.manner", line.manner)
         letter_s = self.second_a_letter / line.manner.rate
         count = round(len(line.text) * letter_s * self.sample_rate)
         pitch = (100 + derive(line.speaker.id) % 200) * 2 ** (line.manner.pitch_st / 12)
@@ -170,6 +167,7 @@ class ToneEngine:
         return Spoken(samples, tuple(words))
 
 
+@public
 def missing_capabilities(
     scene: Scene, manners: Sequence[Manner], engine: SpeechEngine
 ) -> list[str]:
@@ -181,10 +179,7 @@ def missing_capabilities(
     >>> missing_capabilities(scene, [Manner(range=1.5)], ToneEngine())
     ["engine 'tone' cannot change range: 1 of 1 sentences ask for it"]
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
     given = check_manners(manners, scene)
-    check_engine(engine)
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
     can_as = getattr(engine, "capabilities_of", lambda speaker: can)
     speakers = {one.id: one for one in scene.overall.speakers}

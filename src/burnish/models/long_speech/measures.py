@@ -9,31 +9,50 @@ dimension_dropout(dims, u, p, protected)        # which dimensions of a plan are
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NotRequired, TypedDict
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_list,
-    as_number,
-    as_numbers,
-    as_table,
-    as_text,
-    as_whole,
-    refused,
-    same_length,
-)
-from burnish.errors import ArgumentError, did_you_mean
-from burnish.tensors import as_finite, torch
+from msgspec import Meta
+
+from burnish.boundary import Count, Number, Settings, Share, public
+from burnish.errors import ArgumentError
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Hertz = Annotated[Float64[Tensor, "*B"], Meta(gt=0)]
+    OneHertz = Annotated[Float64[Tensor, ""], Meta(gt=0)]
 
-FILTER_RULE = {"min_snr": 20.0, "max_overlap": 0.05, "speakers": 1}
-"""What a classic filter of speech data keeps."""
+
+class Waypoint(TypedDict):
+    """A place of an arc, and its value there."""
+
+    at: Share
+    value: Number
+
+
+class Clip(TypedDict):
+    """What is known of a clip of speech."""
+
+    snr: NotRequired[Number | None]
+    """dB; None where unknown, which fails a filter."""
+    overlap: NotRequired[Share]
+    speakers: Count
+
+
+class FilterRule(Settings, frozen=True):
+    """What a filter of speech data keeps; None demands nothing."""
+
+    min_snr: float | None = None
+    max_overlap: float | None = None
+    speakers: float | None = None
+
+
+FILTER_RULE = FilterRule(20.0, 0.05, 1)
+"""The classic one."""
 
 
 class Retention(NamedTuple):
@@ -43,8 +62,9 @@ class Retention(NamedTuple):
     label_kept: list[int]
 
 
+@public
 def dimension_dropout(
-    dims: Sequence[str], u: Numbers, p: float, protected: Collection[str] = ()
+    dims: Sequence[str], u: Sequence[Share], p: Share, protected: Collection[str] = ()
 ) -> list[str]:
     """Names of the dimensions to blank: those with `u < p` that are not protected, in order.
 
@@ -55,18 +75,17 @@ def dimension_dropout(
     >>> dimension_dropout(["tone", "pace", "intent"], [0.1, 0.2, 0.9], 0.3, ["pace"])
     ['tone']
     """
-    names = [as_text(f"dims[{i}]", one) for i, one in enumerate(as_list("dims", dims))]
-    draws = as_numbers("u", u)
-    same_length("u", draws, len(names), "dims")
-    for place, draw in enumerate(draws):
-        as_number(f"u[{place}]", draw, low=0, high=1)
-    p = as_number("p", p, low=0, high=1)
-    given = list(protected) if isinstance(protected, Set) else as_list("protected", protected)
-    kept = {as_text("protected", one) for one in given}
-    return [name for name, draw in zip(names, draws, strict=True) if draw < p and name not in kept]
+    if len(u) != len(dims):
+        raise ArgumentError(f"u: got {len(u)}, expected one for each of the {len(dims)} dims")
+    pairs = zip(dims, u, strict=True)
+    return [name for name, draw in pairs if draw < p and name not in protected]
 
 
-def arc_values(waypoints: Sequence[Any], n: int) -> Tensor:
+@public
+def arc_values(
+    waypoints: Sequence[tuple[Share, Number] | Waypoint],
+    n: Annotated[int, Meta(ge=0, le=1_000_000)],
+) -> Tensor:
     """An emotional arc at each of n sentences: waypoints joined by straight lines, float64 (n,).
 
     Sentence i stands at `i / (n - 1)`, a single one at 0. Waypoints are pairs of `at` (0 to 1, in
@@ -77,8 +96,9 @@ def arc_values(waypoints: Sequence[Any], n: int) -> Tensor:
     >>> arc_values([(0.0, 0.2), (0.5, 1.0), (1.0, 0.0)], 5).tolist()
     [0.2, 0.6, 1.0, 0.5, 0.0]
     """
-    n = as_whole("n", n, low=0, high=LARGEST_COUNT)
-    points = [_waypoint(f"waypoints[{i}]", one) for i, one in enumerate(_listed(waypoints))]
+    points = [one if isinstance(one, tuple) else (one["at"], one["value"]) for one in waypoints]
+    if not points:
+        raise ArgumentError("waypoints: got none, expected at least 1")
     for place, (first, second) in enumerate(pairwise(points)):
         if second[0] < first[0]:
             raise ArgumentError(
@@ -87,20 +107,6 @@ def arc_values(waypoints: Sequence[Any], n: int) -> Tensor:
             )
     values = [_arc_at(points, i / (n - 1) if n > 1 else 0.0) for i in range(n)]
     return torch.tensor(values, dtype=torch.float64)
-
-
-def _listed(waypoints: Any) -> list[Any]:
-    return as_list("waypoints", waypoints, least=1)
-
-
-def _waypoint(what: str, given: Any) -> tuple[float, float]:
-    if isinstance(given, Mapping):
-        pair = [given.get("at"), given.get("value")]
-    else:
-        pair = as_list(what, given)
-        if len(pair) != 2:
-            raise refused(what, given, "a pair of place and value")
-    return as_number(f"{what}.at", pair[0], low=0, high=1), as_number(f"{what}.value", pair[1])
 
 
 def _arc_at(points: list[tuple[float, float]], place: float) -> float:
@@ -115,7 +121,8 @@ def _arc_at(points: list[tuple[float, float]], place: float) -> float:
     return value * (1 - share) + next_value * share
 
 
-def arc_score(requested: Numbers, measured: Numbers) -> float | None:
+@public
+def arc_score(requested: Sequence[Number], measured: Sequence[Number]) -> float | None:
     """Spearman's rank correlation of what was asked for and what was measured, -1 to 1.
 
     Equal values share the mean of their ranks. None where either side is constant or has fewer
@@ -125,19 +132,21 @@ def arc_score(requested: Numbers, measured: Numbers) -> float | None:
     >>> arc_score([0.1, 0.5, 0.9], [60.0, 64.0, 71.0])
     1.0
     """
-    asked, found = as_numbers("requested", requested), as_numbers("measured", measured)
-    same_length("measured", found, len(asked), "requested values")
-    if len(set(asked)) < 2 or len(set(found)) < 2:
+    if len(measured) != len(requested):
+        raise ArgumentError(
+            f"measured: got {len(measured)}, expected one for each of the {len(requested)} requested"
+        )
+    if len(set(requested)) < 2 or len(set(measured)) < 2:
         return None
-    middle = (len(asked) - 1) / 2
-    a = [rank - middle for rank in _ranks(asked)]
-    b = [rank - middle for rank in _ranks(found)]
+    middle = (len(requested) - 1) / 2
+    a = [rank - middle for rank in _ranks(requested)]
+    b = [rank - middle for rank in _ranks(measured)]
     spread = math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
     product = math.fsum(x * y for x, y in zip(a, b, strict=True))
     return max(-1.0, min(1.0, product / spread))
 
 
-def _ranks(values: list[float]) -> list[float]:
+def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 0; equal values share the mean of theirs."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
@@ -152,7 +161,8 @@ def _ranks(values: list[float]) -> list[float]:
     return ranks
 
 
-def semitones(f0: Numbers, reference: Numbers) -> Tensor:
+@public
+def semitones(f0: Hertz, reference: OneHertz | Hertz) -> Tensor:
     """How many semitones a frequency lies above a reference: `12 log2(f0 / reference)`, float64.
 
     Leave frames without a pitch out; they have no place on this scale.
@@ -161,32 +171,14 @@ def semitones(f0: Numbers, reference: Numbers) -> Tensor:
     >>> semitones([220.0, 110.0, 55.0], 110.0).tolist()
     [12.0, 0.0, -12.0]
     """
-    f0_X, reference_X = _frequencies("f0", f0), _frequencies("reference", reference)
-    if reference_X.ndim and reference_X.shape != f0_X.shape:
-        raise ArgumentError(
-            f"reference: got shape {tuple(reference_X.shape)}, expected one number or "
-            f"{tuple(f0_X.shape)}"
-        )
-    return 12 * (f0_X.log2() - reference_X.log2())
+    return 12 * (f0.log2() - reference.log2())
 
 
-def _frequencies(what: str, values: Numbers) -> Tensor:
-    read_X = as_finite(values, what)
-    if not bool((read_X > 0).all()):
-        low = read_X[read_X <= 0].flatten()[0].item() if read_X.ndim else read_X.item()
-        raise ArgumentError(f"{what}: got {low:g}, expected frequencies above 0")
-    return read_X
-
-
-def label_retention(
-    clips: Sequence[Mapping[str, Any]], filter_rule: Mapping[str, Any] | None = None
-) -> Retention:
+@public
+def label_retention(clips: Sequence[Clip], filter_rule: FilterRule | None = None) -> Retention:
     """Which clips a filter would keep, and which are kept if they are labelled instead.
 
-    A clip has `snr` (dB; None where unknown, which fails the filter), `overlap` (share) and
-    `speakers` (count). The rule has `min_snr`, `max_overlap` and `speakers`; a key that is left out
-    demands nothing, and without a rule it is `FILTER_RULE`. Labelling drops only clips in which
-    nobody speaks.
+    Without a rule it is `FILTER_RULE`. Labelling drops only clips in which nobody speaks.
 
     >>> from burnish.models.long_speech import label_retention
     >>> label_retention([
@@ -196,29 +188,14 @@ def label_retention(
     ... ])
     Retention(filter_kept=[0], label_kept=[0, 1])
     """
-    rule = _rule(FILTER_RULE if filter_rule is None else filter_rule)
+    rule = filter_rule or FILTER_RULE
     retention = Retention([], [])
-    for place, given in enumerate(as_list("clips", clips)):
-        what = f"clips[{place}]"
-        clip = as_table(what, given, "a dict with snr, overlap and speakers")
-        speakers = as_whole(f"{what}.speakers", clip.get("speakers"), low=0)
-        overlap = as_number(f"{what}.overlap", clip.get("overlap", 0.0), low=0, high=1)
-        snr = None if clip.get("snr") is None else as_number(f"{what}.snr", clip["snr"])
+    for place, clip in enumerate(clips):
+        snr, speakers = clip.get("snr"), clip["speakers"]
         if speakers:
             retention.label_kept.append(place)
-        passes_snr = "min_snr" not in rule or (snr is not None and snr >= rule["min_snr"])
-        passes_overlap = "max_overlap" not in rule or overlap <= rule["max_overlap"]
-        if passes_snr and passes_overlap and speakers == rule.get("speakers", speakers):
+        passes_snr = rule.min_snr is None or (snr is not None and snr >= rule.min_snr)
+        passes_overlap = rule.max_overlap is None or clip.get("overlap", 0.0) <= rule.max_overlap
+        if passes_snr and passes_overlap and rule.speakers in (None, speakers):
             retention.filter_kept.append(place)
     return retention
-
-
-def _rule(given: Any) -> dict[str, float]:
-    rule = as_table("filter_rule", given)
-    for key in rule:
-        if key not in FILTER_RULE:
-            raise ArgumentError(
-                f"filter_rule: got '{key}', expected {', '.join(FILTER_RULE)}."
-                f"{did_you_mean(key, FILTER_RULE)}"
-            )
-    return {key: as_number(f"filter_rule.{key}", value) for key, value in rule.items()}

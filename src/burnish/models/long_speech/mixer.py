@@ -14,12 +14,15 @@ cache no longer holds.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from burnish.arguments import as_number, as_numbers, as_seed, as_whole, refused, same_length
+from burnish.arguments import refused
+from burnish.boundary import Count, NonNegative, Seed, public
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import (
     Line,
@@ -27,14 +30,7 @@ from burnish.models.long_speech.engine import (
     SpeechEngine,
     Spoken,
     Timed,
-    check_engine,
     check_manners,
-)
-from burnish.models.long_speech.levels import (
-    convolve,
-    equal_power_fades,
-    gain_of_powers,
-    room_impulse,
 )
 from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, source_of, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
@@ -42,9 +38,8 @@ from burnish.seeds import derive
 from burnish.tensors import as_finite, check_shape, torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64
     from torch import Tensor
-
-    from burnish.tensors import Numbers
 
 PEAK = 10 ** (-1 / 20)
 """-1 dBFS."""
@@ -55,6 +50,95 @@ LONGEST_S = 24 * 3600.0
 """A longer scene is refused before it is mixed: a WAV would not hold it."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
+Gain = Annotated[float, Meta(ge=-100, le=100)]
+Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class Fades(NamedTuple):
+    """Factors of what ends and of what begins; their squares add up to 1."""
+
+    fade_out: Tensor
+    fade_in: Tensor
+
+
+@public
+def noise_gain(
+    speech: Float64[Tensor, " T"],
+    active: Bool[Tensor, " T"],
+    noise: Annotated[Float64[Tensor, " N"], Meta(min_length=1)],
+    snr_db: Annotated[float, Meta(ge=-300, le=300)],
+) -> float:
+    """The factor of a noise that puts it `snr_db` below the speech.
+
+    The speech's power is its mean square over the active samples, the noise's over all that is
+    given of it. 1.0 without active samples, and for a silent noise, which no factor changes.
+
+    >>> from burnish.models.long_speech import noise_gain
+    >>> noise_gain([1.0, -1.0, 0.0], [1, 1, 0], [0.5, -0.5, 0.5], snr_db=20.0)
+    0.2
+    """
+    heard_T = speech[active]
+    if not len(heard_T):
+        return 1.0
+    return gain_of_powers(
+        heard_T.square().mean().item(), noise.square().mean().item(), snr_db=snr_db
+    )
+
+
+def gain_of_powers(speech: float, noise: float, *, snr_db: float) -> float:
+    """The factor of a noise of one power that puts it `snr_db` below a speech of another."""
+    return math.sqrt(speech / noise) * 10 ** (-snr_db / 20) if noise > 0 else 1.0
+
+
+@public
+def equal_power_fades(n: Annotated[int, Meta(ge=0, le=1_000_000)]) -> Fades:
+    """Factors that fade one sound out and another in at constant power, float64 (n,) each.
+
+    A quarter of a cosine and of a sine over n points, both ends included.
+
+    >>> from burnish.models.long_speech import equal_power_fades
+    >>> [[round(one, 4) for one in fade.tolist()] for fade in equal_power_fades(3)]
+    [[1.0, 0.7071, 0.0], [0.0, 0.7071, 1.0]]
+    """
+    angle_N = torch.linspace(0, math.pi / 2, n, dtype=torch.float64)
+    return Fades(angle_N.cos(), angle_N.sin())
+
+
+@public
+def room_impulse(
+    reverb_s: Annotated[float, Meta(ge=0, le=10)],
+    sample_rate: Annotated[int, Meta(ge=1, le=1_000_000)],
+    seed: Seed,
+    wet_db: Annotated[float, Meta(ge=-300, le=100)] = -6.0,
+) -> Tensor:
+    """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
+
+    The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
+
+    >>> from burnish.models.long_speech import room_impulse
+    >>> impulse = room_impulse(0.2, 8000, seed=1)
+    >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
+    (1601, 1.0, 0.2512)
+    """
+    generator = torch.Generator().manual_seed(seed)
+    count = round(reverb_s * sample_rate)
+    tail_T = torch.randn(count, generator=generator, dtype=torch.float64)
+    tail_T *= 10 ** (-3 * torch.arange(1, count + 1, dtype=torch.float64) / max(count, 1))
+    energy = tail_T.square().sum().item()
+    if energy > 0:
+        tail_T *= math.sqrt(10 ** (wet_db / 10) / energy)
+    return torch.cat([torch.ones(1, dtype=torch.float64), tail_T])
+
+
+def convolve(samples: Tensor, impulse: Tensor) -> Tensor:
+    """Samples in a room: (n,), (m,) -> (n + m - 1,), by FFT."""
+    if len(impulse) == 1 or not len(samples):
+        return samples * impulse[0] if len(samples) else samples
+    length = len(samples) + len(impulse) - 1
+    size = 1 << (length - 1).bit_length()
+    spectrum = torch.fft.rfft(samples, size) * torch.fft.rfft(impulse, size)
+    wet_T: Tensor = torch.fft.irfft(spectrum, size)
+    return wet_T[:length]
 
 
 def white_noise(seed: int, block: int, size: int) -> Tensor:
@@ -101,35 +185,31 @@ class Mix:
     (1.35, torch.Size([13200]))
     """
 
+    @public
     def __init__(
         self,
         scene: Scene,
         engine: SpeechEngine,
         *,
-        seed: int = 0,
-        gains_db: Sequence[float] | None = None,
+        seed: Seed = 0,
+        gains_db: Sequence[Gain] | None = None,
         manners: Sequence[Manner] | None = None,
-        sounds: Mapping[str, Numbers] | None = None,
+        sounds: Mapping[str, Float64[Tensor, " _"]] | None = None,
         background: Callable[[int, int, int], Tensor] = white_noise,
     ) -> None:
-        if not isinstance(scene, Scene):
-            raise refused("scene", scene, "what read_scene returns")
-        check_engine(engine)
-        self.scene, self.engine, self.seed = scene, engine, as_seed("seed", seed)
-        self.sample_rate = as_whole("engine.sample_rate", engine.sample_rate, low=100)
-        gains = as_numbers(
-            "gains_db", [0.0] * len(scene.sentences) if gains_db is None else gains_db
-        )
-        same_length("gains_db", gains, len(scene.sentences), "sentences")
-        default = [Manner()] * len(scene.sentences)
-        self.manners = check_manners(default if manners is None else manners, scene)
-        self.gains = [
-            10 ** (as_number("gains_db", one + manner.gain_db, low=-100, high=100) / 20)
-            for one, manner in zip(gains, self.manners, strict=True)
-        ]
+        self.scene, self.engine, self.seed = scene, engine, seed
+        self.sample_rate, count = engine.sample_rate, len(scene.sentences)
+        self.manners = check_manners([Manner()] * count if manners is None else manners, scene)
+        gains = [0.0] * count if gains_db is None else gains_db
+        if len(gains) != count:
+            raise ArgumentError(
+                f"gains_db: got {len(gains)}, expected one for each of {count} sentences"
+            )
+        both = zip(gains, self.manners, strict=True)
+        self.gains = [10 ** ((own + manner.gain_db) / 20) for own, manner in both]
         self.background = background
         self.warnings: list[str] = []
-        self.room = room_impulse(
+        self.room = room_impulse.plain(
             scene.overall.environment.reverb_s or 0.0, self.sample_rate, derive(self.seed, "room")
         )
         # A sentence is asked for once a pass; passes walk through time, so few are needed at once.
@@ -159,16 +239,18 @@ class Mix:
         """All samples, float32."""
         return self.samples(0, self.length)
 
-    def samples(self, start: int, stop: int) -> Tensor:
+    @public
+    def samples(self, start: Count, stop: Count) -> Tensor:
         """The samples from `start` up to `stop`, float32: a stretch of `render()`, bit by bit."""
-        start = as_whole("start", start, low=0, high=self.length)
-        stop = as_whole("stop", stop, low=start, high=self.length)
+        if not start <= stop <= self.length:
+            raise refused("stop", stop, f"from {start} to {self.length}, and from there on")
         # Scaled to the limit, a sample may round to just above it.
         return (self._raw(start, stop) * self._scale).clamp(-PEAK, PEAK).to(torch.float32)
 
-    def chunks(self, seconds: float) -> Iterator[Tensor]:
+    @public
+    def chunks(self, seconds: Seconds) -> Iterator[Tensor]:
         """The scene in stretches of so many seconds; joined they are `render()`."""
-        step = max(1, round(as_number("seconds", seconds, above=0, high=1e6) * self.sample_rate))
+        step = max(1, round(seconds * self.sample_rate))
         for start in range(0, self.length, step):
             yield self.samples(start, min(start + step, self.length))
 
@@ -180,13 +262,7 @@ class Mix:
     def _say(self, place: int) -> _Said:
         sentence = self.scene.sentences[place]
         (speaker, *_) = (one for one in self.scene.overall.speakers if one.id == sentence.speaker)
-        line = Line(
-            "",
-            speaker,
-            place,
-            derive(self.seed, "line", place),
-            self.manners[place],
-        )
+        line = Line("", speaker, place, derive(self.seed, "line", place), self.manners[place])
         parts: list[Tensor] = []
         words: list[Timed] = []
         phonemes: list[Timed] = []
@@ -256,26 +332,26 @@ class Mix:
     def _in_room(self, place: int, count: int) -> Tensor:
         dry_T = self._said(place).samples
         if count < len(dry_T):
-            fade = equal_power_fades(min(count, round(CUT_FADE_S * self.sample_rate))).fade_out
+            fade = equal_power_fades.plain(
+                min(count, round(CUT_FADE_S * self.sample_rate))
+            ).fade_out
             dry_T = dry_T[:count].clone()
             dry_T[count - len(fade) :] *= fade
         return self.gains[place] * convolve(dry_T, self.room)
 
-    def _event_sounds(self, sounds: Mapping[str, Numbers]) -> Iterator[_Sound]:
+    def _event_sounds(self, sounds: Mapping[str, Tensor]) -> Iterator[_Sound]:
         for place, event in enumerate(self.scene.overall.events):
             what = f"global.events[{place}]"
             if event.caption not in sounds:
                 self.warnings.append(f"{what}: no sound for '{event.caption}'; it is left out")
                 continue
-            samples = as_finite(sounds[event.caption], f"sounds['{event.caption}']")
-            if samples.ndim != 1 or not len(samples):
-                raise refused(f"sounds['{event.caption}']", samples, "one channel (samples,)")
+            samples = sounds[event.caption]
             count = min(len(samples), round(event.duration * self.sample_rate))
             if count < round(event.duration * self.sample_rate):
                 self.warnings.append(f"{what}: '{event.caption}' is shorter than its duration")
             loud = samples[:count] * 10 ** (event.gain_db / 20)
             start = round(event.at * self.sample_rate)
-            yield _Sound(start, count, functools.partial(_same, loud))
+            yield _Sound(start, count, lambda loud=loud: loud)
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Stretches of one second: levels are measured over these, however the scene is cut."""
@@ -346,14 +422,11 @@ def _trail_off(samples: Tensor, sample_rate: int) -> Tensor:
     """The end fades away over its last second, or over half of a shorter sentence."""
     count = min(sample_rate, len(samples) // 2)
     kept = len(samples) - count
-    return torch.cat([samples[:kept], samples[kept:] * equal_power_fades(count).fade_out])
+    return torch.cat([samples[:kept], samples[kept:] * equal_power_fades.plain(count).fade_out])
 
 
-def _same(samples: Tensor) -> Tensor:
-    return samples
-
-
-def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
+@public
+def place_sentences(scene: Scene, durations: Sequence[NonNegative]) -> list[Span]:
     """When each sentence of a scene is heard, from the seconds that each takes.
 
     An overlap longer than the sentence that it overlaps is refused: the answer would come first. One
@@ -365,24 +438,24 @@ def place_sentences(scene: Scene, durations: Sequence[float]) -> list[Span]:
     >>> [span["start"] for span in place_sentences(scene, [1.0, 0.5])]
     [0.25, 1.5]
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
-    seconds = as_numbers("durations", durations)
-    same_length("durations", seconds, len(scene.sentences), "sentences")
+    if len(durations) != len(scene.sentences):
+        raise ArgumentError(
+            f"durations: got {len(durations)}, expected one for each of {len(scene.sentences)} sentences"
+        )
     rows: list[dict[str, Any]] = []
     before = 0
     for place, sentence in enumerate(scene.sentences):
         relation = _full(sentence.relation)
-        if isinstance(sentence.relation, Overlap) and relation["seconds"] > seconds[before]:
+        if isinstance(sentence.relation, Overlap) and relation["seconds"] > durations[before]:
             if source_of(scene, f"sentences[{place}].relation.seconds") == "plan":
-                relation["seconds"] = max(0.0, seconds[before])
+                relation["seconds"] = durations[before]
             else:
                 raise ArgumentError(
                     f"scene: sentences[{place}].relation.seconds: got {relation['seconds']:g}, expected "
-                    f"at most {seconds[before]:g}, the length of sentence {before}"
+                    f"at most {durations[before]:g}, the length of sentence {before}"
                 )
-        as_number(f"durations[{place}]", seconds[place], low=0)
-        rows.append({"speaker": sentence.speaker, "duration": seconds[place], "relation": relation})
+        duration = durations[place]
+        rows.append({"speaker": sentence.speaker, "duration": duration, "relation": relation})
         if relation["type"] != "with":
             before = place
     return resolve_timeline(rows)

@@ -15,11 +15,18 @@ from typing import Any
 
 import msgspec
 
-from burnish.arguments import as_number, as_text, refused, shown
+from burnish.arguments import shown
+from burnish.boundary import Share, public
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.measures import dimension_dropout
-from burnish.models.long_speech.scene import Scene, leaves, source_of
-from burnish.models.long_speech.scene_checks import checked_scene, decoded, read_scene
+from burnish.models.long_speech.scene import (
+    Scene,
+    checked_scene,
+    decoded,
+    leaves,
+    read_scene,
+    source_of,
+)
 
 BLANK = "<blank>"
 BLOCKS = {"instruct": "user", "think": "plan", "default": "default"}
@@ -32,6 +39,7 @@ _STEP = re.compile(r"([a-z_]+)|\[(0|[1-9][0-9]{0,5})\]")
 _LINE = re.compile(r"([a-z_]+(?:\.[a-z_]+|\[(?:0|[1-9][0-9]{0,5})\])*) = (.+)")
 
 
+@public
 def scene_text(scene: Scene) -> str:
     """A scene as text: a line `path = value` a leaf, in blocks by who wrote it.
 
@@ -49,8 +57,6 @@ def scene_text(scene: Scene) -> str:
     sentences[0].relation.type = "after"
     <BLANKLINE>
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
     bare = msgspec.structs.replace(scene, sources={})
     written = dict(leaves(msgspec.to_builtins(bare)))
     blocks: dict[str, list[str]] = {name: [] for name in BLOCKS}
@@ -69,6 +75,7 @@ def scene_text(scene: Scene) -> str:
     )
 
 
+@public
 def parse_scene_text(text: str) -> Scene:
     """The scene of a text as `scene_text` writes it; anything else is refused with its line.
 
@@ -85,7 +92,7 @@ def parse_scene_text(text: str) -> Scene:
     sources: dict[str, str] = {}
     block = ""
     # Not splitlines: a caption may hold other breaks than \n, which JSON leaves as they are.
-    for number, line in enumerate(as_text("text", text).split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         line = line.strip()
         if line.startswith("["):
             block = line.strip("[]")
@@ -153,7 +160,8 @@ def _listed(value: Any, path: str) -> Any:
     return [_listed(value[place], f"{path}[{place}]") for place in range(len(value))]
 
 
-def drop_dimensions(scene: Scene, u: Sequence[float], p: float) -> Scene:
+@public
+def drop_dimensions(scene: Scene, u: Sequence[Share], p: Share) -> Scene:
     """A scene with some of its planned captions blanked: those with `u < p` (dimension dropout).
 
     `u` has a uniform number for each caption that a planner wrote, in the order of the text
@@ -166,20 +174,18 @@ def drop_dimensions(scene: Scene, u: Sequence[float], p: float) -> Scene:
     >>> [(one.tone, one.pace) for one in drop_dimensions(scene, [0.2], 1.0).sentences]
     [('', 'slow')]
     """
-    p = as_number("p", p, low=0, high=1)
-    names = planned_captions(scene)
-    dropped = dimension_dropout(names, u, p)
     document = msgspec.to_builtins(scene)
-    for path in dropped:
+    for path in dimension_dropout.plain(planned_captions.plain(scene), u, p):
         table = document
         *steps, last = [name or int(place) for name, place in _STEP.findall(path)]
         for step in steps:
             table = table[step]
         table.pop(last, None)
         document["sources"].pop(path)
-    return read_scene(document)
+    return read_scene.plain(document)
 
 
+@public
 def planned_captions(scene: Scene) -> list[str]:
     """Paths of the captions that a planner wrote, in the order of the text.
 
@@ -189,6 +195,4 @@ def planned_captions(scene: Scene) -> list[str]:
     ...     "sources": {"sentences[0].tone": "plan"}}))
     ['sentences[0].tone']
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
     return [path for path, _ in leaves(scene) if _SLOT.fullmatch(path) and path in scene.sources]

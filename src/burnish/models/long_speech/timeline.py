@@ -10,22 +10,56 @@ gives no rules; those here are our own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
 
-from burnish.arguments import as_list, as_number, as_table, as_whole, as_word, refused
-from burnish.errors import ArgumentError, did_you_mean
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Count, PositiveInt, Settings, Share, public
+from burnish.errors import ArgumentError
 
 INTERRUPT_TAIL_S = 0.15
 """How long somebody who is interrupted goes on talking."""
-LARGEST_S = 1e9
-"""Of the times that a timeline takes: floats hold them to a microsecond."""
-RELATIONS = {
-    "after": ("gap",),
-    "overlap": ("seconds",),
-    "interrupt": ("at",),
-    "with": ("ref", "offset"),
-}
+Time = Annotated[float, Meta(ge=-1e9, le=1e9)]
+"""Seconds; floats hold them to a microsecond."""
+Length = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class After(Settings, frozen=True, tag_field="type", tag="after"):
+    """A sentence that follows the latest one, which is no `with`."""
+
+    gap: Time = 0.0
+
+
+class Overlap(Settings, frozen=True, tag_field="type", tag="overlap"):
+    """One that begins so many seconds before that one ends."""
+
+    seconds: Length
+
+
+class Interrupt(Settings, frozen=True, tag_field="type", tag="interrupt"):
+    """One that cuts it, at a share of it."""
+
+    at: Share
+
+
+class With(Settings, frozen=True, tag_field="type", tag="with"):
+    """A back-channel to an earlier sentence."""
+
+    ref: Count
+    offset: Time = 0.0
+
+
+Relation = After | Overlap | Interrupt | With
+
+
+class Spoken(TypedDict):
+    """A sentence."""
+
+    speaker: str | int
+    duration: Length
+    relation: NotRequired[Relation | None]
 
 
 class Span(TypedDict):
@@ -33,7 +67,7 @@ class Span(TypedDict):
 
     start: float
     end: float
-    cut: bool
+    cut: NotRequired[bool]
     """True if somebody interrupted it before its end."""
 
 
@@ -56,8 +90,9 @@ class Chunk(TypedDict):
     """How many frames of the chunk before are shown to the engine."""
 
 
+@public
 def resolve_timeline(
-    sentences: Sequence[Mapping[str, Any]], interrupt_tail: float = INTERRUPT_TAIL_S
+    sentences: Sequence[Spoken], interrupt_tail: Length = INTERRUPT_TAIL_S
 ) -> list[Span]:
     """Start, end and cut of each sentence, from its speaker, duration and relation.
 
@@ -74,79 +109,46 @@ def resolve_timeline(
     ... ])
     [{'start': 0.0, 'end': 1.15, 'cut': True}, {'start': 1.0, 'end': 2.0, 'cut': False}]
     """
-    interrupt_tail = as_number("interrupt_tail", interrupt_tail, low=0, high=LARGEST_S)
     spans: list[Span] = []
     # Nobody overlaps himself, so the latest sentence of a speaker is also the last to end.
     own_latest: dict[str | int, int] = {}
     before: int | None = None
-    for place, given in enumerate(as_list("sentences", sentences)):
-        what = f"sentences[{place}]"
-        speaker, duration, relation = _read_sentence(what, given)
-        kind = relation["type"]
-        start = _wished_start(f"{what}.relation", relation, spans, before)
+    for place, sentence in enumerate(sentences):
+        speaker, relation = sentence["speaker"], sentence.get("relation") or After()
+        start = _wished_start(f"sentences[{place}].relation", relation, spans, before)
         own_end = spans[own_latest[speaker]]["end"] if speaker in own_latest else 0.0
         start = max(start, own_end)
-        if kind == "interrupt" and before is not None:
+        if isinstance(relation, Interrupt) and before is not None:
             stop = start + interrupt_tail
             if stop < spans[before]["end"]:
                 spans[before] = {"start": spans[before]["start"], "end": stop, "cut": True}
-        spans.append({"start": start, "end": start + duration, "cut": False})
+        spans.append({"start": start, "end": start + sentence["duration"], "cut": False})
         own_latest[speaker] = place
-        if kind != "with":
+        if not isinstance(relation, With):
             before = place
     return spans
 
 
 def _wished_start(
-    what: str, relation: dict[str, Any], spans: list[Span], before: int | None
+    what: str, relation: Relation, spans: Sequence[Span], before: int | None
 ) -> float:
     """Where the relation puts a sentence, before its speaker's own sentences are looked at."""
-    kind = relation["type"]
-    if kind == "with":
-        ref = as_whole(f"{what}.ref", relation.get("ref"))
-        if not 0 <= ref < len(spans):
-            raise refused(f"{what}.ref", ref, f"an earlier sentence than {len(spans)}")
-        return spans[ref]["start"] + _seconds(f"{what}.offset", relation.get("offset", 0.0))
-    if kind == "after":
-        gap = _seconds(f"{what}.gap", relation.get("gap", 0.0))
-        return gap if before is None else spans[before]["end"] + gap
+    if isinstance(relation, With):
+        if relation.ref >= len(spans):
+            raise refused(f"{what}.ref", relation.ref, f"an earlier sentence than {len(spans)}")
+        return spans[relation.ref]["start"] + relation.offset
+    if isinstance(relation, After):
+        return relation.gap + (0.0 if before is None else spans[before]["end"])
     if before is None:
-        raise refused(f"{what}.type", kind, "after: no sentence stands before the first")
+        raise ArgumentError(f"{what}: expected after: no sentence stands before the first")
     previous = spans[before]
-    if kind == "overlap":
-        return previous["end"] - _seconds(f"{what}.seconds", relation.get("seconds"), low=0.0)
-    share = as_number(f"{what}.at", relation.get("at"), low=0, high=1)
-    return previous["start"] + share * (previous["end"] - previous["start"])
+    if isinstance(relation, Overlap):
+        return previous["end"] - relation.seconds
+    return previous["start"] + relation.at * (previous["end"] - previous["start"])
 
 
-def _read_sentence(what: str, given: Any) -> tuple[str | int, float, dict[str, Any]]:
-    sentence = as_table(what, given, "a dict with speaker and duration")
-    speaker = sentence.get("speaker")
-    if isinstance(speaker, str):
-        name: str | int = speaker
-    else:
-        name = as_whole(f"{what}.speaker", speaker)
-    duration = _seconds(f"{what}.duration", sentence.get("duration"), low=0.0)
-    relation = sentence.get("relation")
-    if relation is None:
-        return name, duration, {"type": "after", "gap": 0.0}
-    table = as_table(f"{what}.relation", relation)
-    kind = as_word(f"{what}.relation.type", table.get("type"), tuple(RELATIONS))
-    for key in table:
-        if key != "type" and key not in RELATIONS[kind]:
-            hint = did_you_mean(key, RELATIONS[kind])
-            raise ArgumentError(
-                f"{what}.relation: got '{key}', expected {' and '.join(RELATIONS[kind])} "
-                f"for '{kind}'.{hint}"
-            )
-    return name, duration, table
-
-
-def _seconds(what: str, value: Any, low: float = -LARGEST_S) -> float:
-    return as_number(what, value, low=low, high=LARGEST_S)
-
-
-def overlap_statistics(timeline: Sequence[Any]) -> OverlapStatistics:
+@public
+def overlap_statistics(timeline: Sequence[tuple[Time, Time] | Span]) -> OverlapStatistics:
     """How long somebody talks, how long two or more do, and the ratio of the two.
 
     Takes what `resolve_timeline` returns, or pairs of start and end.
@@ -156,8 +158,12 @@ def overlap_statistics(timeline: Sequence[Any]) -> OverlapStatistics:
     OverlapStatistics(speech=4.0, overlap=0.5, ratio=0.125)
     """
     changes: list[tuple[float, int]] = []
-    for place, given in enumerate(as_list("timeline", timeline)):
-        start, end = _read_span(f"timeline[{place}]", given)
+    for place, span in enumerate(timeline):
+        start, end = span if isinstance(span, tuple) else (span["start"], span["end"])
+        if end < start:
+            raise ArgumentError(
+                f"timeline[{place}]: ends at {end:g}, before it starts at {start:g}"
+            )
         if end > start:
             changes += [(start, 1), (end, -1)]
     speech = overlap = last = 0.0
@@ -170,20 +176,8 @@ def overlap_statistics(timeline: Sequence[Any]) -> OverlapStatistics:
     return OverlapStatistics(speech, overlap, overlap / speech if speech else 0.0)
 
 
-def _read_span(what: str, given: Any) -> tuple[float, float]:
-    if isinstance(given, Mapping):
-        pair = [given.get("start"), given.get("end")]
-    else:
-        pair = as_list(what, given)
-        if len(pair) != 2:
-            raise refused(what, given, "start and end")
-    start, end = (_seconds(what, value) for value in pair)
-    if end < start:
-        raise ArgumentError(f"{what}: ends at {end:g}, before it starts at {start:g}")
-    return start, end
-
-
-def plan_chunks(frames: Sequence[int], max_frames: int, context: int) -> list[Chunk]:
+@public
+def plan_chunks(frames: Sequence[Count], max_frames: PositiveInt, context: Count) -> list[Chunk]:
     """Sentences grouped in order into chunks of at most `max_frames` frames.
 
     A sentence that is longer by itself has a chunk of its own. Each chunk but the first is shown
@@ -193,14 +187,9 @@ def plan_chunks(frames: Sequence[int], max_frames: int, context: int) -> list[Ch
     >>> plan_chunks([40, 50, 30], max_frames=100, context=20)
     [{'sentences': [0, 1], 'context_frames': 0}, {'sentences': [2], 'context_frames': 20}]
     """
-    max_frames = as_whole("max_frames", max_frames, low=1)
-    context = as_whole("context", context, low=0)
-    counts = [
-        as_whole(f"frames[{i}]", one, low=0) for i, one in enumerate(as_list("frames", frames))
-    ]
     chunks: list[Chunk] = []
     filled = 0
-    for place, count in enumerate(counts):
+    for place, count in enumerate(frames):
         if chunks and filled + count <= max_frames:
             chunks[-1]["sentences"].append(place)
             filled += count

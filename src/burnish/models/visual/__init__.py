@@ -18,22 +18,17 @@ from burnish.lazy import lazy_exports
 from burnish.models import has_transformers, quiet_transformers
 
 if TYPE_CHECKING:
-    from burnish.models.visual.configuration_visual import IMAGE_TOKEN, VisualConfig
-    from burnish.models.visual.encoder import has_lite0
-    from burnish.models.visual.modeling_visual import VisualForConditionalGeneration, VisualModel
-    from burnish.models.visual.new import new_visual
-    from burnish.models.visual.processing_visual import VisualImageProcessor, VisualProcessor
+    from burnish.models.visual.configuration_visual import IMAGE_TOKEN as IMAGE_TOKEN
+    from burnish.models.visual.configuration_visual import VisualConfig as VisualConfig
+    from burnish.models.visual.encoder import has_lite0 as has_lite0
+    from burnish.models.visual.modeling_visual import (
+        VisualForConditionalGeneration as VisualForConditionalGeneration,
+    )
+    from burnish.models.visual.modeling_visual import VisualModel as VisualModel
+    from burnish.models.visual.modeling_visual import new_visual as new_visual
+    from burnish.models.visual.processing_visual import VisualImageProcessor as VisualImageProcessor
+    from burnish.models.visual.processing_visual import VisualProcessor as VisualProcessor
 
-__all__ = [
-    "IMAGE_TOKEN",
-    "VisualConfig",
-    "VisualForConditionalGeneration",
-    "VisualImageProcessor",
-    "VisualModel",
-    "VisualProcessor",
-    "has_lite0",
-    "new_visual",
-]
 __getattr__, __dir__ = lazy_exports(__name__)
 
 
@@ -49,7 +44,7 @@ def make_visual(folder: Path, decoder: Path, **settings: Any) -> None:
             "a model with eyes needs transformers 5 and pillow: pip install 'burnish[torch,images]' "
             "'transformers>=5'"
         )
-    from burnish.models.visual.new import new_visual
+    from burnish.models.visual.modeling_visual import new_visual
 
     with quiet_transformers():
         new_visual(folder, decoder, **settings)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import transformers
+from msgspec import Meta
 from transformers import AutoConfig
 
-from burnish.arguments import as_list, as_whole, as_word
-from burnish.errors import ArgumentError, UserError
+from burnish.boundary import PositiveInt
+from burnish.errors import ArgumentError
 from burnish.models import register
-from burnish.models.visual.encoder import ENCODERS, LITE0, STRIDES, map_widths
+from burnish.models.folders import read_settings
+from burnish.models.visual.encoder import LITE0, STRIDES, map_widths
 
-if int(transformers.__version__.partition(".")[0]) < 5:
-    raise UserError(
-        f"models of type burnish-visual need transformers 5; got {transformers.__version__}. "
-        "Run: pip install --upgrade transformers"
-    )
+Stride = Literal[2, 4, 8, 16, 32]
 
 IMAGE_TOKEN = "<|image|>"
 """The token that stands for an image; the processor repeats it, once a token of the image."""
@@ -35,17 +33,17 @@ class VisualConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     sub_configs: ClassVar[dict[str, Any]] = {"text_config": AutoConfig}
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
-    text_config: Any = None
+    text_config: object = None
     """The decoder's own config; as a dict it needs its `model_type`."""
-    encoder: str = LITE0
+    encoder: Literal["efficientnet-lite0", "tiny"] = LITE0
     """efficientnet-lite0, or tiny: a random one of a few thousand weights, for tests."""
-    image_size: int = 224
+    image_size: Annotated[int, Meta(ge=32, le=4096)] = 224
     """Pixels of a side; images are fitted into a square."""
-    strides: list[int] | tuple[int, ...] = (8, 16, 32)
+    strides: Annotated[list[Stride], Meta(min_length=1)] = (8, 16, 32)  # type: ignore[assignment]
     """Feature maps that are read, by the pixels between two neighbours."""
-    token_stride: int = 32
+    token_stride: Stride = 32
     """Pixels of a side of one token."""
-    projector_size: int | None = None
+    projector_size: PositiveInt | None = None
     """Inner width of the projector; None: twice the decoder's."""
     image_token_id: int = 0
     tie_word_embeddings: bool = True
@@ -61,16 +59,8 @@ class VisualConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
             kind = given.pop("model_type", "llama")
             register(kind)
             self.text_config = AutoConfig.for_model(kind, **given)
-        self.encoder = as_word("encoder", self.encoder, ENCODERS)
-        self.image_size = as_whole("image_size", self.image_size, low=32, high=4096)
-        self.token_stride = as_whole("token_stride", self.token_stride, low=2, high=32)
-        strides = as_list("strides", self.strides, least=1)
-        self.strides = sorted({as_whole("strides", one, low=2, high=32) for one in strides})
-        if self.token_stride not in STRIDES or not set(self.strides) <= set(STRIDES):
-            raise ArgumentError(
-                f"strides: got {self.strides} and token_stride {self.token_stride}, expected some of "
-                f"{', '.join(map(str, STRIDES))}"
-            )
+        read_settings(self)
+        self.strides = sorted(set(self.strides))
         if max(self.strides) > self.token_stride or self.image_size % max(STRIDES):
             raise ArgumentError(
                 f"strides: got {self.strides} with token_stride {self.token_stride} and image_size "

@@ -6,70 +6,41 @@ breaks it. `fit_pca` finds the subspace of vision embeddings, a head predicts co
 `LatentHead` is that head and its baselines, `latent_step` the loss, `generate_latents` the generation.
 """
 
-from burnish.models.visual_latent.generate import (
-    INTERVENTIONS,
-    LatentAnswer,
-    LatentTags,
-    generate_latents,
-)
-from burnish.models.visual_latent.head import KINDS, Hidden, LatentHead, Predicted
-from burnish.models.visual_latent.objective import (
-    cosine_loss,
-    latent_loss,
-    norm_ema,
-    norm_match,
-    norm_ratio,
-    pool_tokens,
-    use_latent,
-)
-from burnish.models.visual_latent.pictures import PatchEncoder, read_picture
-from burnish.models.visual_latent.records import (
-    TEACHER_PROMPT,
-    LatentResponse,
-    RejectedResponse,
-    answer_of,
-    parse_response,
-)
-from burnish.models.visual_latent.step import LatentRows, LatentStep, latent_step
-from burnish.models.visual_latent.subspace import (
-    Subspace,
-    fit_pca,
-    pca_rank,
-    project_latents,
-    reconstruct_latents,
-    whiten_latents,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "INTERVENTIONS",
-    "KINDS",
-    "TEACHER_PROMPT",
-    "Hidden",
-    "LatentAnswer",
-    "LatentHead",
-    "LatentResponse",
-    "LatentRows",
-    "LatentStep",
-    "LatentTags",
-    "PatchEncoder",
-    "Predicted",
-    "RejectedResponse",
-    "Subspace",
-    "answer_of",
-    "cosine_loss",
-    "fit_pca",
-    "generate_latents",
-    "latent_loss",
-    "latent_step",
-    "norm_ema",
-    "norm_match",
-    "norm_ratio",
-    "parse_response",
-    "pca_rank",
-    "pool_tokens",
-    "project_latents",
-    "read_picture",
-    "reconstruct_latents",
-    "use_latent",
-    "whiten_latents",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.models.visual_latent.generate import INTERVENTIONS as INTERVENTIONS
+    from burnish.models.visual_latent.generate import LatentAnswer as LatentAnswer
+    from burnish.models.visual_latent.generate import LatentTags as LatentTags
+    from burnish.models.visual_latent.generate import generate_latents as generate_latents
+    from burnish.models.visual_latent.head import KINDS as KINDS
+    from burnish.models.visual_latent.head import Hidden as Hidden
+    from burnish.models.visual_latent.head import LatentHead as LatentHead
+    from burnish.models.visual_latent.head import Predicted as Predicted
+    from burnish.models.visual_latent.objective import Subspace as Subspace
+    from burnish.models.visual_latent.objective import cosine_loss as cosine_loss
+    from burnish.models.visual_latent.objective import fit_pca as fit_pca
+    from burnish.models.visual_latent.objective import latent_loss as latent_loss
+    from burnish.models.visual_latent.objective import norm_ema as norm_ema
+    from burnish.models.visual_latent.objective import norm_match as norm_match
+    from burnish.models.visual_latent.objective import norm_ratio as norm_ratio
+    from burnish.models.visual_latent.objective import pca_rank as pca_rank
+    from burnish.models.visual_latent.objective import pool_tokens as pool_tokens
+    from burnish.models.visual_latent.objective import project_latents as project_latents
+    from burnish.models.visual_latent.objective import reconstruct_latents as reconstruct_latents
+    from burnish.models.visual_latent.objective import use_latent as use_latent
+    from burnish.models.visual_latent.objective import whiten_latents as whiten_latents
+    from burnish.models.visual_latent.records import TEACHER_PROMPT as TEACHER_PROMPT
+    from burnish.models.visual_latent.records import LatentResponse as LatentResponse
+    from burnish.models.visual_latent.records import PatchEncoder as PatchEncoder
+    from burnish.models.visual_latent.records import RejectedResponse as RejectedResponse
+    from burnish.models.visual_latent.records import answer_of as answer_of
+    from burnish.models.visual_latent.records import parse_response as parse_response
+    from burnish.models.visual_latent.records import read_picture as read_picture
+    from burnish.models.visual_latent.step import LatentRows as LatentRows
+    from burnish.models.visual_latent.step import LatentStep as LatentStep
+    from burnish.models.visual_latent.step import latent_step as latent_step
+
+__getattr__, __dir__ = lazy_exports(__name__)

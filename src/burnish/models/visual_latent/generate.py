@@ -8,17 +8,19 @@ advance together. For evaluation, the latents that are fed can be replaced (`int
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from burnish.arguments import as_number, as_whole, as_word
+from burnish.boundary import NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.models.visual_latent.head import Hidden, LatentHead
 from burnish.models.visual_latent.step import LatentRows, decode, embedded, positions
 
-INTERVENTIONS = ("none", "zero", "mean", "noise", "shuffle", "skip", "oracle")
+Intervention = Literal["none", "zero", "mean", "noise", "shuffle", "skip", "oracle"]
+INTERVENTIONS = get_args(Intervention)
 
 
 class LatentTags(NamedTuple):
@@ -79,6 +81,7 @@ class _Row:
         )
 
 
+@public
 @torch.no_grad()
 def generate_latents(
     model: nn.Module,
@@ -86,12 +89,12 @@ def generate_latents(
     prompts: LatentRows,
     tags: LatentTags,
     *,
-    slots: int,
-    max_tokens: int,
-    max_spans: int = 1,
-    temperature: float = 0.0,
+    slots: Annotated[int, Meta(ge=1, le=1 << 16)],
+    max_tokens: Annotated[int, Meta(ge=1, le=1 << 20)],
+    max_spans: Annotated[int, Meta(ge=0, le=1 << 16)] = 1,
+    temperature: NonNegative = 0.0,
     generator: torch.Generator | None = None,
-    intervention: str = "none",
+    intervention: Intervention = "none",
     latents: Sequence[Sequence[Tensor]] | None = None,
 ) -> list[LatentAnswer]:
     """Answers to prompts (B, P), padded on the left; a prompt that ends in the start tag opens a span.
@@ -101,11 +104,6 @@ def generate_latents(
     with the embeddings' covariance; shuffle, `latents` of the next row (`LatentAnswer.latents` of a
     plain generation); oracle, `latents` of the row itself, such as targets; skip leaves the slots out.
     """
-    slots = as_whole("slots", slots, low=1, high=1 << 16)
-    as_whole("max_tokens", max_tokens, low=1, high=1 << 20)
-    as_whole("max_spans", max_spans, low=0, high=1 << 16)
-    as_number("temperature", temperature, low=0)
-    as_word("intervention", intervention, INTERVENTIONS)
     if not prompts.mask_BT[:, -1].all():
         raise ArgumentError("prompts: a row ends in padding, expected padding on the left")
     count = len(prompts.ids_BT)
@@ -190,13 +188,11 @@ def _given(
                 f"latents: not used by the intervention {intervention}; leave them out"
             )
         return None
-    if latents is None or len(latents) != count:
-        got = "none" if latents is None else f"those of {len(latents)}"
-        raise ArgumentError(f"latents: got {got}, expected spans for each of the {count} rows")
-    found = [list(spans) for spans in latents]
-    for index, spans in enumerate(found):
-        if any(len(span) != slots for span in spans):
-            raise ArgumentError(f"latents: row {index} has a span without {slots} latents")
+    found = [list(spans) for spans in latents or ()]
+    if len(found) != count or any(len(span) != slots for spans in found for span in spans):
+        raise ArgumentError(
+            f"latents: got those of {len(found)} rows, expected spans of {slots} for each of the {count}"
+        )
     if intervention == "oracle":
         return found
     shuffled = []

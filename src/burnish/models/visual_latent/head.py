@@ -20,21 +20,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from burnish.arguments import as_number, as_whole, as_word
+from burnish.boundary import Positive, PositiveInt, Share, public
 from burnish.errors import ArgumentError, UserError
-from burnish.models.visual_latent.objective import masked_mean, rescaled
-from burnish.models.visual_latent.subspace import Subspace, fit_pca
-from burnish.tensors import as_finite
+from burnish.models.visual_latent.objective import Subspace, fit_pca, masked_mean, rescaled
 
 if TYPE_CHECKING:
-    from burnish.tensors import Numbers
+    from jaxtyping import Float64
 
-KINDS = ("raw", "normed", "ema_norm", "linear", "pca")
+Kind = Literal["raw", "normed", "ema_norm", "linear", "pca"]
+KINDS = get_args(Kind)
 CLIP = 10.0
 """Times the largest norm of the embeddings: longer predictions are cut to it in generation."""
 STALE = 0.1
@@ -76,25 +75,23 @@ class LatentHead(nn.Module):
     norm: Tensor
     largest: Tensor
 
+    @public
     def __init__(
         self,
-        kind: str,
+        kind: Kind,
         basis: Subspace,
         *,
-        norm: float,
-        largest: float,
-        inner: int | None = None,
-        decay: float = 0.99,
+        norm: Positive,
+        largest: Positive,
+        inner: PositiveInt | None = None,
+        decay: Share = 0.99,
     ) -> None:
         """`norm` and `largest`: mean and largest norm of the embeddings; `inner`: width of pca's network."""
         super().__init__()
-        self.kind = as_word("kind", kind, KINDS)
-        self.decay = as_number("decay", decay, low=0, high=1)
+        self.kind, self.decay = kind, decay
         size, rank = basis.components.shape
         if not rank:
             raise ArgumentError("basis: got no components, expected embeddings that differ")
-        as_number("norm", norm, above=0)
-        as_number("largest", largest, above=0)
         tensors = {
             "mean": basis.mean,
             "components": basis.components,
@@ -109,13 +106,19 @@ class LatentHead(nn.Module):
         if kind == "linear":
             self.network = nn.Linear(size, size)
         elif kind == "pca":
-            inner = as_whole("inner", size // 2 if inner is None else inner, low=1, high=1 << 20)
+            inner = inner or max(size // 2, 1)
             self.network = nn.Sequential(nn.Linear(size, inner), nn.SiLU(), nn.Linear(inner, rank))
         self._start_at_mean()
 
     @classmethod
+    @public
     def fit(
-        cls, kind: str, embeddings: Numbers, k: int | None = None, *, inner: int | None = None
+        cls,
+        kind: Kind,
+        embeddings: Float64[Tensor, "N D"],
+        k: PositiveInt | None = None,
+        *,
+        inner: PositiveInt | None = None,
     ) -> LatentHead:
         """A head for these vision embeddings (N, D).
 
@@ -127,9 +130,8 @@ class LatentHead(nn.Module):
         >>> bool(torch.allclose(vector, head.mean.expand(2, 16)))
         True
         """
-        x_ND = as_finite(embeddings, "embeddings")
-        basis = fit_pca(x_ND, k)
-        norms_N = x_ND.norm(dim=1)
+        basis = fit_pca(embeddings, k)
+        norms_N = embeddings.norm(dim=1)
         return cls(
             kind, basis, norm=float(norms_N.mean()), largest=float(norms_N.max()), inner=inner
         )
@@ -212,10 +214,9 @@ class LatentHead(nn.Module):
         return Guarded(cut, is_odd | is_long)
 
     @torch.no_grad()
-    def stale(self, embeddings: Numbers) -> str | None:
+    def stale(self, embeddings: Tensor) -> str | None:
         """One line if the basis no longer fits the embeddings (the projector was trained), else None."""
-        x_ND = as_finite(embeddings, "embeddings").to(self.mean)
-        centred_ND = x_ND - self.mean
+        centred_ND = embeddings.to(self.mean) - self.mean
         total = centred_ND.square().sum()
         kept = (centred_ND @ self.components).square().sum() / total if total else self.explained
         if kept >= self.explained - STALE:

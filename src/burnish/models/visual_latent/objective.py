@@ -4,42 +4,67 @@ norm_ratio, norm_match, norm_ema     how far hidden states are from input embedd
 pool_tokens                          an auxiliary image's embeddings as K targets
 latent_loss, cosine_loss             the loss of predicted latents
 use_latent                           which queries get latents: those the base model fails
+
+    basis = fit_pca(embeddings_ND, k=64)
+    a = whiten_latents(v, basis.components, basis.mean, basis.eigenvalues)      # targets of unit scale
+    v_hat = reconstruct_latents(a * basis.eigenvalues.sqrt(), basis.components, basis.mean)
+
+The basis, the principal subspace of vision embeddings, is fitted once and never trained: it is detached
+wherever it is used. Letters of axes: N embeddings, D width of the language model, K components.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 
-from burnish.arguments import as_flag, as_list, as_number, as_numbers, as_whole, refused
+from burnish.arguments import refused
+from burnish.boundary import UNREAD, NonNegative, Number, PositiveInt, PositiveShare, Share, public
 from burnish.errors import ArgumentError
-from burnish.models.visual_latent.subspace import as_vectors
-from burnish.tensors import as_finite, as_logp, as_mask, check_finite, check_shape
+from burnish.tensors import check_finite
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Vectors = Annotated[Float[Tensor, "*B D"], Meta(min_length=1)]
+    Unread = Annotated[Float[Tensor, "*B K"], UNREAD]
+    Columns = Float64[Tensor, "D K"]
+    Mean = Float64[Tensor, " D"]
+
+TARGET = 0.95
+"""Share of the variance that a basis without a given size keeps."""
+LEAST = 8
+"""Components that such a basis has at least, where half the width allows it."""
 
 
-def norm_ratio(hidden: Numbers, inputs: Numbers) -> float:
+@public
+def norm_ratio(
+    hidden: Annotated[Float[Tensor, "*A D"], Meta(min_length=1)],
+    inputs: Annotated[Float[Tensor, "*B E"], Meta(min_length=1)],
+) -> float:
     """Mean length of hidden states over the mean length of input embeddings: (..., D), (..., D).
 
     >>> from burnish.models.visual_latent import norm_ratio
     >>> norm_ratio(hidden=[[30.0, 40.0]], inputs=[[0.6, 0.8], [3.0, 0.0]])
     25.0
     """
-    length = as_vectors(hidden, "hidden").detach().double().norm(dim=-1).mean()
-    base = as_vectors(inputs, "inputs").detach().double().norm(dim=-1).mean()
+    length = hidden.detach().double().norm(dim=-1).mean()
+    base = inputs.detach().double().norm(dim=-1).mean()
     if not base > 0:
         raise refused("inputs", inputs, "embeddings that are not all 0")
     return float(length / base)
 
 
-def norm_match(h: Numbers, norm: Numbers) -> Tensor:
+@public
+def norm_match(
+    h: Vectors, norm: Annotated[Float64[Tensor, ""] | Float64[Tensor, "*B"], Meta(ge=0)]
+) -> Tensor:
     """Hidden states rescaled to one length, `h norm / |h|`: (..., D) -> (..., D).
 
     `norm` is one number, or one for each vector. A vector of zeros stays as it is.
@@ -48,12 +73,7 @@ def norm_match(h: Numbers, norm: Numbers) -> Tensor:
     >>> norm_match([[30.0, 40.0], [0.0, 0.0]], norm=2.5).tolist()
     [[1.5, 2.0], [0.0, 0.0]]
     """
-    vectors = as_vectors(h, "h")
-    lengths = as_finite(norm, "norm").to(vectors)
-    check_shape(lengths, "norm", (), tuple(vectors.shape[:-1]))
-    if (lengths < 0).any():
-        raise refused("norm", norm, "lengths of at least 0")
-    return rescaled(vectors, lengths)
+    return rescaled(h, norm.to(h))
 
 
 def rescaled(h: Tensor, norm: Tensor) -> Tensor:
@@ -67,7 +87,12 @@ def rescaled(h: Tensor, norm: Tensor) -> Tensor:
     return h * (norm.unsqueeze(-1) if norm.ndim else norm) / length
 
 
-def norm_ema(value: float | None, norms: Numbers, decay: float = 0.99) -> float:
+@public
+def norm_ema(
+    value: NonNegative | None,
+    norms: Annotated[Float64[Tensor, "*B"], Meta(ge=0)],
+    decay: Share = 0.99,
+) -> float:
     """Moving average of lengths: `decay value + (1 - decay) mean(norms)`.
 
     `norms` are those of one batch. Without a value yet (None) it is their mean; a batch without any
@@ -77,21 +102,20 @@ def norm_ema(value: float | None, norms: Numbers, decay: float = 0.99) -> float:
     >>> norm_ema(2.0, norms=[3.0, 5.0], decay=0.75)
     2.5
     """
-    decay = as_number("decay", decay, low=0, high=1)
-    lengths = as_finite(norms, "norms")
-    if (lengths < 0).any():
-        raise refused("norms", norms, "lengths of at least 0")
-    if value is not None:
-        value = as_number("value", value, low=0)
-    if not lengths.numel():
+    if not norms.numel():
         if value is None:
             raise refused("norms", norms, "at least one length, as there is no value yet")
         return value
-    mean = float(lengths.mean())
+    mean = float(norms.mean())
     return mean if value is None else decay * value + (1 - decay) * mean
 
 
-def use_latent(correct: Any, tau: float = 0.5, assume_hard: bool = False) -> Tensor:
+@public
+def use_latent(
+    correct: Sequence[bool | Share | Sequence[bool | Share | None] | None],
+    tau: Number = 0.5,
+    assume_hard: bool = False,
+) -> Tensor:
     """Whether each query is hard enough for latents: its share of right answers is at most tau.
 
     `correct` has a row of 0s and 1s for each query, one a sampled answer, or one share for each. Rows
@@ -102,16 +126,19 @@ def use_latent(correct: Any, tau: float = 0.5, assume_hard: bool = False) -> Ten
     >>> use_latent([[1, 1, 1, 0], [0, 1, 0, 1], []], tau=0.5).tolist()
     [False, True, False]
     """
-    tau = as_number("tau", tau)
-    is_hard = as_flag("assume_hard", assume_hard)
     found = []
-    for place, row in enumerate(as_list("correct", correct)):
-        share = _share(f"correct[{place}]", row)
-        found.append(is_hard if share is None else share <= tau)
+    for row in correct:
+        known = [one for one in (row if isinstance(row, list) else [row]) if one is not None]
+        found.append(sum(known) / len(known) <= tau if known else assume_hard)
     return torch.tensor(found, dtype=torch.bool)
 
 
-def pool_tokens(tokens: Numbers, grid: tuple[int, int], K: int) -> Tensor:
+@public
+def pool_tokens(
+    tokens: Annotated[Float[Tensor, "*B N D"], Meta(min_length=1)],
+    grid: tuple[PositiveInt, PositiveInt],
+    K: PositiveInt,
+) -> Tensor:
     """Average a grid of tokens to exactly K, row by row: (..., R C, D) -> (..., K, D).
 
     `grid` is (R, C), rows and columns. K is split into the rows and columns nearest to the grid's
@@ -122,25 +149,19 @@ def pool_tokens(tokens: Numbers, grid: tuple[int, int], K: int) -> Tensor:
     >>> pool_tokens([[1.0], [2.0], [3.0], [4.0]], grid=(2, 2), K=2).tolist()
     [[1.5], [3.5]]
     """
-    sides = [as_whole("grid", side, low=1) for side in as_list("grid", grid)]
-    if len(sides) != 2:
-        raise refused("grid", grid, "rows and columns")
-    rows, columns = sides
-    vectors = as_logp(tokens, "tokens")
-    if vectors.ndim < 2 or vectors.shape[-2] != rows * columns or not vectors.numel():
+    rows, columns = grid
+    *more, count, size = tokens.shape
+    if count != rows * columns or count < K:
         raise ArgumentError(
-            f"tokens: got shape {tuple(vectors.shape)}, expected ({rows * columns}, D) for the grid"
+            f"tokens: got {count}, expected {rows * columns} for the grid, and at least K = {K}"
         )
-    check_finite(vectors, "tokens")
-    count = as_whole("K", K, low=1, high=rows * columns)
-    high, wide = pooled_grid(count, rows, columns)
-    size = vectors.shape[-1]
-    maps = vectors.reshape(-1, rows, columns, size).permute(0, 3, 1, 2)
-    pooled = F.adaptive_avg_pool2d(maps, (high, wide)).flatten(2).transpose(1, 2)
-    return pooled.reshape(*vectors.shape[:-2], count, size)
+    maps = tokens.reshape(-1, rows, columns, size).permute(0, 3, 1, 2)
+    pooled = F.adaptive_avg_pool2d(maps, pooled_grid(K, rows, columns))
+    return pooled.flatten(2).transpose(1, 2).reshape(*more, K, size)
 
 
-def latent_loss(pred: Numbers, target: Numbers, mask: Numbers | None = None) -> Tensor:
+@public
+def latent_loss(pred: Unread, target: Unread, mask: Bool[Tensor, "*B"] | None = None) -> Tensor:
     """Squared error summed over coefficients, mean over the slots of the mask: (..., K), (..., K), (...).
 
     Exactly 0 where the mask is empty; what it leaves out does not count, whatever its value.
@@ -159,7 +180,8 @@ def masked_mean(errors: Tensor, chosen: Tensor) -> Tensor:
     return kept.sum() / chosen.sum().clamp(min=1)
 
 
-def cosine_loss(pred: Numbers, target: Numbers, mask: Numbers | None = None) -> Tensor:
+@public
+def cosine_loss(pred: Unread, target: Unread, mask: Bool[Tensor, "*B"] | None = None) -> Tensor:
     """Mean of `1 - cos` over vectors, or over those of the mask: (..., D), (..., D), (...).
 
     A vector of zeros has no direction: its cosine is 0. Exactly 0 where the mask is empty.
@@ -176,35 +198,17 @@ def cosine_loss(pred: Numbers, target: Numbers, mask: Numbers | None = None) -> 
     return masked_mean((1 - cosines).unsqueeze(-1), chosen)
 
 
-def _pairs(pred: Numbers, target: Numbers, mask: Numbers | None) -> tuple[Tensor, Tensor, Tensor]:
-    predicted = as_logp(pred, "pred")
-    if not predicted.ndim or not predicted.shape[-1]:
-        raise ArgumentError(f"pred: got shape {tuple(predicted.shape)}, expected (..., K)")
-    targets = as_logp(target, "target").to(predicted)
-    check_shape(targets, "target", tuple(predicted.shape))
-    if mask is None:
-        if not predicted.numel():
-            raise refused("pred", pred, "at least one vector, where there is no mask")
-        chosen = torch.ones(predicted.shape[:-1], dtype=torch.bool, device=predicted.device)
-    else:
-        chosen = as_mask(mask, "mask", tuple(predicted.shape[:-1])).to(predicted.device)
-    among = chosen.unsqueeze(-1).expand_as(predicted)
-    check_finite(predicted, "pred", among)
-    check_finite(targets, "target", among)
+def _pairs(pred: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Vectors and targets of the mask alone, which have to be finite, and the mask."""
+    if mask is None and not pred.numel():
+        raise refused("pred", pred, "at least one vector, where there is no mask")
+    whole = torch.ones(pred.shape[:-1], dtype=torch.bool, device=pred.device)
+    chosen = whole if mask is None else mask
+    among, target = chosen.unsqueeze(-1).expand_as(pred), target.to(pred)
+    check_finite(pred, "pred", among)
+    check_finite(target, "target", among)
     # Left out before the difference: an infinite value times 0 would be NaN in the gradient.
-    return predicted.where(among, 0.0), targets.where(among, 0.0), chosen
-
-
-def _share(what: str, row: Any) -> float | None:
-    """The share of right answers, or None where nothing is known."""
-    if row is None:
-        return None
-    if isinstance(row, bool | int | float) or getattr(row, "ndim", 1) == 0:
-        return as_number(what, row, low=0, high=1)
-    known = [value for value in as_numbers(what, row, missing=True) if value is not None]
-    if any(value not in (0.0, 1.0) for value in known):
-        raise refused(what, row, "1 (right), 0 (wrong) or None (not verifiable) for each answer")
-    return sum(known) / len(known) if known else None
+    return pred.where(among, 0.0), target.where(among, 0.0), chosen
 
 
 def pooled_grid(count: int, rows: int, columns: int) -> tuple[int, int]:
@@ -217,3 +221,131 @@ def pooled_grid(count: int, rows: int, columns: int) -> tuple[int, int]:
         return is_too_large, round(abs(math.log(high * columns / (wide * rows))), 9), -high
 
     return min(pairs, key=distance)
+
+
+class Subspace(NamedTuple):
+    """Mean and main directions of embeddings, float64."""
+
+    mean: Tensor
+    """(D,)."""
+    components: Tensor
+    """Orthonormal columns (D, K), the largest first; the largest entry of each is positive."""
+    eigenvalues: Tensor
+    """Variance along each, of the population (divided by N), (K,)."""
+    explained: float
+    """Share of all the variance that they hold; 1 where there is none."""
+
+
+@public
+def fit_pca(
+    embeddings: Annotated[Float64[Tensor, "N D"], Meta(min_length=1)], k: PositiveInt | None = None
+) -> Subspace:
+    """The k main directions of embeddings (N, D), computed in float64.
+
+    Directions without variance are left out, so there may be fewer than k. Without k, the smallest
+    number that holds 95 % of the variance, from 8 to D / 2.
+
+    >>> from burnish.models.visual_latent import fit_pca
+    >>> basis = fit_pca([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]], k=1)
+    >>> basis.components.tolist(), basis.eigenvalues.tolist(), basis.explained
+    ([[1.0], [0.0]], [0.5], 0.8)
+    """
+    count, size = embeddings.shape
+    if k is not None and k > min(count, size):
+        raise ArgumentError(
+            f"k: got {k} for {count} embeddings of {size}, expected no more than either"
+        )
+    mean_D = embeddings.mean(0)
+    centred_ND = embeddings - mean_D
+    values_D, vectors_DD = torch.linalg.eigh(centred_ND.T @ centred_ND / count)
+    values_D, vectors_DD = values_D.flip(0).clamp(min=0), vectors_DD.flip(1)
+    rank = int((values_D > _noise(embeddings, float(values_D[0]))).sum())
+    values_D[rank:] = 0.0
+    if k is None:
+        k = min(max(pca_rank.plain(values_D, TARGET), LEAST), max(size // 2, 1))
+    kept = min(k, rank)
+    total = float(values_D.sum())
+    columns_DK = vectors_DD[:, :kept]
+    if kept:
+        columns_DK = columns_DK * _signs(columns_DK)
+    explained = float(values_D[:kept].sum()) / total if total else 1.0
+    return Subspace(mean_D, columns_DK.contiguous(), values_D[:kept].clone(), explained)
+
+
+@public
+def pca_rank(
+    eigenvalues: Annotated[Float64[Tensor, " D"], Meta(min_length=1)],
+    target: PositiveShare = TARGET,
+) -> int:
+    """The smallest number of components whose share of the variance reaches the target.
+
+    The order of the eigenvalues does not matter; 0 where there is no variance.
+
+    >>> from burnish.models.visual_latent import pca_rank
+    >>> pca_rank([4.0, 3.0, 2.0, 1.0], target=0.7)
+    2
+    """
+    # What a decomposition gives for 0 may be below it by a rounding error.
+    if (eigenvalues < -1e-9 * eigenvalues.abs().max()).any():
+        raise refused("eigenvalues", eigenvalues.tolist(), "numbers of at least 0")
+    sums_D = eigenvalues.clamp(min=0).sort(descending=True).values.cumsum(0)
+    if not sums_D[-1]:
+        return 0
+    # 0.4 + 0.3 + 0.2 is 0.8999... in floats, and reaches 0.9 all the same.
+    return int((sums_D / sums_D[-1] < target - 1e-12).sum()) + 1
+
+
+@public
+def reconstruct_latents(coeffs: Float[Tensor, "*B K"], components: Columns, mean: Mean) -> Tensor:
+    """Vectors of coefficients, `mean + P c`: (..., K), (D, K), (D,) -> (..., D).
+
+    The gradient of `coeffs` is kept, the basis has none.
+
+    >>> from burnish.models.visual_latent import reconstruct_latents
+    >>> reconstruct_latents([[2.0]], components=[[0.6], [0.8]], mean=[1.0, 1.0]).tolist()
+    [[2.2, 2.6]]
+    """
+    return coeffs @ components.to(coeffs).T + mean.to(coeffs)
+
+
+@public
+def project_latents(v: Vectors, components: Columns, mean: Mean) -> Tensor:
+    """The nearest vectors of the subspace, `mean + P P^T (v - mean)`: (..., D) -> (..., D).
+
+    >>> from burnish.models.visual_latent import project_latents
+    >>> project_latents([[3.0, 4.0]], components=[[1.0], [0.0]], mean=[0.0, 1.0]).tolist()
+    [[3.0, 1.0]]
+    """
+    columns_DK, mean_D = components.to(v), mean.to(v)
+    return (v - mean_D) @ columns_DK @ columns_DK.T + mean_D
+
+
+@public
+def whiten_latents(
+    v: Vectors,
+    components: Columns,
+    mean: Mean,
+    eigenvalues: Annotated[Float64[Tensor, " K"], Meta(gt=0)],
+) -> Tensor:
+    """Coefficients of unit variance, `P^T (v - mean) / sqrt(eigenvalues)`: (..., D) -> (..., K).
+
+    Components without variance are left out beforehand, as `fit_pca` does.
+
+    >>> from burnish.models.visual_latent import whiten_latents
+    >>> whiten_latents([[3.0, 4.0]], [[1.0], [0.0]], mean=[1.0, 1.0], eigenvalues=[4.0]).tolist()
+    [[1.0]]
+    """
+    return (v - mean.to(v)) @ components.to(v) / eigenvalues.to(v).sqrt()
+
+
+def _noise(x_ND: Tensor, largest: float) -> float:
+    """Variance below which a direction has none: rounding of the mean and of the decomposition."""
+    eps = torch.finfo(x_ND.dtype).eps
+    rounding = (16 * eps * float(x_ND.abs().max())) ** 2 * x_ND.shape[1]
+    return max(x_ND.shape) * eps * largest + rounding
+
+
+def _signs(columns_DK: Tensor) -> Tensor:
+    """1 or -1 for each column (1, K), so that its entry of largest size becomes positive."""
+    places_1K = columns_DK.abs().argmax(0, keepdim=True)
+    return torch.where(columns_DK.gather(0, places_1K) < 0, -1.0, 1.0).to(columns_DK)

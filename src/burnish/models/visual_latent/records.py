@@ -1,4 +1,4 @@
-"""Answers that imagine a picture: their text with its tags, parsed strictly (GAP, section 3).
+"""What is learned from: answers that imagine a picture, parsed strictly, and the pictures (GAP, section 3).
 
     found = parse_response("Turn it. <latent/> <parser>Red is left.</parser> <answer>red</answer>", 1)
     found.pieces, found.notes, found.answer, found.plain
@@ -6,15 +6,40 @@
 A `<latent/>` stands for one span of latents. A `<parser>` note follows it at once and says in words what
 the imagined picture shows. The answer stands in `<answer>`. What does not keep to this is refused with a
 reason, so that a data set can say what it left out and why.
+
+    encoder = PatchEncoder(size=576, patch=8, scale=3.2, seed=0)
+    vectors_RCD = encoder(read_picture("grid.png"))
+    encoder.decode(latents_KD, grid=(3, 3))                 # what latents show, one colour a patch
+
+Pictures become vectors of their patches by a frozen encoder without training: a patch is a fixed random
+map of its pixels, and of its place. That is enough where pictures are drawn (grids, charts); a vision
+encoder of your own is a function `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D).
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from typing import NamedTuple
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
-from burnish.arguments import as_flag, as_text, as_whole
-from burnish.errors import ArgumentError
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from burnish.boundary import Count, Positive, Seed, public
+from burnish.errors import ArgumentError, UserError
+from burnish.models.visual_latent.objective import pool_tokens
+from burnish.tensors import check_shape
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+MOST_SIDE = 4096
+"""Pixels of a side."""
+PLACES = 64
+"""Rows and columns of patches that the encoder can tell apart."""
 
 LATENT = "<latent/>"
 _TAG = re.compile(r"<(/?)(latent|parser|answer)\s*(/?)>")
@@ -53,8 +78,9 @@ class LatentResponse(NamedTuple):
         return len(self.pieces) - 1
 
 
+@public
 def parse_response(
-    text: str, pictures: int, *, needs_note: bool = True, needs_answer: bool = True
+    text: str, pictures: Count, *, needs_note: bool = True, needs_answer: bool = True
 ) -> LatentResponse:
     """Read an answer for which there are so many auxiliary pictures.
 
@@ -66,13 +92,8 @@ def parse_response(
     >>> parse_response(text, pictures=1).plain
     'Turn it. <answer>red</answer>'
     """
-    if not as_text("text", text).strip():
+    if not text.strip():
         raise RejectedResponse("no text")
-    pictures = as_whole("pictures", pictures, low=0)
-    needs_note, needs_answer = (
-        as_flag("needs_note", needs_note),
-        as_flag("needs_answer", needs_answer),
-    )
     _check_tags(text)
     pieces = tuple(text.split(LATENT))
     if len(pieces) - 1 != pictures:
@@ -98,6 +119,7 @@ def without_notes(text: str) -> str:
     return re.sub(r"\s*<parser>.*?</parser>", "", text, flags=re.DOTALL)
 
 
+@public
 def answer_of(text: str) -> str | None:
     """What stands between the last answer tags of a written text; None without them.
 
@@ -105,7 +127,7 @@ def answer_of(text: str) -> str | None:
     >>> answer_of("It is <answer> red </answer>.")
     'red'
     """
-    found = re.findall(r"<answer>(.*?)</answer>", as_text("text", text), re.DOTALL)
+    found = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
     return found[-1].strip() if found else None
 
 
@@ -125,3 +147,121 @@ def _check_tags(text: str) -> None:
             is_open = "" if closes else name
     if is_open:
         raise RejectedResponse(f"<{is_open}> without its end")
+
+
+class Encoder(Protocol):
+    """Makes vectors of a picture."""
+
+    def __call__(self, pixels_HW3: Tensor) -> Tensor:
+        """uint8 (H, W, 3) -> (rows, columns, D)."""
+        ...
+
+
+class PatchEncoder:
+    """A random map of patches, fixed by its seed; nothing of it is trained."""
+
+    @public
+    def __init__(
+        self,
+        size: Annotated[int, Meta(ge=1, le=1 << 16)],
+        patch: Annotated[int, Meta(ge=1, le=4096)] = 8,
+        *,
+        scale: Positive = 1.0,
+        seed: Seed = 0,
+    ) -> None:
+        """`size`: width of the language model; `scale`: about the length of a vector."""
+        self.size, self.patch, self.scale, self.seed = size, patch, scale, seed
+
+    @cached_property
+    def _filters(self) -> Tensor:
+        draw = torch.Generator().manual_seed(self.seed % 2**63)
+        wide = 3 * self.patch**2
+        filters: Tensor = torch.randn(wide, self.size, generator=draw) / wide**0.5
+        return filters
+
+    @cached_property
+    def _places(self) -> Tensor:
+        draw = torch.Generator().manual_seed((self.seed + 1) % 2**63)
+        rows, columns = torch.randn(2, PLACES, self.size, generator=draw)
+        places: Tensor = (rows.unsqueeze(1) + columns.unsqueeze(0)) / 2**0.5
+        return places
+
+    @property
+    def _factor(self) -> float:
+        # Pixels of -1 to 1 have a mean square of about 1/3, places one of 1.
+        return float(self.scale / (self.size * 4 / 3) ** 0.5)
+
+    def __call__(self, pixels_HW3: Tensor) -> Tensor:
+        """Vectors (rows, columns, D) of a picture whose sides are multiples of the patch."""
+        pixels_HW3 = as_pixels(pixels_HW3)
+        high, wide = (self._along(side) for side in pixels_HW3.shape[:2])
+        scaled = pixels_HW3.float() / 127.5 - 1
+        split = scaled.view(high, self.patch, wide, self.patch, 3).permute(0, 2, 1, 3, 4)
+        seen = split.reshape(high, wide, -1) @ self._filters
+        return (seen + self._places[:high, :wide]) * self._factor
+
+    def decode(self, latents_KD: Tensor, grid: tuple[int, int], shown: tuple[int, int]) -> Tensor:
+        """The colour of each patch that fits vectors best, uint8 (rows, columns, 3).
+
+        `grid`: patches of the whole picture, of which the latents are pooled to `shown`.
+        """
+        check_shape(latents_KD, "latents_KD", (shown[0] * shown[1], self.size))
+        places = self._places[: grid[0], : grid[1]].flatten(0, 1)
+        places_KD = pool_tokens.plain(places, grid, len(latents_KD))
+        flat_3D = self._filters.view(self.patch**2, 3, self.size).sum(0)
+        seen_KD = latents_KD.detach().float().cpu() / self._factor - places_KD
+        colours_K3 = torch.linalg.lstsq(flat_3D.T, seen_KD.T).solution.T
+        pixels: Tensor = ((colours_K3 + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+        return pixels.view(*shown, 3)
+
+    def _along(self, side: int) -> int:
+        count, rest = divmod(side, self.patch)
+        if rest or not 1 <= count <= PLACES:
+            raise ArgumentError(
+                f"a picture with a side of {side} pixels; expected 1 to {PLACES} patches of "
+                f"{self.patch}. Resize it, or change the patch"
+            )
+        return count
+
+
+def read_picture(value: Any, root: Path | None = None) -> Tensor:
+    """uint8 (H, W, 3) of a file, a `data:` text, bytes, or rows of pixels (H, W, 3).
+
+    With a `root`, paths start there and may not leave it, also not by a link.
+    """
+    if isinstance(value, str | Path | bytes):
+        return _decoded(value, root)
+    return as_pixels(value)
+
+
+def as_pixels(value: Any) -> Tensor:
+    """uint8 (H, W, 3) of rows of pixels; anything else is refused."""
+    return _pixels(value).to(torch.uint8)
+
+
+@public
+def _pixels(
+    picture: Annotated[Int[Tensor, "H W 3"], Meta(ge=0, le=255, min_length=1)],
+) -> Tensor:
+    return picture
+
+
+def _decoded(value: str | Path | bytes, root: Path | None) -> Tensor:
+    """A file, bytes or `data:` text, opened under the limits of `burnish.media`."""
+    from burnish.media import open_image
+
+    name = "a picture of bytes" if isinstance(value, bytes) else f"picture '{str(value)[:60]}'"
+    try:
+        if isinstance(value, str) and value.startswith("data:"):
+            value = base64.b64decode(value.partition(",")[2], validate=True)
+        if root is not None and not isinstance(value, bytes):
+            value = (root / value).resolve()
+            if not value.is_relative_to(root.resolve()):
+                raise UserError(f"it leads out of {root}; expected a file inside")
+        image = open_image(value)
+    except (OSError, ValueError, UserError) as error:
+        raise ArgumentError(f"{name} cannot be read: {error}") from error
+    wide, high = image.size
+    if max(wide, high) > MOST_SIDE:
+        raise ArgumentError(f"{name}: {wide} x {high} pixels; expected sides to {MOST_SIDE}")
+    return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).view(high, wide, 3)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.arguments import as_number
+from burnish.boundary import NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.models.norm_report import find_layers
 from burnish.models.visual_latent.head import Hidden, LatentHead, Predicted
@@ -125,13 +125,14 @@ def positions(mask_BT: Tensor) -> Tensor:
     return (mask_BT.long().cumsum(1) - 1).clamp(min=0)
 
 
+@public
 def latent_step(
     model: nn.Module,
     head: LatentHead,
     rows: LatentRows,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: NonNegative = 1.0,
+    beta: NonNegative = 0.0,
     own_B: Tensor | None = None,
 ) -> LatentStep:
     """The loss `text + alpha latent + beta cosine` of a batch.
@@ -139,8 +140,6 @@ def latent_step(
     `own_B` (bool) marks rows whose slots are fed with the head's own predictions in the place of
     the targets, without a gradient through them: one more pass for each slot of those rows.
     """
-    as_number("alpha", alpha, low=0)
-    as_number("beta", beta, low=0)
     inputs_BTD = embedded(model, head, rows)
     if own_B is not None and own_B.any():
         is_own_BT1 = (own_B.unsqueeze(1) & rows.is_latent_BT).unsqueeze(-1)
@@ -158,7 +157,7 @@ def latent_step(
     if alpha:
         loss = loss + alpha * latent
     if beta:
-        parts["cosine"] = cosine_loss(predicted.vector, targets_BTD.detach(), slots_BT)
+        parts["cosine"] = cosine_loss.plain(predicted.vector, targets_BTD.detach(), slots_BT)
         loss = loss + beta * parts["cosine"]
     return LatentStep(loss, parts, predicted, before)
 

@@ -147,7 +147,7 @@ def checked_folder(folder: str | Path) -> Path:
         raise UserError(
             f"engine '{folder}' needs transformers 5. Run: pip install --upgrade transformers"
         )
-    from burnish.models.audio_tokenizer.speech_folder import check_speech_folder
+    from burnish.models.audio_tokenizer.generator import check_speech_folder
 
     place = Path(folder).expanduser()
     return check_speech_folder(newest_weights(place) if is_ours(place) else place)

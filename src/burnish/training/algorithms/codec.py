@@ -30,12 +30,13 @@ from torch import Tensor
 
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.new_model import NEW
-from burnish.models.audio_tokenizer.discriminator import (
+from burnish.models.audio_tokenizer.spectral import (
     SpectralDiscriminator,
     adversarial_terms,
     hinge_loss,
+    reconstruction_terms,
+    weighted,
 )
-from burnish.models.audio_tokenizer.spectral import reconstruction_terms, weighted
 from burnish.seeds import derive
 from burnish.tasks.sounds import SoundCorpus
 from burnish.training.algorithm import (

@@ -33,7 +33,7 @@ from burnish.models.visual_latent import (
     latent_step,
     use_latent,
 )
-from burnish.models.visual_latent.pictures import Encoder
+from burnish.models.visual_latent.records import Encoder
 from burnish.source import find_function
 from burnish.texts import duration
 from burnish.training.algorithm import (

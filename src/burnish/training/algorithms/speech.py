@@ -104,7 +104,7 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
     trains_text: ClassVar[bool] = False
 
     def __init__(self, setup: Setup, settings: SpeechTrain) -> None:
-        from burnish.models.audio_tokenizer.speech_folder import check_pair
+        from burnish.models.audio_tokenizer.generator import check_pair
 
         super().__init__(setup, settings)
         self.settings = settings
@@ -320,7 +320,7 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         )
 
     def write(self, folder: Path) -> None:
-        from burnish.models.audio_tokenizer.model_folders import save_own
+        from burnish.models.folders import save_own
 
         save_own(self.tokenizer, folder / "tokenizer")
 
