@@ -19,9 +19,9 @@ from burnish.media.sounds import read_sound
 from burnish.models.long_speech import label_retention, overlap_statistics
 from burnish.seeds import derive
 from burnish.speech import label_sound
+from burnish.speech.acoustics import MEETING_GAPS, Turn
 from burnish.speech.label import agreement
 from burnish.speech.listeners import speech_segments
-from burnish.speech.turns import MEETING_GAPS, Turn
 
 RESULTS = Path(__file__).parent / "results"
 RATE = 16_000

@@ -36,10 +36,9 @@ from burnish.models.long_speech import Mix, Scene, place_sentences, read_scene
 from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive
 from burnish.speech import cast_scene, follow_report, measure_speech, mix_scene
-from burnish.speech.acoustics import SpeechMeasure
+from burnish.speech.acoustics import SpeechMeasure, Turn, quantiles, turn_taking
 from burnish.speech.following import correlation, measured_arc
 from burnish.speech.manner import arousal_of
-from burnish.speech.turns import Turn, quantiles, turn_taking
 
 RESULTS = Path(__file__).parent / "results"
 LINES = (

@@ -176,6 +176,11 @@ def public(function: Callable[P, R]) -> PublicFunction[P, R]:
     return cast("PublicFunction[P, R]", wrapped)
 
 
+def public_method(function: Callable[P, R]) -> Callable[P, R]:
+    """`public` for methods and `__init__`, as type checkers bind them."""
+    return public(function)
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Frozen settings whose types hold however they are made, in Python as from a file.
 

@@ -28,7 +28,6 @@ from burnish.models.audio_tokenizer import (
     new_representation,
     new_tokenizer,
 )
-
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import Residual
 from burnish.models.audio_tokenizer.spectral import (
     mel_filters,

@@ -28,7 +28,7 @@ from burnish.models.long_speech import Capabilities, Line, Manner, read_scene
 from burnish.models.long_speech.scene import Speaker
 from burnish.speech import cast_scene, mix_scene, render_scene
 from burnish.speech.cast import SAMPLE_RATE, open_engine
-from burnish.speech.engines.latents import PART, LatentEngine, parts_of
+from burnish.speech.engines.neural import PART, LatentEngine, parts_of
 
 FRAME = 320
 """Samples of a latent."""

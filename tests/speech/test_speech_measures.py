@@ -26,8 +26,8 @@ from burnish.speech import (
     turn_taking,
     word_errors,
 )
+from burnish.speech.acoustics import MEETING_GAPS, Turn, quantiles
 from burnish.speech.label import SAME_VOICE, agreement, group_voices
-from burnish.speech.turns import MEETING_GAPS, Turn, quantiles
 
 
 def tone(hz, seconds=1.0, rate=16000, loud=0.3):

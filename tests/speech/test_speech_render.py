@@ -20,8 +20,7 @@ from burnish.speech import (
     render_scene,
     timeline_svg,
 )
-from burnish.speech.picture import write_timeline
-from burnish.speech.render import background_of, repeated
+from burnish.speech.render import background_of, repeated, write_timeline
 
 pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
 PLAY = """Ann: Are you there? I have been waiting here since seven.

@@ -17,8 +17,8 @@ from burnish.errors import UserError
 from burnish.texts import counted, duration, shown_path
 
 if TYPE_CHECKING:
+    from burnish.speech.planner import Script
     from burnish.speech.render import Rendering
-    from burnish.speech.script import Script
 
 ScriptFile = Annotated[
     Path,
@@ -117,8 +117,7 @@ def speak(
     _check_options(out, script_out, timeline, alignment, report, planner, instruction)
     try:
         from burnish.speech.cast import engine_folder
-        from burnish.speech.planner import plan_scene
-        from burnish.speech.script import read_script, write_script
+        from burnish.speech.planner import plan_scene, read_script, write_script
 
         engine_folder(engine)  # refused before a model plans for minutes
     except ImportError as error:
@@ -151,7 +150,7 @@ def speak(
         return 130
     seconds = time.perf_counter() - started
     if timeline is not None:
-        from burnish.speech.picture import write_timeline
+        from burnish.speech.render import write_timeline
 
         write_timeline(timeline, scene, done.timeline)
     if alignment is not None:

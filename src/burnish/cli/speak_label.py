@@ -87,7 +87,9 @@ def speak_label(
         for row in rows:
             emit_json(row)
         return 0
-    clips = [{"snr": r["snr_db"], "overlap": r["overlap"], "speakers": r["speakers"]} for r in rows]
+    clips: list[Any] = [
+        {"snr": r["snr_db"], "overlap": r["overlap"], "speakers": r["speakers"]} for r in rows
+    ]
     for row in rows:
         _show(row)
     kept = label_retention(clips)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,7 +21,7 @@ from burnish.errors import ArgumentError, UserError
 from burnish.lm.embedded import make_once
 from burnish.lm.weights import read_json, write_json
 from burnish.models import quiet_transformers
-from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, Topology
+from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, DepthScale, Topology
 from burnish.seeds import digest
 
 CHAT_TEMPLATE = (
@@ -148,7 +148,7 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pre, post, peri, hybrid, siamese (siamese_post_pre) or siamese_hybrid_pre."""
     normalized_input: bool | None = None
     """Of two streams: their sum is normalised; none: as the topology has it."""
-    depth_scale: str = ""
+    depth_scale: DepthScale | Literal[""] = ""
     """Of two streams: what X gets of an update: sqrt_2i, sqrt_l or none; empty: as the topology has
     it."""
     tied: bool = True

@@ -34,11 +34,12 @@ Opened = TypeVar("Opened", bound=PreTrainedModel)
 
 def read_settings(config: transformers.PreTrainedConfig) -> None:
     """Read a config's own settings as their types have them, in its `__post_init__`."""
-    for name, read in _readers(type(config)).items():
+    kind: Any = type(config)
+    for name, read in _readers(kind).items():
         setattr(config, name, read(name, getattr(config, name), Call()))
 
 
-def check_names(kind: type[Any], settings: Iterable[str]) -> None:
+def check_names(kind: Any, settings: Iterable[str]) -> None:
     """Refuse settings that a config of ours does not have; transformers would keep them unread."""
     for name in settings:
         as_word(kind.__name__, name, _readers(kind))
@@ -51,7 +52,7 @@ def _readers(kind: Any) -> dict[str, Reader]:
     return {
         one.name: reader(eval(str(one.type), names))
         for one in fields(kind)
-        if one.name in kind.__annotations__
+        if one.name in kind.__annotations__ and one.type != "Any"
     }
 
 

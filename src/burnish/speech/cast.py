@@ -15,9 +15,12 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_path, as_seed, as_text, as_word, refused, shown
+from msgspec import Meta
+
+from burnish.arguments import as_path, shown
+from burnish.boundary import Seed, public
 from burnish.errors import UserError, did_you_mean
 from burnish.media import resample
 from burnish.models.long_speech.engine import (
@@ -106,12 +109,15 @@ _FIRST_NAMES = {
 """Of whom nothing says what they sound like, a first name does."""
 
 
+@public
 def design_voice(
     description: str,
     *,
     taken: Sequence[Voice] = (),
-    engines: Sequence[str] = ("espeak",),
-    seed: int = 0,
+    engines: Annotated[Sequence[Literal["espeak", "hibari", "piper"]], Meta(min_length=1)] = (
+        "espeak",
+    ),
+    seed: Seed = 0,
 ) -> Voice:
     """The voice of the table that is nearest to a description and unlike those that are taken.
 
@@ -121,17 +127,8 @@ def design_voice(
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('aunty', 'm3')
     """
-    as_text("description", description)
-    known = {one.engine for one in VOICES}
-    names = [
-        as_word(f"engines[{i}]", one, sorted(known))
-        for i, one in enumerate(as_list("engines", engines, least=1))
-    ]
-    for place, one in enumerate(as_list("taken", taken)):
-        if not isinstance(one, Voice):
-            raise refused(f"taken[{place}]", one, "a Voice, as design_voice returns")
-    offered = [one for one in VOICES if one.engine in names]
-    return _nearest(description, offered, taken, as_seed("seed", seed))
+    offered = [one for one in VOICES if one.engine in engines]
+    return _nearest(description, offered, taken, seed)
 
 
 def _nearest(
@@ -208,14 +205,15 @@ def _counts_years(words: Sequence[str], place: int) -> bool:
     return len(words) == 1 or is_after or behind in (["year"], ["years"])
 
 
-def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Cast:
+@public
+def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: Seed = 0) -> Cast:
     """The engine of a scene: a voice for every speaker by his description.
 
     `engine` is espeak, hibari, piper, tone (no voice at all, for tests), or mixed: the two neural
     voices for whom they fit best and espeak for everybody else. Any other is a neural
     engine of your own: a run of `burnish train speech`, or a folder that `save_speech_folder` wrote.
     """
-    name, seed = str(engine), as_seed("seed", seed)
+    name = str(engine)
     if engine_folder(engine) is not None:
         return _cast_folder(scene, name, seed)
     if name == "tone":
@@ -230,7 +228,7 @@ def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: int = 0) -> Ca
 
 def _cast_folder(scene: Scene, folder: str, seed: int) -> Cast:
     """Voices of a folder: by name, or by what the table says of a voice of the same name."""
-    from burnish.speech.engines.latents import LatentEngine
+    from burnish.speech.engines.neural import LatentEngine
 
     engine = LatentEngine(folder)
     for place, sentence in enumerate(scene.sentences):
@@ -354,7 +352,7 @@ def engine_folder(engine: str | Path) -> Path | None:
         raise UserError(
             f"engine: got '{engine}', expected {expected}.{did_you_mean(str(engine), ENGINES)}"
         )
-    from burnish.speech.engines.latents import checked_folder
+    from burnish.speech.engines.neural import checked_folder
 
     return checked_folder(path)
 
@@ -362,7 +360,7 @@ def engine_folder(engine: str | Path) -> Path | None:
 def open_engine(name: str | Path) -> SpeechEngine:
     """An engine by its name or folder; one clear line if it cannot be opened."""
     if engine_folder(name) is not None:
-        from burnish.speech.engines.latents import LatentEngine
+        from burnish.speech.engines.neural import LatentEngine
 
         return LatentEngine(name)
     if name == "espeak":
@@ -370,11 +368,11 @@ def open_engine(name: str | Path) -> SpeechEngine:
 
         return EspeakEngine()
     if name == "hibari":
-        from burnish.speech.engines.hibari import HibariEngine
+        from burnish.speech.engines.neural import HibariEngine
 
         return HibariEngine()
     if name == "piper":
-        from burnish.speech.engines.piper import PiperEngine
+        from burnish.speech.engines.neural import PiperEngine
 
         return PiperEngine()
     if name == "tone":

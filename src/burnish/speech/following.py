@@ -6,22 +6,33 @@
 Pitch, rate and loudness are correlations over sentences between what the manner asked for and what
 is measured on the sentence's own samples, each speaker compared with himself. The arc score is
 Spearman's correlation of the arc's arousal with measured pitch and loudness together.
+`rendered_changes` measures what single sentences change, beside the same words without a plan.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from burnish.arguments import as_numbers, refused, same_length
+from burnish.boundary import Number, public
+from burnish.errors import ArgumentError
+from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken
 from burnish.models.long_speech.measures import arc_score
 from burnish.models.long_speech.mixer import Mix
-from burnish.models.long_speech.scene import Overlap, With, spoken_text
+from burnish.models.long_speech.scene import Overlap, Scene, With, spoken_text
 from burnish.models.long_speech.timeline import overlap_statistics
-from burnish.speech.acoustics import SpeechMeasure, measure_speech
-from burnish.speech.manner import arousal_of
-from burnish.speech.turns import MEETING_OVERLAP, Turn, meeting_distance
+from burnish.speech.acoustics import (
+    MEETING_OVERLAP,
+    SpeechMeasure,
+    Turn,
+    measure_speech,
+    meeting_distance,
+)
+from burnish.speech.cast import cast_scene
+from burnish.speech.manner import arousal_of, resolve_manners
+from burnish.tensors import as_finite
 
 
 class FollowReport(NamedTuple):
@@ -49,20 +60,19 @@ class FollowReport(NamedTuple):
     """Words that Whisper hears wrong, as a share."""
 
 
+@public
 def follow_report(
     mix: Mix,
     *,
     voices: bool = False,
     words: bool = False,
-    asked_arousal: Sequence[float] | None = None,
+    asked_arousal: Sequence[Number] | None = None,
 ) -> FollowReport:
     """Every instruction of a scene beside what was rendered.
 
     `asked_arousal` replaces the arc of the mix's own scene: what was asked of a baseline that could
     not hear it.
     """
-    if not isinstance(mix, Mix):
-        raise refused("mix", mix, "a Mix")
     sentences = mix.scene.sentences
     measured = [
         measure_speech(mix.levelled(i), mix.sample_rate, spoken_text(one.text))
@@ -70,11 +80,11 @@ def follow_report(
     ]
     who = [one.speaker for one in sentences]
     pitch = [None if m.pitch_hz is None else 12 * math.log2(m.pitch_hz / 100) for m in measured]
-    if asked_arousal is None:
-        arousal = arousal_of(mix.scene)
-    else:
-        arousal = as_numbers("asked_arousal", asked_arousal)
-        same_length("asked_arousal", arousal, len(sentences), "sentences")
+    arousal = arousal_of(mix.scene) if asked_arousal is None else asked_arousal
+    if arousal is not None and len(arousal) != len(sentences):
+        raise ArgumentError(
+            f"asked_arousal: got {len(arousal)}, expected one for each of {len(sentences)} sentences"
+        )
     same, other = _voices(mix) if voices else (None, None)
     turns = [Turn(w, s["start"], s["end"]) for w, s in zip(who, mix.timeline, strict=True)]
     return FollowReport(
@@ -98,14 +108,13 @@ def follow_report(
     )
 
 
+@public
 def heard_marks(report: FollowReport) -> dict[str, float | None]:
     """The figures as marks from 0 to 1, for rewards; None where a figure was not measured.
 
     Correlations and the cosine of one speaker's sentences count from 0; distances fall by a factor of e
     for 1 s of gaps, 3 dB of SNR and the overlap of real meetings.
     """
-    if not isinstance(report, FollowReport):
-        raise refused("report", report, "what follow_report returns")
     snr, gaps, wrong = report.snr_error_db, report.gap_distance_s, report.word_error
     from_zero = {
         "pitch": report.pitch,
@@ -227,3 +236,42 @@ def _word_error(mix: Mix) -> float | None:
         errors, words = word_errors(spoken_text(sentence.text), heard)
         wrong, said = wrong + errors, said + words
     return wrong / said if said else None
+
+
+def rendered_changes(
+    scene: Scene, planned: Scene, wanted: Iterable[tuple[int, str]], engine: str = "espeak"
+) -> dict[tuple[int, str], float | None]:
+    """By sentence and attribute: semitones, share of the rate, dB, or share of the pitch's range.
+
+    None where the sentence cannot be measured with the plan or without it.
+    """
+    cast = cast_scene(scene, engine)
+    manners = resolve_manners(planned).manners
+    measured = functools.cache(functools.partial(_measure, cast, scene))
+    changes = {}
+    for place, attribute in wanted:
+        changed, own = measured(place, manners[place]), measured(place, Manner())
+        changes[place, attribute] = _difference(attribute, changed, own)
+    return changes
+
+
+def _measure(cast: SpeechEngine, scene: Scene, place: int, manner: Manner) -> SpeechMeasure:
+    sentence = scene.sentences[place]
+    (speaker, *_) = (one for one in scene.overall.speakers if one.id == sentence.speaker)
+    text = spoken_text(sentence.text)
+    said = cast.speak(Line(text, speaker, place, 0, manner))
+    given = said.samples if isinstance(said, Spoken) else said
+    samples = as_finite(given, f"sentences[{place}]")
+    return measure_speech(samples * 10 ** (manner.gain_db / 20), cast.sample_rate, text)
+
+
+def _difference(attribute: str, changed: SpeechMeasure, own: SpeechMeasure) -> float | None:
+    name = {"pitch_st": "pitch_hz", "rate": "rate", "gain_db": "loudness_db", "range": "pitch_range_st"}[attribute]  # fmt: skip
+    first, second = getattr(changed, name), getattr(own, name)
+    if first is None or second is None:
+        return None
+    if attribute == "gain_db":
+        return float(first - second)
+    if attribute == "pitch_st":
+        return 12 * math.log2(first / second)
+    return float(first / second - 1) if second else None

@@ -17,22 +17,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.arguments import as_number, as_numbers, as_whole, same_length
+from msgspec import Meta
+
+from burnish.boundary import Positive, Share, public
 from burnish.errors import ArgumentError, UserError
 from burnish.media.sounds import read_sound, sound_info
 from burnish.models.long_speech.scene import Scene, checked_scene, leaves
 from burnish.models.long_speech.timeline import overlap_statistics
-from burnish.speech.acoustics import measure_speech
+from burnish.speech.acoustics import Turn, Turns, measure_speech, read_turns
 from burnish.speech.listeners import RATE, Segment, speech_segments, transcribe, window_embeddings
-from burnish.speech.turns import Turn, read_turns
-from burnish.tensors import as_finite, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    from burnish.speech.listeners import SampleRate, Samples
 
 SAME_VOICE = 0.68
 """Groups of windows whose mean embeddings have at least this cosine are one speaker."""
@@ -68,14 +70,14 @@ class Label(NamedTuple):
         return {"snr": self.snr_db, "overlap": self.overlap, "speakers": self.speakers}
 
 
+@public
 def label_sound(
-    samples: Numbers, sample_rate: int, *, clipped: float = 0.0, words: bool = False
+    samples: Samples, sample_rate: SampleRate, *, clipped: Share = 0.0, words: bool = False
 ) -> Label:
     """Who speaks when, how and over what; with `words`, what is said too (Whisper, slower)."""
-    rate = as_whole("sample_rate", sample_rate, low=1000, high=768_000)
-    samples_T = as_finite(samples, "samples")
+    rate = sample_rate
     # A constant offset is no sound, but it would count as noise and as speech.
-    samples_T = (samples_T - samples_T.mean()).to(torch.float32)
+    samples_T = (samples - samples.mean()).to(torch.float32)
     seconds = len(samples_T) / rate
     segments = speech_segments(samples_T, rate) if len(samples_T) else []
     speech_s = sum(one.end - one.start for one in segments)
@@ -157,15 +159,13 @@ def _joined(turns: list[Turn]) -> list[Turn]:
     return sorted(rounded, key=lambda one: (one.start, one.end))
 
 
-def group_voices(windows_WE: Tensor, seconds: Sequence[float]) -> Tensor:
+@public
+def group_voices(
+    windows_WE: Annotated[Float64[Tensor, "W E"], Meta(min_length=1)],
+    seconds: Annotated[Float64[Tensor, " W"], Meta(ge=0)],
+) -> Tensor:
     """Mean embeddings of the speakers in windows, by joining the two nearest groups again and again."""
-    sums_GE = as_finite(windows_WE, "windows_WE").clone()
-    if sums_GE.ndim != 2 or not len(sums_GE):
-        raise ArgumentError(
-            f"windows_WE: got shape {tuple(sums_GE.shape)}, expected (windows, size) with at least 1 window"
-        )
-    spoken = as_numbers("seconds", seconds)
-    same_length("seconds", spoken, len(sums_GE), "windows")
+    sums_GE, spoken = windows_WE.clone(), seconds.tolist()
     units_GE = sums_GE / sums_GE.norm(dim=1, keepdim=True).clamp_min(1e-9)
     gone_G = torch.zeros(len(spoken), dtype=torch.bool)
     cosines_GG = units_GE @ units_GE.T
@@ -311,20 +311,22 @@ def _relation(turns: Sequence[Turn], place: int, latest: int) -> dict[str, Any]:
     return {"type": "after", "gap": round(max(0.0, gap), 3)}
 
 
-def agreement(
-    found: Sequence[Turn], true: Sequence[Turn], step_s: float = 0.05
-) -> dict[str, float]:
+@public
+def agreement(found: Turns, true: Turns, step_s: Positive = 0.05) -> dict[str, float]:
     """Diarisation error: how much of the true speech is missed, invented or given to somebody else.
 
     Speakers are matched one to one, greedily by the time they share.
     """
     found, true = read_turns("found", found), read_turns("true", true)
-    step_s = as_number("step_s", step_s, above=0)
     for what, turns in (("found", found), ("true", true)):
         if any(one.start < 0 for one in turns):
             raise ArgumentError(f"{what}: a turn starts before 0, expected seconds from 0")
     end = max((one.end for one in (*found, *true)), default=0.0)
-    count = math.ceil(as_number("the last end by step_s", end / step_s, high=MOST_STEPS))
+    if end / step_s > MOST_STEPS:
+        raise ArgumentError(
+            f"step_s: got {step_s:g} for {end:g} s, expected at most {MOST_STEPS:,} steps"
+        )
+    count = math.ceil(end / step_s)
 
     def grid(turns: Sequence[Turn]) -> dict[str, Tensor]:
         rows: dict[str, Tensor] = {}

@@ -14,18 +14,23 @@ import importlib.util
 import math
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.arguments import as_text, as_whole
-from burnish.errors import ArgumentError, UserError
+from msgspec import Meta
+
+from burnish.boundary import public
+from burnish.errors import UserError
 from burnish.media import resample
-from burnish.tensors import as_finite, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Samples = Float64[Tensor, " T"]
+    Sound = Annotated[Float64[Tensor, " T"], Meta(min_length=1)]
 
+SampleRate = Annotated[int, Meta(ge=1000, le=768_000)]
 RATE = 16_000
 BLOCK, CONTEXT = 512, 64
 """Samples that Silero hears at a time, and of the block before."""
@@ -51,14 +56,10 @@ def _package(name: str, install: str, what: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _at_16k(samples: Numbers, sample_rate: int) -> Tensor:
-    samples_T = as_finite(samples, "samples")
-    if samples_T.ndim != 1:
-        raise ArgumentError(f"samples: got shape {tuple(samples_T.shape)}, expected (samples,)")
-    rate = as_whole("sample_rate", sample_rate, low=1000, high=768_000)
-    if rate == RATE or not len(samples_T):
-        return samples_T.to(torch.float32)
-    return torch.from_numpy(resample(samples_T, rate, RATE))
+def _at_16k(samples: Tensor, sample_rate: int) -> Tensor:
+    if sample_rate == RATE or not len(samples):
+        return samples.to(torch.float32)
+    return torch.from_numpy(resample(samples, sample_rate, RATE))
 
 
 @functools.cache
@@ -75,7 +76,8 @@ def _silero() -> Any:
     )
 
 
-def speech_probabilities(samples: Numbers, sample_rate: int) -> Tensor:
+@public
+def speech_probabilities(samples: Samples, sample_rate: SampleRate) -> Tensor:
     """Probability of speech in each 32 ms, float32 (blocks,)."""
     import numpy as np
 
@@ -95,7 +97,8 @@ def speech_probabilities(samples: Numbers, sample_rate: int) -> Tensor:
     return torch.tensor(found)
 
 
-def speech_segments(samples: Numbers, sample_rate: int) -> list[Segment]:
+@public
+def speech_segments(samples: Samples, sample_rate: SampleRate) -> list[Segment]:
     """Stretches in which somebody speaks, by Silero's voice activity detector.
 
     Shorter ones than a quarter of a second are dropped, shorter silences than a fifth bridged.
@@ -103,7 +106,7 @@ def speech_segments(samples: Numbers, sample_rate: int) -> list[Segment]:
     block_s = BLOCK / RATE
     found: list[Segment] = []
     since: float | None = None
-    probabilities = [*speech_probabilities(samples, sample_rate).tolist(), 0.0]
+    probabilities = [*speech_probabilities.plain(samples, sample_rate).tolist(), 0.0]
     for place, probability in enumerate(probabilities):
         now = place * block_s
         if since is None and probability >= SPEECH:
@@ -171,11 +174,10 @@ def mel_filters(sample_rate: int, size: int, bands: int) -> Tensor:
     return triangles_FM * (2 / (edges[2:] - edges[:-2]))
 
 
-def window_embeddings(samples: Numbers, sample_rate: int) -> tuple[list[Segment], Tensor]:
+@public
+def window_embeddings(samples: Sound, sample_rate: SampleRate) -> tuple[list[Segment], Tensor]:
     """Voice embeddings of windows of 1.6 s every 0.77 s: their places, and float32 (windows, 256)."""
     samples_T = _at_16k(samples, sample_rate)
-    if not len(samples_T):
-        raise ArgumentError("samples: got none, expected a sound")
     rms = samples_T.square().mean().sqrt().item()
     if rms > 0:
         # The network was trained at -30 dBFS; only soft sounds are raised.
@@ -190,9 +192,10 @@ def window_embeddings(samples: Numbers, sample_rate: int) -> tuple[list[Segment]
     return places, _encoder().embed(torch.stack([mel_TM[one : one + WINDOW] for one in starts]))
 
 
-def embed_voice(samples: Numbers, sample_rate: int) -> Tensor:
+@public
+def embed_voice(samples: Sound, sample_rate: SampleRate) -> Tensor:
     """256 numbers of length 1 that say whose voice it is, float32; best on a second or more."""
-    _, parts_WE = window_embeddings(samples, sample_rate)
+    _, parts_WE = window_embeddings.plain(samples, sample_rate)
     mean_E = parts_WE.mean(0)
     unit_E: Tensor = mean_E / mean_E.norm().clamp_min(1e-9)
     return unit_E
@@ -211,7 +214,8 @@ def _whisper(folder: str) -> Any:
     return WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1, local_files_only=True)  # fmt: skip
 
 
-def transcribe(samples: Numbers, sample_rate: int, model: str = "") -> str:
+@public
+def transcribe(samples: Samples, sample_rate: SampleRate, model: str = "") -> str:
     """What is said, by Whisper (tiny.en from its package, or a folder of CTranslate2); greedy."""
     samples_T = _at_16k(samples, sample_rate)
     if len(samples_T) < RATE // 20:
@@ -226,13 +230,12 @@ def transcribe(samples: Numbers, sample_rate: int, model: str = "") -> str:
     return " ".join(part.text.strip() for part in parts)
 
 
-def whisper_frames(samples: Numbers, sample_rate: int) -> Tensor:
+@public
+def whisper_frames(samples: Sound, sample_rate: SampleRate) -> Tensor:
     """Frames of 20 ms of the encoder of Whisper tiny.en, those that hold sound: float64 (frames, 384)."""
     import numpy as np
 
     samples_T = _at_16k(samples, sample_rate)
-    if not len(samples_T):
-        raise ArgumentError("samples: got none, expected a sound")
     model, window = _whisper(""), 30 * RATE
     found = []
     for part_T in torch.split(samples_T, window):
@@ -243,9 +246,9 @@ def whisper_frames(samples: Numbers, sample_rate: int) -> Tensor:
     return torch.cat(found).double()
 
 
-def _words(what: str, text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """Words without accents and case; letters and digits of any language, and apostrophes."""
-    plain = as_text(what, text).replace("’", "'").casefold()
+    plain = text.replace("’", "'").casefold()
     letters = [c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)]
     return "".join(c if _is_of_word(c) else " " for c in letters).split()
 
@@ -255,6 +258,7 @@ def _is_of_word(character: str) -> bool:
     return character.isalnum() or character == "'" or unicodedata.category(character)[0] == "M"
 
 
+@public
 def word_errors(said: str, heard: str) -> tuple[int, int]:
     """Least insertions, deletions and substitutions between two texts, and the words that were said.
 
@@ -264,7 +268,7 @@ def word_errors(said: str, heard: str) -> tuple[int, int]:
     >>> word_errors("Café naïve", "cafe naive")
     (0, 2)
     """
-    want, got = _words("said", said), _words("heard", heard)
+    want, got = _words(said), _words(heard)
     row = list(range(len(got) + 1))
     for i, word in enumerate(want, start=1):
         last, row[0] = row[0], i

@@ -15,9 +15,9 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from burnish.arguments import as_text, as_word, refused
+from burnish.boundary import public
 from burnish.models.long_speech.engine import LIMITS, Manner
 from burnish.models.long_speech.measures import arc_values
 from burnish.models.long_speech.scene import Scene, Sentence
@@ -26,7 +26,8 @@ OWN_WPM = 170.0
 """Words a minute at rate 1, for captions that name a number."""
 AROUSAL = Manner(pitch_st=6.0, rate=0.35, gain_db=9.0, range=0.8)
 """What a whole step of arousal, from 0 to 1, adds; half of it is the voice's own."""
-CAPTIONS = ("tone", "intonation", "pace", "volume", "intent")
+Caption = Literal["tone", "intonation", "pace", "volume", "intent"]
+CAPTIONS = get_args(Caption)
 """Captions of a sentence that say how it is spoken; `background` says what is heard beside it."""
 
 _CALM = {"pitch_st": -1.5, "rate": -0.08, "gain_db": -2.0, "range": -0.2}
@@ -156,7 +157,8 @@ class Manners(NamedTuple):
     warnings: list[str]
 
 
-def read_caption(caption: str, dimension: str = "") -> Reading:
+@public
+def read_caption(caption: str, dimension: Caption | Literal[""] = "") -> Reading:
     """What a caption asks for; several effects on one attribute add up.
 
     `dimension`, one of `CAPTIONS`, says what a bare factor changes, "50 %" is half the loudness in
@@ -166,9 +168,7 @@ def read_caption(caption: str, dimension: str = "") -> Reading:
     >>> read_caption("very slow, -3 dB")
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
-    text = as_text("caption", caption).lower()
-    if as_text("dimension", dimension):
-        as_word("dimension", dimension, CAPTIONS)
+    text = caption.lower()
     for pattern, plain in _SPELLINGS:
         text = re.sub(pattern, plain, text)
     fixed = dict(_number(*found, dimension=dimension) for found in _NUMBER.findall(text))
@@ -237,6 +237,7 @@ def _by_factor(attribute: str, factor: float) -> tuple[str, float]:
     return attribute, round(12 * math.log2(factor), 6) if attribute == "pitch_st" else factor
 
 
+@public
 def resolve_manners(scene: Scene) -> Manners:
     """How each sentence is said: the arc at its place, then its captions, within the limits.
 
@@ -247,8 +248,6 @@ def resolve_manners(scene: Scene) -> Manners:
     >>> resolve_manners(scene).manners[0]
     Manner(pitch_st=0.0, rate=0.78, gain_db=-6.0, range=1.0, breathiness=0.0)
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
     arousal = arousal_of(scene)
     manners, warnings = [], []
     for place, sentence in enumerate(scene.sentences):
@@ -258,7 +257,7 @@ def resolve_manners(scene: Scene) -> Manners:
                 # The defaults of AROUSAL are steps here, so breathiness stays at 0.
                 values[name] += step * (arousal[place] - 0.5) if name != "breathiness" else 0.0
         for dimension, caption in _captions(scene, sentence):
-            reading = read_caption(caption, dimension)
+            reading = read_caption.plain(caption, dimension)
             for name, value in reading.add.items():
                 values[name] += value
             values.update(reading.fixed)
@@ -273,7 +272,7 @@ def resolve_manners(scene: Scene) -> Manners:
     return Manners([Manner(*(round(v, 6) for v in one)) for one in manners], warnings)
 
 
-def _captions(scene: Scene, sentence: Sentence) -> Iterator[tuple[str, str]]:
+def _captions(scene: Scene, sentence: Sentence) -> Iterator[tuple[Caption, str]]:
     for dimension in CAPTIONS:
         if caption := getattr(sentence, dimension):
             yield dimension, caption
@@ -284,5 +283,5 @@ def arousal_of(scene: Scene) -> list[float] | None:
     points = [(one.at, one.arousal) for one in scene.overall.emotion.arc if one.arousal is not None]
     if not points:
         return None
-    values: list[float] = arc_values(points, len(scene.sentences)).tolist()
+    values: list[float] = arc_values.plain(points, len(scene.sentences)).tolist()
     return values

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from burnish.arguments import as_list, as_text, as_word, refused, shown
+from burnish.arguments import shown
+from burnish.boundary import Seed, public
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
 from burnish.models.long_speech.scene import Scene, checked_scene, decoded
@@ -24,7 +25,8 @@ from burnish.models.long_speech.scene_text import BLANK, scene_text
 from burnish.records import Message
 from burnish.speech.planner import plan_scene
 
-DIMENSIONS = ("tone", "intonation", "pace", "volume", "intent", "background")
+Dimension = Literal["tone", "intonation", "pace", "volume", "intent", "background"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 RULE = "Plan how each sentence is said. Replace every <blank> by a short phrase in quotes and write only those lines."  # fmt: skip
 MOST_LINES = 5000
 _SENTENCE = re.compile(r"sentences\[(0|[1-9][0-9]{0,5})\]\.([a-z]+)")
@@ -42,7 +44,8 @@ class Planned(NamedTuple):
     """What was wrong with the replies that could not be read."""
 
 
-def open_slots(scene: Scene, dimensions: Sequence[str] = DIMENSIONS) -> list[str]:
+@public
+def open_slots(scene: Scene, dimensions: Sequence[Dimension] = DIMENSIONS) -> list[str]:
     """Paths of the captions that nobody has filled in, in order.
 
     >>> from burnish.models.long_speech import read_scene
@@ -52,24 +55,21 @@ def open_slots(scene: Scene, dimensions: Sequence[str] = DIMENSIONS) -> list[str
     >>> open_slots(scene, ["pace", "volume"])
     ['sentences[0].volume']
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
-    names = [
-        as_word(f"dimensions[{i}]", one, DIMENSIONS)
-        for i, one in enumerate(as_list("dimensions", dimensions))
-    ]
     return [
         f"sentences[{place}].{name}"
         for place, sentence in enumerate(scene.sentences)
-        for name in names
+        for name in dimensions
         if not getattr(sentence, name)
     ]
 
 
-def plan_prompt(scene: Scene, instruction: str = "", dimensions: Sequence[str] = DIMENSIONS) -> str:
+@public
+def plan_prompt(
+    scene: Scene, instruction: str = "", dimensions: Sequence[Dimension] = DIMENSIONS
+) -> str:
     """What a planner is asked: the rule, the instruction, what is fixed, and the open lines."""
-    slots = open_slots(scene, dimensions)
-    fixed, _, _ = scene_text(scene).partition("[think]\n")
+    slots = open_slots.plain(scene, dimensions)
+    fixed, _, _ = scene_text.plain(scene).partition("[think]\n")
     # The relation of a sentence is no help to a planner of captions unless somebody wrote it.
     # Not splitlines: a text may hold other breaks than \n, which JSON leaves as they are.
     lines = [
@@ -77,8 +77,7 @@ def plan_prompt(scene: Scene, instruction: str = "", dimensions: Sequence[str] =
         for one in fixed.removesuffix("\n").split("\n")
         if not one.endswith('.relation.type = "after"')
     ]
-    told = as_text("instruction", instruction)
-    wish = f"{told}\n" if told else ""
+    wish = f"{instruction}\n" if instruction else ""
     blanks = "".join(f"{one} = {BLANK}\n" for one in slots)
     return f"{RULE}\n{wish}" + "\n".join(lines) + f"\n[think]\n{blanks}"
 
@@ -88,6 +87,7 @@ def plan_reply(scene: Scene, captions: dict[str, str]) -> str:
     return "".join(f"{path} = {msgspec.json.encode(one).decode()}\n" for path, one in captions.items())  # fmt: skip
 
 
+@public
 def read_plan(scene: Scene, text: str) -> Scene:
     """The scene with the captions of a reply; anything but such lines is refused.
 
@@ -99,13 +99,11 @@ def read_plan(scene: Scene, text: str) -> Scene:
     >>> done.sentences[0].pace, done.sentences[0].tone, done.sources
     ('slow', 'glad', {'sentences[0].tone': 'plan'})
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
     table: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(scene, sources={}))
     sources: dict[str, Any] = dict(scene.sources)
     arc: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
-    lines = [one.strip() for one in as_text("text", text).split("\n")]
+    lines = [one.strip() for one in text.split("\n")]
     most = max(MOST_LINES, 2 * len(DIMENSIONS) * len(scene.sentences))
     if len(lines) > most:
         raise ArgumentError(f"text: got {len(lines)} lines, expected at most {most}")
@@ -168,15 +166,16 @@ def _fill(table: dict[str, Any], sources: dict[str, Any], path: str, value: str,
         sources[path] = "plan"
 
 
+@public
 async def plan_with_lm(
     scene: Scene,
     lm: LM,
     *,
     instruction: str = "",
-    dimensions: Sequence[str] = ("tone", "pace", "volume"),
+    dimensions: Sequence[Dimension] = ("tone", "pace", "volume"),
     max_tokens: int = 1024,
     temperature: float = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Planned:
     """A plan by a language model; asked again with what was wrong, then the rules plan."""
     prompt = plan_prompt(scene, instruction, dimensions)

@@ -3,6 +3,12 @@
     scene = draft_scene(text)               # a play, a chat or prose; who says what is the user's
     scene = plan_scene(scene, seed=1)       # arc, captions and relations, marked as planned
 
+    script = read_script("scene.toml")      # script.scene, script.sounds, script.background
+    script = read_script("play.txt")        # names with colons become speakers, prose a narrator
+    write_script(script, Path("plan.json"))
+
+Scripts are TOML or JSON in the schema of scenes, or any text; the first two may also have `sounds` (caption
+of an event to a sound file) and `background` (a sound file that is repeated), by paths from their folder.
 Rules read the text: its punctuation, its words of emotion, its length. Nothing that the user wrote is
 touched. `lively` lets people talk as in real meetings: how they follow each other is drawn from the
 quantiles of 38 meetings of the AMI corpus.
@@ -10,14 +16,18 @@ quantiles of 38 meetings of the AMI corpus.
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.arguments import as_seed, as_text, refused
-from burnish.errors import UserError
+from burnish.boundary import Seed, Settings, public
+from burnish.errors import ArgumentError, UserError
 from burnish.models.long_speech.scene import (
     MARK,
     Scene,
@@ -25,10 +35,12 @@ from burnish.models.long_speech.scene import (
     checked_scene,
     leaves,
     spoken_text,
+    write_scene,
 )
+from burnish.models.long_speech.scene_text import parse_scene_text, scene_text
 from burnish.seeds import Seeds
+from burnish.speech.acoustics import MEETING_GAPS
 from burnish.speech.manner import read_caption
-from burnish.speech.turns import MEETING_GAPS
 
 BACK_CHANNELS = 0.1
 """Chance that a listener says something during a long sentence of a lively scene."""
@@ -77,6 +89,7 @@ _FEELING = {
 }
 
 
+@public
 def draft_scene(text: str, name: str = "text") -> Scene:
     """A script from any text: `NAME: words` lines, a play with names on lines of their own, or prose.
 
@@ -109,11 +122,10 @@ class Drafted(NamedTuple):
 
 def drafted(text: str, name: str = "text") -> Drafted:
     """`draft_scene`, with the stage directions that it leaves out."""
-    name = as_text("name", name)
     directions: list[str] = []
     rows = [
         {"speaker": speaker, "text": sentence} | ({"tone": tone} if tone else {})
-        for speaker, tone, said in _turns(as_text("text", text), directions)
+        for speaker, tone, said in _turns(text, directions)
         for sentence in _sentences(said)
     ]
     if not rows:
@@ -199,7 +211,7 @@ def _directed(speaker: str, said: str, directions: list[str]) -> Iterator[tuple[
             continue
         start = match.end()
         directions.append(match[0])
-        manner = read_caption(inner if len(inner.split()) <= MOST_MANNER else "")
+        manner = read_caption.plain(inner if len(inner.split()) <= MOST_MANNER else "")
         if manner.add or manner.fixed:
             yield speaker, tone, "".join(spoken)
             tone, spoken = inner, []
@@ -222,16 +234,15 @@ def _sentences(said: str) -> list[str]:
     return joined
 
 
-def plan_scene(scene: Scene, *, seed: int = 0, lively: bool = False) -> Scene:
+@public
+def plan_scene(scene: Scene, *, seed: Seed = 0, lively: bool = False) -> Scene:
     """A scene with its open captions filled in by rules; what the user wrote stays as it is.
 
     >>> from burnish.speech import draft_scene, plan_scene
     >>> plan_scene(draft_scene("Ann: Run! Run for your life!")).sentences[0].tone
     'afraid'
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
-    rng = Seeds(as_seed("seed", seed)).rng("plan")
+    rng = Seeds(seed).rng("plan")
     arousals = [_arousal(one) for one in scene.sentences]
     sources: dict[str, Any] = dict(scene.sources)
     table: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(scene, sources={}))
@@ -352,3 +363,93 @@ def _relation(
         # A word takes a third of a second; never over more than half of the sentence before.
         return {"type": "overlap", "seconds": round(min(-gap, 0.15 * words_before), 2)}
     return {"type": "after", "gap": round(gap, 2)}
+
+
+LARGEST_BYTES = 4_000_000
+
+
+class Script(NamedTuple):
+    """A scene and the sound files that it names."""
+
+    scene: Scene
+    sounds: dict[str, Path]
+    background: Path | None
+    is_draft: bool
+    """True if it was made from text that is no script: a planner has to fill it in."""
+    directions: Sequence[str] = ()
+    """Stage directions of a text, which are not spoken."""
+
+
+class NamedSounds(Settings, frozen=True):
+    """The sound files of a script: of events by their captions, and one that is repeated."""
+
+    sounds: dict[str, str] = msgspec.field(default_factory=dict)
+    background: str | None = None
+
+
+@public
+def read_script(file: Path) -> Script:
+    """The script of a file; everything that is wrong with it is told in one line."""
+    try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise UserError(f"{file} has over {LARGEST_BYTES:,} bytes; cut the text into scenes")
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is no text in UTF-8; expected a script or a text") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+    if "\0" in text:
+        raise UserError(f"{file} holds binary data; expected a script or a text")
+    kind = file.suffix.lower()
+    try:
+        if kind in (".toml", ".json"):
+            return _from_table(_table(text, kind), file)
+        if text.lstrip().startswith("[instruct]"):
+            return Script(parse_scene_text.plain(text), {}, None, False)
+        draft = drafted(text, "text")
+        return Script(draft.scene, {}, None, True, draft.directions)
+    except ArgumentError as error:
+        raise UserError(f"{file}: {str(error).removeprefix('document: ')}") from None
+
+
+def _table(text: str, kind: str) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of over 4,300 digits
+        raise ArgumentError(f"no {kind[1:].upper()}: {error}") from None
+    if not isinstance(table, dict):
+        raise ArgumentError(f"got a {type(table).__name__}, expected a table with sentences")
+    return table
+
+
+def _from_table(table: dict[str, Any], file: Path) -> Script:
+    named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
+    return Script(
+        checked_scene(table, "script"),
+        {caption: file.parent / one for caption, one in named.sounds.items()},
+        None if named.background is None else file.parent / named.background,
+        False,
+    )
+
+
+def write_script(script: Script, file: Path) -> str:
+    """The text of a script for a file: `.txt` in lines or `.json`; sounds by paths from its folder.
+
+    A `.txt` has no room for sounds, and is refused where there are any.
+    """
+    if file.suffix.lower() not in (".json", ".txt"):
+        raise UserError(f"{file}: expected a file that ends in .json or .txt")
+    if file.suffix.lower() == ".txt":
+        if script.sounds or script.background:
+            raise UserError(f"{file}: a .txt cannot name the script's sounds; write a .json")
+        return scene_text(script.scene)
+    table = json.loads(write_scene(script.scene))
+    if script.sounds:
+        table["sounds"] = {name: _from(one, file) for name, one in script.sounds.items()}
+    if script.background is not None:
+        table["background"] = _from(script.background, file)
+    return json.dumps(table, indent=2, ensure_ascii=False)
+
+
+def _from(sound: Path, file: Path) -> str:
+    return os.path.relpath(sound.resolve(), file.resolve().parent)

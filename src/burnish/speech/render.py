@@ -1,9 +1,11 @@
-"""A script to a sound file: sentences are spoken once and kept, samples are written in chunks.
+"""A script to a sound file, and to a picture of its timeline: a lane a speaker, overlaps, the arc above.
 
     done = render_scene(scene, "scene.wav", engine="espeak", seed=1)
     done.timeline, done.alignment, done.warnings
+    write_timeline("scene.svg", scene, done.timeline)       # or .png (needs pillow)
 
-Stopped at any moment, the same call continues: sentences that were spoken lie beside the output until
+Sentences are spoken once and kept, samples are written in chunks. Stopped at any moment, the same call
+continues: sentences that were spoken lie beside the output until
 it is whole (those of an engine without a `version` are spoken again). Chunks of any length give the same file.
 """
 
@@ -15,13 +17,17 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.arguments import as_number, as_path, as_seed, refused
-from burnish.errors import ArgumentError, UserError
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Seed, public
+from burnish.errors import UserError
 from burnish.media import read_sound
 from burnish.media.sound_writing import KINDS, sound_writer
 from burnish.models.long_speech.engine import (
@@ -33,18 +39,20 @@ from burnish.models.long_speech.engine import (
     missing_capabilities,
 )
 from burnish.models.long_speech.mixer import Mix, white_noise
-from burnish.models.long_speech.scene import Scene, scene_warnings
+from burnish.models.long_speech.scene import Scene, scene_warnings, spoken_text
 from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive, digest
 from burnish.speech.cast import Cast, cast_scene
-from burnish.speech.manner import resolve_manners
+from burnish.speech.manner import arousal_of, resolve_manners
 from burnish.store.lock import WriterLock
-from burnish.tensors import as_float64, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
+    from jaxtyping import Float64
     from torch import Tensor
 
-    from burnish.tensors import Numbers
+    Loop = Annotated[Float64[Tensor, " N"], Meta(min_length=1)]
+    Sounds = Mapping[str, Float64[Tensor, " _"]]
 
 CHUNK_S = 10.0
 Progress = Callable[[str, int, int], None]
@@ -54,6 +62,10 @@ COLOURS = {
     "brown": "engine hum ship train car factory plane storm thunder",
 }  # fmt: skip
 """Backgrounds by words of the environment's caption; any other is white noise, as rain and hiss are."""
+
+WIDTH, LEFT, LANE, TOP = 1200, 110, 46, 84
+LANES = ("#3b6ea5", "#c8553d", "#4f8a5b", "#8d6cab", "#b8860b", "#4a7c86")
+GREY, INK, PALE = "#c9ccd1", "#22262b", "#f2f0ea"
 
 
 class Rendering(NamedTuple):
@@ -135,15 +147,16 @@ def _read_line(path: Path) -> Spoken | None:
     return Spoken(samples, *times) if is_line else None
 
 
+@public
 def render_scene(
     scene: Scene,
-    out: str | Path,
+    out: Path,
     *,
     engine: str | Path | SpeechEngine = "espeak",
-    seed: int = 0,
-    chunk_s: float = CHUNK_S,
-    sounds: Mapping[str, Numbers] | None = None,
-    background: Numbers | None = None,
+    seed: Seed = 0,
+    chunk_s: Annotated[float, Meta(gt=0, le=3600)] = CHUNK_S,
+    sounds: Sounds | None = None,
+    background: Loop | None = None,
     progress: Progress | None = None,
 ) -> Rendering:
     """Speak, mix and write a scene as .wav, .flac or .ogg (Opus).
@@ -152,20 +165,17 @@ def render_scene(
     events by their captions and `background` some seconds of background to repeat, both at the
     engine's rate.
     """
-    if not isinstance(scene, Scene):
-        raise refused("scene", scene, "what read_scene returns")
-    path = as_path("out", out, "a file that ends in .wav, .flac or .ogg")
-    if path.suffix.lower().lstrip(".") not in KINDS:
-        raise refused("out", str(path), "a file that ends in .wav, .flac or .ogg")
-    seed = as_seed("seed", seed)
-    chunk_s = as_number("chunk_s", chunk_s, above=0, high=3600)
+    if out.suffix.lower().lstrip(".") not in KINDS:
+        raise refused("out", str(out), "a file that ends in .wav, .flac or .ogg")
     cast = cast_scene(scene, engine, seed) if isinstance(engine, str | Path) else engine
     tell = progress or (lambda *_: None)
     spoken = iter(range(1, 10**9))
-    with _parts_of(path) as folder:
+    with _parts_of(out) as folder:
         kept = KeptLines(cast, folder, lambda: tell("speaking", next(spoken), len(scene.sentences)))
-        mix, warnings = mix_scene(scene, kept, seed=seed, sounds=sounds, background=background)
-        with sound_writer(path, mix.sample_rate, ogg="opus") as write:
+        mix, warnings = mix_scene.plain(
+            scene, kept, seed=seed, sounds=sounds, background=background
+        )
+        with sound_writer(out, mix.sample_rate, ogg="opus") as write:
             for number, samples in enumerate(mix.chunks(chunk_s)):
                 write(samples)
                 tell("writing", min((number + 1) * round(chunk_s * mix.sample_rate), mix.length), mix.length)  # fmt: skip
@@ -176,7 +186,7 @@ def render_scene(
         for one, voice in (cast.choices.items() if isinstance(cast, Cast) else ())
     }
     return Rendering(
-        path, mix.length / mix.sample_rate, mix.timeline, alignment, warnings, voices, mix
+        out, mix.length / mix.sample_rate, mix.timeline, alignment, warnings, voices, mix
     )
 
 
@@ -200,13 +210,14 @@ def _parts_of(path: Path) -> Iterator[Path]:
         lock.release()
 
 
+@public
 def mix_scene(
     scene: Scene,
     engine: SpeechEngine,
     *,
-    seed: int = 0,
-    sounds: Mapping[str, Numbers] | None = None,
-    background: Numbers | None = None,
+    seed: Seed = 0,
+    sounds: Sounds | None = None,
+    background: Loop | None = None,
 ) -> tuple[Mix, list[str]]:
     """The mix of a scene with its captions obeyed, and everything that could not be."""
     found = resolve_manners(scene)
@@ -302,11 +313,8 @@ def background_of(caption: str) -> Callable[[int, int, int], Tensor]:
     return noise
 
 
-def repeated(samples: Numbers) -> Callable[[int, int, int], Tensor]:
+def repeated(loop: Tensor) -> Callable[[int, int, int], Tensor]:
     """A background that repeats some given samples for ever."""
-    loop = as_float64(samples, "background")
-    if loop.ndim != 1 or not len(loop) or not bool(loop.isfinite().all()):
-        raise refused("background", samples, "one channel of finite samples, at least 1")
 
     def noise(seed: int, block: int, size: int) -> Tensor:
         places = torch.arange(block * size, (block + 1) * size) % len(loop)
@@ -317,9 +325,127 @@ def repeated(samples: Numbers) -> Callable[[int, int, int], Tensor]:
 
 def load_sounds(named: Mapping[str, str | Path], sample_rate: int) -> dict[str, Any]:
     """Samples of sound files by caption, mono at one rate."""
-    loaded: dict[str, Any] = {}
-    for caption, file in named.items():
-        if not isinstance(file, str | Path):
-            raise ArgumentError(f"sounds['{caption}']: got {file!r}, expected a file's path")
-        loaded[caption] = read_sound(file, rate=sample_rate).samples
-    return loaded
+    return {caption: read_sound(file, rate=sample_rate).samples for caption, file in named.items()}
+
+
+class Shape(NamedTuple):
+    """A rectangle, a line or a text of the picture."""
+
+    kind: str
+    x: float
+    y: float
+    x2: float = 0.0
+    y2: float = 0.0
+    colour: str = INK
+    text: str = ""
+    size: int = 12
+
+
+def timeline_shapes(scene: Scene, timeline: Sequence[Span]) -> tuple[list[Shape], int]:
+    """What the picture is made of, and its height."""
+    speakers = [one.id for one in scene.overall.speakers]
+    length = max((span["end"] for span in timeline), default=0.0) or 1.0
+    height = TOP + LANE * len(speakers) + 34
+    scale = (WIDTH - LEFT - 20) / length
+    bottom = TOP + LANE * len(speakers)
+    shapes = [Shape("box", 0, 0, WIDTH, height, PALE)]
+    step = next(one for one in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 10**6) if length / one <= 14)  # fmt: skip
+    for second in range(0, int(length) + 1, step):
+        x = LEFT + second * scale
+        shapes.append(Shape("line", x, TOP - 8, x, bottom, GREY))
+        label = f"{second // 60}:{second % 60:02d}"
+        shapes.append(Shape("text", x, bottom + 18, colour=INK, text=label, size=11))
+    for lane, name in enumerate(speakers):
+        y = TOP + LANE * lane
+        shapes.append(Shape("text", 10, y + 25, colour=LANES[lane % len(LANES)], text=spoken_text(name)[:14], size=13))  # fmt: skip
+    spans = list(zip(scene.sentences, timeline, strict=True))
+    for sentence, span in spans:
+        lane = speakers.index(sentence.speaker)
+        y, colour = TOP + LANE * lane, LANES[lane % len(LANES)]
+        x, x2 = LEFT + span["start"] * scale, LEFT + span["end"] * scale
+        shapes.append(Shape("box", x, y + 6, max(x2, x + 1), y + LANE - 8, colour))
+        room = int((x2 - x) / 6.2) - 1
+        if room > 3:
+            words = spoken_text(sentence.text)
+            said = words if len(words) <= room else words[: room - 1] + "…"
+            shapes.append(Shape("text", x + 3, y + 26, colour="#ffffff", text=said, size=11))
+        if span["cut"]:
+            shapes.append(Shape("line", x2, y + 2, x2, y + LANE - 4, "#d00000"))
+    for start, end in _overlaps([span for _, span in spans]):
+        shapes.append(Shape("box", LEFT + start * scale, TOP - 8, LEFT + end * scale, TOP - 4, "#d00000"))  # fmt: skip
+    arousal = arousal_of(scene)
+    if arousal:
+        points = [
+            (LEFT + (s["start"] + s["end"]) / 2 * scale, TOP - 16 - 52 * a)
+            for s, a in zip(timeline, arousal, strict=True)
+        ]
+        shapes.append(Shape("text", 10, TOP - 36, text="arousal", size=11))
+        shapes += [
+            Shape("line", *first, *second, INK)
+            for first, second in zip(sorted(points), sorted(points)[1:], strict=False)
+        ]
+    return shapes, height
+
+
+def _overlaps(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """Stretches in which two or more talk."""
+    changes = sorted([(s["start"], 1) for s in spans] + [(s["end"], -1) for s in spans])
+    found, talking, since = [], 0, 0.0
+    for moment, change in changes:
+        if talking < 2 <= talking + change:
+            since = moment
+        elif talking >= 2 > talking + change and moment > since:
+            found.append((since, moment))
+        talking += change
+    return found
+
+
+@public
+def timeline_svg(scene: Scene, timeline: Sequence[Span]) -> str:
+    """The picture as SVG text."""
+    shapes, height = timeline_shapes(scene, timeline)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">']  # fmt: skip
+    for one in shapes:
+        if one.kind == "box":
+            parts.append(f'<rect x="{one.x:.1f}" y="{one.y:.1f}" width="{one.x2 - one.x:.1f}" height="{one.y2 - one.y:.1f}" fill="{one.colour}" fill-opacity="0.92"/>')  # fmt: skip
+        elif one.kind == "line":
+            parts.append(f'<line x1="{one.x:.1f}" y1="{one.y:.1f}" x2="{one.x2:.1f}" y2="{one.y2:.1f}" stroke="{one.colour}" stroke-width="1.5"/>')  # fmt: skip
+        else:
+            parts.append(f'<text x="{one.x:.1f}" y="{one.y:.1f}" font-size="{one.size}" fill="{one.colour}">{escape(one.text)}</text>')  # fmt: skip
+    return "\n".join([*parts, "</svg>\n"])
+
+
+@public
+def write_timeline(target: Path, scene: Scene, timeline: Sequence[Span]) -> Path:
+    """Write the picture; the name's ending says how: .svg or .png."""
+    if target.suffix.lower() not in (".svg", ".png"):
+        raise refused("target", str(target), "a file that ends in .svg or .png")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.suffix.lower() == ".svg":
+            target.write_text(timeline_svg(scene, timeline), encoding="utf-8")
+        else:
+            _write_png(target, *timeline_shapes(scene, timeline))
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
+    return target
+
+
+def _write_png(target: Path, shapes: Sequence[Shape], height: int) -> None:
+    try:
+        from PIL import Image, ImageDraw, ImageFont
+    except ImportError:
+        raise UserError(
+            "a PNG of the timeline needs pillow: pip install 'burnish[images]', or write an .svg"
+        ) from None
+    picture = Image.new("RGB", (WIDTH, height), PALE)
+    draw = ImageDraw.Draw(picture)
+    for one in shapes:
+        if one.kind == "box":
+            draw.rectangle((one.x, one.y, one.x2, one.y2), fill=one.colour)
+        elif one.kind == "line":
+            draw.line((one.x, one.y, one.x2, one.y2), fill=one.colour, width=2)
+        else:
+            font = ImageFont.load_default(one.size)
+            draw.text((one.x, one.y - one.size), one.text, fill=one.colour, font=font)
+    picture.save(target, optimize=True)

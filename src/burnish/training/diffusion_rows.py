@@ -406,7 +406,8 @@ class TaskRows(Rows):
         """Syntax tokens of the prompt, and a share of its others, may be masked too (SyRM)."""
         texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
         marks = row.eligible.copy()
-        marks[: row.prompt] |= np.array(syntax_eligible(texts, self.settings.syntax), dtype=bool)
+        assert self.settings.syntax
+        marks[: row.prompt] |= np.array(syntax_eligible.plain(texts, self.settings.syntax))
         if self.settings.syntax_rest:
             drawn = np.random.default_rng(seed).random(row.prompt)
             marks[: row.prompt] |= drawn < self.settings.syntax_rest

@@ -37,6 +37,7 @@ from burnish.models.visual_latent import (
     generate_latents,
     use_latent,
 )
+from burnish.models.visual_latent.generate import Intervention
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample
@@ -71,7 +72,7 @@ class Asked(NamedTuple):
         self,
         records: Sequence[Record],
         generator: torch.Generator | None = None,
-        intervention: str = "none",
+        intervention: Intervention = "none",
         latents: Sequence[Sequence[Tensor]] | None = None,
     ) -> list[LatentAnswer]:
         """One answer a record, in batches."""

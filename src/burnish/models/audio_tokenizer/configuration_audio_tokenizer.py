@@ -13,6 +13,7 @@ from burnish.errors import ArgumentError
 from burnish.models.folders import Size, read_settings
 
 LARGEST_HOP = 655_360
+Bottleneck = Literal["plain", "kl", "sigma", "norm", "norm+noise"]
 Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
 Taps = Annotated[int, Meta(ge=1, le=1024)]
 TapsList = Annotated[list[Taps], Meta(min_length=1)]
@@ -45,7 +46,7 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     kernel_size: Taps = 7
     residual_dilations: TapsList = (1, 1)  # type: ignore[assignment]
     """One residual unit each, in every stage."""
-    bottleneck: Literal["plain", "kl", "sigma", "norm", "norm+noise"] = "norm+noise"
+    bottleneck: Bottleneck = "norm+noise"
     norm_eps: Positive = 1e-5
     noise_gamma: NonNegative = 1.0
     """norm+noise: the strength is uniform from 0 to this, one a sequence."""
@@ -60,8 +61,8 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """Convolutions look at the past alone: audio can be encoded and decoded in chunks."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if self.bottleneck == "noise":
-            self.bottleneck = "sigma"
+        aliases: dict[str, Bottleneck] = {"noise": "sigma"}
+        self.bottleneck = aliases.get(self.bottleneck, self.bottleneck)
         read_settings(self)
         if self.frame_hop % 2 or self.n_fft % 2 or self.n_fft < 2 * self.frame_hop:
             raise ArgumentError(

@@ -30,7 +30,7 @@ from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 
 from burnish.arguments import as_path, as_word, refused, shown
-from burnish.boundary import Count, NonNegative, PositiveInt, Share, public
+from burnish.boundary import Count, NonNegative, PositiveInt, Share, public, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
@@ -309,7 +309,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         of_end = torch.where(is_patch, surprise, 0.0).sum() / total
         return GeneratorLoss(of_patches + of_end, of_patches, of_end)
 
-    @public
+    @public_method
     @torch.no_grad()
     def generate(
         self,

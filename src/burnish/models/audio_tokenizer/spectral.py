@@ -51,7 +51,7 @@ ASYMMETRY = 1e-6
 STRIDES = ((1, 1), (1, 2), (1, 2), (1, 2), (1, 1))
 """Over frames and bins, of the convolutions of one discriminating network."""
 Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
-Windows = Annotated[list[Annotated[int, Meta(ge=4, le=65_536)]], Meta(min_length=1)]
+Windows = Annotated[Sequence[Annotated[int, Meta(ge=4, le=65_536)]], Meta(min_length=1)]
 
 
 def window_of(size: int, like: Tensor) -> Tensor:

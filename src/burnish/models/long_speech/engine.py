@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 from msgspec import Meta
 
 from burnish.arguments import as_number
-from burnish.boundary import public
+from burnish.boundary import public, public_method
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.scene import Scene, Sentence, Speaker
 from burnish.seeds import derive
@@ -144,7 +144,7 @@ class ToneEngine:
     name, version = "tone", "1"
     capabilities = Capabilities(pitch=True, rate=True, words=True, voices=True)
 
-    @public
+    @public_method
     def __init__(
         self,
         sample_rate: Annotated[int, Meta(ge=100, le=192_000)] = 8000,

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Count, NonNegative, Seed, public
+from burnish.boundary import Count, NonNegative, Seed, public, public_method
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import (
     Line,
@@ -185,7 +185,7 @@ class Mix:
     (1.35, torch.Size([13200]))
     """
 
-    @public
+    @public_method
     def __init__(
         self,
         scene: Scene,
@@ -239,7 +239,7 @@ class Mix:
         """All samples, float32."""
         return self.samples(0, self.length)
 
-    @public
+    @public_method
     def samples(self, start: Count, stop: Count) -> Tensor:
         """The samples from `start` up to `stop`, float32: a stretch of `render()`, bit by bit."""
         if not start <= stop <= self.length:
@@ -247,7 +247,7 @@ class Mix:
         # Scaled to the limit, a sample may round to just above it.
         return (self._raw(start, stop) * self._scale).clamp(-PEAK, PEAK).to(torch.float32)
 
-    @public
+    @public_method
     def chunks(self, seconds: Seconds) -> Iterator[Tensor]:
         """The scene in stretches of so many seconds; joined they are `render()`."""
         step = max(1, round(seconds * self.sample_rate))
@@ -351,7 +351,7 @@ class Mix:
                 self.warnings.append(f"{what}: '{event.caption}' is shorter than its duration")
             loud = samples[:count] * 10 ** (event.gain_db / 20)
             start = round(event.at * self.sample_rate)
-            yield _Sound(start, count, lambda loud=loud: loud)
+            yield _Sound(start, count, loud.detach)
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Stretches of one second: levels are measured over these, however the scene is cut."""
@@ -442,7 +442,7 @@ def place_sentences(scene: Scene, durations: Sequence[NonNegative]) -> list[Span
         raise ArgumentError(
             f"durations: got {len(durations)}, expected one for each of {len(scene.sentences)} sentences"
         )
-    rows: list[dict[str, Any]] = []
+    rows: list[Any] = []
     before = 0
     for place, sentence in enumerate(scene.sentences):
         relation = _full(sentence.relation)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import Fraction, Number, PositiveShare, Share, public
+from burnish.boundary import Fraction, Number, PositiveShare, Share, public, public_method
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
@@ -88,7 +88,7 @@ class LossBaseline:
     `subtract` changes what is reported and no update; `rescale` changes updates, with bias.
     """
 
-    @public
+    @public_method
     def __init__(
         self,
         mode: Mode = "subtract",
@@ -102,7 +102,7 @@ class LossBaseline:
         self.moments: list[float] = []
         """Running means of l, b, l b and b b."""
 
-    @public
+    @public_method
     def adjust(self, losses_B: Float[Tensor, " B"], t_B: Rates) -> Tensor:
         """Losses of a step as they are reported or trained on, (B,); the running losses move on.
 
@@ -165,7 +165,7 @@ class GradientBaseline:
     its expectation over rates, it has the same mean; b is of earlier steps alone.
     """
 
-    @public
+    @public_method
     def __init__(
         self,
         parameters: Sequence[Tensor],

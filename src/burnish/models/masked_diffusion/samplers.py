@@ -32,6 +32,7 @@ from burnish.boundary import (
     Settings,
     Share,
     public,
+    public_method,
 )
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.control import LossBaseline
@@ -127,7 +128,7 @@ class PPots:
     Uniform until `refit` has seen a probe: a table of losses by row, rate and mask.
     """
 
-    @public
+    @public_method
     def __init__(
         self,
         mix_uniform: Share = MIX_UNIFORM,
@@ -157,7 +158,7 @@ class PPots:
             return step >= self.start
         return self.refit_every > 0 and step - self.fitted_at >= self.refit_every
 
-    @public
+    @public_method
     def refit(
         self, t_grid: Grid, losses: Table, chances: Known | None = None, *, step: Count = 0
     ) -> EprFit:

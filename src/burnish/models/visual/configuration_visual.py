@@ -14,6 +14,7 @@ from burnish.models import register
 from burnish.models.folders import read_settings
 from burnish.models.visual.encoder import LITE0, STRIDES, map_widths
 
+EncoderName = Literal["efficientnet-lite0", "tiny"]
 Stride = Literal[2, 4, 8, 16, 32]
 
 IMAGE_TOKEN = "<|image|>"
@@ -33,9 +34,9 @@ class VisualConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     sub_configs: ClassVar[dict[str, Any]] = {"text_config": AutoConfig}
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
-    text_config: object = None
+    text_config: Any = None
     """The decoder's own config; as a dict it needs its `model_type`."""
-    encoder: Literal["efficientnet-lite0", "tiny"] = LITE0
+    encoder: EncoderName = LITE0
     """efficientnet-lite0, or tiny: a random one of a few thousand weights, for tests."""
     image_size: Annotated[int, Meta(ge=32, le=4096)] = 224
     """Pixels of a side; images are fitted into a square."""

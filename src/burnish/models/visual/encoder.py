@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +45,7 @@ class EncoderForm(NamedTuple):
     stages: tuple[Stage, ...]
 
 
-LITE0 = "efficientnet-lite0"
+LITE0: Final = "efficientnet-lite0"
 TINY = "tiny"
 ENCODERS = {
     LITE0: EncoderForm(

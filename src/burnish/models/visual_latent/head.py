@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from burnish.boundary import Positive, PositiveInt, Share, public
+from burnish.boundary import Positive, PositiveInt, Share, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import Subspace, fit_pca, masked_mean, rescaled
 
@@ -75,7 +75,7 @@ class LatentHead(nn.Module):
     norm: Tensor
     largest: Tensor
 
-    @public
+    @public_method
     def __init__(
         self,
         kind: Kind,
@@ -111,7 +111,7 @@ class LatentHead(nn.Module):
         self._start_at_mean()
 
     @classmethod
-    @public
+    @public_method
     def fit(
         cls,
         kind: Kind,

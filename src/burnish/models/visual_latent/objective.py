@@ -128,7 +128,8 @@ def use_latent(
     """
     found = []
     for row in correct:
-        known = [one for one in (row if isinstance(row, list) else [row]) if one is not None]
+        answers = [row] if row is None or isinstance(row, bool | float | int) else row
+        known = [float(one) for one in answers if one is not None]
         found.append(sum(known) / len(known) <= tau if known else assume_hard)
     return torch.tensor(found, dtype=torch.bool)
 

