@@ -70,7 +70,7 @@ def open_image(source: str | Path | bytes) -> Image:
     with _opened(source) as (image, kind, where):
         try:
             if kind == "image/png":
-                _check_png(image)
+                _prepare_png(image)
             image.load()
             return _upright(_as_rgb(image), image, kind)
         # The boundary to Pillow's decoders, which meet whatever the file holds.
@@ -102,24 +102,22 @@ def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, str, str]]:
                 f"{where} is no {short_name(kind)} that can be read: {_said(error)}"
             ) from error
         with image:
-            _check(image, kind, where)
+            if fault := _fault(image, kind):
+                raise UserError(f"{where} {fault}")
             yield image, kind, where
 
 
-def _check(image: Any, kind: str, where: str) -> None:
+def _fault(image: Any, kind: str) -> str:
+    """What keeps an image from being decoded, in one line; empty where nothing does."""
     width, height = image.size
-    if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
-        raise UserError(
-            f"{where} has {width:,} x {height:,} pixels; expected at most {MOST_PIXELS:,}, and "
-            f"{MOST_SIDE:,} a side. Make it smaller"
+    if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE or not width * height:
+        return (
+            f"has {width:,} x {height:,} pixels; expected 1 to {MOST_PIXELS:,}, and at most "
+            f"{MOST_SIDE:,} a side"
         )
-    if width * height == 0:
-        raise UserError(f"{where} has {width} x {height} pixels; expected an image")
     if kind != "image/jpeg" and _is_moving(image):
-        raise UserError(
-            f"{where} is an animation ({short_name(kind)}); expected a still image. Save the frame "
-            "that counts"
-        )
+        return f"is an animation ({short_name(kind)}); expected a still image. Save the frame that counts"
+    return ""
 
 
 def _is_moving(image: Any) -> bool:
@@ -171,7 +169,7 @@ _ADAM7 = (
 _PIECE = 1 << 16
 
 
-def _check_png(image: Any) -> None:
+def _prepare_png(image: Any) -> None:
     """Refuse pixel data that end before the picture does, and read transparency at its depth.
 
     Pillow leaves the rest black, and takes a transparent grey of 2, 4 or 16 bit for one of 8.

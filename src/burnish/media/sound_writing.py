@@ -18,25 +18,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from burnish.arguments import as_path, as_word, refused
+from burnish.arguments import refused
+from burnish.boundary import Call, public
 from burnish.errors import ArgumentError, UserError
-from burnish.media.samples import as_rate, as_samples, soundfile_library
+from burnish.media.sounds import SAMPLES, Rate, soundfile_library
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Buffer
 
-    from burnish.media.samples import Samples
+    from burnish.media.sounds import Given, Samples
 
-KINDS = ("wav", "flac", "ogg")
+Kind = Literal["wav", "flac", "ogg"]
+KINDS = get_args(Kind)
 MOST_OGG_RATE = 200_000
 MOST_WAV_BYTES = 2**32 - 100
 
 
-def encode_sound(samples: ArrayLike, rate: int, kind: str = "wav", *, bits: int = 16) -> bytes:
+@public
+def encode_sound(
+    samples: Given, rate: Rate, kind: Kind = "wav", *, bits: Literal[16, 24, 32] = 16
+) -> bytes:
     """The bytes of a sound file: wav, flac or ogg. `bits` 16, 24, or 32 (float, wav only).
 
     Samples beyond full scale are refused unless they are written as 32-bit floats. The same samples
@@ -47,13 +52,12 @@ def encode_sound(samples: ArrayLike, rate: int, kind: str = "wav", *, bits: int 
     """
     import numpy as np
 
-    found = as_samples("samples", samples)
-    speed = _rate_of(kind, rate)
-    as_word("kind", kind, KINDS)
-    if bits not in ((16, 24, 32) if kind == "wav" else (16, 24)):
+    found = cast("Samples", samples)
+    _check_rate(kind, rate)
+    if bits == 32 and kind != "wav":
         raise refused("bits", bits, "16, 24 or, in a wav, 32")
     if bits == 32:
-        return _wav_bytes(found.astype("<f4").tobytes(), found, speed, bits)
+        return _wav_bytes(found.astype("<f4").tobytes(), found, rate, bits)
     if (peak := float(np.abs(found).max())) > 1:
         raise ArgumentError(
             f"samples: the largest is {peak:.3g}, expected at most 1. Scale them down, or write a "
@@ -62,35 +66,36 @@ def encode_sound(samples: ArrayLike, rate: int, kind: str = "wav", *, bits: int 
     whole = _whole_numbers(found, bits)
     if kind == "wav":
         if bits == 16:
-            return _wav_bytes(whole.astype("<i2").tobytes(), found, speed, bits)
+            return _wav_bytes(whole.astype("<i2").tobytes(), found, rate, bits)
         three = whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3]
-        return _wav_bytes(three.tobytes(), found, speed, bits)
+        return _wav_bytes(three.tobytes(), found, rate, bits)
     into = BytesIO()
     shifted = whole.astype(np.int16) if bits == 16 else (whole.astype(np.int64) * 256).astype("i4")
     subtype = "VORBIS" if kind == "ogg" else f"PCM_{bits}"
     data = found if kind == "ogg" else shifted
     try:
-        soundfile_library().write(into, data, speed, format=kind.upper(), subtype=subtype)
+        soundfile_library().write(into, data, rate, format=kind.upper(), subtype=subtype)
     # The boundary to libsndfile: flac takes at most 8 channels and 655,350 Hz, vorbis less.
     except (OSError, RuntimeError, ValueError) as error:
         raise ArgumentError(
-            f"samples: {kind} cannot hold {_shape(found)} at {speed} Hz: {error}"
+            f"samples: {kind} cannot hold {_shape(found)} at {rate} Hz: {error}"
         ) from error
     return into.getvalue()
 
 
-def write_sound(path: str | Path, samples: ArrayLike, rate: int, *, bits: int = 16) -> Path:
+@public
+def write_sound(path: Path, samples: Given, rate: Rate, *, bits: Literal[16, 24, 32] = 16) -> Path:
     """Write a sound; the name's ending says which kind: .wav, .flac or .ogg."""
-    target, kind = _target(path)
-    data = encode_sound(samples, rate, kind, bits=bits)
-    with _whole(target) as part, _output_errors(target):
+    data = encode_sound.plain(samples, rate, _kind_of(path), bits=bits)
+    with _whole(path) as part, _output_errors(path):
         part.write_bytes(data)
-    return target
+    return path
 
 
+@public
 @contextmanager
 def sound_writer(
-    path: str | Path, rate: int, *, ogg: str = "vorbis"
+    path: Path, rate: Rate, *, ogg: Literal["vorbis", "opus"] = "vorbis"
 ) -> Iterator[Callable[[ArrayLike], None]]:
     """A function that writes the next samples (n,) of a file; .wav and .flac have 16 bits.
 
@@ -108,20 +113,20 @@ def sound_writer(
     """
     import numpy as np
 
-    target, kind = _target(path)
-    subtype = as_word("ogg", ogg, ("vorbis", "opus")).upper() if kind == "ogg" else "PCM_16"
-    speed, written = _rate_of(kind, rate), 0
+    target, kind, written = path, _kind_of(path), 0
+    subtype = ogg.upper() if kind == "ogg" else "PCM_16"
+    _check_rate(kind, rate)
     library = soundfile_library()
     with _whole(target) as part:
         with _output_errors(target):
             output = _Output(part, "w+")
         with output:
             with _output_errors(target, output):
-                file = library.SoundFile(output, "w", speed, 1, subtype, format=kind.upper())
+                file = library.SoundFile(output, "w", rate, 1, subtype, format=kind.upper())
 
             def write(samples: ArrayLike) -> None:
                 nonlocal written
-                block = np.clip(as_samples("samples", samples), -1, 1)
+                block = np.clip(SAMPLES.read("samples", samples, Call()), -1, 1)
                 if block.ndim != 1:
                     raise refused("samples", samples, "samples (n,) of one channel")
                 written += len(block)
@@ -166,22 +171,18 @@ class _Output(FileIO):
             raise self.error
 
 
-def _rate_of(kind: str, rate: int) -> int:
-    """A rate that the kind can hold: libvorbis ends the process above its most."""
-    speed = as_rate("rate", rate)
-    if kind == "ogg" and speed > MOST_OGG_RATE:
-        raise ArgumentError(f"rate: got {speed:,} Hz, expected at most {MOST_OGG_RATE:,} for ogg")
-    return speed
+def _check_rate(kind: str, rate: int) -> None:
+    """Refuse what the kind cannot hold: libvorbis ends the process above its most."""
+    if kind == "ogg" and rate > MOST_OGG_RATE:
+        raise ArgumentError(f"rate: got {rate:,} Hz, expected at most {MOST_OGG_RATE:,} for ogg")
 
 
-def _target(path: str | Path) -> tuple[Path, str]:
-    """A file to write and its kind, by its ending."""
-    expected = "a file that ends in .wav, .flac or .ogg"
-    target = as_path("path", path, expected)
-    kind = target.suffix.lower().lstrip(".")
+def _kind_of(path: Path) -> Kind:
+    """The kind of a file to write, by its ending."""
+    kind = path.suffix.lower().lstrip(".")
     if kind not in KINDS:
-        raise refused("path", str(path), expected)
-    return target, kind
+        raise refused("path", str(path), "a file that ends in .wav, .flac or .ogg")
+    return cast(Kind, kind)
 
 
 @contextmanager

@@ -8,6 +8,9 @@ channels at 192 kHz needs no more memory than what is asked for; reading whole a
 give the same samples. NaN, no samples at all, and a header that promises more than there is are
 refused, and so is an Ogg with a damaged page, or an MP3 that is decoded only in part.
 `sound_writing` is the way back.
+
+    resample(samples, 44100, 16000)                 # round(n * 16000 / 44100) samples, without delay
+    for block in at_rate(blocks, 44100, 16000):     # the same, block by block
 """
 
 from __future__ import annotations
@@ -15,29 +18,69 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, cast
 
-from burnish.arguments import as_flag, as_number
-from burnish.errors import UserError
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Call, public
+from burnish.errors import ArgumentError, UserError
 from burnish.media.kinds import (
+    AGAIN,
     HEAD_BYTES,
     media_type_of,
+    mp3_fault,
+    ogg_fault,
     open_source,
     refuse_foreign,
     short_name,
+    wav_fault,
 )
-from burnish.media.samples import (
-    LEAST_RATE,
-    MOST_CHANNELS,
-    MOST_RATE,
-    as_rate,
-    at_rate,
-    soundfile_library,
-)
-from burnish.media.sound_headers import AGAIN, check_mp3, check_ogg, check_wav
+
+LEAST_RATE, MOST_RATE = 1_000, 768_000
+MOST_CHANNELS = 64
+
+
+class SampleReader:
+    """Finite samples (n,) or (n, channels) in float32, at least one; tensors are taken too."""
+
+    words = f"numbers (n,) or (n, channels) of at most {MOST_CHANNELS} channels, at least one"
+
+    def read(self, what: str, samples: Any, call: Call) -> Samples:
+        import numpy as np
+
+        detach = getattr(samples, "detach", None)
+        plain = detach().cpu() if callable(detach) else samples
+        try:
+            found: Any = np.asarray(plain)
+            if not np.iscomplexobj(found):
+                found = found.astype(np.float32, copy=False)
+        except (TypeError, ValueError) as error:
+            raise refused(what, samples, self.words) from error
+        is_shaped = found.ndim == 1 or (found.ndim == 2 and found.shape[1] <= MOST_CHANNELS)
+        if not is_shaped or not found.size or np.iscomplexobj(found):
+            raise refused(what, samples, self.words)
+        is_odd = ~np.isfinite(found.reshape(len(found), -1)).all(-1)
+        if is_odd.any():
+            place = int(np.argmax(is_odd))
+            raise ArgumentError(
+                f"{what}: NaN or infinity at sample {place}, expected finite numbers"
+            )
+        return found
+
+
+SAMPLES = SampleReader()
+
 
 if TYPE_CHECKING:
-    from burnish.media.samples import Samples
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    Samples = NDArray[np.float32]
+    Given = Annotated[ArrayLike, SAMPLES]
+
+Rate = Annotated[int, Meta(ge=LEAST_RATE, le=MOST_RATE)]
+"""In Hz."""
 
 MOST_VALUES = 2**28
 """Of one sound in memory (1 GiB): 4.6 hours of mono at 16 kHz. `stream_sound` has no such limit."""
@@ -96,7 +139,8 @@ def sound_info(source: str | Path | bytes) -> SoundInfo:
         return opened.info
 
 
-def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: bool = True) -> Sound:
+@public
+def read_sound(source: str | Path | bytes, *, rate: Rate | None = None, mono: bool = True) -> Sound:
     """A whole sound from a file or its bytes, at `rate` (None: its own), mixed to mono or not.
 
     Mono is the mean of the channels. Resampling is soxr's (HQ, linear phase): no delay, and
@@ -108,11 +152,10 @@ def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: boo
     """
     import numpy as np
 
-    as_flag("mono", mono)
     blocks: list[Samples] = []
     with _opened(source) as opened:
         info, where = opened.info, opened.where
-        target = as_rate("rate", rate) if rate is not None else info.rate
+        target = rate or info.rate
         wide = 1 if mono else info.channels
         reader = _Reader(opened, mono)
         count = 0
@@ -128,8 +171,13 @@ def read_sound(source: str | Path | bytes, *, rate: int | None = None, mono: boo
     return Sound(np.concatenate(blocks), target, reader.clipped)
 
 
+@public
 def stream_sound(
-    source: str | Path | bytes, seconds: float, *, rate: int | None = None, mono: bool = True
+    source: str | Path | bytes,
+    seconds: Annotated[float, Meta(gt=0, le=3600)],
+    *,
+    rate: Rate | None = None,
+    mono: bool = True,
 ) -> Iterator[Samples]:
     """A sound in blocks of `seconds`; the last may be shorter. Joined they equal `read_sound`.
 
@@ -137,11 +185,8 @@ def stream_sound(
     >>> [len(block) for block in stream_sound(encode_sound([0.0] * 2500, 1000), 1.0)]
     [1000, 1000, 500]
     """
-    span = as_number("seconds", seconds, above=0, high=3600)
-    target = None if rate is None else as_rate("rate", rate)
-    as_flag("mono", mono)
     sound_info(source)
-    return _streamed(source, span, target, mono)
+    return _streamed(source, seconds, rate, mono)
 
 
 def _streamed(
@@ -199,15 +244,13 @@ class _Reader:
             mixed = block.mean(-1) if self._mono else block
             yield mixed.astype(np.float32)
         # MP3 may say how long it is only by estimate.
+        seconds, fault = frames / info.rate, ""
         if info.media_type == "audio/mpeg":
-            check_mp3(raw, where, size, frames / info.rate, info.seconds)
+            fault = mp3_fault(raw, size, seconds, info.seconds)
         elif frames < info.frames:
-            raise UserError(
-                f"{where} ends after {frames / info.rate:,.2f} s; its header says "
-                f"{info.seconds:,.2f} s. {AGAIN}"
-            )
-        if not frames:
-            raise UserError(f"{where} has no samples; expected a sound")
+            fault = f"ends after {seconds:,.2f} s; its header says {info.seconds:,.2f} s. {AGAIN}"
+        if fault or not frames:
+            raise UserError(f"{where} {fault or 'has no samples; expected a sound'}")
 
     def _next(self, size: int, done: int) -> Any:
         try:
@@ -241,10 +284,11 @@ def _opened(source: str | Path | bytes) -> Iterator[_Opened]:
         kind = media_type_of(head)
         if kind not in _FORMATS:
             raise refuse_foreign(where, head, "a WAV, FLAC, Ogg or MP3 sound")
-        if kind == "audio/wav":
-            check_wav(raw, where, size)
-        elif kind == "audio/ogg":
-            check_ogg(raw, where)
+        fault = ""
+        if kind in ("audio/wav", "audio/ogg"):
+            fault = wav_fault(raw, size) if kind == "audio/wav" else ogg_fault(raw)
+        if fault:
+            raise UserError(f"{where} {fault}")
         raw.seek(0)
         library = soundfile_library()
         try:
@@ -258,23 +302,91 @@ def _opened(source: str | Path | bytes) -> Iterator[_Opened]:
 
 
 def _info_of(file: Any, kind: str, where: str) -> SoundInfo:
-    if file.format not in _FORMATS[kind]:
-        raise UserError(f"{where} begins like {short_name(kind)} but holds {file.format}")
-    if not LEAST_RATE <= file.samplerate <= MOST_RATE:
-        raise UserError(
-            f"{where} says {file.samplerate:,} samples a second; expected {LEAST_RATE:,} to "
-            f"{MOST_RATE:,}. Its header is wrong"
-        )
-    if file.channels > MOST_CHANNELS:
-        raise UserError(f"{where} says {file.channels} channels; expected at most {MOST_CHANNELS}")
-    if file.frames <= 0:
-        raise UserError(f"{where} has no samples; expected a sound")
-    if file.frames >= _UNKNOWN:
-        raise UserError(
-            f"{where} does not say how long it is; expected a length in its header. Write it again to "
-            "a file, not to a pipe"
-        )
+    faults = (
+        (
+            file.format not in _FORMATS[kind],
+            f"begins like {short_name(kind)} but holds {file.format}",
+        ),
+        (
+            not LEAST_RATE <= file.samplerate <= MOST_RATE,
+            f"says {file.samplerate:,} samples a second; expected {LEAST_RATE:,} to {MOST_RATE:,}. Its "
+            "header is wrong",
+        ),
+        (
+            file.channels > MOST_CHANNELS,
+            f"says {file.channels} channels; expected at most {MOST_CHANNELS}",
+        ),
+        (file.frames <= 0, "has no samples; expected a sound"),
+        (
+            file.frames >= _UNKNOWN,
+            "does not say how long it is; expected a length in its header. Write it again to a file, not "
+            "to a pipe",
+        ),
+    )
+    if fault := next((words for is_wrong, words in faults if is_wrong), ""):
+        raise UserError(f"{where} {fault}")
     digits = file.subtype.rpartition("_")[2]
     bits = 8 if file.subtype in ("PCM_S8", "PCM_U8") else int(digits) if digits.isdigit() else 0
     is_whole = file.subtype.startswith("PCM_")
     return SoundInfo(kind, file.samplerate, file.channels, file.frames, bits if is_whole else 0)
+
+
+@public
+def resample(samples: Given, rate: Rate, to: Rate) -> Samples:
+    """Samples (n,) or (n, channels) at another rate: `round(n * to / rate)` of them, without delay.
+
+    >>> len(resample([0.0] * 441, 44100, 16000))
+    160
+    """
+    import numpy as np
+
+    return np.concatenate(list(at_rate(iter([cast("Samples", samples)]), rate, to)))
+
+
+def at_rate(blocks: Iterator[Samples], rate: int, target: int) -> Iterator[Samples]:
+    """Blocks at another rate; soxr keeps what it needs of one block for the next."""
+    import numpy as np
+
+    if rate == target:
+        yield from blocks
+        return
+    stream: Any = None
+    taken = given = 0
+    for block in blocks:
+        wide = 1 if block.ndim == 1 else block.shape[1]
+        if stream is None:
+            stream = _soxr().ResampleStream(rate, target, wide, dtype="float32")
+        empty = block[:0]
+        taken += len(block)
+        out = stream.resample_chunk(np.ascontiguousarray(block))
+        given += len(out)
+        yield out
+    if stream is not None:
+        # The tail still inside; padded or cut to the length that the rates say.
+        tail = stream.resample_chunk(empty, last=True)
+        missing = _length(taken, rate, target) - given
+        short = missing - len(tail)
+        if short > 0:
+            tail = np.concatenate([tail, np.zeros((short, *tail.shape[1:]), np.float32)])
+        yield tail[: max(missing, 0)]
+
+
+def _length(count: int, rate: int, target: int) -> int:
+    return max(1, round(count * target / rate))
+
+
+def soundfile_library() -> Any:
+    """The package soundfile, or the line that says how to get it."""
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: the package without its library
+        raise UserError("sounds need soundfile. Run: pip install 'burnish[audio]'") from error
+    return soundfile
+
+
+def _soxr() -> Any:
+    try:
+        import soxr
+    except ImportError as error:
+        raise UserError("resampling needs soxr. Run: pip install 'burnish[audio]'") from error
+    return soxr

@@ -9,11 +9,11 @@ window of 1,024 samples a column and bands of equal width on a logarithmic scale
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from burnish.arguments import as_whole
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.media.sounds import sound_info, stream_sound
 
@@ -46,8 +46,12 @@ class SoundPicture(Struct, frozen=True):
     highest_hz: float
 
 
+@public
 def sound_picture(
-    source: str | Path | bytes, *, columns: int = 480, bands: int = 64
+    source: str | Path | bytes,
+    *,
+    columns: Annotated[int, Meta(ge=1, le=4096)] = 480,
+    bands: Annotated[int, Meta(ge=1, le=256)] = 64,
 ) -> SoundPicture:
     """The waveform and the spectrogram of a sound, mixed to mono.
 
@@ -57,8 +61,6 @@ def sound_picture(
     """
     import numpy as np
 
-    columns = as_whole("columns", columns, low=1, high=4096)
-    bands = as_whole("bands", bands, low=1, high=256)
     info = sound_info(source)
     if info.frames > MOST_FRAMES:
         raise UserError(
@@ -73,7 +75,7 @@ def sound_picture(
     # The sound so far that a window may still need, and the place of its first sample.
     held, first, drawn = np.zeros(WINDOW // 2), -(WINDOW // 2), 0
     done = 0
-    for block in stream_sound(source, 1.0):
+    for block in stream_sound.plain(source, 1.0):
         _note_peaks(block, done, edges, lows, highs)
         done += len(block)
         held = np.concatenate([held, block])

@@ -101,7 +101,7 @@ def label_file(path: str | Path, *, words: bool = False) -> Label:
     # Clipped values are counted in the file: over its channels, at its own rate.
     values = len(sound.samples) / sound.rate * info.rate * info.channels
     share = min(1.0, sound.clipped / values) if values else 0.0
-    return label_sound(sound.samples, sound.rate, clipped=share, words=words)
+    return label_sound(torch.from_numpy(sound.samples), sound.rate, clipped=share, words=words)
 
 
 def sound_files(folder: str | Path) -> list[Path]:
@@ -133,7 +133,8 @@ def _turns(samples_T: Tensor, rate: int, segments: Sequence[Segment]) -> list[Tu
             places.append(Segment(start, min(segment.start + window.end, segment.end)))
         parts.append(embedded)
     windows_WE = torch.cat(parts)
-    centres_SE = group_voices(windows_WE, [one.end - one.start for one in places])
+    seconds_W = torch.tensor([one.end - one.start for one in places], dtype=torch.float64)
+    centres_SE = group_voices.plain(windows_WE.double(), seconds_W)
     chosen = [_voices_of(one_E, centres_SE) for one_E in windows_WE]
     turns: list[Turn] = []
     # Each moment belongs to the window whose centre is nearest, so windows meet half way.

@@ -119,11 +119,11 @@ def play(
     asked: Asked,
     records: Sequence[Record],
     plain: Sequence[LatentAnswer],
-    names: Sequence[str],
+    names: Sequence[Intervention],
     seed: int,
 ) -> dict[str, list[float]]:
     """Marks of the same records with latents replaced; those that cannot be played are left out."""
-    found = {}
+    found: dict[str, list[float]] = {}
     for name in names:
         given: list[Sequence[Tensor]] | None = None
         chosen = list(records)

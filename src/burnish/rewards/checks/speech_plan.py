@@ -106,7 +106,8 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
             planned = read_plan(scene, response.text)
         except ArgumentError as error:
             return self.decided(0.0, str(error))
-        if planned.sources == scene.sources and open_slots(scene, self.config.dimensions):
+        dimensions: Any = self.config.dimensions
+        if planned.sources == scene.sources and open_slots(scene, dimensions):
             return self.decided(0.0, "the plan fills in nothing")
         return self._value(scene, planned, goals, task.fields)
 
@@ -149,13 +150,15 @@ class SpeechPlan(RuleCheck[SpeechPlanConfig]):
         from burnish.speech.manner import read_caption
         from burnish.speech.plan_text import open_slots
 
-        asked = open_slots(scene, self.config.dimensions)
-        left = set(open_slots(planned, self.config.dimensions))
+        dimensions: Any = self.config.dimensions
+        asked = open_slots(scene, dimensions)
+        left = set(open_slots(planned, dimensions))
         known = 0
         for path in asked:
             if path not in left:
                 place, _, name = path.removeprefix("sentences[").partition("].")
-                reading = read_caption(getattr(planned.sentences[int(place)], name), name)
+                dimension: Any = name
+                reading = read_caption(getattr(planned.sentences[int(place)], name), dimension)
                 known += not reading.unknown or bool(reading.add or reading.fixed)
         return known / len(asked) if asked else 1.0
 
