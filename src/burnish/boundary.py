@@ -22,7 +22,8 @@ first tensor of the call:
 | `Bool[Tensor, " B"]`         | bool, from 0 and 1                                                 |
 | `Annotated[..., MISSING]`    | NaN, or None in a list, is a missing number; else NaN is refused   |
 | `Annotated[..., UNREAD]`     | the numbers are not looked at: outside a mask anything may stand   |
-| `Annotated[..., Meta(ge=0)]` | every number has to be in range; `min_length=1`: at least one      |
+| `Annotated[..., SOME]`       | at least one number                                                |
+| `Annotated[..., Meta(ge=0)]` | every number has to be in range                                    |
 
 Inside the package call `function.plain`: nothing is checked twice. A name that only the type checker
 imports is looked up at the first call, so a module of maths still imports without torch.
@@ -48,7 +49,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from burnish.arguments import refused
+from burnish.arguments import as_word, refused
 from burnish.errors import ArgumentError, did_you_mean
 from burnish.numbers import plain
 from burnish.tensors import LARGEST, as_float64, as_logp, torch
@@ -85,6 +86,8 @@ MISSING = Mark()
 """NaN, or None in a list, is a missing number of the array."""
 INFINITE = Mark()
 """A number may be infinite: no bound at all."""
+SOME = Mark()
+"""An array has at least one number."""
 UNREAD = Mark()
 """The values are not looked at: what stands outside a mask may be anything."""
 
@@ -418,13 +421,15 @@ def _union_reader(kinds: Sequence[Any]) -> Reader:
     """The first of several types that fits; a plain refusal of all where none does."""
     readers = [reader(kind) for kind in kinds]
     structs = [one for one in kinds if isinstance(one, type) and issubclass(one, Struct)]
-    tagged = [one for one in structs if one.__struct_config__.tag is not None]
+    tagged = {str(one.__struct_config__.tag): one for one in structs if one.__struct_config__.tag}
 
     def read(name: str, given: Any, call: Call) -> Any:
         if given is None and type(None) in kinds:
             return None
         if tagged and isinstance(given, Mapping):
-            return _as_struct(name, given, Union[tuple(tagged)])  # noqa: UP007
+            tag_field = str(structs[0].__struct_config__.tag_field)
+            chosen = as_word(f"{name}.{tag_field}", given.get(tag_field), tagged)
+            return _as_struct(name, given, tagged[chosen])
         said: list[ArgumentError] = []
         for one in readers:
             try:
@@ -487,12 +492,30 @@ def _instance_reader(kind: Any, base: type) -> Reader:
     return read
 
 
-def _as_struct(name: str, given: Mapping[str, Any], kind: Any) -> Any:
+def _as_struct(name: str, given: Mapping[str, Any], kind: type[Struct]) -> Any:
+    if issubclass(kind, Settings):
+        return _as_settings(name, given, kind)
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         raise ArgumentError(f"{name}{place.strip('`')}: {message}") from None
+
+
+def _as_settings(name: str, given: Mapping[str, Any], kind: type[Settings]) -> Settings:
+    fields = {one.encode_name: one for one in msgspec.structs.fields(kind)}
+    for key in given:
+        if key != kind.__struct_config__.tag_field:
+            as_word(name, key, fields)
+    for key, one in fields.items():
+        if one.required and key not in given:
+            raise ArgumentError(f"{name}: got no '{key}', expected {', '.join(fields)}")
+    read = {
+        one.name: reader(one.type)(f"{name}.{key}", given[key], Call())
+        for key, one in fields.items()
+        if key in given
+    }
+    return kind(**read)
 
 
 def _is_instance(given: Any, base: type) -> bool:
@@ -510,7 +533,9 @@ def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Reader:
 
     def read(name: str, given: Any, call: Call) -> Any:
         items = plain(given)
-        if isinstance(items, str | bytes | Mapping | Set) or not isinstance(items, Iterable):
+        is_unordered = isinstance(items, Set) and origin is not abc.Collection
+        is_odd = is_unordered or isinstance(items, str | bytes | Mapping)
+        if is_odd or not isinstance(items, Iterable):
             raise refused(name, given, expected(kind))
         items = list(items)
         if is_fixed and len(items) != len(readers):
@@ -593,6 +618,10 @@ def _array_reader(options: Sequence[Any], marks: Sequence[Any]) -> Reader:
             values = values.to(call.device)
         if not any(_fits(one.dim_str.split(), values, name, call) for one in arrays):
             raise _misshapen(name, values, arrays, call)
+        if SOME in marks and not values.numel():
+            raise ArgumentError(
+                f"{name}: got shape {tuple(values.shape)}, expected at least one number"
+            )
         if UNREAD not in marks:
             _check_values(name, values, lets_missing, limits, words)
         return _as_dtype(name, values, arrays[0], words)
@@ -655,10 +684,6 @@ def _check_values(
     read = values.detach().double()
     is_odd = ~(read.abs() <= LARGEST)
     if limits is not None:
-        if limits.min_length and not values.numel():
-            raise ArgumentError(
-                f"{name}: got shape {tuple(values.shape)}, expected at least one number"
-            )
         for bound, is_out in (
             (limits.ge, torch.lt),
             (limits.gt, torch.le),

@@ -132,7 +132,7 @@ def test_the_orientation_of_a_photograph_is_applied(turn):
 
 
 HOSTILE = {
-    "bomb": (lambda: files.png_of(50_000, 50_000), "50,000 x 50,000 pixels; expected at most"),
+    "bomb": (lambda: files.png_of(50_000, 50_000), "50,000 x 50,000 pixels; expected"),
     "beyond pillow's own limit": (lambda: files.png_of(10_000, 10_000), "100,000,000|10,000 x"),
     "long side": (lambda: files.png_of(40_000, 1), "32,767 a side"),
     "no pixel": (lambda: files.png_of(0, 10), "PNG|pixels"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.media import encode_sound, sound_picture
 
 pytest.importorskip("soundfile", reason="soundfile is not installed")
@@ -41,11 +41,6 @@ def test_days_of_silence_are_not_drawn(monkeypatch):
     monkeypatch.setattr("burnish.media.waveform.MOST_FRAMES", 100)
     with pytest.raises(UserError, match="is not drawn"):
         sound_picture(encode_sound(np.zeros(200), 8000, "flac"))
-
-
-def test_bad_arguments():
-    with pytest.raises(ArgumentError, match="columns: got 0"):
-        sound_picture(encode_sound([0.0], 8000), columns=0)
 
 
 def test_an_mp3_that_ends_early_is_drawn_to_its_end():

@@ -269,21 +269,6 @@ ODD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "line"), ODD)
-def test_odd_sizes_are_one_line_before_anything_is_made(
-    changes: dict[str, Any], line: str, tmp_path: Path
-) -> None:
-    sizes = {**SMALL, "head_size": 8, "head_layers": 1, "vocab_size": 9}
-    with pytest.raises(ArgumentError, match=line):
-        new_generator(**{**sizes, **changes})
-    new_generator(tmp_path, **sizes)
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
-    with pytest.raises(UserError, match=f"cannot be loaded .*{line}") as said:
-        open_generator(tmp_path)
-    assert "\n" not in str(said.value)
-
-
 @pytest.mark.parametrize("changes", [{"id2label": 5}, {"dtype": 7}, {"num_labels": "x"}])
 def test_a_config_that_transformers_trips_over_is_one_line(
     changes: dict[str, Any], tmp_path: Path
@@ -330,15 +315,3 @@ def test_patches_made_with_a_cache_are_those_made_without(beside: float, topolog
         one = model.head.sample(state, noise, 16, 1.5).view(1, 2, 4)
         patches = torch.cat((patches, normalise_frames(one).view(1, 1, 8)), dim=1)
     torch.testing.assert_close(made, patches.view(1, -1, 4))
-
-
-def test_draws_and_masks_that_make_no_sense_are_refused() -> None:
-    generator = torch.Generator()
-    for wrong in ({"dropout": 2.0}, {"strength": -1.0}, {"times": 0}):
-        with pytest.raises(ArgumentError, match=next(iter(wrong))):
-            draw_flow(2, 3, 8, generator, **wrong)
-    model = new_generator(vocab_size=9, latent_size=4, hidden_size=16, num_hidden_layers=1, head_size=8, head_layers=1)  # fmt: skip
-    draws = draw_flow(1, 2, 8, generator)
-    holes = torch.tensor([[True, False, True, False]])
-    with pytest.raises(ArgumentError, match=r"mask: .* padding at the end"):
-        model.loss(torch.tensor([[1, 2]]), torch.randn(1, 4, 4), holes, draws)

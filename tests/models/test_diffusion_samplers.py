@@ -28,9 +28,8 @@ from burnish.models.masked_diffusion import (
     variance_report,
 )
 from burnish.models.masked_diffusion.objective import mask_chance, nonempty_mask_fields
-from burnish.models.masked_diffusion.probe import probe_table
 from burnish.models.masked_diffusion.rates import rate_cells
-from burnish.models.masked_diffusion.samplers import stratified
+from burnish.models.masked_diffusion.samplers import probe_table, stratified
 
 LENGTH, MASK_ID = 5, 9
 IDS = torch.tensor([3, 1, 4, 1, 5])
@@ -295,13 +294,6 @@ def test_evaluation_draws_are_stratified_and_fixed():
     u_N, u_FBL = evaluation_uniforms(50, LENGTH, seed=4)
     assert sorted((u_N * 50).long().tolist()) == list(range(50))
     assert torch.equal(evaluation_uniforms(50, LENGTH, seed=4)[1], u_FBL)
-
-
-def test_unknown_options_and_contradictions_are_refused():
-    with pytest.raises(ArgumentError, match="got 'refit', rates p_pots has"):
-        build_noise("p_pots", options={"refit": 3})
-    with pytest.raises(ArgumentError, match="passes: got 2, expected 1 for masks mirror"):
-        build_noise(masks="mirror", passes=2)
 
 
 @pytest.mark.parametrize("rates", ["uniform", "p_pots"])

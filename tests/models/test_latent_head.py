@@ -350,40 +350,6 @@ def test_noise_has_the_mean_and_covariance_of_the_subspace():
     torch.testing.assert_close(along, head.eigenvalues, rtol=0.05, atol=0)
 
 
-def test_what_generation_cannot_work_with_is_refused_by_name(model):
-    head, rows = make_head(), up_to_start(make_rows())
-
-    def run(**changes):
-        settings = {"slots": SLOTS, "max_tokens": 2, **changes}
-        return generate_latents(model, head, settings.pop("rows", rows), TAGS, **settings)
-
-    with pytest.raises(ArgumentError, match="intervention"):
-        run(intervention="zeros")
-    with pytest.raises(ArgumentError, match="latents: got none"):
-        run(intervention="oracle")
-    with pytest.raises(ArgumentError, match="no other row"):
-        run(intervention="shuffle", latents=[[], []])
-    with pytest.raises(ArgumentError, match="row 1 opens a span"):
-        run(intervention="oracle", latents=[[torch.zeros(SLOTS, SIZE)], []])
-    with pytest.raises(ArgumentError, match="without 3 latents"):
-        run(intervention="oracle", latents=[[torch.zeros(2, SIZE)], []])
-    with pytest.raises(ArgumentError, match="padding on the left"):
-        run(rows=rows._replace(mask_BT=rows.mask_BT.flip(0) & (torch.arange(6) < 5)))
-
-
-def test_contradicting_rows_are_refused(model):
-    rows, head = make_rows(), make_head()
-    with pytest.raises(ArgumentError, match="both image and latent"):
-        latent_step(model, head, rows._replace(is_image_BT=rows.is_latent_BT))
-    first = rows.is_latent_BT.clone()
-    first[:, 0] = True
-    off = torch.zeros_like(first)
-    with pytest.raises(ArgumentError, match="first place"):
-        latent_step(model, head, rows._replace(is_latent_BT=first, is_image_BT=off))
-    with pytest.raises(ArgumentError, match="expected bool"):
-        latent_step(model, head, rows._replace(mask_BT=rows.mask_BT.long()))
-
-
 def test_a_decoder_with_two_streams_takes_latents_too():
     made = new_model(hidden_size=SIZE, num_hidden_layers=2, vocab_size=VOCABULARY)
     rows, head = make_rows(), make_head()

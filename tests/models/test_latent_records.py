@@ -125,34 +125,3 @@ def test_pooled_vectors_show_mean_colours():
     back = encoder.decode(pooled, (4, 4), (2, 2)).float()
     wanted = cells.float().view(2, 2, 2, 2, 3).mean((1, 3))
     assert (back - wanted).abs().max() <= 1.5
-
-
-def test_sides_that_are_no_multiple_of_the_patch_are_refused():
-    with pytest.raises(ArgumentError, match="side of 9 pixels"):
-        PatchEncoder(8, 4)(torch.zeros(9, 8, 3, dtype=torch.uint8))
-
-
-@pytest.mark.parametrize(
-    ("pixels", "told"),
-    [
-        (torch.zeros(8, 8), r"shape \(8, 8\)"),
-        (torch.full((8, 8, 3), float("nan")), "whole numbers"),
-        (torch.full((8, 8, 3), 256), "0 to 255"),
-    ],
-)
-def test_pixels_that_are_none_are_refused(pixels, told):
-    with pytest.raises(ArgumentError, match=told):
-        PatchEncoder(16, 4)(pixels)
-
-
-@pytest.mark.parametrize(
-    ("latents", "shown", "told"),
-    [
-        (torch.full((4, 16), float("nan")), (2, 2), "latents_KD"),
-        (torch.zeros(4, 9), (2, 2), r"expected \(K, 16\)"),
-        (torch.zeros(4, 16), (3, 2), "3 x 2 for 4 latents"),
-    ],
-)
-def test_latents_that_cannot_be_shown_are_refused(latents, shown, told):
-    with pytest.raises(ArgumentError, match=told):
-        PatchEncoder(16, 4).decode(latents, (2, 2), shown)

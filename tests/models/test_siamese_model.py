@@ -198,26 +198,3 @@ def test_depth_scales() -> None:
     assert Topology("siamese", depth_scale="sqrt_l").x_share(7) == pytest.approx(8**-0.5)
     assert Topology("siamese", depth_scale="sqrt_l").x_share(6) == pytest.approx(7**-0.5)
     assert Topology("siamese", depth_scale="none").x_share(7) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"initializer_range": float("nan")}, "initializer_range"),
-        ({"rope_theta": 0.0}, "rope_theta"),
-        ({"vocab_size": 0}, "vocab_size"),
-        ({"hidden_size": float("nan")}, "hidden_size"),
-        ({"dtype": "foo"}, "dtype"),
-        ({"num_key_value_heads": -1}, "num_key_value_heads: got -1"),
-        ({"num_key_value_heads": 3}, "4 heads, 3 of keys"),
-        ({"head_dim": -2}, "head_dim: got -2"),
-        ({"is_causal": "yes"}, "is_causal: got 'yes', expected True or False"),
-        ({"tie_word_embeddings": 1}, "tie_word_embeddings: got 1"),
-        ({"norm_topolgy": "pre"}, "norm_topolgy: is no setting .* Did you mean 'norm_topology'?"),
-        ({"foo": 3}, "foo: is no setting of SiameseNormConfig, expected some of bos_token_id, "),
-        ({"model_type": "llama"}, "model_type: is no setting"),
-    ],
-)
-def test_sizes_that_are_none_are_refused_by_name(given, named):
-    with pytest.raises(ArgumentError, match=named):
-        new_model(**given)

@@ -97,30 +97,6 @@ def test_the_tail_of_an_interruption_is_an_argument():
     assert times(*scene, interrupt_tail=2)[0] == (0, 4, False)
 
 
-@pytest.mark.parametrize(
-    ("sentences", "said"),
-    [
-        ([line("A", 1.0, "overlap", seconds=1)], "no sentence stands before the first"),
-        ([line("A", 1.0, "with", ref=0, offset=0)], "an earlier sentence"),
-        ([line("A", 1.0), line("B", 1.0, "with", ref=2)], "relation.ref: got 2"),
-        ([line("A", 1.0), line("B", 1.0, "with", ref=-1)], "relation.ref: got -1"),
-        ([line("A", 1.0), line("B", 1.0, "interrupt", at=1.5)], "from 0 to 1"),
-        ([line("A", 1.0), line("B", 1.0, "interupt", at=0.5)], "Did you mean 'interrupt'?"),
-        ([line("A", 1.0), line("B", 1.0, "overlap", second=0.5)], "Did you mean 'seconds'?"),
-        ([line("A", 1.0), line("B", 1.0, "overlap", seconds=-0.5)], "relation.seconds: got -0.5"),
-        ([line("A", -1.0)], "sentences[0].duration: got -1.0"),
-        ([line("A", math.nan)], "sentences[0].duration: got nan"),
-        ([{"speaker": "A"}], "sentences[0].duration: got None"),
-        ([{"duration": 1.0}], "sentences[0].speaker: got None"),
-    ],
-)
-def test_impossible_timelines_are_refused_in_one_line(sentences, said):
-    with pytest.raises(UserError, match=r"^sentences") as refusal:
-        resolve_timeline(sentences)
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
 SECONDS = st.floats(0, 5)
 
 
@@ -167,11 +143,6 @@ def test_overlap_is_what_counting_on_a_grid_gives(pairs):
     assert found._fields == ("speech", "overlap", "ratio")
 
 
-def test_a_turn_that_ends_before_it_starts_is_refused():
-    with pytest.raises(UserError, match=r"timeline\[0\]: ends at 1, before it starts at 2"):
-        overlap_statistics([(2.0, 1.0)])
-
-
 def test_gain_of_a_noise_by_its_decibels():
     rng = np.random.default_rng(0)
     speech, noise = rng.normal(size=400), rng.normal(size=300)
@@ -187,7 +158,7 @@ def test_gain_without_speech_or_without_noise():
     assert noise_gain([], [], [0.5], 10.0) == 1.0
     assert noise_gain([1.0], [1], [0.0], 10.0) == 1.0
     assert noise_gain([0.0], [1], [0.5], 10.0) == 0.0
-    with pytest.raises(UserError, match="noise: got no sample"):
+    with pytest.raises(UserError, match="noise: got shape"):
         noise_gain([1.0], [1], [], 10.0)
 
 
@@ -266,8 +237,6 @@ def test_retention_of_labelling_and_of_a_filter():
     assert label_retention(clips, {"speakers": 2}).filter_kept == [3]
     with pytest.raises(UserError, match="Did you mean 'min_snr'"):
         label_retention(clips, {"min_snrr": 20})
-    with pytest.raises(UserError, match=r"clips\[0\].snr: got nan"):
-        label_retention([{"snr": math.nan, "overlap": 0.0, "speakers": 1}], rule)
 
 
 def test_chunks_by_hand():

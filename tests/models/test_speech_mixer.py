@@ -8,7 +8,6 @@ import torch
 
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.models.long_speech import (
-    Manner,
     Mix,
     ToneEngine,
     overlap_statistics,
@@ -197,19 +196,6 @@ def test_an_overlap_longer_than_what_it_overlaps_is_refused():
         place_sentences(lines, [1.0, 1.0])
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"gains_db": [0.0]}, "gains_db: got 1"),
-        ({"gains_db": [math.nan] * len(TALK)}, "gains_db: item 0 is nan"),
-        ({"seed": -1}, "seed: got -1"),
-    ],
-)
-def test_wrong_settings_are_refused(options, said):
-    with pytest.raises(UserError, match=said):
-        Mix(scene(), tones(), **options)
-
-
 @pytest.mark.parametrize("snr_db", [0.0, 12.0])
 @pytest.mark.parametrize("reverb_s", [0.0, 0.3])
 def test_marked_pauses_do_not_make_the_background_softer(snr_db, reverb_s):
@@ -243,28 +229,6 @@ def test_a_sentence_that_is_only_a_pause_changes_no_level():
     silent = Mix(scene(line("A", "[pause 2]"), environment=environment), tones(), seed=1)
     assert not silent.active(0, silent.length).any()
     assert not silent.render().any()
-
-
-@pytest.mark.parametrize(
-    ("manners", "said"),
-    [
-        (["x"], r"manners\[0\]: got 'x'"),
-        ([(0.0, 1.0, 0.0, 1.0, 0.0)], r"manners\[0\]: got"),
-        ([Manner(rate=math.nan)], r"manners\[0\].rate: got nan"),
-        ([Manner(rate=0)], r"manners\[0\].rate: got 0"),
-        ([Manner(pitch_st=math.inf)], r"manners\[0\].pitch_st: got inf"),
-        ([], "manners: got 0"),
-    ],
-)
-def test_what_is_no_manner_is_refused(manners, said):
-    with pytest.raises(ArgumentError, match=said):
-        Mix(scene(line("A", "a")), tones(), manners=manners)
-
-
-@pytest.mark.parametrize("engine", [None, object(), "espeak"])
-def test_what_is_no_engine_is_refused(engine):
-    with pytest.raises(ArgumentError, match=r"^engine: got"):
-        Mix(scene(line("A", "a")), engine)
 
 
 @pytest.mark.parametrize(

@@ -224,10 +224,3 @@ def test_strata_share_out_the_grid():
     # Both strata hold half of the draws.
     assert (shares * mass_T).sum(1).tolist() == pytest.approx([0.5, 0.5])
     assert rate_cells(7).width_T.sum().item() == pytest.approx(1.0)
-
-
-def test_too_little_is_refused():
-    with pytest.raises(ArgumentError, match="at least 2 to tell data noise"):
-        variance_report(Model(), ROWS[:1], MASK_ID)
-    with pytest.raises(ArgumentError, match="parameters: expected tensors that require"):
-        variance_report(Model(), ROWS, MASK_ID, parameters=[torch.zeros(3)])

@@ -60,7 +60,12 @@ CASES = [
         signed="H x_gain y_gain",
     ),
     # Audio tokenizer
-    Case(audio_tokenizer.channel_normalise, {"z": LOGP, "eps": 1e-5}, {"z": "short"}, signed="z"),
+    Case(
+        audio_tokenizer.channel_normalise,
+        {"z": LOGP, "eps": 1e-5},
+        {"z": "short empty"},
+        signed="z",
+    ),
     Case(
         audio_tokenizer.perturb_latents,
         {"zn": LOGP, "alpha": 0.5, "noise": LOGP},
@@ -69,16 +74,16 @@ CASES = [
     Case(
         audio_tokenizer.rq_codes,
         {"x": LOGP, "projection": LOGP.T.contiguous(), "codebook": LOGP[:, :2].contiguous()},
-        {"x": "short", "codebook": "short"},
+        {"x": "short empty", "codebook": "short"},
         signed="x projection codebook",
     ),
     Case(
         audio_tokenizer.rq_mtp_loss,
         {"logits": torch.stack([LOGP, LOGP]), "codes": [1, 0], "valid": [1, 1]},
         {"logits": "short", "valid": "none"},
-        signed="logits valid",
+        signed="logits",
     ),
-    Case(audio_tokenizer.patchify_latents, {"z": LOGP, "P": 2}, {"z": "short"}, signed="z"),
+    Case(audio_tokenizer.patchify_latents, {"z": LOGP, "P": 2}, {"z": "short empty"}, signed="z"),
     Case(
         audio_tokenizer.flow_pair,
         {"noise": LOGP, "data": LOGP, "tau": f64([0.2, 0.5])},
@@ -93,7 +98,7 @@ CASES = [
     Case(
         audio_tokenizer.euler_sample,
         {"velocity": lambda x, tau: -x, "noise": LOGP, "steps": 3},
-        {"noise": "short"},
+        {"noise": "short empty"},
         signed="noise",
     ),
     Case(
@@ -155,8 +160,8 @@ CASES = [
             "weight": [1.0, 1.0],
         },
         {"weight": "none"},
-        signed="token_nll mask",
-        shares="p",
+        signed="token_nll",
+        shares="p mask",
     ),
     Case(
         masked_diffusion.isad_mask_prob,
@@ -178,7 +183,7 @@ CASES = [
     Case(
         masked_diffusion.epr_density,
         {"t": ENDS, **dict.fromkeys(("a", "b", "A", "r", "q", "m"), 1.0), "kappa": 0.5},
-        {"t": "short"},
+        {"t": "short empty"},
         shares="t",
     ),
     Case(
@@ -202,7 +207,7 @@ CASES = [
             "max_weight": 100.0,
             "cells": "linear",
         },
-        {"u": "short"},
+        {"u": "short empty"},
         shares="t_grid u",
     ),
     Case(masked_diffusion.stratum_counts, {"n": 10, "rounding": "ceil"}),
@@ -262,7 +267,7 @@ CASES = [
     Case(
         masked_diffusion.syntax_eligible,
         {"tokens": ["{", "a"], "format": "json"},
-        {"tokens": "word empty short"},
+        {"tokens": "empty short"},
     ),
     Case(
         masked_diffusion.template_tokens,
@@ -285,7 +290,7 @@ CASES = [
         long_speech.noise_gain,
         {"speech": [1.0, 0.5], "active": [1, 0], "noise": f64([0.1, -0.1, 0.1]), "snr_db": 10.0},
         {"noise": "short"},
-        signed="speech active noise snr_db",
+        signed="speech noise snr_db",
     ),
     Case(
         long_speech.dimension_dropout,
@@ -378,7 +383,10 @@ CASES = [
         shares="target",
     ),
     Case(
-        visual_latent.reconstruct_latents, {"coeffs": f64([[2.0]]), **PLANE}, signed="coeffs mean"
+        visual_latent.reconstruct_latents,
+        {"coeffs": f64([[2.0]]), **PLANE},
+        {"coeffs": "empty short"},
+        signed="coeffs mean",
     ),
     Case(visual_latent.project_latents, {"v": f64([[2.0, 1.0]]), **PLANE}, signed="v mean"),
     Case(
@@ -418,13 +426,13 @@ CASES = [
         visual_latent.latent_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
-        signed="pred target mask",
+        signed="pred target",
     ),
     Case(
         visual_latent.cosine_loss,
         {"pred": f64([[1.0, 2.0]] * 2), "target": f64([[1.0, 1.0]] * 2), "mask": [1, 1]},
         {"mask": "none"},
-        signed="pred target mask",
+        signed="pred target",
     ),
     Case(
         visual_latent.parse_response,
@@ -549,5 +557,27 @@ CASES = [
             "seed": 1,
         },
         {"description": "empty word", "taken": "empty short"},
+    ),
+    Case(
+        masked_diffusion.token_nll,
+        {"logits_BLV": LOGP[None], "ids_BL": torch.tensor([[1, 0]]), "mask_id": 0},
+        signed="logits_BLV",
+    ),
+    Case(
+        masked_diffusion.probe_losses,
+        {
+            "nll_of": lambda noisy_BL, ids_BL, rows_B: torch.ones(ids_BL.shape),
+            "ids_XL": torch.tensor([[1, 2]]),
+            "eligible_XL": torch.tensor([[False, True]]),
+            "mask_id": 0,
+            "generator": torch.Generator(),
+            "rates": 5,
+            "masks": 2,
+            "batch": 8,
+            "eps": 1e-3,
+        },
+        keeps_nan=True,
+        signed="ids_XL",
+        shares="eligible_XL",
     ),
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.media import write_sound
 from burnish.models.long_speech import Manner, Mix, ToneEngine, read_scene
 from burnish.speech import (
@@ -54,12 +54,6 @@ def test_loudness_counts_only_what_is_heard():
     assert found.loudness_db == pytest.approx(20 * math.log10(0.3 / math.sqrt(2)), abs=0.4)
     assert found.speech_s == pytest.approx(1.0, abs=0.06)
     assert found.rate == pytest.approx(4 / found.speech_s)
-
-
-@pytest.mark.parametrize("bad", [[math.nan, 0.0], [[0.0, 0.1]], "sound", None])
-def test_what_is_no_sound_is_refused(bad):
-    with pytest.raises(UserError):
-        measure_speech(bad, 8000)
 
 
 @pytest.mark.parametrize(
@@ -261,27 +255,3 @@ def test_the_report_measures_the_background_where_somebody_talks():
     assert follow_report(mix).snr_error_db < 0.01
     mix._noise_gain /= 10
     assert follow_report(mix).snr_error_db == pytest.approx(20.0, abs=0.01)
-
-
-TURN = [Turn("a", 0.0, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: agreement([Turn("a", math.nan, 1.0)], TURN), r"found\[0\].start: got nan"),
-        (lambda: agreement([Turn("a", -1.0, 1.0)], TURN), "found: .*before 0"),
-        (lambda: agreement(TURN, TURN, step_s=0), "step_s: got 0"),
-        (lambda: agreement(TURN, TURN, step_s=1e-12), "step_s"),
-        (lambda: agreement(None, TURN), "found: got None"),
-        (lambda: agreement(TURN, 3), "true: got 3"),
-        (lambda: follow_report(None), "mix: got None"),
-        (lambda: group_voices(torch.zeros(0, 256), []), "windows_WE: got shape"),
-        (lambda: group_voices(torch.eye(3), [1.0]), "seconds: got 1"),
-        (lambda: group_voices(torch.full((2, 3), math.nan), [1.0, 1.0]), "windows_WE"),
-    ],
-)
-def test_arguments_that_say_nothing_are_one_line(call, said):
-    with pytest.raises(ArgumentError, match=said) as refusal:
-        call()
-    assert "\n" not in str(refusal.value)

@@ -229,12 +229,6 @@ def test_an_adverb_is_read_as_its_adjective():
     assert read_caption("highly excited").add == read_caption("very excited").add
 
 
-@pytest.mark.parametrize("text", ["", "  \n ", "\n\n", "Ann: (nods)\n\n[Exit.]"])
-def test_nothing_to_say_is_one_line(text):
-    with pytest.raises(UserError, match="nothing to say"):
-        draft_scene(text)
-
-
 def test_a_lively_scene_overlaps_and_the_other_does_not():
     text = "\n".join(f"{'AB'[i % 2]}: I have been waiting here for you the whole morning, number {i}." for i in range(30))  # fmt: skip
     kinds = {

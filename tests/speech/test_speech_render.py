@@ -150,11 +150,8 @@ def test_backgrounds_are_repeatable_blocks():
         assert seams.mean() < 1.5 * steps.mean(), "a click where a block ends"
     assert background_of("on a ship, far out") is not white_noise
     assert background_of("rain") is white_noise
-    loop = repeated([1.0, 2.0, 3.0])
+    loop = repeated(torch.tensor([1.0, 2.0, 3.0]))
     assert torch.cat([loop(0, 0, 4), loop(0, 1, 4)]).tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
-    for bad in ([], [[1.0]], [float("nan")]):
-        with pytest.raises(UserError, match="background"):
-            repeated(bad)
 
 
 def test_the_picture_has_every_speaker_and_escapes_text(tmp_path):
@@ -256,12 +253,6 @@ def test_every_engine_of_this_house_has_a_version():
     if importlib.util.find_spec("espeakng_loader") is not None:
         assert cast_scene(lively(), "espeak").version
     assert not Cast({"own": Own(0.1, False)}, {}).version
-
-
-def test_a_scene_that_cannot_be_spoken_leaves_nothing_behind(tmp_path):
-    (tmp_path / "a.json").write_text('{"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes.", "relation": {"type": "overlap", "seconds": 0}}]}')  # fmt: skip
-    with pytest.raises(UserError, match="no sentence stands before the first"):
-        read_script(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize(

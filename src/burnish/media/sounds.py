@@ -46,7 +46,7 @@ class SampleReader:
 
     words = f"numbers (n,) or (n, channels) of at most {MOST_CHANNELS} channels, at least one"
 
-    def read(self, what: str, samples: Any, call: Call) -> Samples:
+    def read(self, what: str, samples: Any, call: Call) -> Any:
         import numpy as np
 
         detach = getattr(samples, "detach", None)

@@ -101,8 +101,6 @@ def measure_norm_gap(
 ) -> NormGap:
     """Measure one forward pass, `run()`, over one row of tokens; `table_VD` is the embedding table.
 
-    >>> import torch
-    >>> from burnish.models.norm_gap import measure_norm_gap
     >>> from burnish.models.siamesenorm import new_model
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
     >>> gap = measure_norm_gap(model, lambda: model.model(ids).last_hidden_state)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from burnish.arguments import as_list, as_whole, refused
+from burnish.boundary import Count, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.residual import Layers, ResidualBlock
 from burnish.models.blocks.topology import Streams, Topology, settled
@@ -71,7 +71,6 @@ class LayerWatch:
 
     Gradients are those that were noted, or else those that the weights hold when it is reported.
 
-    >>> import torch
     >>> from burnish.models.siamesenorm import LayerWatch, new_model
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
     >>> with LayerWatch(model) as watch:
@@ -272,39 +271,27 @@ class DropEffect(NamedTuple):
     change: float
 
 
+@public
 def drop_sensitivity(
-    model: nn.Module, loss: Callable[[], Any], groups: Sequence[Collection[int]] | None = None
+    model: nn.Module, loss: Callable[[], Any], groups: Sequence[Sequence[Count]] | None = None
 ) -> list[DropEffect]:
     """The loss without each group of layers, and how much larger it is than with all of them.
 
     `loss()` runs the model. By default every layer is left out alone, then the last quarter at once.
 
-    >>> import torch
     >>> from burnish.models.siamesenorm import drop_sensitivity, new_model
     >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
     >>> effects = drop_sensitivity(model, lambda: model(ids, labels=ids).loss)
     >>> [effect.layers for effect in effects]
     [(0,), (1,), (2,), (3,)]
     """
-    chosen = layer_groups(model) if groups is None else _as_groups(model, groups)
+    chosen = layer_groups(model) if groups is None else [tuple(sorted(set(one))) for one in groups]
+    if any(group and group[-1] >= len(find_layers(model)[1]) for group in chosen):
+        raise ArgumentError(f"groups: got {groups}, expected places of the model's layers")
     with torch.no_grad():
         whole = float(loss())
         found = list(without_each(model, chosen, lambda: float(loss())))
     return [DropEffect(group, value, value - whole) for group, value in found]
-
-
-def _as_groups(model: nn.Module, groups: Sequence[Collection[int]]) -> list[tuple[int, ...]]:
-    """Groups that were given: places of layers, each once in a group."""
-    high = len(find_layers(model)[1]) - 1
-    found = []
-    for place, group in enumerate(as_list("groups", groups)):
-        what = f"groups[{place}]"
-        items = sorted(group) if isinstance(group, set | frozenset) else group
-        chosen = tuple(as_whole(what, one, low=0, high=high) for one in as_list(what, items))
-        if len(set(chosen)) < len(chosen):
-            raise refused(what, list(chosen), "every layer once")
-        found.append(chosen)
-    return found
 
 
 def layer_groups(model: nn.Module) -> list[tuple[int, ...]]:

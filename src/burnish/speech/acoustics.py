@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
 from msgspec import Meta
 
-from burnish.boundary import Number, public
+from burnish.boundary import SOME, Number, public
 from burnish.errors import ArgumentError
 from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.tensors import torch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Samples = Float64[Tensor, " T"]
-    Sound = Annotated[Float64[Tensor, " T"], Meta(min_length=1)]
+    Sound = Annotated[Float64[Tensor, " T"], SOME]
 
 Rate = Annotated[int, Meta(ge=2000, le=1_000_000)]
 
@@ -70,7 +70,6 @@ def f0_track(samples: Sound, sample_rate: Rate) -> Tensor:
     """Pitch by frame of 10 ms in Hz, NaN where nothing is voiced, float64 (frames,).
 
     >>> import math
-    >>> from burnish.speech import f0_track
     >>> tone = [math.sin(2 * math.pi * 200 * t / 8000) for t in range(1600)]
     >>> round(f0_track(tone, 8000).nanmedian().item())
     200
@@ -133,7 +132,6 @@ def level_db(samples: Samples, sample_rate: Rate) -> float | None:
 def syllables(text: str) -> int:
     """Syllables of English by groups of vowels, at least 1 a word.
 
-    >>> from burnish.speech import syllables
     >>> syllables("A table for seven, please.")
     7
     """
@@ -149,7 +147,6 @@ def syllables(text: str) -> int:
 def measure_speech(samples: Samples, sample_rate: Rate, text: str = "") -> SpeechMeasure:
     """Pitch, its range, loudness and rate of one sentence; the rate needs its text.
 
-    >>> from burnish.speech import measure_speech
     >>> measure_speech([0.0] * 800, 8000).pitch_hz is None
     True
     """
@@ -194,7 +191,7 @@ class TurnDict(TypedDict):
     end: Number
 
 
-Turns = Sequence[Turn | tuple[str, Number, Number] | TurnDict]
+Turns = Sequence[tuple[str, Number, Number] | TurnDict]
 
 
 class TurnTaking(NamedTuple):
@@ -222,7 +219,6 @@ class MeetingDistance(NamedTuple):
 def turn_taking(turns: Turns) -> TurnTaking:
     """Gaps, back-channels and overlap of turns: triples, or dicts with speaker, start and end.
 
-    >>> from burnish.speech import turn_taking
     >>> turn_taking([("A", 0.0, 2.0), ("B", 1.5, 3.0), ("A", 2.0, 2.5)]).gaps
     [-0.5]
     """
@@ -267,7 +263,6 @@ def quantiles(values: list[float], count: int) -> list[float]:
 def meeting_distance(turns: Turns) -> MeetingDistance:
     """How far the turns are from those of real meetings.
 
-    >>> from burnish.speech import meeting_distance
     >>> round(meeting_distance([("A", 0.0, 2.0), ("B", 2.25, 3.0)]).overlap, 3)
     -0.142
     """

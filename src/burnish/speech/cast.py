@@ -123,7 +123,6 @@ def design_voice(
 
     A description that is a voice's own name gets it. Ties are decided by the seed.
 
-    >>> from burnish.speech import design_voice
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('aunty', 'm3')
     """

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import Positive, Share, public
+from burnish.boundary import SOME, Positive, Share, public
 from burnish.errors import ArgumentError, UserError
 from burnish.media.sounds import read_sound, sound_info
 from burnish.models.long_speech.scene import Scene, checked_scene, leaves
@@ -162,7 +162,7 @@ def _joined(turns: list[Turn]) -> list[Turn]:
 
 @public
 def group_voices(
-    windows_WE: Annotated[Float64[Tensor, "W E"], Meta(min_length=1)],
+    windows_WE: Annotated[Float64[Tensor, "W E"], SOME],
     seconds: Annotated[Float64[Tensor, " W"], Meta(ge=0)],
 ) -> Tensor:
     """Mean embeddings of the speakers in windows, by joining the two nearest groups again and again."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import public
+from burnish.boundary import SOME, public
 from burnish.errors import UserError
 from burnish.media import resample
 from burnish.tensors import torch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Samples = Float64[Tensor, " T"]
-    Sound = Annotated[Float64[Tensor, " T"], Meta(min_length=1)]
+    Sound = Annotated[Float64[Tensor, " T"], SOME]
 
 SampleRate = Annotated[int, Meta(ge=1000, le=768_000)]
 RATE = 16_000
@@ -262,7 +262,6 @@ def _is_of_word(character: str) -> bool:
 def word_errors(said: str, heard: str) -> tuple[int, int]:
     """Least insertions, deletions and substitutions between two texts, and the words that were said.
 
-    >>> from burnish.speech import word_errors
     >>> word_errors("The harbour is closed.", "the harbor closed")
     (2, 4)
     >>> word_errors("Café naïve", "cafe naive")

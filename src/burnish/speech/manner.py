@@ -164,7 +164,6 @@ def read_caption(caption: str, dimension: Caption | Literal[""] = "") -> Reading
     `dimension`, one of `CAPTIONS`, says what a bare factor changes, "50 %" is half the loudness in
     `volume`, half the range of the melody in `intonation` and half the speed elsewhere; and what "low" is.
 
-    >>> from burnish.speech import read_caption
     >>> read_caption("very slow, -3 dB")
     Reading(add={'rate': -0.308}, fixed={'gain_db': -3.0}, unknown=())
     """
@@ -242,7 +241,6 @@ def resolve_manners(scene: Scene) -> Manners:
     """How each sentence is said: the arc at its place, then its captions, within the limits.
 
     >>> from burnish.models.long_speech import read_scene
-    >>> from burnish.speech import resolve_manners
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "pace": "slow", "volume": "-6 dB"}]})
     >>> resolve_manners(scene).manners[0]

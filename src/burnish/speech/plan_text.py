@@ -21,7 +21,7 @@ from burnish.boundary import Seed, public
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
 from burnish.models.long_speech.scene import Scene, checked_scene, decoded
-from burnish.models.long_speech.scene_text import BLANK, scene_text
+from burnish.models.long_speech.scene_lines import BLANK, scene_text
 from burnish.records import Message
 from burnish.speech.planner import plan_scene
 
@@ -49,7 +49,6 @@ def open_slots(scene: Scene, dimensions: Sequence[Dimension] = DIMENSIONS) -> li
     """Paths of the captions that nobody has filled in, in order.
 
     >>> from burnish.models.long_speech import read_scene
-    >>> from burnish.speech import open_slots
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "pace": "slow"}]})
     >>> open_slots(scene, ["pace", "volume"])
@@ -92,7 +91,6 @@ def read_plan(scene: Scene, text: str) -> Scene:
     """The scene with the captions of a reply; anything but such lines is refused.
 
     >>> from burnish.models.long_speech import read_scene
-    >>> from burnish.speech import read_plan
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "pace": "slow"}]})
     >>> done = read_plan(scene, 'sentences[0].pace = "fast"\\nsentences[0].tone = "glad"')

@@ -37,7 +37,7 @@ from burnish.models.long_speech.scene import (
     spoken_text,
     write_scene,
 )
-from burnish.models.long_speech.scene_text import parse_scene_text, scene_text
+from burnish.models.long_speech.scene_lines import parse_scene_text, scene_text
 from burnish.seeds import Seeds
 from burnish.speech.acoustics import MEETING_GAPS
 from burnish.speech.manner import read_caption
@@ -102,7 +102,6 @@ def draft_scene(text: str, name: str = "text") -> Scene:
     of up to three words that names a manner, `(quietly)`, is the tone of what follows in that speech.
     `[pause]` is a pause of 0.4 s.
 
-    >>> from burnish.speech import draft_scene
     >>> scene = draft_scene("Ann: Are you there?\\nBob: Yes. Come in!")
     >>> [(one.speaker, one.text) for one in scene.sentences]
     [('Ann', 'Are you there?'), ('Bob', 'Yes.'), ('Bob', 'Come in!')]
@@ -238,7 +237,6 @@ def _sentences(said: str) -> list[str]:
 def plan_scene(scene: Scene, *, seed: Seed = 0, lively: bool = False) -> Scene:
     """A scene with its open captions filled in by rules; what the user wrote stays as it is.
 
-    >>> from burnish.speech import draft_scene, plan_scene
     >>> plan_scene(draft_scene("Ann: Run! Run for your life!")).sentences[0].tone
     'afraid'
     """

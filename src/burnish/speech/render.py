@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Seed, public
+from burnish.boundary import SOME, Seed, public
 from burnish.errors import UserError
 from burnish.media import read_sound
 from burnish.media.sound_writing import KINDS, sound_writer
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float64
     from torch import Tensor
 
-    Loop = Annotated[Float64[Tensor, " N"], Meta(min_length=1)]
+    Loop = Annotated[Float64[Tensor, " N"], SOME]
     Sounds = Mapping[str, Float64[Tensor, " _"]]
 
 CHUNK_S = 10.0

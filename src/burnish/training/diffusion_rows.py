@@ -38,12 +38,13 @@ from burnish.lm.diffusion.masked_rows import (
 from burnish.lm.diffusion.sampler import Decoding, parse_decoding
 from burnish.lm.tokenizer import Tokenizer
 from burnish.models.masked_diffusion import syntax_eligible
-from burnish.models.masked_diffusion.probe import Probe, probe_table
 from burnish.models.masked_diffusion.samplers import (
     Noise,
     Noised,
+    Probe,
     build_noise,
     evaluation_uniforms,
+    probe_table,
 )
 from burnish.records import Message, Task
 from burnish.training.algorithm import Preparation, Setup

@@ -34,7 +34,7 @@ from burnish.activity import advance, waiting_for
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.embedded import make_once
 from burnish.media import encode_sound
-from burnish.models.audio_tokenizer.metrics import wave_distance
+from burnish.models.audio_tokenizer.spectral import wave_distance
 from burnish.records import MediaPart, Message, Reward, Task, TextPart, Trajectory
 from burnish.seeds import derive, digest
 from burnish.store import StoredSample
@@ -462,7 +462,7 @@ def new_generator_folder(settings: SpeechTrain, seed: int) -> Path:
 
 def start_generator(place: Path) -> Path:
     """The generator of a checkpoint, or of a folder that `save_speech_folder` wrote."""
-    from burnish.models.audio_tokenizer.speech_folder import generator_folder
+    from burnish.models.audio_tokenizer.generator import generator_folder
 
     return generator_folder(place)
 

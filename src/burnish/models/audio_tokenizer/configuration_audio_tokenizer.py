@@ -26,7 +26,6 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     (normalised over channels) or norm+noise (both; F3). `features` is magnitude or complex, `decoder`
     istft or transposed.
 
-    >>> from burnish.models.audio_tokenizer import AudioTokenizerConfig
     >>> config = AudioTokenizerConfig(sampling_rate=8000, n_fft=160, frame_hop=40, strides=[8])
     >>> config.hop_length, config.frame_rate
     (320, 25.0)

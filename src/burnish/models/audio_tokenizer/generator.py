@@ -166,8 +166,6 @@ class GeneratorLoss(NamedTuple):
 class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
     """Text ids to latents.
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import new_generator
     >>> sizes = dict(hidden_size=16, num_hidden_layers=1, head_size=8, head_layers=1)
     >>> model = new_generator(vocab_size=9, latent_size=4, **sizes)
     >>> made = model.generate(torch.tensor([[3, 1, 2]]), torch.Generator(), most_patches=5, least_patches=5)

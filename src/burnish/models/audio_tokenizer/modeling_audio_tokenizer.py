@@ -203,8 +203,6 @@ def draw_noise(
 class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
     """Samples to latents and back.
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import new_tokenizer
     >>> model = new_tokenizer(hidden_size=16, latent_size=4)
     >>> latents = model.encode(torch.zeros(1, 1000)).latents
     >>> tuple(latents.shape), tuple(model.decode(latents, num_samples=1000).shape)
@@ -434,7 +432,6 @@ def new_tokenizer(
 
     `sizes` are the settings of `AudioTokenizerConfig`. The same seed gives the same weights.
 
-    >>> from burnish.models.audio_tokenizer import new_tokenizer
     >>> new_tokenizer(hidden_size=16, latent_size=4, bottleneck="kl").config.frame_rate
     25.0
     """
@@ -445,7 +442,6 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
     """The tokenizer in a folder that `new_tokenizer`, `save_pretrained` or a training wrote.
 
     >>> import tempfile
-    >>> from burnish.models.audio_tokenizer import new_tokenizer, open_tokenizer
     >>> folder = tempfile.mkdtemp()
     >>> _ = new_tokenizer(folder, hidden_size=16, latent_size=4)
     >>> open_tokenizer(folder).config.latent_size

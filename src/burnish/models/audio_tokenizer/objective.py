@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from burnish.arguments import refused
-from burnish.boundary import UNREAD, Draws, NonNegative, public
+from burnish.boundary import SOME, UNREAD, Draws, NonNegative, public
 from burnish.tensors import check_finite, check_shape, torch
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def channel_normalise(z: Float[Tensor, "*B D"], eps: NonNegative = EPS) -> Tenso
 
     The standard deviation is that of the population. A constant frame, silence, becomes 0.
 
-    >>> from burnish.models.audio_tokenizer import channel_normalise
     >>> channel_normalise([[1.0, 3.0], [5.0, 5.0]], eps=0.0).tolist()
     [[-1.0, 1.0], [0.0, 0.0]]
     """
@@ -60,7 +59,6 @@ def normalise_frames(z_XD: Tensor, eps: float = EPS) -> Tensor:
 def perturb_latents(zn: Latents, alpha: Float[Tensor, "*A"], noise: Latents) -> Tensor:
     """Add noise of one strength a sequence, `zn + alpha noise`: (..., T, D), (...), (..., T, D) (eq. 2).
 
-    >>> from burnish.models.audio_tokenizer import perturb_latents
     >>> perturb_latents(zn=[[1.0, -1.0]], alpha=0.5, noise=[[2.0, 0.0]]).tolist()
     [[2.0, -1.0]]
     """
@@ -72,14 +70,15 @@ def perturb_latents(zn: Latents, alpha: Float[Tensor, "*A"], noise: Latents) -> 
 
 @public
 def rq_codes(
-    x: Float64[Tensor, "*B F"], projection: Float64[Tensor, "F C"], codebook: Float64[Tensor, "V C"]
+    x: Float64[Tensor, "*B F"],
+    projection: Float64[Tensor, "F C"],
+    codebook: Annotated[Float64[Tensor, "V C"], SOME],
 ) -> Tensor:
     """Code of each frame by a fixed random quantiser: (..., F), (F, C), (V, C) -> int64 (...).
 
     `argmax_v cos(x @ projection, codebook[v])`, the first of equal ones (BEST-RQ). A frame that is
     projected to 0 has code 0. Standardise the channels of `x` over the corpus beforehand.
 
-    >>> from burnish.models.audio_tokenizer import rq_codes
     >>> rq_codes([[2.0, 1.0], [0.0, -3.0]], [[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1], [0, -1]]).tolist()
     [0, 2]
     """
@@ -100,7 +99,7 @@ class MtpLoss(NamedTuple):
 
 @public
 def rq_mtp_loss(
-    logits: Annotated[Float[Tensor, "K *B T V"], UNREAD],
+    logits: Annotated[Float[Tensor, "K *B T V"], UNREAD, SOME],
     codes: Annotated[Float64[Tensor, "*B T"], UNREAD],
     valid: Bool[Tensor, "*B T"] | None = None,
 ) -> MtpLoss:
@@ -110,7 +109,6 @@ def rq_mtp_loss(
     all without a value. What stands at other frames is not looked at. A sequence that is too short
     for a head has no pair for it.
 
-    >>> from burnish.models.audio_tokenizer import rq_mtp_loss
     >>> found = rq_mtp_loss(logits=[[[0.0, 0.0], [9.0, 0.0]]] * 2, codes=[1, 0], valid=[1, 1])
     >>> [round(value, 4) for value in found.per_head.tolist()]
     [0.6931, 0.0]
@@ -141,7 +139,6 @@ def mtp_head_loss(logits_XTV: Tensor, codes_XT: Tensor, valid_XT: Tensor, ahead:
 def patchify_latents(z: Latents, P: Draws = 2) -> Tensor:
     """Join each P frames to one patch: (..., T, D) -> (..., T // P, P D); an incomplete tail is dropped.
 
-    >>> from burnish.models.audio_tokenizer import patchify_latents
     >>> patchify_latents([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], P=2).tolist()
     [[1.0, 2.0, 3.0, 4.0]]
     """

@@ -59,8 +59,6 @@ class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[
 class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
     """Latents (B, T, D) to representations (B, T, hidden_size); a frame sees none behind it.
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import new_representation
     >>> model = new_representation(latent_size=6, hidden_size=16, num_hidden_layers=1, codes=8)
     >>> tuple(model(torch.zeros(2, 5, 6)).shape), len(model.prediction_loss(torch.randn(2, 5, 6)).per_head)
     ((2, 5, 16), 3)

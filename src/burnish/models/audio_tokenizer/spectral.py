@@ -123,8 +123,6 @@ def multi_scale_spectral_loss(
     row count: the rest is padding. Parts are `magnitude` and `log_magnitude` (natural logarithm, of at
     least `eps`).
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import multi_scale_spectral_loss
     >>> wave = torch.sin(torch.arange(1000) / 3)
     >>> found = multi_scale_spectral_loss(0.5 * wave, wave)
     >>> sorted(found.parts), float(multi_scale_spectral_loss(wave, wave).loss)
@@ -150,8 +148,6 @@ def codec_loss(
     Parts are those of `multi_scale_spectral_loss`, `mel` (L1 of the decimal logarithm of mel
     magnitudes, the mean over windows) and `wave` (L1 of samples). Weights are DAC's.
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import codec_loss
     >>> wave = torch.sin(torch.arange(1000) / 3)
     >>> sorted(codec_loss(0.5 * wave, wave, sampling_rate=8000).parts)
     ['log_magnitude', 'magnitude', 'mel', 'wave']
@@ -266,7 +262,6 @@ def si_sdr(estimate: Float[Tensor, "*B n"], reference: Float[Tensor, "*B n"]) ->
     for a copy, minus infinity for a silent estimate; a silent reference, for which there is no ratio,
     is refused. float64; keeps the gradient.
 
-    >>> from burnish.models.audio_tokenizer import si_sdr
     >>> round(si_sdr([1.0, -1.0, 2.0, -2.0], [1.0, -1.0, 1.0, -1.0]).item(), 3)
     9.542
     """
@@ -292,7 +287,6 @@ def log_spectral_distance(a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_M
 
     The decibels of a magnitude x are `20 log10(x + eps)`.
 
-    >>> from burnish.models.audio_tokenizer import log_spectral_distance
     >>> log_spectral_distance([[1.0, 10.0]], [[10.0, 1.0]], eps=0.0).item()
     20.0
     """
@@ -327,7 +321,6 @@ def frechet_distance(
 
     float64; exact for singular covariances too. What is no covariance is refused.
 
-    >>> from burnish.models.audio_tokenizer import frechet_distance
     >>> frechet_distance([0.0], [[4.0]], [3.0], [[1.0]]).item()
     10.0
     """
@@ -380,8 +373,6 @@ class Verdict(NamedTuple):
 class SpectralDiscriminator(nn.Module):
     """One network for each window size.
 
-    >>> import torch
-    >>> from burnish.models.audio_tokenizer import SpectralDiscriminator
     >>> judge = SpectralDiscriminator(windows=(64,), channels=4)
     >>> [verdict.scores.shape[0] for verdict in judge(torch.zeros(3, 500))]
     [3]

@@ -29,7 +29,6 @@ _SIGNS = {
 @public
 def spelled(text: str) -> str:
     """Text as a generator reads it: lower case, few signs, numbers in words, no accents.
-    >>> from burnish.models.audio_tokenizer import spelled
     >>> spelled("Room 21: 1,204 naïve “guests” — 50% of them?")
     'room twenty one, one thousand two hundred four naive guests, fifty percent of them?'
     >>> spelled("-5 to 3-4 degrees")

@@ -58,7 +58,6 @@ class _Stream:
 class StreamingEncoder(_Stream):
     """Samples in chunks to latents; equal to `model.encode` of the whole.
 
-    >>> import torch
     >>> from burnish.models.audio_tokenizer import StreamingEncoder, new_tokenizer
     >>> model = new_tokenizer(hidden_size=16, latent_size=4).eval()
     >>> encoder = StreamingEncoder(model)
@@ -114,7 +113,6 @@ class StreamingEncoder(_Stream):
 class StreamingDecoder(_Stream):
     """Latents in chunks to samples; equal to `model.decode` of the whole.
 
-    >>> import torch
     >>> from burnish.models.audio_tokenizer import StreamingDecoder, new_tokenizer
     >>> decoder = StreamingDecoder(new_tokenizer(hidden_size=16, latent_size=4).eval())
     >>> decoder.push(torch.zeros(1, 3, 4)).shape[1], decoder.finish().shape[1]

@@ -59,7 +59,6 @@ def flow_pair(
     `tau` is one number or one for each item of the first axes: (B,) or (B, T) for data
     (B, T, D).
 
-    >>> from burnish.models.audio_tokenizer import flow_pair
     >>> pair = flow_pair(noise=[[1.0, 0.0]], data=[[3.0, 4.0]], tau=[0.25])
     >>> pair.x_tau.tolist(), pair.velocity.tolist()
     ([[1.5, 1.0]], [[2.0, 4.0]])
@@ -79,7 +78,6 @@ def guided_velocity(
 ) -> Tensor:
     """Classifier-free guidance, `v_uncond + scale (v_cond - v_uncond)`: 1 is the condition alone.
 
-    >>> from burnish.models.audio_tokenizer import guided_velocity
     >>> guided_velocity(v_cond=[1.0, 2.0], v_uncond=[0.0, 1.0], scale=2.0).tolist()
     [2.0, 3.0]
     """
@@ -94,7 +92,6 @@ def euler_sample(
 
     Gradients are kept: sample under `torch.no_grad()`.
 
-    >>> from burnish.models.audio_tokenizer import euler_sample
     >>> euler_sample(lambda x, tau: 3.0 - x, noise=[1.0], steps=2).tolist()
     [2.5]
     """
@@ -142,8 +139,6 @@ class FlowBlock(nn.Module):
 class FlowHead(nn.Module):
     """Velocity of a vector (..., size) at time tau, given a condition (..., condition_size).
 
-    >>> import torch
-    >>> from burnish.models.blocks.flow import FlowHead
     >>> head = FlowHead(size=3, condition_size=5, hidden=8, layers=1)
     >>> head.sample(torch.zeros(2, 5), noise=torch.ones(2, 3), steps=2).tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from burnish.models.long_speech.scene import scene_schema as scene_schema
     from burnish.models.long_speech.scene import scene_warnings as scene_warnings
     from burnish.models.long_speech.scene import write_scene as write_scene
-    from burnish.models.long_speech.scene_text import drop_dimensions as drop_dimensions
-    from burnish.models.long_speech.scene_text import parse_scene_text as parse_scene_text
-    from burnish.models.long_speech.scene_text import planned_captions as planned_captions
-    from burnish.models.long_speech.scene_text import scene_text as scene_text
+    from burnish.models.long_speech.scene_lines import drop_dimensions as drop_dimensions
+    from burnish.models.long_speech.scene_lines import parse_scene_text as parse_scene_text
+    from burnish.models.long_speech.scene_lines import planned_captions as planned_captions
+    from burnish.models.long_speech.scene_lines import scene_text as scene_text
     from burnish.models.long_speech.timeline import Spoken as Spoken
     from burnish.models.long_speech.timeline import overlap_statistics as overlap_statistics
     from burnish.models.long_speech.timeline import plan_chunks as plan_chunks

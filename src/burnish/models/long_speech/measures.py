@@ -71,7 +71,6 @@ def dimension_dropout(
     `u` has a uniform number from [0, 1) for each dimension, so that p = 0 drops nothing and p = 1
     all that is not protected.
 
-    >>> from burnish.models.long_speech import dimension_dropout
     >>> dimension_dropout(["tone", "pace", "intent"], [0.1, 0.2, 0.9], 0.3, ["pace"])
     ['tone']
     """
@@ -92,7 +91,6 @@ def arc_values(
     ascending order) and value, or dicts with these; before the first and after the last one the arc
     is flat, and where two share a place the later one counts.
 
-    >>> from burnish.models.long_speech import arc_values
     >>> arc_values([(0.0, 0.2), (0.5, 1.0), (1.0, 0.0)], 5).tolist()
     [0.2, 0.6, 1.0, 0.5, 0.0]
     """
@@ -128,7 +126,6 @@ def arc_score(requested: Sequence[Number], measured: Sequence[Number]) -> float 
     Equal values share the mean of their ranks. None where either side is constant or has fewer
     than two values: no order was asked for, or none can be seen.
 
-    >>> from burnish.models.long_speech import arc_score
     >>> arc_score([0.1, 0.5, 0.9], [60.0, 64.0, 71.0])
     1.0
     """
@@ -167,7 +164,6 @@ def semitones(f0: Hertz, reference: OneHertz | Hertz) -> Tensor:
 
     Leave frames without a pitch out; they have no place on this scale.
 
-    >>> from burnish.models.long_speech import semitones
     >>> semitones([220.0, 110.0, 55.0], 110.0).tolist()
     [12.0, 0.0, -12.0]
     """
@@ -180,7 +176,6 @@ def label_retention(clips: Sequence[Clip], filter_rule: FilterRule | None = None
 
     Without a rule it is `FILTER_RULE`. Labelling drops only clips in which nobody speaks.
 
-    >>> from burnish.models.long_speech import label_retention
     >>> label_retention([
     ...     {"snr": 30.0, "overlap": 0.0, "speakers": 1},
     ...     {"snr": 5.0, "overlap": 0.3, "speakers": 3},

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Count, NonNegative, Seed, public, public_method
+from burnish.boundary import SOME, Count, NonNegative, Seed, public, public_method
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import (
     Line,
@@ -65,7 +65,7 @@ class Fades(NamedTuple):
 def noise_gain(
     speech: Float64[Tensor, " T"],
     active: Bool[Tensor, " T"],
-    noise: Annotated[Float64[Tensor, " N"], Meta(min_length=1)],
+    noise: Annotated[Float64[Tensor, " N"], SOME],
     snr_db: Annotated[float, Meta(ge=-300, le=300)],
 ) -> float:
     """The factor of a noise that puts it `snr_db` below the speech.
@@ -73,7 +73,6 @@ def noise_gain(
     The speech's power is its mean square over the active samples, the noise's over all that is
     given of it. 1.0 without active samples, and for a silent noise, which no factor changes.
 
-    >>> from burnish.models.long_speech import noise_gain
     >>> noise_gain([1.0, -1.0, 0.0], [1, 1, 0], [0.5, -0.5, 0.5], snr_db=20.0)
     0.2
     """
@@ -96,7 +95,6 @@ def equal_power_fades(n: Annotated[int, Meta(ge=0, le=1_000_000)]) -> Fades:
 
     A quarter of a cosine and of a sine over n points, both ends included.
 
-    >>> from burnish.models.long_speech import equal_power_fades
     >>> [[round(one, 4) for one in fade.tolist()] for fade in equal_power_fades(3)]
     [[1.0, 0.7071, 0.0], [0.0, 0.7071, 1.0]]
     """
@@ -115,7 +113,6 @@ def room_impulse(
 
     The first sample is 1; the energy of the rest is `wet_db` beside it. Float64, (samples,).
 
-    >>> from burnish.models.long_speech import room_impulse
     >>> impulse = room_impulse(0.2, 8000, seed=1)
     >>> len(impulse), impulse[0].item(), round(impulse[1:].square().sum().item(), 4)
     (1601, 1.0, 0.2512)

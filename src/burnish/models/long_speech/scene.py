@@ -194,7 +194,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def read_scene(document: str | Mapping[str, object] | bytes) -> Scene:
     """A scene from JSON text or a dict, checked; everything that is wrong is told in one line.
 
-    >>> from burnish.models.long_speech import read_scene
     >>> scene = read_scene({
     ...     "global": {"speakers": [{"id": "A", "voice": "an old sailor"}]},
     ...     "sentences": [{"speaker": "A", "text": "Land!", "volume": "shouted"}],
@@ -220,7 +219,6 @@ def checked_scene(table: dict[str, Any], what: str) -> Scene:
 def write_scene(scene: Scene) -> str:
     """A scene as JSON text that `read_scene` gives back; what is at its default is left out.
 
-    >>> from burnish.models.long_speech import read_scene, write_scene
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes."}]})
     >>> read_scene(write_scene(scene)) == scene
@@ -232,7 +230,6 @@ def write_scene(scene: Scene) -> str:
 def scene_schema() -> dict[str, Any]:
     """JSON schema of a scene, as an agent or an editor needs it.
 
-    >>> from burnish.models.long_speech import scene_schema
     >>> scene_schema()["$ref"]
     '#/$defs/Scene'
     """
@@ -243,7 +240,6 @@ def scene_schema() -> dict[str, Any]:
 def scene_problems(document: str | Mapping[str, object] | bytes) -> list[str]:
     """Everything that keeps a document from being a scene, a line each with its path.
 
-    >>> from burnish.models.long_speech import scene_problems
     >>> scene_problems({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "B", "text": "Hm.", "relation": {"type": "overlap", "seconds": 1}}]})[0]
     "sentences[0].speaker: got 'B', expected a speaker of the scene: A"
@@ -259,7 +255,6 @@ def scene_problems(document: str | Mapping[str, object] | bytes) -> list[str]:
 def scene_warnings(scene: Scene) -> list[str]:
     """What a scene asks for that no engine knows: marks of other names.
 
-    >>> from burnish.models.long_speech import read_scene, scene_warnings
     >>> scene_warnings(read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Oh [gasp] no."}]}))
     ["sentences[0]: mark 'gasp' is not known and is left out; known: laugh, sigh, pause, trail-off"]

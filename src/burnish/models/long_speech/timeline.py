@@ -102,7 +102,6 @@ def resolve_timeline(
     sentence that is no `with`. Nobody starts before 0 or overlaps himself: he waits for his own end.
     An interrupted sentence ends `interrupt_tail` seconds after the interruption really starts.
 
-    >>> from burnish.models.long_speech import resolve_timeline
     >>> resolve_timeline([
     ...     {"speaker": "A", "duration": 2.0},
     ...     {"speaker": "B", "duration": 1.0, "relation": {"type": "interrupt", "at": 0.5}},
@@ -153,7 +152,6 @@ def overlap_statistics(timeline: Sequence[tuple[Time, Time] | Span]) -> OverlapS
 
     Takes what `resolve_timeline` returns, or pairs of start and end.
 
-    >>> from burnish.models.long_speech import overlap_statistics
     >>> overlap_statistics([(0.0, 2.0), (1.5, 4.0)])
     OverlapStatistics(speech=4.0, overlap=0.5, ratio=0.125)
     """
@@ -183,7 +181,6 @@ def plan_chunks(frames: Sequence[Count], max_frames: PositiveInt, context: Count
     A sentence that is longer by itself has a chunk of its own. Each chunk but the first is shown
     the last `context` frames of the one before, or all of it where that is shorter.
 
-    >>> from burnish.models.long_speech import plan_chunks
     >>> plan_chunks([40, 50, 30], max_frames=100, context=20)
     [{'sentences': [0, 1], 'context_frames': 0}, {'sentences': [2], 'context_frames': 20}]
     """

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from burnish.models.masked_diffusion.objective import mdm_loss as mdm_loss
     from burnish.models.masked_diffusion.objective import mirror_masks as mirror_masks
     from burnish.models.masked_diffusion.objective import token_nll as token_nll
-    from burnish.models.masked_diffusion.probe import Probe as Probe
-    from burnish.models.masked_diffusion.probe import probe_losses as probe_losses
     from burnish.models.masked_diffusion.rates import epr_density as epr_density
     from burnish.models.masked_diffusion.rates import fit_epr as fit_epr
     from burnish.models.masked_diffusion.rates import optimal_t_density as optimal_t_density
@@ -39,8 +37,10 @@ if TYPE_CHECKING:
     from burnish.models.masked_diffusion.samplers import Noise as Noise
     from burnish.models.masked_diffusion.samplers import Noised as Noised
     from burnish.models.masked_diffusion.samplers import PPots as PPots
+    from burnish.models.masked_diffusion.samplers import Probe as Probe
     from burnish.models.masked_diffusion.samplers import UniformRates as UniformRates
     from burnish.models.masked_diffusion.samplers import build_noise as build_noise
     from burnish.models.masked_diffusion.samplers import evaluation_uniforms as evaluation_uniforms
+    from burnish.models.masked_diffusion.samplers import probe_losses as probe_losses
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import Fraction, Number, PositiveShare, Share, public, public_method
+from burnish.boundary import SOME, Fraction, Number, PositiveShare, Share, public, public_method
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
@@ -52,9 +52,9 @@ def bins_of(t_B: Tensor, bins: int) -> Tensor:
 
 @public
 def ema_control_variate(
-    losses: Annotated[Float[Tensor, " B"], Meta(min_length=1)],
+    losses: Annotated[Float[Tensor, " B"], SOME],
     t: Rates,
-    baseline: Annotated[Float64[Tensor, " K"], Meta(min_length=1)],
+    baseline: Annotated[Float64[Tensor, " K"], SOME],
     lr: Share = LEARNING_RATE,
     coefficient: Number = 1.0,
 ) -> ControlVariate:
@@ -63,7 +63,6 @@ def ema_control_variate(
     Losses of one bin are averaged before the update (the reference keeps the last). The gradient of
     `adjusted_mean` is that of the mean loss.
 
-    >>> from burnish.models.masked_diffusion import ema_control_variate
     >>> found = ema_control_variate(losses=[2.0, 4.0], t=[0.0, 0.1], baseline=[1.0, 5.0], lr=0.5)
     >>> found.adjusted_mean.item(), found.baseline.tolist()
     (2.0, [2.0, 5.0])

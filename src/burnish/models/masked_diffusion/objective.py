@@ -63,7 +63,6 @@ def mirror_masks(
 
     `u` holds uniform numbers, `t` the rates, `eligible` what may be masked: the answer. At t = 1 both masks are the whole answer.
 
-    >>> from burnish.models.masked_diffusion import mirror_masks
     >>> found = mirror_masks(u=[[0.1, 0.5, 0.9, 0.2]], t=[0.3], eligible=[[1, 1, 1, 0]], eps=0.0)
     >>> found.mask_first.tolist(), found.mask_second.tolist()
     ([[True, False, False, False]], [[False, False, True, False]])
@@ -104,7 +103,6 @@ def mdm_loss(
     of a row could be masked; a row with 0 has no part in the mean. `weight` is 1 without a value: the
     right one for rates drawn uniformly. What is not masked does not count, whatever its nll is.
 
-    >>> from burnish.models.masked_diffusion import mdm_loss
     >>> found = mdm_loss([[2.0, 1.0], [3.0, 1.0]], [[1, 0], [0, 0]], [0.5, 0.5], [2, 2], [1.0, 1.0])
     >>> found.loss.item(), found.row_loss.tolist()
     (1.0, [2.0, 0.0])
@@ -182,7 +180,6 @@ def isad_mask_prob(
     the reference's `p/q^2` does not. That delimiters are hidden more often from *other* tokens it does
     not correct: `Noise(delimiter_weight="row")` does.
 
-    >>> from burnish.models.masked_diffusion import isad_mask_prob
     >>> found = isad_mask_prob(p=[0.3], is_delimiter=[[0, 1]], delta=0.2)
     >>> found.q.tolist(), found.weight.tolist()[0][1]
     ([[0.3, 0.5]], 2.0)

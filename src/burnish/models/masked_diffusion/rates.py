@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import MISSING, NonNegative, Positive, Share, public
+from burnish.boundary import MISSING, SOME, NonNegative, Positive, Share, public
 from burnish.errors import ArgumentError
 from burnish.tensors import check_finite, torch
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Grid = Annotated[Float64[Tensor, " T"], Meta(ge=0, le=1)]
     Costs = Annotated[Float64[Tensor, " T"], Meta(ge=0)]
-    Table = Annotated[Float64[Tensor, "X T K"], MISSING, Meta(min_length=1)]
+    Table = Annotated[Float64[Tensor, "X T K"], MISSING, SOME]
     Known = Annotated[Float64[Tensor, "X T"], Meta(ge=0, le=1)]
 
 Moment = Literal["second", "within"]
@@ -75,7 +75,6 @@ def optimal_t_density(g: Float64[Tensor, " T"], v: Costs, t_grid: Grid) -> Tenso
 
     `g` is the mean loss at each rate of the grid and `v` its variance there.
 
-    >>> from burnish.models.masked_diffusion import optimal_t_density
     >>> optimal_t_density(g=[3.0, 3.0], v=[16.0, 16.0], t_grid=[0.0, 1.0]).tolist()
     [1.0, 1.0]
     """
@@ -89,7 +88,6 @@ def sampler_variance(p: Costs, g: Float64[Tensor, " T"], v: Costs, t_grid: Grid)
 
     `p` is a density on the grid whose trapezoid integral is 1, as `optimal_t_density` gives it.
 
-    >>> from burnish.models.masked_diffusion import sampler_variance
     >>> sampler_variance(p=[1.0, 1.0], g=[3.0, 3.0], v=[16.0, 16.0], t_grid=[0.0, 1.0]).item()
     16.0
     """
@@ -134,7 +132,6 @@ def sample_t(
     was drawn from. `reference` draws as `constant` and weighs as `linear`, which is a little biased.
     All three agree on a flat density, and more closely the finer the grid is.
 
-    >>> from burnish.models.masked_diffusion import sample_t
     >>> found = sample_t(t_grid=[0.0, 1.0], density=[0.0, 5.0], u=[0.25, 1.0])
     >>> found.t.tolist(), found.weight.tolist()
     ([0.5, 1.0], [1.0, 0.5])
@@ -189,7 +186,6 @@ def stratum_counts(
 
     `rounding="floor"` is the reference's number of strata.
 
-    >>> from burnish.models.masked_diffusion import stratum_counts
     >>> stratum_counts(10)
     Strata(count=4, per_stratum=2, extra=2)
     """
@@ -223,7 +219,6 @@ def probe_moments(
     missing loss is NaN or None. `chances` [x0, t] says how likely a mask is to be one of the table's,
     where that has no empty ones: all others have loss 0.
 
-    >>> from burnish.models.masked_diffusion import probe_moments
     >>> probe_moments([[[3.0, 3.0]], [[1.0, 1.0]]], moment="within").w.tolist()
     [2.0]
     """
@@ -271,7 +266,6 @@ def epr_density(
 ) -> Tensor:
     """EPR curve, `sqrt(a t^r + b (1 - t)^q + (A exp(kappa t^m))²)`; not normalised.
 
-    >>> from burnish.models.masked_diffusion import epr_density
     >>> epr_density([0.0, 1.0], a=5.0, b=3.0, A=1.0, r=1.0, q=2.0, kappa=0.0, m=1.0).tolist()
     [2.0, 2.449489742783178]
     """
@@ -313,7 +307,6 @@ def fit_epr(
     share uniformly, which bounds the weights by its inverse. With fewer than 5 costs the density is
     uniform, and a warning says so. Costs that are all 0 are refused.
 
-    >>> from burnish.models.masked_diffusion import fit_epr
     >>> grid = [0.1, 0.3, 0.5, 0.7, 0.9]
     >>> [round(x, 3) for x in fit_epr(grid, [1.0, 1.0, 1.0, 1.0, 1.0], n_starts=3).p.tolist()]
     [1.25, 1.25, 1.25, 1.25, 1.25]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import Count, Fraction, PositiveInt, Seed, Share, public
+from burnish.boundary import SOME, Count, Fraction, PositiveInt, Seed, Share, public
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import (
     EPS,
@@ -73,7 +73,7 @@ class VarianceParts(NamedTuple):
 
 @public
 def decompose_variance(
-    losses: Annotated[Float64[Tensor, "X T K"], Meta(min_length=1)], *, corrected: bool = False
+    losses: Annotated[Float64[Tensor, "X T K"], SOME], *, corrected: bool = False
 ) -> VarianceParts:
     """Variance of a table of losses by mask, rate and data: [x0, t, pattern] -> four numbers.
 
@@ -83,7 +83,6 @@ def decompose_variance(
     `corrected` takes these out, and n - 1 in the place of n over rows: unbiased for one fixed grid of
     rates with independent masks. A corrected part may be below 0 by chance.
 
-    >>> from burnish.models.masked_diffusion import decompose_variance
     >>> [part.item() for part in decompose_variance([[[0.0, 2.0], [4.0, 6.0]]])]
     [1.0, 4.0, 0.0, 5.0]
     """

@@ -78,7 +78,6 @@ def collate(rows: Sequence[Record], max_length: PositiveInt = 4096, pad_id: Toke
 
     `ids` and `prompt_len` are read too; without a prompt length all is answer.
 
-    >>> from burnish.models.masked_diffusion import collate
     >>> collate([{"input_ids": [5, 6, 7], "prompt_length": 2}, {"ids": [5]}]).eligible_XL.tolist()
     [[False, False, True], [True, False, False]]
     """
@@ -110,7 +109,6 @@ def is_syntax(token: str, format: Format) -> bool:
     Spaces that tokenizers write as `Ġ`, `▁` or `Ċ` are read as such. A token that mixes syntax and
     content, such as `>Name`, is content; `</td` is syntax.
 
-    >>> from burnish.models.masked_diffusion import is_syntax
     >>> is_syntax("</td>", "html"), is_syntax("Paris", "html"), is_syntax("Ġdef", "python")
     (True, False, True)
     """
@@ -129,7 +127,6 @@ def is_syntax(token: str, format: Format) -> bool:
 def syntax_eligible(tokens: Sequence[str], format: Format) -> list[bool]:
     """Which tokens of a prompt are syntax.
 
-    >>> from burnish.models.masked_diffusion import syntax_eligible
     >>> syntax_eligible(["{", '"', "name", '":'], "json")
     [True, True, False, True]
     """
@@ -142,7 +139,6 @@ def template_tokens(
 ) -> list[int]:
     """Ids that at least this share of the answers have: their fixed template, such as `####`.
 
-    >>> from burnish.models.masked_diffusion import template_tokens
     >>> template_tokens([[5, 9, 7], [6, 9, 8], [9, 4]])
     [9]
     """

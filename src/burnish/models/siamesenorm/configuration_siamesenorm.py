@@ -19,7 +19,6 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     `norm_topology` is pre, post, peri, hybrid, siamese_post_pre or siamese_hybrid_pre; "siamese" is
     siamese_post_pre. The settings that a topology has not are refused.
 
-    >>> from burnish.models.siamesenorm import SiameseNormConfig
     >>> SiameseNormConfig(norm_topology="siamese").depth_scale
     'sqrt_2i'
     """

@@ -83,8 +83,6 @@ def siamese_block(
     of every update. In post_pre its norm opens the next sublayer, so the X that comes back is not
     normalised.
 
-    >>> import torch
-    >>> from burnish.models.siamesenorm import siamese_block
     >>> h = torch.tensor([[3.0, 4.0]])
     >>> X, Y = siamese_block(h, h, torch.eye(2), torch.zeros(2, 2), layout="post_pre", norm="rms")
     >>> [round(value, 4) for value in Y[0].tolist()]     # 3 and 4 with their unit-norm direction
@@ -118,8 +116,6 @@ def siamese_trunk(
     `sublayers` are two a block, in one list or in pairs. Behind the last one stand three norms:
     `LN(LN(X) + LN(Y))`.
 
-    >>> import torch
-    >>> from burnish.models.siamesenorm import siamese_trunk
     >>> output, streams = siamese_trunk([[3.0, 4.0]], [torch.zeros(2, 2)] * 4)
     >>> len(streams), [round(value, 4) for value in output[0].tolist()]
     (2, [0.8485, 1.1314])
@@ -157,8 +153,6 @@ def siamese_dit_block(
     scale and gate of the first sublayer, then of the second:
     `O = gate * F((1 + scale) * LN(X + LN(Y)) + shift)`. With zeros Y is untouched.
 
-    >>> import torch
-    >>> from burnish.models.siamesenorm import siamese_dit_block
     >>> h = torch.randn(1, 3, 4)
     >>> X, Y = siamese_dit_block(h, h, torch.ones(1, 2), torch.eye(4), torch.eye(4), torch.zeros(24, 2))
     >>> bool((Y == h).all())
@@ -212,8 +206,6 @@ def siamese_paper(
     LN_x and of every LN_y: without normalised input, `y_gain=0` is Post-Norm, and `x_gain=0` with
     `x_start="zero"` is Pre-Norm.
 
-    >>> import torch
-    >>> from burnish.models.siamesenorm import siamese_paper
     >>> output, streams = siamese_paper([[3.0, 4.0]], [torch.eye(2)], False, False)
     >>> [round(value, 4) for value in streams[0].Y[0].tolist()]        # Y + (X + LN(Y))
     [6.8485, 9.1314]

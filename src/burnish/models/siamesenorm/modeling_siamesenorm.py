@@ -225,7 +225,6 @@ def new_model(
     `sizes` are the settings of `SiameseNormConfig`. The folder gets config and weights; a tokenizer
     comes from elsewhere. The same seed gives the same weights.
 
-    >>> from burnish.models.siamesenorm import new_model
     >>> model = new_model(norm_topology="siamese", num_hidden_layers=2, hidden_size=32)
     >>> model.num_parameters()
     53856
@@ -248,7 +247,6 @@ def from_prenorm(
     of a new model.
 
     >>> import transformers
-    >>> from burnish.models.siamesenorm import from_prenorm
     >>> config = transformers.LlamaConfig(
     ...     vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
     ... )

@@ -24,7 +24,6 @@ IMAGE_TOKEN = "<|image|>"
 class VisualConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """A frozen encoder, a projector and any decoder of transformers.
 
-    >>> from burnish.models.visual import VisualConfig
     >>> config = VisualConfig(image_size=224, token_stride=32)
     >>> config.image_tokens, config.feature_size
     (49, 1408)

@@ -122,8 +122,6 @@ class LatentHead(nn.Module):
     ) -> LatentHead:
         """A head for these vision embeddings (N, D).
 
-        >>> import torch
-        >>> from burnish.models.visual_latent import Hidden, LatentHead
         >>> embeddings = torch.randn(50, 16, generator=torch.Generator().manual_seed(0))
         >>> head, h = LatentHead.fit("pca", embeddings, k=4), torch.randn(2, 16)
         >>> vector = head(Hidden(raw=h, normed=h)).vector

@@ -24,7 +24,16 @@ import torch.nn.functional as F
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import UNREAD, NonNegative, Number, PositiveInt, PositiveShare, Share, public
+from burnish.boundary import (
+    SOME,
+    UNREAD,
+    NonNegative,
+    Number,
+    PositiveInt,
+    PositiveShare,
+    Share,
+    public,
+)
 from burnish.errors import ArgumentError
 from burnish.tensors import check_finite
 
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Float64
     from torch import Tensor
 
-    Vectors = Annotated[Float[Tensor, "*B D"], Meta(min_length=1)]
+    Vectors = Annotated[Float[Tensor, "*B D"], SOME]
     Unread = Annotated[Float[Tensor, "*B K"], UNREAD]
     Columns = Float64[Tensor, "D K"]
     Mean = Float64[Tensor, " D"]
@@ -45,12 +54,11 @@ LEAST = 8
 
 @public
 def norm_ratio(
-    hidden: Annotated[Float[Tensor, "*A D"], Meta(min_length=1)],
-    inputs: Annotated[Float[Tensor, "*B E"], Meta(min_length=1)],
+    hidden: Annotated[Float[Tensor, "*A D"], SOME],
+    inputs: Annotated[Float[Tensor, "*B E"], SOME],
 ) -> float:
     """Mean length of hidden states over the mean length of input embeddings: (..., D), (..., D).
 
-    >>> from burnish.models.visual_latent import norm_ratio
     >>> norm_ratio(hidden=[[30.0, 40.0]], inputs=[[0.6, 0.8], [3.0, 0.0]])
     25.0
     """
@@ -69,7 +77,6 @@ def norm_match(
 
     `norm` is one number, or one for each vector. A vector of zeros stays as it is.
 
-    >>> from burnish.models.visual_latent import norm_match
     >>> norm_match([[30.0, 40.0], [0.0, 0.0]], norm=2.5).tolist()
     [[1.5, 2.0], [0.0, 0.0]]
     """
@@ -98,7 +105,6 @@ def norm_ema(
     `norms` are those of one batch. Without a value yet (None) it is their mean; a batch without any
     leaves the value.
 
-    >>> from burnish.models.visual_latent import norm_ema
     >>> norm_ema(2.0, norms=[3.0, 5.0], decay=0.75)
     2.5
     """
@@ -122,7 +128,6 @@ def use_latent(
     may differ in length; None is an answer that could not be verified. A query of which nothing is
     known counts as hard only with `assume_hard`. tau below 0 chooses none, 1 or more all.
 
-    >>> from burnish.models.visual_latent import use_latent
     >>> use_latent([[1, 1, 1, 0], [0, 1, 0, 1], []], tau=0.5).tolist()
     [False, True, False]
     """
@@ -136,7 +141,7 @@ def use_latent(
 
 @public
 def pool_tokens(
-    tokens: Annotated[Float[Tensor, "*B N D"], Meta(min_length=1)],
+    tokens: Annotated[Float[Tensor, "*B N D"], SOME],
     grid: tuple[PositiveInt, PositiveInt],
     K: PositiveInt,
 ) -> Tensor:
@@ -146,7 +151,6 @@ def pool_tokens(
     shape; each pooled token is the mean over its part of the grid, as in adaptive average pooling:
     parts overlap where sizes do not divide.
 
-    >>> from burnish.models.visual_latent import pool_tokens
     >>> pool_tokens([[1.0], [2.0], [3.0], [4.0]], grid=(2, 2), K=2).tolist()
     [[1.5], [3.5]]
     """
@@ -167,7 +171,6 @@ def latent_loss(pred: Unread, target: Unread, mask: Bool[Tensor, "*B"] | None = 
 
     Exactly 0 where the mask is empty; what it leaves out does not count, whatever its value.
 
-    >>> from burnish.models.visual_latent import latent_loss
     >>> latent_loss([[1.0, 2.0], [9.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]], mask=[1, 0]).item()
     5.0
     """
@@ -187,7 +190,6 @@ def cosine_loss(pred: Unread, target: Unread, mask: Bool[Tensor, "*B"] | None = 
 
     A vector of zeros has no direction: its cosine is 0. Exactly 0 where the mask is empty.
 
-    >>> from burnish.models.visual_latent import cosine_loss
     >>> cosine_loss([[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]).item()
     0.5
     """
@@ -239,14 +241,13 @@ class Subspace(NamedTuple):
 
 @public
 def fit_pca(
-    embeddings: Annotated[Float64[Tensor, "N D"], Meta(min_length=1)], k: PositiveInt | None = None
+    embeddings: Annotated[Float64[Tensor, "N D"], SOME], k: PositiveInt | None = None
 ) -> Subspace:
     """The k main directions of embeddings (N, D), computed in float64.
 
     Directions without variance are left out, so there may be fewer than k. Without k, the smallest
     number that holds 95 % of the variance, from 8 to D / 2.
 
-    >>> from burnish.models.visual_latent import fit_pca
     >>> basis = fit_pca([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]], k=1)
     >>> basis.components.tolist(), basis.eigenvalues.tolist(), basis.explained
     ([[1.0], [0.0]], [0.5], 0.8)
@@ -275,14 +276,13 @@ def fit_pca(
 
 @public
 def pca_rank(
-    eigenvalues: Annotated[Float64[Tensor, " D"], Meta(min_length=1)],
+    eigenvalues: Annotated[Float64[Tensor, " D"], SOME],
     target: PositiveShare = TARGET,
 ) -> int:
     """The smallest number of components whose share of the variance reaches the target.
 
     The order of the eigenvalues does not matter; 0 where there is no variance.
 
-    >>> from burnish.models.visual_latent import pca_rank
     >>> pca_rank([4.0, 3.0, 2.0, 1.0], target=0.7)
     2
     """
@@ -302,7 +302,6 @@ def reconstruct_latents(coeffs: Float[Tensor, "*B K"], components: Columns, mean
 
     The gradient of `coeffs` is kept, the basis has none.
 
-    >>> from burnish.models.visual_latent import reconstruct_latents
     >>> reconstruct_latents([[2.0]], components=[[0.6], [0.8]], mean=[1.0, 1.0]).tolist()
     [[2.2, 2.6]]
     """
@@ -313,7 +312,6 @@ def reconstruct_latents(coeffs: Float[Tensor, "*B K"], components: Columns, mean
 def project_latents(v: Vectors, components: Columns, mean: Mean) -> Tensor:
     """The nearest vectors of the subspace, `mean + P P^T (v - mean)`: (..., D) -> (..., D).
 
-    >>> from burnish.models.visual_latent import project_latents
     >>> project_latents([[3.0, 4.0]], components=[[1.0], [0.0]], mean=[0.0, 1.0]).tolist()
     [[3.0, 1.0]]
     """
@@ -332,7 +330,6 @@ def whiten_latents(
 
     Components without variance are left out beforehand, as `fit_pca` does.
 
-    >>> from burnish.models.visual_latent import whiten_latents
     >>> whiten_latents([[3.0, 4.0]], [[1.0], [0.0]], mean=[1.0, 1.0], eigenvalues=[4.0]).tolist()
     [[1.0]]
     """

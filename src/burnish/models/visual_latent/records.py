@@ -28,7 +28,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.boundary import Count, Positive, Seed, public, public_method
+from burnish.boundary import SOME, Count, Positive, Seed, public, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import pool_tokens
 from burnish.tensors import check_shape
@@ -87,7 +87,6 @@ def parse_response(
     Refused: tags that do not match, `<latent>` in any other form than `<latent/>`, another number of
     spans than of pictures, a span without its note (`needs_note`), no answer or two.
 
-    >>> from burnish.models.visual_latent import parse_response
     >>> text = "Turn it. <latent/> <parser>Red is left.</parser> <answer>red</answer>"
     >>> parse_response(text, pictures=1).plain
     'Turn it. <answer>red</answer>'
@@ -123,7 +122,6 @@ def without_notes(text: str) -> str:
 def answer_of(text: str) -> str | None:
     """What stands between the last answer tags of a written text; None without them.
 
-    >>> from burnish.models.visual_latent import answer_of
     >>> answer_of("It is <answer> red </answer>.")
     'red'
     """
@@ -241,7 +239,7 @@ def as_pixels(value: Any) -> Tensor:
 
 @public
 def _pixels(
-    picture: Annotated[Int[Tensor, "H W 3"], Meta(ge=0, le=255, min_length=1)],
+    picture: Annotated[Int[Tensor, "H W 3"], Meta(ge=0, le=255), SOME],
 ) -> Tensor:
     return picture
 

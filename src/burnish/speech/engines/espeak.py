@@ -158,7 +158,6 @@ def pitch_setting(voice: str, semitones: float) -> int:
     The setting moves the base of a voice by an octave in 50 steps; its melody stays as wide in Hz, so
     that the mean moves less. Out of reach is the nearest.
 
-    >>> from burnish.speech.engines.espeak import pitch_setting
     >>> pitch_setting("f2", 0.0), pitch_setting("f2", 4.0), pitch_setting("grandma", -8.0)
     (50, 73, 0)
     """

@@ -46,7 +46,6 @@ def scene_text(scene: Scene) -> str:
     Values are JSON; what is at its default and was written by nobody is left out, but for captions
     that a planner fills in: those are `<blank>`.
 
-    >>> from burnish.models.long_speech import read_scene, scene_text
     >>> print(scene_text(read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "tone": "tired"}],
     ...     "sources": {"sentences[0].tone": "plan"}})).split("[think]")[0])
@@ -79,7 +78,6 @@ def scene_text(scene: Scene) -> str:
 def parse_scene_text(text: str) -> Scene:
     """The scene of a text as `scene_text` writes it; anything else is refused with its line.
 
-    >>> from burnish.models.long_speech import parse_scene_text
     >>> parse_scene_text('''[instruct]
     ... global.speakers[0].id = "A"
     ... sentences[0].speaker = "A"
@@ -167,7 +165,6 @@ def drop_dimensions(scene: Scene, u: Sequence[Share], p: Share) -> Scene:
     `u` has a uniform number for each caption that a planner wrote, in the order of the text
     (`planned_captions`). What the user wrote is never dropped.
 
-    >>> from burnish.models.long_speech import drop_dimensions, read_scene
     >>> scene = read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "tone": "tired", "pace": "slow"}],
     ...     "sources": {"sentences[0].tone": "plan"}})
@@ -189,7 +186,6 @@ def drop_dimensions(scene: Scene, u: Sequence[Share], p: Share) -> Scene:
 def planned_captions(scene: Scene) -> list[str]:
     """Paths of the captions that a planner wrote, in the order of the text.
 
-    >>> from burnish.models.long_speech import planned_captions, read_scene
     >>> planned_captions(read_scene({"global": {"speakers": [{"id": "A"}]}, "sentences": [
     ...     {"speaker": "A", "text": "Yes.", "tone": "tired"}],
     ...     "sources": {"sentences[0].tone": "plan"}}))
