@@ -88,10 +88,6 @@ def test_noise_has_one_strength_a_sequence() -> None:
     np.testing.assert_allclose(found, Z + alpha[:, None, None] * noise, atol=1e-12)
     np.testing.assert_allclose(found, perturb_latents(Z, alpha[:, None, None], noise))
     np.testing.assert_allclose(perturb_latents(Z[0], 0.3, noise[0]), Z[0] + 0.3 * noise[0])
-    with pytest.raises(ArgumentError, match="alpha: got shape"):
-        perturb_latents(Z, alpha[:2], noise)
-    with pytest.raises(ArgumentError, match="alpha: got shape"):
-        perturb_latents(Z[0], np.ones(5), noise[0])
 
 
 def test_codes_are_the_nearest_by_angle() -> None:
@@ -174,9 +170,6 @@ def test_flow_pairs_lie_on_the_line() -> None:
         np.testing.assert_allclose(pair.velocity, Z - noise)
     assert pair._fields == ("x_tau", "velocity")
     assert torch.equal(flow_pair(noise, Z, 1.0).x_tau, torch.from_numpy(Z))
-    for bad in (1.5, -0.1, [0.5, 0.5]):
-        with pytest.raises(ArgumentError, match="tau"):
-            flow_pair(noise, Z, bad)
 
 
 def test_guidance_and_eulers_method() -> None:
@@ -223,8 +216,6 @@ def test_log_spectral_distance_is_that_of_numpy() -> None:
     assert log_spectral_distance(a, a, eps=1e-3).item() == 0
     with pytest.raises(ArgumentError, match="eps: got 0 with a magnitude of 0 in a"):
         log_spectral_distance(a, b, eps=0)
-    with pytest.raises(ArgumentError, match="a: got -1"):
-        log_spectral_distance(-np.ones((2, 2)), np.ones((2, 2)))
 
 
 def test_frechet_distance_is_that_of_a_matrix_root() -> None:
@@ -244,8 +235,6 @@ def test_frechet_distance_is_that_of_a_matrix_root() -> None:
 def test_eulers_method_refuses_nan_and_leaves_its_noise() -> None:
     with pytest.raises(ArgumentError, match="velocity: the sample"):
         euler_sample(lambda x, tau: x * math.nan, [1.0], 2)
-    with pytest.raises(ArgumentError, match="expected a real tensor"):
-        euler_sample(lambda x, tau: x * 1j, [1.0], 2)
     noise = torch.ones(3)
     made = euler_sample(lambda x, tau: x.mul_(2).double(), noise, 2)
     assert noise.tolist() == [1.0, 1.0, 1.0]
