@@ -242,6 +242,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
             raise ArgumentError(f"voices: got {shown(voices)}, expected {expected}")
         if voices is None or self.voice is None:
             return words, start
+        check_shape(voices, "voices", (len(text),))
         _check_ids(voices, "voices", len(self.config.voices))
         spoken_by = self.voice(voices)[:, None]
         return words + spoken_by, start + spoken_by
