@@ -84,22 +84,6 @@ def test_rescaling_leaves_equal_losses_alone_however_often_a_rate_was_seen():
         assert baseline.adjust(torch.ones(4).double(), t).tolist() == pytest.approx([1.0] * 4)
 
 
-def test_the_best_coefficient_is_found_as_the_run_goes():
-    baseline = LossBaseline(coefficient=None, bins=2, lr=0.2)
-    plain, adjusted = [], []
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(300):
-        t = torch.rand(4, generator=generator, dtype=torch.float64)
-        losses = 1 + 2 * (t > 0.5).double()
-        plain.append(losses.mean())
-        adjusted.append(baseline.adjust(losses, t).mean())
-    assert torch.stack(adjusted[100:]).var() < 0.2 * torch.stack(plain[100:]).var()
-    other = LossBaseline(coefficient=None, bins=2, lr=0.2)
-    other.load(baseline.state())
-    t, losses = torch.tensor([0.2]).double(), torch.tensor([1.0]).double()
-    assert torch.equal(other.adjust(losses, t), baseline.adjust(losses, t))
-
-
 def test_gradient_baseline_keeps_the_mean_and_lowers_the_variance():
     weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     direction = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)

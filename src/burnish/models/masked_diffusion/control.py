@@ -93,13 +93,9 @@ class LossBaseline:
         mode: Mode = "subtract",
         bins: Annotated[int, Meta(ge=1, le=10_000)] = BINS,
         lr: Share = LEARNING_RATE,
-        coefficient: Number | None = 1.0,
     ) -> None:
-        """`coefficient` of the subtraction: None estimates the best as the run goes, cov(l, b) / var(b)."""
-        self.mode, self.bins, self.lr, self.coefficient = mode, bins, lr, coefficient
+        self.mode, self.bins, self.lr = mode, bins, lr
         self.baseline = [0.0] * bins
-        self.moments: list[float] = []
-        """Running means of l, b, l b and b b."""
 
     @public_method
     def adjust(self, losses_B: Float[Tensor, " B"], t_B: Rates) -> Tensor:
@@ -109,9 +105,8 @@ class LossBaseline:
         """
         baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=losses_B.device)
         bin_B = bins_of(t_B.to(losses_B.device), self.bins)
-        here_B = baseline_K[bin_B]
         if self.mode == "subtract":
-            adjusted_B = losses_B - self._best(losses_B.detach(), here_B) * here_B.to(losses_B)
+            adjusted_B = losses_B - baseline_K[bin_B].to(losses_B)
         else:
             adjusted_B = losses_B / self.scales(t_B).to(losses_B)
         moved_K = ema_update(baseline_K, losses_B, bin_B, self.lr)
@@ -130,26 +125,13 @@ class LossBaseline:
         # A bin that was never seen has no scale yet.
         return torch.where(scale_B > 0, scale_B, torch.ones_like(scale_B))
 
-    def _best(self, losses_B: Tensor, here_B: Tensor) -> float:
-        """The coefficient, from the steps before this one; 1 at the first."""
-        if self.coefficient is not None:
-            return self.coefficient
-        losses_B = losses_B.double()
-        means = (losses_B, here_B, losses_B * here_B, here_B.square())
-        now = [value.mean().item() for value in means]
-        loss, own, product, square = self.moments or now
-        best = (product - loss * own) / (square - own**2 + 1e-6) if self.moments else 1.0
-        old = self.moments or now
-        self.moments = [(1 - self.lr) * a + self.lr * b for a, b in zip(old, now, strict=True)]
-        return best
-
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON has it."""
-        return {"baseline": list(self.baseline), "moments": list(self.moments)}
+        return {"baseline": list(self.baseline)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`."""
-        self.baseline, self.moments = list(state["baseline"]), list(state["moments"])
+        self.baseline = list(state["baseline"])
 
 
 class GradientBaseline:
