@@ -5,11 +5,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from burnish.errors import UserError
 from burnish.models.long_speech import (
-    Capabilities,
     Line,
     Manner,
     Mix,
@@ -114,12 +112,6 @@ def test_espeak_has_times_for_words_and_phonemes():
     assert len(said.phonemes) > 8
 
 
-@ESPEAK
-def test_a_voice_that_is_not_there_is_one_line():
-    with pytest.raises(UserError, match="no voice 'nobody'"):
-        say(open_engine("espeak"), voice="nobody")
-
-
 def test_an_unknown_engine_is_one_line():
     with pytest.raises(UserError, match="Did you mean 'espeak'"):
         open_engine("espaek")
@@ -188,15 +180,6 @@ def test_a_first_name_chooses_where_nothing_else_does():
         assert genders == ["female", "male", "child"]
 
 
-def test_a_voice_that_says_nothing_is_named():
-    scene = read_scene({
-        "global": {"speakers": [{"id": "A", "voice": "f33"}, {"id": "B", "voice": "deep"}]},
-        "sentences": [{"speaker": "A", "text": "No."}]})  # fmt: skip
-    (note,) = cast_scene(scene, "espeak").notes
-    assert note.startswith("speaker 'A': 'f33' names no voice and describes none; espeak ")
-    assert note.endswith("Did you mean 'f3'?")
-
-
 @ESPEAK
 def test_the_table_names_voices_that_espeak_has():
     assert {one.name for one in VOICES if one.engine == "espeak"} <= set(
@@ -209,27 +192,6 @@ def test_a_voice_of_another_engine_is_refused_with_what_to_choose():
     wrong = scene(speakers=({"id": "A", "voice": "joe"}, "B"))
     with pytest.raises(UserError, match="choose --engine piper or mixed"):
         cast_scene(wrong, "espeak")
-
-
-class Bare:
-    """An engine that can do nothing but speak."""
-
-    sample_rate = 1000
-
-    def speak(self, line):
-        return torch.zeros(100)
-
-
-def test_what_an_engine_cannot_do_is_said_once_a_scene():
-    asked = [Manner(pitch_st=2.0, rate=1.2), Manner(pitch_st=-1.0)]
-    found = missing_capabilities(scene(), asked, Bare())
-    assert found == [
-        "engine 'Bare' cannot change pitch: 2 of 2 sentences ask for it",
-        "engine 'Bare' cannot change rate: 1 of 2 sentences ask for it",
-        "engine 'Bare' has one voice: 2 speakers sound the same",
-    ]
-    assert missing_capabilities(scene(), [Manner(), Manner()], ToneEngine()) == []
-    assert Capabilities()._fields[0] == "pitch"
 
 
 def test_a_manner_reaches_the_engine_and_its_gain_the_mix():
@@ -304,14 +266,6 @@ def test_text_in_another_script_is_refused_before_it_is_spoken():
     for text in ("Привет, как дела?", "你好", "مرحبا"):
         with pytest.raises(UserError, match=r"sentences\[0\].*Latin"):
             cast_scene(script({"id": "A"}, text=text))
-
-
-def test_a_word_that_nothing_can_change_is_said():
-    scene = script({"id": "A"}, tokens=[{"word": 0, "pronounce": "jE", "stress": "strong"}])
-    for engine in (ToneEngine(), *([open_engine("espeak")] if importlib.util.find_spec("espeakng_loader") else [])):  # fmt: skip
-        said = " ".join(missing_capabilities(scene, [Manner()], engine))
-        assert "take a given pronunciation" in said
-        assert "change single words" in said
 
 
 def test_a_pause_beside_the_text_stands_at_its_end():

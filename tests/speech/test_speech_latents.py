@@ -26,7 +26,7 @@ from burnish.models.audio_tokenizer import (
 from burnish.models.audio_tokenizer.spelling import ALPHABET
 from burnish.models.long_speech import Capabilities, Line, Manner, read_scene
 from burnish.models.long_speech.scene import Speaker
-from burnish.speech import cast_scene, mix_scene, render_scene
+from burnish.speech import cast_scene, render_scene
 from burnish.speech.cast import SAMPLE_RATE, open_engine
 from burnish.speech.engines.neural import PART, LatentEngine, parts_of
 
@@ -140,43 +140,12 @@ def test_lines_that_other_weights_or_another_config_spoke_are_not_kept(folder, t
     assert len(set(versions)) == 3
 
 
-def test_what_the_voices_leave_out_is_said_once(folder, tmp_path):
-    three = scene({"id": "A", "voice": "heart"}, {"id": "B"}, {"id": "C", "voice": "velvet"})
-    _, warnings = mix_scene(three, cast_scene(three, folder))
-    assert [one for one in warnings if "2 voices: some of 3 speakers" in one]
-    assert [one for one in warnings if "chose no voice for C; name one of joe, heart" in one]
-    named = save_speech_folder(tmp_path / "named", *models(voices=["low", "high"]))
-    cast = cast_scene(scene({"id": "A", "gender": "female"}, {"id": "B", "voice": "low"}), named)
-    assert {who: voice.name for who, voice in cast.choices.items()} == {"A": "high", "B": "low"}
-    assert len(cast.notes) == 1
-    alone = save_speech_folder(tmp_path / "alone", *models(voices=[]))
-    cast = cast_scene(scene(), alone)
-    assert not cast.capabilities.voices
-    assert len(cast.speak(Line("Yes.", Speaker(id="A"), 0, 1)).samples)
-
-
 def test_a_line_that_never_ends_is_a_failure(tmp_path):
     engine = LatentEngine(save_speech_folder(tmp_path, *models(end=-1.0)), steps=1)
     with pytest.raises(
         ModelError, match=r"sentences\[3\].*did not end 'no!' within 1\.8 s, 3 times"
     ):
         say(engine, "No!", place=3)
-
-
-@pytest.mark.parametrize(
-    ("text", "voice", "names"),
-    [
-        ("I ♥ you", "joe", ["sentences[4]", "'♥'", "Write it in words"]),
-        ("Привет", "joe", ["sentences[4]", "cannot spell"]),
-        ("word " * 500, "joe", ["sentences[4]", "2,000"]),
-        ("Yes.", "hart", ["no voice 'hart'", "joe, heart", "Did you mean 'heart'?"]),
-    ],
-)
-def test_a_line_that_cannot_be_said_is_one_line(folder, text, voice, names):
-    with pytest.raises(UserError) as caught:
-        say(LatentEngine(folder), text, voice, place=4)
-    assert "\n" not in str(caught.value)
-    assert [one for one in names if one not in str(caught.value)] == []
 
 
 def test_text_and_voices_of_a_scene_are_checked_before_anything_is_spoken(folder):

@@ -21,7 +21,6 @@ from burnish.speech import (
     measure_speech,
     meeting_distance,
     mix_scene,
-    plan_scene,
     syllables,
     turn_taking,
     word_errors,
@@ -171,12 +170,6 @@ def test_a_rendered_dialogue_is_labelled_with_its_turns_and_its_noise():
     assert set(label.scene.sources.values()) == {"plan"}
     silent = label_sound(np.zeros(16000), 16000)
     assert (silent.speakers, silent.scene, silent.snr_db) == (0, None, None)
-
-
-def test_a_planned_scene_names_what_no_engine_can_do():
-    scene = plan_scene(draft_scene("Ann: [laugh] That is funny, is it not?"))
-    _, warnings = mix_scene(scene, ToneEngine(8000, 0.02))
-    assert any("laugh or sigh" in one for one in warnings)
 
 
 def grouped_naively(windows, seconds, same):

@@ -14,7 +14,6 @@ from burnish.models.long_speech.mixer import white_noise
 from burnish.speech import (
     align_scene,
     draft_scene,
-    mix_scene,
     plan_scene,
     read_script,
     render_scene,
@@ -132,14 +131,6 @@ def test_alignment_is_monotone_and_inside(tmp_path):
         assert 0 <= span["start"] <= span["end"] <= done.seconds + 1e-6
 
 
-@pytest.mark.parametrize("name", ["a.mp3", "a", "a.txt"])
-def test_a_file_of_another_kind_is_refused_before_anything_is_spoken(tmp_path, name):
-    engine = Stopping(0)
-    with pytest.raises(UserError, match=r"\.wav, \.flac or \.ogg"):
-        render_scene(lively(), tmp_path / name, engine=engine)
-    assert not engine.asked
-
-
 def test_backgrounds_are_repeatable_blocks():
     for caption in ("a busy street", "engine hum", "rain"):
         noise = background_of(caption)
@@ -181,22 +172,6 @@ def test_files_that_are_no_text_are_one_line(tmp_path, data):
         read_script(tmp_path / "a.txt")
     with pytest.raises(UserError, match="cannot be read"):
         read_script(tmp_path / "absent.txt")
-
-
-def test_captions_that_nothing_renders_are_said():
-    scene = read_scene({
-        "global": {
-            "speakers": [{"id": "A"}],
-            "emotion": {"arc": [{"at": 0.0, "caption": "tired"}]},
-            "environment": {"caption": "a busy street"},
-        },
-        "sentences": [{"speaker": "A", "text": "Yes.", "background": "a door"}],
-    })  # fmt: skip
-    _, warnings = mix_scene(scene, tones())
-    said = "\n".join(warnings)
-    assert "background of single sentences is not rendered: 1 of 1" in said
-    assert "no waypoint has an arousal" in said
-    assert "'a busy street' is not heard" in said
 
 
 def test_a_picture_of_control_characters_is_still_xml():
@@ -243,16 +218,6 @@ def test_lines_of_an_engine_that_may_have_changed_are_spoken_again(tmp_path, kin
     levels = [done.mix.levelled(place).max().item() for place in range(3)]
     assert levels == pytest.approx([0.1 if kept else 0.5, 0.5, 0.5])
     assert not list(tmp_path.glob(".*"))
-
-
-def test_every_engine_of_this_house_has_a_version():
-    pytest.importorskip("soxr", reason="a cast needs soxr")
-    from burnish.speech.cast import Cast, cast_scene
-
-    assert cast_scene(lively(), "tone").version
-    if importlib.util.find_spec("espeakng_loader") is not None:
-        assert cast_scene(lively(), "espeak").version
-    assert not Cast({"own": Own(0.1, False)}, {}).version
 
 
 @pytest.mark.parametrize(
