@@ -578,6 +578,6 @@ CASES = [
         },
         keeps_nan=True,
         signed="ids_XL",
-        shares="eligible_XL",
+        shares="eligible_XL eps",
     ),
 ]
