@@ -38,6 +38,8 @@ from burnish.bench.loaders.pictures import (
 )
 from burnish.bench.loaders.plans import load_atp
 from burnish.bench.loaders.points import load_healthbench, load_ifeval
+from burnish.bench.loaders.points import load_healthbench_marks as load_healthbench_marks
+from burnish.bench.loaders.points import rubric_score as rubric_score
 from burnish.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
