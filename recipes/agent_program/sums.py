@@ -8,8 +8,7 @@ import random
 from typing import Any
 
 from burnish.records import Message
-from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool import TaggedForm
+from burnish.rollouts.tool import TaggedForm, Tool
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 SCHEMA = {

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from burnish.records import Message
-from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool import TaggedForm
+from burnish.rollouts.tool import TaggedForm, Tool
 
 _OPERATIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from burnish.models.long_speech import drop_dimensions, planned_captions, read_scene
-from burnish.models.long_speech.scene_text import BLANK
+from burnish.models.long_speech.scene_lines import BLANK
 from burnish.speech import open_slots, plan_prompt, read_plan
 from burnish.speech.plan_text import plan_reply
 

@@ -15,13 +15,13 @@ from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import AudioTokenizerModel, new_tokenizer
-from burnish.models.audio_tokenizer.configuration_audio_tokenizer import BOTTLENECKS
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.sound_data import shown_places
 
+BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
 SIZES = {
     "sampling_rate": 2000,
     "n_fft": 32,
