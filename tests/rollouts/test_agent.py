@@ -12,18 +12,17 @@ import anyio
 import httpx
 import msgspec
 import pytest
-from rollout_cases import Speaker, a_task, assert_masked, shown, tokenizer
+from rollout_cases import Speaker, a_task, assert_masked, shown
 
 from burnish.config import Config
 from burnish.config.paths import rooted
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError
 from burnish.lm import open_lm
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Status
 from burnish.rollouts import AgentRollout, Limits, Session, episode, roll_out
-from burnish.rollouts.endpoint import BadRequest, read_request
+from burnish.rollouts.endpoint import read_request
 from burnish.rollouts.session import Session as _Session
-from burnish.rollouts.tool import tool_form
 from burnish.source import load_source
 
 AGENTS = Path(agents.__file__)
@@ -325,11 +324,6 @@ def test_what_a_program_started_ends_with_it(name):
         assert stat.rpartition(")")[2].split()[0] in "ZX"
 
 
-def test_a_program_that_is_not_there():
-    with pytest.raises(UserError, match="no program 'no-such-thing' is found"):
-        AgentRollout(command=("no-such-thing",)).build()
-
-
 # --- functions that fail
 
 
@@ -453,13 +447,6 @@ def test_a_key_is_worth_nothing_after_its_episode():
 # --- the config
 
 
-def test_settings_that_exclude_each_other():
-    for wrong in ({}, {"command": ["a"], "path": "b.py:c"}, {"command": ["a"], "options": {"b": 1}},
-                  {"path": "a.py:b", "batching": "rounds", "programs": 3}):  # fmt: skip
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(wrong, AgentRollout)
-
-
 def test_a_commands_files_are_found_from_the_recipe(tmp_path):
     (tmp_path / "my_agent.py").write_text("print(1)\n")
     rollout = {"kind": "agent", "command": ["python", "my_agent.py", "--fast"]}
@@ -495,15 +482,3 @@ def test_a_request_with_everything_is_read():
         ("tool", "8", "double"),
     ]  # fmt: skip
     assert asked.messages[2].tool_calls[0]["function"]["arguments"] == {"number": 4}
-
-
-def test_functions_of_the_old_protocol_are_refused():
-    with pytest.raises(BadRequest, match="send `tools`"):
-        read_request(b'{"messages": [{"role": "user", "content": "x"}], "functions": []}')
-
-
-def test_forms_are_those_of_the_environment():
-    from burnish.rollouts.tool import Tool
-
-    offered = [Tool.offered(schema) for schema in agents.TOOLS]
-    assert tool_form(tokenizer("qwen2.5"), offered).name == "template, tagged"

@@ -141,27 +141,6 @@ def test_a_schema_comes_from_the_signature():
     }
 
 
-def untyped(number):
-    return number
-
-
-def starred(*numbers: int) -> int:
-    return sum(numbers)
-
-
-@pytest.mark.parametrize(
-    ("function", "says"),
-    [
-        (untyped, "parameter 'number' has no type"),
-        (starred, "cannot be given by name"),
-        (lambda: 1, "expected a name"),
-    ],
-)
-def test_a_function_without_a_usable_signature_is_refused(function, says):
-    with pytest.raises(UserError, match=says):
-        Tool(function)
-
-
 @pytest.mark.parametrize(
     ("arguments", "result"),
     [
@@ -340,23 +319,6 @@ def test_recorded_replies_keep_their_tokens_and_log_probs():
     assert [t.info["logprobs"] for t in played] == ["scored", "given"]
     assert played[1].finish is Finish.LENGTH
     assert lm.asked[0] == lm.tokenizer.render(a_task().messages)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (None, "field 'completions' is None; expected a list"),
-        ([], "expected a list"),
-        ([3], "is no reply"),
-        ([{"text": "a", "logprobs": [-1.0]}], "logprobs without token_ids"),
-        ([{"text": "a", "token_ids": [4], "logprobs": [-1.0, -2.0]}], "2 logprobs for 1 tokens"),
-        ([{"text": "a", "token_ids": [4], "logprobs": [float("nan")]}], "a logprob is nan"),
-        ([{"text": "a", "token_ids": [4], "logprobs": [0.5]}], "a logprob is 0.5"),
-    ],
-)
-def test_recorded_replies_that_are_none_are_refused(given, says):
-    with pytest.raises(UserError, match=says):
-        play(Recorded().build(), Speaker([]), completions=given)
 
 
 def test_json_of_a_trajectory_holds_everything():

@@ -7,13 +7,12 @@ from functools import partial
 
 import anyio
 import pytest
-from games import double
 from rollout_cases import Speaker, a_task, assert_masked
 
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.records import Author, Message, Status, Task
-from burnish.rollouts import EnvRollout, Tool, roll_out
+from burnish.rollouts import EnvRollout, roll_out
 from burnish.rollouts.env import ToolConfig
 from burnish.rollouts.search import SearchEnv
 from burnish.tools.search import AsyncSearch, Passage, PassageIndex
@@ -95,35 +94,11 @@ def test_what_a_model_reads(source, arguments, says) -> None:
     assert says in next(m.text for m in played.messages if m.role == "tool")
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "required field `source`"),
-        ({"source": "x.jsonl", "top": 3}, "`top`; the options are source, how, k"),
-        ({"source": "x.jsonl", "k": 0}, "`int` >= 1"),
-        ({"source": "x.jsonl", "how": "fast"}, "Invalid enum value 'fast'"),
-        ({"source": "manual.jsonl"}, "Did you mean 'manuals.jsonl'"),
-    ],
-)
-def test_wrong_options_are_found_before_the_first_rollout(source, options, says) -> None:
-    with pytest.raises(UserError, match=says):
-        ToolConfig(path="search", options=options).build(source.parent)
-
-
 @pytest.mark.parametrize("path", ["serch", "/some/folder/serch"])
 def test_a_misspelt_tool_or_environment_gets_the_nearest_name(path) -> None:
     for build in (ToolConfig(path=path).build, EnvRollout(path=path).build):
         with pytest.raises(UserError, match=r"'serch' names no function.*Did you mean 'search'\?"):
             build()
-
-
-def test_options_of_your_own_tool_are_fixed_and_hidden() -> None:
-    tool = Tool(double, fixed={"times": 2})
-    assert list(tool.schema["function"]["parameters"]["properties"]) == ["number"]
-    assert anyio.run(tool.call, {"number": 3}).text == str(double(3, 2))
-    assert anyio.run(tool.call, {"number": 3, "times": 9}).is_error
-    with pytest.raises(UserError, match=r"options has 'tims'.*Did you mean 'times'"):
-        Tool(double, fixed={"tims": 2})
 
 
 # --- the environment

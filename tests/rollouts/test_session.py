@@ -229,14 +229,6 @@ def test_a_full_context_ends_a_later_turn_and_refuses_the_first():
         anyio.run(first)
 
 
-@pytest.mark.parametrize(
-    "bad", [{"turns": 0}, {"tokens": -1}, {"time_s": float("nan")}, {"cost_usd": float("inf")}]
-)
-def test_limits_that_mean_nothing_are_refused(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        Limits(**bad)
-
-
 def test_a_task_has_limits_of_its_own():
     own = Limits(turns=5, time_s=9).of_task(a_task(limits={"turns": 2}))
     assert own == Limits(turns=2, time_s=9)

@@ -4,7 +4,6 @@ import anyio
 import pytest
 from rollout_cases import Speaker
 
-from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.records import Message, Task
 from burnish.rollouts import FunctionRollout, StepGame, roll_out, single_turn
@@ -62,11 +61,6 @@ def test_a_game_gets_all_slots_and_the_spare_tasks(path):
 
 def test_a_game_is_evaluated_by_its_own_rollout(path):
     assert FunctionRollout(path=path).build_evaluation() is single_turn
-
-
-def test_a_game_that_cannot_be_made_is_one_line(path):
-    with pytest.raises(UserError, match="cannot be made: KeyError"):
-        FunctionRollout(path=path, options={"word": "bad"}).build()
 
 
 def test_a_game_alone_is_a_rollout(path):

@@ -136,12 +136,6 @@ def test_the_same_are_held_back_whatever_the_order_of_the_data():
     assert held(Endless(), by="rule", held_out=2).keys
 
 
-def test_nothing_to_hold_back_is_said_in_one_line():
-    with pytest.raises(UserError, match=r"'items' has no demonstration .* set schedule") as caught:
-        held(finite([graded(0, rule="a"), graded(1, rule="b")]), by="rule")
-    assert "\n" not in str(caught.value)
-
-
 # --- in the loop
 
 

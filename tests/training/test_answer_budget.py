@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from training_cases import SMALL, file_task, finish, resolved, reward, trainer
+from training_cases import SMALL, finish, resolved, reward, trainer
 
-import burnish
 from burnish.api.launch import _changes
 from burnish.cli.entry import run as typed
 from burnish.config import load
-from burnish.config.recipes import Asked, all_recipes, resolve
+from burnish.config.recipes import Asked, resolve
 from burnish.config.schema import Config
 from burnish.errors import RunChanged
 from burnish.store import RunStore, manifest
@@ -74,15 +73,6 @@ def test_answers_are_sampled_to_the_limit_that_was_chosen(tmp_path, monkeypatch)
     assert max(lengths) == 9
 
 
-def test_a_config_given_a_number_keeps_it(tmp_path):
-    trained = trainer(tmp_path)
-    assert (trained.answers.tokens, trained.answers.reason) == (6, "")
-    trained.store.close()
-    table = {"task": file_task(tmp_path), "stages": [{"steps": "2.5x"}, {"name": "b", "steps": 7}]}
-    config: Config = resolved(tmp_path, table).value
-    assert [config.stage_steps(stage) for stage in config.stages] == [15, 7]
-
-
 @pytest.mark.parametrize("kind", ["reward_model", "sft", "dpo"])
 def test_no_limit_is_chosen_where_no_answer_is_sampled(tmp_path, kind, capsys):
     def built(run, **more):
@@ -130,25 +120,3 @@ def test_a_shipped_recipes_number_is_for_its_own_task(words, tokens):
     assert asked.resolved.value.rollout.max_tokens == tokens
     origin = asked.resolved.origins["rollout.max_tokens"]
     assert origin.startswith("left open: grpo.toml has 12 for its own task") == (tokens == 0)
-
-
-def test_rows_given_in_python_choose_the_limit_and_say_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = [{"prompt": f"Write {n}.", "answer": str(n)} for n in range(10)]
-    small = {"rollout": {"prompts": 1, "samples": 2}, "evaluation": {"prompts": 0}}
-    run = burnish.train(
-        "dapo", model="tiny", data=rows, rewards="numeric", steps=1, show=False, **small
-    )
-    about = manifest.read(run.folder)
-    assert about.config["rollout.max_tokens"] == 256
-    assert about.origins["rollout.max_tokens"] == (
-        "chosen: tasks do not say how long answers are; left open: dapo.toml has 16 for its own task"
-    )
-    assert about.config["policy.shaping.0.limit"] == 0, "the penalty follows the limit"
-
-
-def test_a_file_of_ones_own_keeps_its_number_beside_a_typed_task(tmp_path):
-    mine = tmp_path / "mine.toml"
-    mine.write_text(all_recipes()["grpo"].read_text())
-    words = ["task.kind=file", "task.path=rows.jsonl"]
-    assert resolve([str(mine), *words]).resolved.value.rollout.max_tokens == 12

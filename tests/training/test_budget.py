@@ -25,14 +25,12 @@ from burnish.training.forecast import (
     CPU_TOKENS,
     MOST_TOKENS,
     Forecast,
-    Keys,
     PackedRows,
     Saving,
     Shape,
     Sizes,
     Workload,
     activation_bytes_per_token,
-    advice,
     check_memory,
     decoder_sizes,
     forecast,
@@ -379,23 +377,6 @@ def test_what_adapters_free_is_counted_from_adapters_that_are_there(tmp_path):
     then = forecast(with_lora, WORK, adapted, 2048, 2**40).total
     freed = {one.change: one.bytes for one in savings(config, WORK, shape, 2048)}
     assert freed["model.lora.rank=16"] == now - then > 0
-
-
-def test_knobs_that_an_algorithm_does_not_have_are_not_named(tmp_path):
-    config, shape = resolved(tmp_path).value, shape_of(decoder("smollm2", torch.float32))
-    work = Workload(32, 1, 40, 24, is_sampled=False, keys=Keys("train.batch", "", "", ""))
-    named = [saving.change for saving in savings(config, work, shape, 512)]
-    assert not [change for change in named if change.startswith(("rollout.", "policy."))]
-    tight = savings(config, work, shape, 300)
-    assert not [one for one in tight if one.change.startswith("update.")], "below the least budget"
-
-
-def test_advice_has_the_numbers_in_order():
-    found = [Saving("a=1", 3 * 2**30), Saving("b=2", 2**29), Saving("c=3", 2**20)]
-    assert advice(found) == "a=1 frees 3.0 GiB, b=2 512.0 MiB, c=3 1.0 MiB"
-    assert Forecast({"weights": 5}, 4, tuple(found)).advice == advice(found)
-    assert not Forecast({"weights": 5}, 4).fits
-    assert advice([]) == ""
 
 
 def test_a_run_without_hope_is_refused_before_its_first_step():

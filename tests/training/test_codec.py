@@ -1,7 +1,5 @@
 """Training an audio tokenizer: where sounds come from, what is learned, exact resume, hostile sounds."""
 
-import os
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,16 +8,13 @@ import torch
 import transformers
 from training_cases import assert_same, finish, outcome, stop_after
 
-from burnish.cli.entry import run as burnish_run
 from burnish.config import Config, load
-from burnish.errors import UserError
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import AudioTokenizerModel, new_tokenizer
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.sound_data import shown_places
 
 BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
 SIZES = {
@@ -213,26 +208,6 @@ def test_a_tokenizer_of_a_folder_goes_on_learning(sounds):
     finish(run)
 
 
-@pytest.mark.parametrize(
-    ("train", "more", "said"),
-    [
-        ({"data": "missing"}, {}, "missing: no such file or folder"),
-        ({"data": "empty"}, {}, "no sound in this folder"),
-        ({"sizes": {**SIZES, "n_fft": 20}}, {}, r"train\.sizes\.n_fft: got 20 with frame_hop 16"),
-        ({}, {"model": {"path": "tiny"}}, "'tiny' is a language model"),
-        ({"column": "voice", "data": "table.parquet"}, {}, "no column of sounds; expected 'voice'"),
-        ({"data": "text.txt"}, {}, "not a sound"),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_loaded(sounds, train, more, said):
-    (sounds / "empty").mkdir()
-    (sounds / "text.txt").write_text("words")
-    pq.write_table(pa.table({"x": [1]}), sounds / "table.parquet")
-    with pytest.raises(UserError, match=said) as refusal:
-        make(sounds, train, **more)
-    assert "\n" not in str(refusal.value)
-
-
 def hostile(kind):
     wave = np.sin(np.arange(4000) / 9).astype(np.float32) * 0.3
     if kind == "empty":
@@ -246,31 +221,6 @@ def hostile(kind):
     return b"no sound at all"
 
 
-@pytest.mark.parametrize("kind", ["empty", "nan", "cut", "junk"])
-def test_a_broken_sound_is_named_in_one_line(sounds, kind):
-    (sounds / "sounds/broken.wav").write_bytes(hostile(kind))
-    with pytest.raises(UserError, match=r"broken\.wav") as refusal:
-        finish(make(sounds))
-    assert "\n" not in str(refusal.value)
-
-
-def test_files_that_lose_their_heights_are_told_with_the_keys_that_keep_them(sounds):
-    write_sound(sounds / "high/a.wav", [0.1, -0.1] * 3000, 22_050)
-    run = make(sounds, {"data": "high", "held_out": 0.0}, steps=1)
-    told = [event for event in run.run() if isinstance(event, Prepared)]
-    assert [event.what for event in told] == ["rate", "sounds"]
-    assert "sounds of 22,050 Hz are resampled to 2,000 Hz" in told[0].line
-    keys = dict(word.removeprefix("train.sizes.").split("=") for word in told[0].line.split()[-3:])
-    sizes = {key: int(value) for key, value in keys.items()}
-    assert sizes == {"sampling_rate": 22_050, "n_fft": 352, "frame_hop": 176}
-    table = pa.table({"audio": [(sounds / "high/a.wav").read_bytes()] * 2})
-    pq.write_table(table, sounds / "high.parquet")
-    packed = make(sounds, {"data": "high.parquet", "held_out": 0.0}, run="packed", steps=1)
-    assert next(e for e in packed.run() if isinstance(e, Prepared)).line == told[0].line
-    kept = make(sounds, {"data": "high", "held_out": 0.0}, run="kept", sizes=sizes, steps=1)
-    assert [e.what for e in kept.run() if isinstance(e, Prepared)] == ["sounds"]
-
-
 def test_many_channels_and_high_rates_are_brought_to_the_models(sounds):
     wave = 0.3 * np.sin(np.arange(96_000) / 60)
     write_sound(sounds / "sounds/8.wav", np.stack([wave] * 8, 1), 192_000)
@@ -278,15 +228,6 @@ def test_many_channels_and_high_rates_are_brought_to_the_models(sounds):
     (place,) = (p for p in run.algorithm.sounds.train.places if p.name == "8.wav")
     assert place.samples == 1000
     finish(run)
-
-
-@pytest.mark.parametrize(
-    "given", ["[1.0, float('nan')], 2000", "[0.0, 0.1], float('inf')", "(1 / n for n in (1, 0))"]
-)
-def test_a_function_that_yields_nonsense_is_named(sounds, given):
-    (sounds / "bad.py").write_text(f"def sounds():\n    yield {given}\n")
-    with pytest.raises(UserError, match=r"bad\.py:sounds: sound 1 is no pair of samples and rate"):
-        finish(make(sounds, {"data": "bad.py:sounds"}))
 
 
 def test_held_out_sounds_can_be_heard_beside_their_reconstructions(sounds):
@@ -314,54 +255,3 @@ def test_held_out_sounds_can_be_heard_beside_their_reconstructions(sounds):
         np.testing.assert_array_equal(
             read_sound(store.blobs.read(last.task.media[0])).samples, whole
         )
-
-
-def test_a_few_sounds_are_kept_of_many():
-    for count in (1, 7, 8, 9, 100):
-        places = shown_places(count)
-        assert len(set(places)) == len(places) == min(count, 8)
-        assert max(places) < count
-
-
-def test_a_damaged_table_is_named_in_one_line(sounds):
-    wave = 0.3 * np.sin(np.arange(900) / 9)
-    rows = [encode_sound(wave * (1 + place) / 40, 2000) for place in range(40)]
-    pq.write_table(pa.table({"audio": rows}), sounds / "rows.parquet", row_group_size=20)
-    content = bytearray((sounds / "rows.parquet").read_bytes())
-    column = pq.read_metadata(sounds / "rows.parquet").row_group(1).column(0)
-    place = column.dictionary_page_offset or column.data_page_offset
-    content[place : place + 40] = b"\xff" * 40
-    (sounds / "rows.parquet").write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"rows\.parquet: cannot be read behind row \d+ \("
-    ) as refusal:
-        finish(make(sounds, {"data": "rows.parquet"}))
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_no_file_is_not_waited_on(sounds, kind):
-    place = sounds / "sounds/odd.wav"
-    if kind == "link":
-        place.symlink_to(sounds / "nowhere.wav")
-    else:
-        os.mkfifo(place)
-    with pytest.raises(UserError, match=r"odd\.wav: a broken link, or no plain file"):
-        make(sounds)
-
-
-def test_a_run_without_answers_names_what_it_is_for(sounds, capsys):
-    finish(make(sounds, steps=2))
-    for words in (["generate", str(sounds / "run"), "hi"], ["chat", str(sounds / "run")]):
-        assert burnish_run(words) == 2
-        assert "an audio tokenizer, for burnish audio encode" in capsys.readouterr().err
-    assert burnish_run(["eval", str(sounds / "run")]) == 0
-    said = capsys.readouterr().out
-    assert "The run has no rewards." in said
-    assert "name a task" not in said
-
-
-def test_steps_that_no_checkpoint_holds_are_told(sounds):
-    stop_after(make(sounds, steps=6, checkpoint={"every": 4}), 3)
-    started = next(iter(make(sounds, steps=6, checkpoint={"every": 4}).run()))
-    assert (started.done, started.again) == (0, 3)

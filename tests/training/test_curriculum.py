@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from expert_cases import Endless, finite, graded
+from expert_cases import finite, graded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,6 @@ from burnish.training.curriculum import (
     advance,
     curriculum_stages,
     difficulty_of,
-    task_pool,
 )
 
 TASKS = finite([graded(i) for i in range(12)])
@@ -45,21 +44,6 @@ def test_stages_grow_and_always_hold_what_belongs_to_all(difficulty, thresholds,
     assert len(stages) == len(thresholds)
     for earlier, later in zip(stages, stages[1:] + stages[-1:], strict=True):
         assert always <= set(earlier) <= set(later)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.5], []), "thresholds"),
-        (([0.5], [0.8, 0.5]), "rising"),
-        (([0.5], [1.5]), "0 to 1"),
-        (([1.5], [1.0]), "task 0 has 1.5"),
-        (([0.5], [1.0], [1]), "positions below 1"),
-    ],
-)
-def test_stages_that_make_no_sense_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        curriculum_stages(*arguments)
 
 
 def drawn(tasks, count, start=0):
@@ -131,16 +115,6 @@ def test_stages_that_add_nothing_are_left_out():
         Curriculum(TASKS, [(), ()])
     with pytest.raises(ValueError, match="replay"):
         make(replay=1.0)
-
-
-def test_it_passes_on_what_the_set_is():
-    tasks = make()
-    assert (tasks.name, tasks.fields) == (TASKS.name, TASKS.fields)
-    assert tasks.held_out() == TASKS.held_out()
-    assert tasks.notes == ("curriculum: 3 stages of 7, 9, 12 tasks",)
-    assert [t.id for t in tasks.sample(3)] == [tasks.train(i).id for i in range(3)]
-    assert len(task_pool(TASKS, 100)) == 12
-    assert [t.id for t in task_pool(Endless(), 3)] == ["t0", "t1", "t2"]
 
 
 def walk(scores, patience=2, **more):

@@ -1,7 +1,6 @@
 """Training a masked diffusion model: the loss by the book, exact resume, samplers, and what is refused."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -11,11 +10,9 @@ from training_cases import (
     finish,
     finish_with_stops,
     outcome,
-    resolved,
     trainer,
 )
 
-from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of
 from burnish.lm.diffusion.sampler import read_decoding
@@ -23,10 +20,8 @@ from burnish.lm.folder import find_folder
 from burnish.lm.new_model import tiny_model
 from burnish.seeds import Seeds
 from burnish.store import RunStore
-from burnish.training import build
 from burnish.training.algorithms import diffusion
 from burnish.training.algorithms.diffusion import RATES_FILE
-from burnish.training.diffusion_rows import check_settings
 from burnish.training.events import HeldOut
 
 TASK = {"kind": "arithmetic", "level": 1}
@@ -237,15 +232,6 @@ def test_the_text_of_the_mask_is_plain_text(tmp_path, on):
     assert losses.max() < 1000
 
 
-def test_an_answer_with_the_mask_token_itself_is_refused_by_name(tmp_path, monkeypatch):
-    one = shown(tmp_path, ["abc"] * 6)
-    algorithm = one.stage.algorithm
-    algorithm.rows.experts.end = (algorithm.module.architecture.mask_id,)
-    with pytest.raises(UserError, match=r"task .*: its 'text' has the mask token 260"):
-        algorithm.batch(0)
-    one.store.close()
-
-
 def test_rows_that_are_too_long_are_left_out_and_counted(tmp_path, caplog):
     with caplog.at_level("WARNING"):
         one = shown(tmp_path, ["short", "x" * 1500, "also short", "y" * 1100, "small"] * 3)
@@ -323,72 +309,6 @@ def test_rewards_may_be_what_is_held_out(tmp_path):
     assert len(sample.trajectory.info["unmasked"][0]) == len(sample.trajectory.spans[-1].token_ids)
 
 
-@pytest.mark.parametrize(
-    ("given", "what"),
-    [
-        ({"train": {"kind": "sft"}}, "model.path: .* has no next token"),
-        ({"train": {"kind": "diffusion", "decoding": "pace=3"}}, "decoding: got 'pace=3'"),
-        ({"train": {"kind": "diffusion", "held_out": "rewards"}}, "the config has none"),
-        ({"train": {"kind": "diffusion", "by": "colour"}}, "train.by is 'colour'"),
-        ({"train": {"kind": "diffusion", "masks": "mirror", "passes": 3}}, "passes: got 3"),
-        ({"train": {"kind": "diffusion", "canvas": 2000}}, "the model reads 1024"),
-        ({"train": {"kind": "diffusion", "on": "text", "sequence": 2000}}, "the model reads 1024"),
-        (
-            {"train": {"kind": "diffusion", "canvas": 16, "decoding": "canvas=32"}},
-            "train.decoding has canvas=32, and rows are trained with a canvas of 16",
-        ),
-        (
-            {"train": {"kind": "diffusion", "on": "text", "decoding": "canvas=32"}},
-            "train.decoding has canvas=32, and rows are trained with a canvas of 0",
-        ),
-        (
-            {"train": {"kind": "diffusion", "on": "text", "syntax": "json"}},
-            "train.syntax is 'json'",
-        ),
-        ({"train": {"kind": "diffusion", "on": "text", "canvas": 16}}, "train.canvas is 16"),
-    ],
-)
-def test_mistakes_get_one_line(tmp_path, given, what):
-    config = resolved(tmp_path, {**SMALL, **given})
-    with pytest.raises(UserError, match=what):
-        finish(build(config, tmp_path / "run", root=tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "reader"),
-    [
-        ("low", 0.2, "train.rates = 'clipped'"),
-        ("high", 0.8, "train.rates = 'clipped'"),
-        ("mix_uniform", 0.2, "train.rates = 'p_pots'"),
-        ("probe_at", 3, "train.rates = 'p_pots'"),
-        ("refit_every", 3, "train.rates = 'p_pots'"),
-        ("probe_rows", 3, "train.rates = 'p_pots'"),
-        ("moment", "within", "train.rates = 'p_pots'"),
-        ("loss_max", 3.0, "train.rates = 'p_pots'"),
-        ("max_weight", 3.0, "train.rates = 'p_pots'"),
-        ("delta", 0.1, "train.delimiters"),
-        ("delimiter_weight", "row", "train.delimiters"),
-        ("sequence", 32, "train.on = 'text'"),
-    ],
-)
-def test_a_key_that_nothing_reads_is_refused(key, value, reader):
-    usual = getattr(DiffusionTrain(), key)
-    wanted = (
-        f"train.{key} is {value!r}, which only {reader} reads; set that, or train.{key} = {usual!r}"
-    )
-    with pytest.raises(UserError, match=re.escape(wanted)):
-        check_settings(DiffusionTrain(**{key: value}))
-
-
-def test_a_mask_that_would_hide_its_prompt_and_syntax_are_refused_together(tmp_path):
-    from burnish.lm.diffusion.convert import convert
-
-    convert(find_folder("tiny"), tmp_path / "model", prompt_sees="prompt")
-    given = {**table(syntax="json"), "model": {"path": str(tmp_path / "model")}}
-    with pytest.raises(UserError, match="do not see their answers"):
-        trainer(tmp_path, given)
-
-
 def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path, monkeypatch):
     plain, algorithm = made(tmp_path)
     before = algorithm.batch(0).rows[0].count
@@ -426,12 +346,6 @@ def test_shipped_and_fresh_models_are_converted_on_the_way(tmp_path):
         one = trainer(tmp_path / path, {**table(), "model": model})
         one.store.close()
         assert one.stage.algorithm.module.architecture.mask_id is not None
-
-
-def test_a_folder_that_writes_from_left_to_right_is_refused(tmp_path):
-    given = {**table(), "model": {"path": str(tiny_model(tmp_path / "causal"))}}
-    with pytest.raises(UserError, match="writes from left to right; expected a masked diffusion"):
-        trainer(tmp_path, given)
 
 
 def gradients_of(algorithm, batch, budget):
@@ -504,12 +418,3 @@ def test_a_run_with_a_control_variate_goes_on_bit_by_bit(tmp_path):
     finish(trainer(tmp_path / "whole", given))
     finish_with_stops(lambda: trainer(tmp_path / "parts", given), "2 saved")
     assert_same(outcome(tmp_path / "whole" / "run"), outcome(tmp_path / "parts" / "run"))
-
-
-def test_a_control_variate_needs_trained_matrices(tmp_path):
-    given = {
-        **table(control="gradient"),
-        "model": {"path": "diffusion:tiny", "lora": {"rank": 2, "targets": ["q_proj"]}},
-    }
-    with pytest.raises(UserError, match="output matrices are not trained"):
-        trainer(tmp_path, given)

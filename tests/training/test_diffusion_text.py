@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import re
 
 import numpy as np
 import pytest
@@ -12,12 +11,11 @@ from training_cases import assert_same, finish, finish_with_stops, outcome
 
 from burnish.config import Config, load
 from burnish.config.recipes import resolve
-from burnish.config.schema import DiffusionTrain
 from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, both_ways, packed_input, unit_losses
 from burnish.training import build
-from burnish.training.diffusion_rows import check_settings, held_out_losses, noise_of
+from burnish.training.diffusion_rows import check_settings, held_out_losses
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.packed_text import ended_document_starts
 
@@ -180,27 +178,6 @@ def test_it_learns_from_text_and_continues_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"data": "text.jsonl"}, "train.data is 'text.jsonl', which only train.on = 'text' reads"),
-        ({"on": "text", "column": "x"}, "train.column is 'x', which only train.data reads"),
-        ({"on": "text", "separate": False}, "train.separate is False, which only train.data"),
-        ({"on": "text", "data": "a", "by": "x"}, "train.by is 'x', which only a task set"),
-        ({"on": "text", "data": "a", "held_out": "rewards"}, "train.data is text without prompts"),
-        ({"syntax_rest": 0.5}, "train.syntax_rest is 0.5, which only train.syntax reads"),
-        ({"on": "text", "canvas": 16}, "train.canvas is 16, which only train.on = 'answers' reads"),
-        (
-            {"stacked": False},
-            "train.stacked is False, which only train.passes above 1 or train.masks",
-        ),
-    ],
-)
-def test_keys_that_nothing_reads_are_refused(given, line):
-    with pytest.raises(UserError, match=re.escape(line)):
-        check_settings(DiffusionTrain(**given))
-
-
-@pytest.mark.parametrize(
     ("words", "canvas", "origin"),
     [
         ("train.on=text train.data=a.txt", 64, "left open: diffusion.toml has 16 for answers"),
@@ -231,35 +208,6 @@ def test_text_is_learned_by_the_recipe_for_answers(tmp_path, monkeypatch):
     one = build(asked.resolved, tmp_path / "run", root=asked.root)
     assert one.algorithm.canvas == 0
     one.store.close()
-
-
-def test_delimiters_without_a_token_are_refused():
-    tokenizer = load_model("tiny", device="cpu").tokenizer
-    for given, known in ((("",), None), (("#", ""), tokenizer), (("",), tokenizer)):
-        with pytest.raises(UserError, match=r"train.delimiters has '', which has no token"):
-            noise_of(DiffusionTrain(delimiters=given), known)
-    noise = noise_of(DiffusionTrain(delimiters=("##",)), tokenizer)
-    assert noise.delimiters == frozenset(tokenizer.encode_data("##"))
-    noise_of(DiffusionTrain(delimiters=("##",)), None)
-
-
-def test_texts_that_cannot_be_read_are_refused(tmp_path):
-    write_text(tmp_path)
-    with pytest.raises(UserError, match=r"no column 'words' of texts; it has body"):
-        make(tmp_path, {"column": "words"})
-    (tmp_path / "a.txt").write_text("red cat")
-    with pytest.raises(UserError, match=r"train.column is 'words', and no file of it is a table"):
-        make(tmp_path, {"column": "words", "data": "a.txt"})
-    with pytest.raises(UserError, match=r"train.sequence is 100; the model reads 64 tokens"):
-        make(tmp_path, {"sequence": 100})
-    (tmp_path / "text.jsonl").write_text('{"body": " "}\n')
-    with pytest.raises(UserError, match="no text in it"):
-        make(tmp_path)
-
-
-def test_tasks_are_needed_without_text_of_files():
-    with pytest.raises(UserError, match="missing key 'task'"):
-        load(Config, {"train": {"kind": "diffusion", "on": "text"}})
 
 
 def test_other_prompt_tokens_may_be_masked_by_chance(tmp_path):
@@ -298,7 +246,6 @@ def test_other_prompt_tokens_may_be_masked_by_chance(tmp_path):
 def test_what_is_tried_and_measured_is_the_text(tmp_path, capsys, monkeypatch):
     from burnish.api.variance import read_rows
     from burnish.cli.entry import run
-    from burnish.lm import load_model
 
     texts = write_text(tmp_path)
     recipe = tmp_path / "mine.toml"

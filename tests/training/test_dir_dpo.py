@@ -10,7 +10,6 @@ from test_dir_term import dir_term, steps_of
 from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
 
 from burnish.config import Config, load, render
-from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.rewards.models import club_categorical
 from burnish.store import RunStore
@@ -181,19 +180,6 @@ def test_as_a_stage_it_has_its_own_head_and_curves(tmp_path):
     with RunStore.open(tmp_path / "run", read_only=True) as store:
         names = set(store.metrics())
     assert any(name.startswith("stage/likes/terms/dir/") for name in names)
-
-
-def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"none of them 'preference'; set their `name`"):
-        run_of(tmp_path, terms=[dir_term(name="preference")])
-    with pytest.raises(UserError, match="got the names dir, dir, expected different ones"):
-        run_of(tmp_path, terms=[dir_term(), dir_term()])
-    with pytest.raises(UserError, match="warmup_steps"):
-        run_of(tmp_path, terms=[dir_term(warmup_steps=-1)])
-    path = tmp_path / "mine.py"
-    path.write_text("def fails(pair):\n    return 1 // 0\n")
-    with pytest.raises(UserError, match=r"'dir' \(.*mine.py:fails\) failed on pair .*: Zero"):
-        run_of(tmp_path, terms=[dir_term(attribute=f"{path}:fails")])
 
 
 def test_two_processes_learn_what_one_does(tmp_path):

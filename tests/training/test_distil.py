@@ -10,7 +10,7 @@ from training_cases import SMALL, assert_same, finish, merged, outcome, stop_aft
 
 from burnish.config import Config, load
 from burnish.errors import GuardTripped, UserError
-from burnish.lm import load_model, tiny_model
+from burnish.lm import load_model
 from burnish.lm.folder import save_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy import distil_loss, sampled_kl
@@ -204,33 +204,6 @@ def test_the_context_of_the_teacher():
     assert shown == [("system", "Be kind."), ("user", "1 + 1? It is 2.")]
     with pytest.raises(UserError, match=r"no 'answer' in this row \(task t\); expected .* hint"):
         asked(template="{prompt} {answer}")
-
-
-def other_tokens(folder):
-    """A model whose tokenizer calls one token by another name."""
-    other = tiny_model(folder / "teacher")
-    tokenizer = other / "tokenizer.json"
-    tokenizer.write_text(tokenizer.read_text().replace("<|pad|>", "<|nothing|>"))
-    return other
-
-
-def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match="there is nothing to learn"):
-        run_of(tmp_path, template="")
-    with pytest.raises(UserError, match=r"no 'reason' in this row"):
-        run_of(tmp_path, template="{prompt} {reason}")
-    with pytest.raises(UserError, match="has no field 'demonstration'; it has answer, hint"):
-        run_of(tmp_path, answers="given")
-    with pytest.raises(UserError, match="with answers = 'given'"):
-        run_of(tmp_path, divergence="sampled", **GIVEN)
-    with pytest.raises(UserError, match="samples of the student's whole distribution"):
-        run_of(tmp_path, {"rollout": {"temperature": 0.7}}, divergence="sampled")
-    with pytest.raises(UserError, match=r"'lm_head' in model\.lora\.targets"):
-        run_of(tmp_path, {"model": {"lora": {"targets": ["lm_head"]}}})
-    with pytest.raises(UserError, match="another vocabulary than 'tiny'"):
-        run_of(tmp_path, teacher=str(other_tokens(tmp_path)))
-    with pytest.raises(UserError, match="its model takes"):
-        finish(run_of(tmp_path, run="other", system="long " * 4000))
 
 
 def test_a_divergence_that_is_not_finite_stops_before_the_weights_move(tmp_path):

@@ -10,13 +10,12 @@ import torch
 from test_distil import plain_loss, write_tasks
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
-import burnish
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm import load_model, tiny_model
 from burnish.policy import ema
 from burnish.records import Message
-from burnish.store import RunStatus, RunStore, manifest
+from burnish.store import manifest
 from burnish.training import build
 from burnish.training.events import StepDone
 from burnish.training.policy_text import (
@@ -212,32 +211,6 @@ def test_rules_and_examples_of_a_policy():
     assert shown[0].text.startswith("Own.\n\nYou are careful.")
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("  \n", "has no text"),
-        ("a\0b", "NUL"),
-        ("Rule.\n## Examples\nAssistant: first", "not pairs"),
-        ("Rule.\n## Examples\nUser: one\nUser: two", "not pairs"),
-        ("Rule.\n## Examples\nwords\nUser: one", "begin with 'words'"),
-    ],
-)
-def test_a_policy_that_cannot_be_read_is_refused(text, match):
-    with pytest.raises(UserError, match=match):
-        parse_policy(text)
-
-
-def test_files_that_are_no_policy(tmp_path):
-    with pytest.raises(UserError, match="cannot read"):
-        read_policy(tmp_path / "none.md")
-    (tmp_path / "bytes.md").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="UTF-8"):
-        read_policy(tmp_path / "bytes.md")
-    (tmp_path / "huge.md").write_text("x" * 1_000_001)
-    with pytest.raises(UserError, match="at most"):
-        read_policy(tmp_path / "huge.md")
-
-
 @pytest.fixture(scope="module")
 def with_default(tmp_path_factory):
     """A tiny model whose template writes a system message of its own, as SmolLM2's does."""
@@ -310,22 +283,6 @@ def test_items_are_cut_from_the_end():
         fit_policy(policy, size, 5, allow_truncate=True)
 
 
-@pytest.mark.parametrize(
-    ("train", "match"),
-    [
-        ({"system": "Be short."}, "beside train.system"),
-        ({"policies": ["policy.md", "./policy.md"]}, "a name twice"),
-        ({"policies": ["none.md"]}, "cannot read"),
-        ({"divergence": "hard"}, "teach nothing"),
-        ({"divergence": "hard", "answers": "teacher", "kl_clip": 1.0}, "compares no"),
-        ({"support": "student-topk"}, "without train.top_k"),
-    ],
-)
-def test_mistakes_are_named(tmp_path, train, match):
-    with pytest.raises(UserError, match=match):
-        run_of(tmp_path, **train)
-
-
 def test_the_released_support_and_a_clip_train(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     settings = {"support": "student-topk", "top_k": 8, "kl_clip": 0.5, "teacher": "ema"}
@@ -350,16 +307,3 @@ def test_a_policy_trains_as_a_stage_before_another_kind(tmp_path):
     finish(trainer)
     text = (tmp_path / "run" / "config.json").read_text()
     assert "files.policies/policy.md" in json.loads(text)["config"]
-
-
-def test_a_policy_without_room_is_refused_and_the_run_says_so(tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
-    given = {"model": "tiny", "steps": 1, "runs": "runs", "show": False}
-    with pytest.raises(UserError, match="its context has room for") as refused:
-        burnish.train("policyalign", **given)
-    (folder,) = (tmp_path / "runs").iterdir()
-    with RunStore.open(folder, read_only=True) as store:
-        assert store.status() is RunStatus.STOPPED
-        assert store.summary().result["reason"] == str(refused.value)
-    burnish.train("policyalign", "train.allow_truncate=true", "evaluation.prompts=0", **given)
-    assert "item left out to fit the teacher's context" in caplog.text

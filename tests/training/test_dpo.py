@@ -165,15 +165,6 @@ def test_as_a_stage_the_reference_is_what_the_stage_began_with(tmp_path):
     assert isinstance(events[-1], Finished)
 
 
-def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"no field 'better'; it has chosen, rejected"):
-        run_of(tmp_path, chosen="better")
-    with pytest.raises(UserError, match=r"label_smoothing = 0.1 with loss = 'ipo'"):
-        run_of(tmp_path, loss="ipo", label_smoothing=0.1)
-    with pytest.raises(UserError, match="beta"):
-        run_of(tmp_path, beta=0.0)
-
-
 BAD = {
     "equal": ({"chosen": "same", "rejected": "same"}, "two equal answers"),
     "empty": ({"rejected": "  "}, "an empty 'rejected'"),

@@ -4,12 +4,10 @@ import importlib.util
 import random
 
 import anyio
-import pytest
 from training_cases import ROOT, finish, reward, trainer
 
 from burnish.config import Config, load
 from burnish.config.recipes import find_recipe
-from burnish.errors import UserError
 from burnish.records import Message, Response, Task
 from burnish.rewards.config import build as build_reward
 from burnish.step_warnings import watch_of
@@ -58,14 +56,6 @@ def test_steps_are_credited_with_their_own_score(tmp_path):
     assert all(0 <= part.value <= 1 and part.parts[0].name == "step 1" for part in written)
     for sample in samples:  # the viewer reads whatever was stored
         premises_view(sample)
-
-
-def test_another_split_is_refused_before_a_model_is_loaded(tmp_path):
-    given = settings(evpv(split="blank_lines"), reward("letters"))
-    with pytest.raises(UserError, match=r"has split = 'blank_lines'.*expected the same of both"):
-        trainer(tmp_path, given)
-    with pytest.raises(UserError, match="asks a model and there is none"):
-        trainer(tmp_path, settings({"kind": "evpv", "options": {"split": "lines"}}))
 
 
 def test_the_recipe_pays_for_prices_that_stand_in_the_list():

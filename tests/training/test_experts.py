@@ -10,7 +10,7 @@ from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.policy.answer_first import label_tokens
-from burnish.records import Author, Finish, Message, Task
+from burnish.records import Author, Finish, Message
 from burnish.training.data import Experts
 
 TOKENIZER = load_model("tiny", device="cpu").tokenizer
@@ -97,17 +97,6 @@ def test_tasks_without_a_demonstration_are_left_out():
         Experts(finite([graded(1, demonstration="")]), TOKENIZER)
 
 
-def test_mistakes_are_named():
-    with pytest.raises(UserError, match=r"no field 'demonstrations'.*mean 'demonstration'"):
-        Experts(TASKS, TOKENIZER, field="demonstrations")
-    with pytest.raises(UserError, match=r"no field 'rul'.*Did you mean 'rule"):
-        Experts(TASKS, TOKENIZER, by="rul")
-    with pytest.raises(UserError, match=r"task t\d+ of 'items' has \d+ tokens.*at most 12"):
-        Experts(TASKS, TOKENIZER, max_tokens=12).take(0, 1)
-    with pytest.raises(ValueError, match="at least 0"):
-        Experts(TASKS, TOKENIZER).take(-1, 1)
-
-
 def test_the_end_of_a_turn_is_what_the_template_writes():
     two_ends = Tokenizer(
         TOKENIZER.backend,
@@ -124,8 +113,3 @@ def test_the_end_of_a_turn_is_what_the_template_writes():
     assert end_of_turn(two_ends) == TOKENIZER.eos_ids[:1]
     picky = Tokenizer(TOKENIZER.backend, chat_template="{{ raise_exception('no') }}", eos_ids=[2])
     assert end_of_turn(picky) == (2,)
-
-
-def test_a_demonstration_need_not_be_text():
-    tasks = finite([Task("n", (Message("user", "q"),), {"demonstration": 42})])
-    assert Experts(tasks, TOKENIZER).take(0, 1)[0].text == "42"

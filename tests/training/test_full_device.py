@@ -83,31 +83,11 @@ def test_the_line_names_what_was_under_way(tmp_path, settings, what):
     assert stopped(trained).startswith(f"{what} ran out of GPU memory")
 
 
-def test_the_line_ranks_the_knobs_by_the_bytes_that_they_free(tmp_path):
-    trained = trainer(tmp_path, SETTINGS)
-    trained.lm.sample_batch = raising(ERRORS[1])
-    savings = trained.forecast.savings
-    assert len(savings) > 1
-    line = stopped(trained)
-    assert f"or lower what it needs: {savings[0].change} frees " in line
-    assert line.index(savings[0].change) < line.index(savings[1].change)
-    assert "the same command continues the run" in line
-
-
 def test_a_full_device_in_the_warm_start_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sft.Demonstrations, "batch", raising(ERRORS[1]))
     line = stopped(trainer(tmp_path, WARM))
     assert line.startswith("step 1 of warm_start ran out of GPU memory")
     assert "stages.0.train.batch=" in line, "the stage's own setting"
-
-
-def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
-    trained = trainer(tmp_path, SETTINGS)
-    error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    trained.lm.sample_batch = raising(error)
-    with pytest.raises(RuntimeError) as caught:
-        finish(trained)
-    assert caught.value is error
 
 
 class NoModel(torch.nn.Module):

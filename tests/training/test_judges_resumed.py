@@ -13,7 +13,6 @@ import anyio.lowlevel
 import pytest
 from training_cases import finish, merged, outcome, trainer
 
-from burnish.errors import StoreError
 from burnish.lm.base import Completion
 from burnish.lm.budget import Cost, Spent
 from burnish.lm.call_log import Account, Call, PaidReplies, remove_paid_replies
@@ -217,21 +216,6 @@ def test_judges_of_one_run_are_told_apart(tmp_path):
         (opinion,) = anyio.run(pairs.pair_verdicts, [("q", "x", "y")])
         assert opinion.scores == (9.0, 1.0)
         paid.close()
-
-
-@pytest.mark.parametrize("damage", ["text", "line"])
-def test_a_damaged_file_is_one_line(tmp_path, damage):
-    path = tmp_path / "judges.jsonl"
-    if damage == "text":
-        path.write_text("this is no log, but long enough to be taken for one" * 20)
-    else:
-        judge, paid = opened(tmp_path, "a")
-        paid.begin("step 1")
-        ask(judge)
-        paid.close()
-        path.write_text('{"key":"spent","owner":"0 scripted","account":{\n' + path.read_text())
-    with pytest.raises(StoreError, match=r"judges\.jsonl.*Remove it to go on"):
-        opened(tmp_path, "")
 
 
 def test_what_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, caplog):

@@ -12,15 +12,13 @@ from training_cases import assert_same, finish, finish_with_stops, outcome, reso
 from burnish.errors import UserError
 from burnish.models.visual_latent import LatentAnswer, LatentHead, latent_step
 from burnish.png import png_bytes
-from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.tasks.config import TaskConfig
 from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
 from burnish.training.data import Data
-from burnish.training.events import Evaluating, Preparing
 from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
-from burnish.training.latent_rows import RecordFields, collated, find_tags, read_record
+from burnish.training.latent_rows import collated, find_tags
 
 pytest.importorskip("PIL")
 WORLD = Path(__file__).parents[2] / "recipes" / "gap" / "grid_world.py"
@@ -58,14 +56,6 @@ def total_of(algorithm, batch, budget):
         found.total.backward()
         total += found.total.item()
     return total, [p.grad.clone() for p in module.parameters() if p.grad is not None]
-
-
-def test_without_notes_only_the_notes_are_left_out():
-    """Also where a note ends its piece, and where words stand before it."""
-    text = "A <latent/><parser>x</parser><latent/> b <parser>y</parser> c <answer>d</answer>"
-    task = Task("t", (Message("user", "?"),), {"response": text, "aux_images": [1, 2]})
-    found = read_record(task, RecordFields(notes=False))
-    assert found.response.pieces == ("A ", "", " b c <answer>d</answer>")
 
 
 def test_latents_are_exchanged_where_a_batch_has_two(monkeypatch):
@@ -203,37 +193,6 @@ def test_the_gate_measures_the_start_and_chooses_by_it(tmp_path):
     one.store.close()
 
 
-def test_the_clock_of_the_gate_counts_on_and_an_evaluation_says_how_far_it_is(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("burnish.training.trainer.TELL_S", 0.0)
-    more = {"gate": "measure", "gate_samples": 2, "gate_tokens": 3}
-    one, _ = made(tmp_path, **more)
-    told = []
-    one.tell = told.append
-    finish(one)
-    gate = [event for event in told if isinstance(event, Preparing)]
-    assert [event.done for event in gate] == [16, 16, 24]
-    seconds = [event.seconds for event in gate]
-    assert seconds == sorted(seconds)
-    first = [event for event in told if isinstance(event, Evaluating) and not event.step]
-    assert [(event.doing, event.done == event.total) for event in first] == [("sampler", True)]
-
-
-def test_a_gate_with_a_limit_says_what_becomes_of_the_rest(tmp_path):
-    one, algorithm = made(
-        tmp_path, gate="measure", gate_samples=2, gate_questions=16, gate_tokens=3
-    )
-    lines = [part.work().line for part in algorithm.prepare()]
-    assert "16 of 24 questions at most; train.gate_questions limits them" in lines[0]
-    assert lines[1].endswith("; the other 8 questions get latents too")
-    assert len(json.loads((algorithm.setup.folder / GATE_FILE).read_text())) == 16
-    assert all(map(algorithm.imagines, algorithm.records.first(24)))
-    # A start that finds all measured does not forecast again.
-    assert len(list(algorithm.prepare())) == 1
-    one.store.close()
-
-
 @pytest.mark.parametrize(("tau", "share"), [(-0.1, 0.0), (1.0, 1.0)])
 def test_thresholds_at_the_ends_choose_none_or_all(tmp_path, tau, share):
     one, algorithm = made(tmp_path, gate="measure", gate_threshold=tau)
@@ -273,31 +232,6 @@ def test_vectors_may_stand_in_the_place_of_pictures(tmp_path):
     kinds = [row.kinds for step in range(3) for row in algorithm.batch(step).rows]
     assert {kind.count("z") for kind in kinds} <= {0, 3}
     one.store.close()
-
-
-@pytest.mark.parametrize(
-    ("train", "changes", "line"),
-    [
-        ({}, {"response": "no tags at all"}, "0 spans for 1 auxiliary"),
-        ({}, {"response": "a <latent/> <parser>b</parser>"}, "no <answer>"),
-        ({}, {"response": "a <latent/> <answer>1</answer>"}, "without a <parser> note"),
-        ({}, {"aux_images": 3}, "no list of pictures"),
-        ({}, {"aux_images": ["gone.png"]}, "rows.jsonl:1: 'aux_images': .*gone.png does not exist"),
-        ({}, {"aux_images": ["/etc/hostname"]}, "leads out of"),
-        ({}, {"aux_images": ["../mine.png"]}, "leads out of"),
-        ({}, {"image": "https://example.org/a.png"}, "nothing is fetched"),
-        ({"gate": "field"}, {}, "base_accuracy"),
-        ({"response": "answr"}, {}, "train.response"),
-        ({"encoder": "gone.py:encode"}, {}, "gone.py"),
-        ({"slots": 9}, {}, "expected at least train.slots = 9"),
-        ({"tags": ["<latent>", "two words"]}, {}, "not one token"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_in_one_line(tmp_path, train, changes, line):
-    rows = [record(question=f"Which {i}?", **changes) for i in range(8)]
-    config = resolved(tmp_path, {**table(**{"slots": 3, **train}), "task": write(tmp_path, rows)})
-    with pytest.raises(UserError, match=line):
-        build(config, tmp_path / "run", root=tmp_path)
 
 
 DOCUMENTED = {

@@ -197,18 +197,6 @@ def test_evaluation_is_greedy_with_an_interval_and_stored(tmp_path):
     assert events[-1].change is not None
 
 
-def test_the_score_of_one_part(tmp_path):
-    more = {
-        "rewards": [reward("letters"), reward("constant", weight=3.0)],
-        "evaluation": {"part": "constant"},
-        "steps": 1,
-    }
-    events = finish(trainer(tmp_path, more))
-    assert [e.score.value for e in events if isinstance(e, HeldOut)] == [1.0, 1.0]
-    with pytest.raises(UserError, match=r"evaluation.part is 'lettres'; expected one of letters"):
-        trainer(tmp_path, more, {"evaluation": {"part": "lettres"}}, run="other")
-
-
 def test_the_tiny_recipe_learns(tmp_path):
     words = ["model.device=cpu", "model.threads=1", "evaluation.prompts=25"]
     settings = load(Config, ROOT / "recipes" / "tiny.toml", words)
@@ -308,16 +296,6 @@ def test_the_reference_of_a_lora_run_is_the_first_model(tmp_path):
             assert torch.equal(reference(inputs), expected)
         now = trained.trainable.module(inputs)
     assert not torch.allclose(now, expected, atol=1e-3), "the adapters are off after the reference"
-
-
-def test_unknown_layers_for_adapters_are_named(tmp_path):
-    with pytest.raises(UserError) as caught:
-        trainer(tmp_path, {"model": {"lora": {"targets": ["q_proj", "query"]}}})
-    assert str(caught.value) == (
-        "model.lora.targets names no layer of this model: query; its linear layers are down_proj, "
-        "gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
-    )
-    assert not (tmp_path / "run").exists(), "a run that cannot start leaves no folder"
 
 
 # --- checkpoints that others load
@@ -446,13 +424,6 @@ def test_overlong_prompts_are_dropped_and_counted_where_asked(tmp_path):
     assert trained.algorithm.cursor.position in range(16, 19)
 
 
-def test_nothing_but_overlong_prompts_is_an_error_even_when_they_may_be_dropped(tmp_path):
-    drop = {"rollout": {"overlong_prompts": "drop"}}
-    settings = resolved(tmp_path, long_task(tmp_path, set(range(7))), drop)
-    with pytest.raises(UserError, match="7 of 7 prompts"):
-        build(settings, tmp_path / "run", root=tmp_path)
-
-
 def test_the_forecast_counts_what_is_there(tmp_path):
     kl = {"policy": {"auxiliary": [{"kind": "kl", "coefficient": 0.1}]}}
     trained = trainer(tmp_path, kl)
@@ -466,28 +437,6 @@ def test_the_forecast_counts_what_is_there(tmp_path):
     assert all(value > 0 for value in found.memory.values())
     assert found.total < found.available
     trained.store.close()
-
-
-def test_the_forecast_knows_how_much_the_model_reads(tmp_path):
-    """Answers beyond the model's context are never sampled, so they need no memory."""
-    cache = []
-    for tokens in (1024, 10_000_000):
-        trained = trainer(tmp_path, {"rollout": {"max_tokens": tokens}}, run=f"run-{tokens}")
-        trained.store.close()
-        cache.append(trained.forecast.memory["cache"])
-    assert cache[0] == cache[1] > 0
-
-
-def test_the_forecast_of_half_precision_and_of_adapters(tmp_path):
-    half = trainer(tmp_path, {"model": {"dtype": "bfloat16"}}, run="half")
-    lora = trainer(tmp_path, LORA, run="lora")
-    masters = sum(m.numel() * m.element_size() for m in half.optimiser.masters)
-    assert half.forecast.memory["master weights"] == masters
-    assert half.forecast.memory["weights"] * 2 == masters
-    trained = sum(p.numel() for p in lora.optimiser.parameters)
-    assert lora.forecast.memory["optimiser"] == 8 * trained
-    half.store.close()
-    lora.store.close()
 
 
 def test_bfloat16_trains_over_float32_masters(tmp_path):

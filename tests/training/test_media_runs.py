@@ -9,7 +9,6 @@ import pytest
 from lab.tiny_media import FAMILIES, tiny_media_model
 from training_cases import assert_same, finish, merged, outcome, resolved, stop_after
 
-from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
 from burnish.records import Message, Task, TextPart
@@ -155,19 +154,6 @@ def test_adapters_train_and_are_merged(tmp_path, folder_of):
     theirs = LocalLM(loaded).score_batch([(prompt, [70, 71])])[0]
     assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
     assert any("lora_" in name for name, _ in module.named_parameters())
-
-
-@pytest.mark.parametrize("kind", ["policy", "sft", "dpo", "reward_model"])
-def test_a_model_of_text_names_the_task_with_an_image(tmp_path, kind):
-    table = {"model": {"path": "tiny"}, "steps": 1}
-    if kind != "policy":
-        table |= {"train": {"kind": kind, "batch": 2}, "rewards": []}
-    if kind == "sft":
-        table["experts"] = {"field": "answer"}
-    line = r"^task \S+: message 0 \(user\) holds an image, and this model reads text only\. Use"
-    with pytest.raises(UserError, match=line) as caught:
-        finish(media_trainer(tmp_path, "tiny", "llava", table))
-    assert "\n" not in str(caught.value)
 
 
 def test_pairs_with_the_same_tokens_about_two_pictures_are_two(tmp_path, folder_of):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from training_cases import finish, outcome, resolved, stop_after, trainer
+from training_cases import finish, outcome, stop_after, trainer
 
-from burnish.errors import GuardTripped, UserError
+from burnish.errors import GuardTripped
 from burnish.records import Author, Status
 from burnish.store import RunStore
 from burnish.training.events import Finished, StepDone
@@ -143,21 +143,6 @@ def test_recorded_replies_are_scored_and_trained_on(tmp_path):
     by_text = {s.trajectory.text: s.advantage for s in train}
     assert by_text["abc"] > by_text["a1"] > by_text["123"]
     assert all(s.trajectory.trained_tokens == len(s.trajectory.text) + 1 for s in train)
-
-
-@pytest.mark.parametrize(
-    ("rollout", "says"),
-    [
-        ({"kind": "envs"}, r"rollout.kind is .?envs.?; expected one of .*Did you mean 'env'"),
-        ({"kind": "env"}, "needs a path"),
-        ({"kind": "env", "path": "x.py:E", "turn": 3}, "unknown key 'rollout.turn'"),
-        ({"kind": "env", "path": "x.py:E", "limits": {"turns": 0}}, "turns is 0"),
-        ({"kind": "function"}, "missing key 'rollout.path'"),
-    ],
-)
-def test_a_wrong_rollout_table_is_told_in_one_line(tmp_path, rollout, says):
-    with pytest.raises(UserError, match=says):
-        resolved(tmp_path, {"rollout": rollout})
 
 
 def test_a_round_of_failures_does_not_end_the_refill(tmp_path):

@@ -7,7 +7,7 @@ from training_cases import finish, trainer
 
 from burnish.store import RunStore
 from burnish.training import events as pace_room
-from burnish.training.events import HeldOut, Pace, StepDone, TimeLeft, Work, likely, span
+from burnish.training.events import HeldOut, Pace, StepDone, TimeLeft, Work, likely
 
 
 @pytest.fixture
@@ -56,10 +56,6 @@ def test_it_is_told_again_only_when_the_end_leaves_the_interval(clock):
     assert told[max(again)].high_s > told[3].high_s
 
 
-def test_the_last_step_is_not_told_of(clock):
-    assert not told_after(clock, [1.0, 1.0, 1.0], lambda done: Work(3 - done))
-
-
 def test_evaluations_and_checkpoints_count():
     steps = [4.0] * 9
     alone = Pace(steps=list(steps)).left(9, Work(10))
@@ -69,19 +65,6 @@ def test_evaluations_and_checkpoints_count():
     assert "for the 10 steps and 2 evaluations left, from 9 steps" in str(both)
 
 
-def test_what_was_not_measured_is_named():
-    pace = Pace(steps=[1.0, 1.0, 1.0])
-    assert str(pace.left(3, Work(7, evaluations=1))).endswith(
-        "for the 7 steps left, from 3 steps; 1 evaluation, not measured yet, on top"
-    )
-    pace.is_evaluated = False
-    assert str(pace.left(3, Work(7, evaluations=1))).endswith("for the 7 steps left, from 3 steps")
-    warm = pace.left(3, Work(97, 0, 1, "warm_start", 30))
-    assert str(warm).endswith(
-        "for the 97 steps of warm_start left, from 3 steps; then 30 steps, not measured yet"
-    )
-
-
 def test_an_interval_holds_its_measurements_and_narrows():
     assert likely([2.0]) == pytest.approx((2 / 1.5, 3.0))
     assert likely([9.0, 2.0, 2.0]) == pytest.approx((1.6, 2.5)), "the first one warms up"
@@ -89,22 +72,6 @@ def test_an_interval_holds_its_measurements_and_narrows():
     assert all(a > b for a, b in itertools.pairwise(widths))
     low, high = likely([1.0] + [2.0] * 8 + [50.0])
     assert (low, high) == pytest.approx((2 / (1 + 0.5 / 9), 2 * (1 + 0.5 / 9))), "one outlier"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (0.01, 0.02, "1 s"),
-        (3.0, 4.2, "3 to 4.2 s"),
-        (43.0, 51.0, "43 to 51 s"),
-        (734.0, 951.0, "12 to 16 min"),
-        (119.0, 121.0, "2 min"),
-        (5400.0, 7300.0, "1.5 to 2 h"),
-        (331_200.0, 400_000.0, "92 to 110 h"),
-    ],
-)
-def test_durations_have_two_digits(low, high, text):
-    assert span(low, high) == text
 
 
 def test_a_run_tells_it_after_three_steps_and_stores_it(tmp_path):

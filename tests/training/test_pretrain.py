@@ -6,7 +6,6 @@ import math
 import random
 import shutil
 import signal
-import sys
 import time
 import tracemalloc
 
@@ -16,7 +15,6 @@ import torch
 from training_cases import assert_same, finish, finish_with_stops, outcome, stop_after
 
 from burnish.config import Config, load, render
-from burnish.config.resolve import to_plain
 from burnish.errors import RunChanged, UserError
 from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
@@ -25,7 +23,7 @@ from burnish.store import RunStore
 from burnish.tasks.corpus import Corpus
 from burnish.training import build, token_cache
 from burnish.training.devices import World
-from burnish.training.events import HeldOut, Prepared, Preparing, StepDone
+from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.packed_text import (
     PackedText,
     document_starts,
@@ -216,33 +214,6 @@ def test_a_corpus_is_tokenised_in_bounded_memory(tmp_path, tokenizer, monkeypatc
     assert len(rows) == 64
 
 
-def test_a_damaged_cache_says_so(tmp_path, tokenizer, caplog):
-    write_text(tmp_path)
-    corpus = Corpus((str(tmp_path / "text.jsonl"),))
-    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
-    whole = tokens.train.ids.tolist()
-    (tokens.folder / "train.bin").write_bytes(b"short")
-    with caplog.at_level("WARNING"):
-        again = open_tokens(corpus, tokenizer, held_out=0.2)
-    assert "train.bin: the cached tokens are damaged (5 bytes" in caplog.text
-    assert again.train.ids.tolist() == whole
-
-
-@pytest.mark.parametrize("name", ["counts.json", "train.bin", "held_out.bin", "frequencies.npy"])
-@pytest.mark.parametrize("junk", ["junk", "ids"])
-def test_a_damaged_cache_is_named_and_written_again(tmp_path, tokenizer, caplog, name, junk):
-    write_text(tmp_path)
-    corpus = Corpus((str(tmp_path / "text.jsonl"),))
-    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
-    whole = {path.name: path.read_bytes() for path in tokens.folder.iterdir()}
-    size = len(whole[name])
-    # Of the right size: ids beyond the vocabulary, or bytes that are no JSON and no array.
-    (tokens.folder / name).write_bytes(b"\xff" * size if junk == "ids" else b"junk")
-    again = open_tokens(corpus, tokenizer, held_out=0.2)
-    assert f"{name}: the cached tokens are damaged" in caplog.text
-    assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
-
-
 def swapped(data):
     """The bytes with two unequal ids of two bytes in each other's place, not the first or the last."""
     ids = np.frombuffer(data, "<u2").copy()
@@ -313,28 +284,6 @@ def test_another_boundary_has_tokens_of_its_own(tmp_path, tokenizer, monkeypatch
     assert other.train.ids[0] == 2
 
 
-def test_a_separator_that_is_nowhere_is_told(tmp_path, caplog, capsys):
-    from burnish.cli.entry import run
-
-    (tmp_path / "a.txt").write_text("\n\n".join(["red cat runs"] * 40))
-    given = {"data": "a.txt", "held_out": 0.0}
-    for run_name in ("one", "two"):  # tokenised, and from the cache
-        caplog.clear()
-        finish(make(tmp_path, {**given, "separator": r"\n\n"}, run_name, steps=1))
-        (line,) = (one.message for one in caplog.records if "train.separator" in one.message)
-        assert line.endswith(r"""in quotes: 'train.separator="\n\n"'.""")
-    caplog.clear()
-    finish(make(tmp_path, {**given, "separator": "\n\n"}, "three", steps=1))
-    assert "train.separator" not in caplog.text
-    words = ["try", "pretrain", f"train.data={tmp_path / 'a.txt'}"]
-    assert run([*words, r"train.separator=\n\n"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "is not in the document above." in said
-    assert r"""'train.separator="\n\n"'.""" in said
-    assert run([*words, r'train.separator="\n\n"']) == 0
-    assert "train.separator" not in capsys.readouterr().out
-
-
 def test_a_function_that_reads_another_text_is_tokenised_again(tmp_path, tokenizer, caplog):
     (tmp_path / "words.txt").write_text("one two three")
     (tmp_path / "mine.py").write_text(
@@ -351,15 +300,6 @@ def test_a_function_that_reads_another_text_is_tokenised_again(tmp_path, tokeniz
     other = open_tokens(corpus, tokenizer, held_out=0.0)
     assert "the first texts are others than those in the cache" in caplog.text
     assert tokenizer.decode(other.train.ids.tolist()[5:8]) == "too"
-
-
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_cache_that_is_no_folder_is_refused(tmp_path, tokenizer, monkeypatch, place):
-    write_text(tmp_path)
-    (tmp_path / "file").write_text("x")
-    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / place))
-    with pytest.raises(UserError, match=r"cannot be written to .*Set BURNISH_CACHE"):
-        open_tokens(Corpus((str(tmp_path / "text.jsonl"),)), tokenizer, held_out=0.0)
 
 
 def test_a_boundary_that_is_not_special_cannot_be_written_in_a_text(tmp_path):
@@ -391,20 +331,6 @@ def test_equal_texts_with_other_blanks_at_the_ends_fall_on_one_side(tmp_path, to
             side.add(tokenizer.decode(stream.ids[begin + 1 : end].tolist()).strip())
     assert all(sides)
     assert not sides[0] & sides[1]
-
-
-def test_tokenising_tells_how_far_it_is(tmp_path, monkeypatch):
-    trainer_module = sys.modules["burnish.training.trainer"]
-    monkeypatch.setattr(trainer_module, "TELL_S", 0.0)
-    write_text(tmp_path)
-    trainer = make(tmp_path, steps=1, evaluation={"prompts": 0})
-    told = []
-    trainer.tell = told.append
-    finish(trainer)
-    assert {type(event) for event in told} == {Preparing}
-    size = (tmp_path / "text.jsonl").stat().st_size
-    assert (told[-1].done, told[-1].total) == (size, size)
-    assert str(told[-1]).startswith(f"tokenising the text, 100 % of {size:,} bytes")
 
 
 # --- sequences
@@ -605,67 +531,6 @@ def test_a_function_whose_texts_changed_is_not_continued(tmp_path, others):
 # --- faults
 
 
-@pytest.mark.parametrize(
-    ("content", "train", "line"),
-    [
-        ("", {}, "no text in it; expected at least one document"),
-        ('{"text": "  "}\n', {}, "no text in it"),
-        (
-            '{"text": "short"}\n',
-            {"held_out": 0.0},
-            "6 tokens to train on; expected at least one seq",
-        ),
-        ('{"words": "x"}\n', {}, "no column of texts"),
-        ('{"text": "x"}\n', {"column": "txt"}, r"no column 'txt' of texts.*Did you mean 'text'"),
-    ],
-)
-def test_a_corpus_that_cannot_be_trained_on_is_refused(tmp_path, content, train, line):
-    (tmp_path / "text.jsonl").write_text(content)
-    with pytest.raises(UserError, match=line) as error:
-        finish(make(tmp_path, train))
-    assert "\n" not in str(error.value)
-
-
-def test_a_wrong_column_of_any_file_is_refused_before_there_is_a_run(tmp_path):
-    write_text(tmp_path)
-    (tmp_path / "other.jsonl").write_text('{"txt": "red cat"}\n')
-    data = [str(tmp_path / "text.jsonl"), str(tmp_path / "other.jsonl")]
-    with pytest.raises(UserError, match=r"other\.jsonl: no column of texts; it has txt"):
-        make(tmp_path, {"data": data})
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_column_without_a_table_is_refused_before_there_is_a_run(tmp_path):
-    (tmp_path / "a.txt").write_text("red cat runs " * 40)
-    with pytest.raises(
-        UserError, match=r"a\.txt: train\.column is 'foo', and no file of it is a table"
-    ):
-        make(tmp_path, {"data": "a.txt", "column": "foo"})
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_sequence_beyond_the_context_is_refused(tmp_path):
-    write_text(tmp_path)
-    with pytest.raises(UserError, match=r"train.sequence: got 512, and the model reads 256"):
-        make(tmp_path, {"sequence": 512})
-
-
-def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
-    from burnish.lm.new_model import tiny_model, train_bpe
-
-    rows = write_text(tmp_path)
-    folder = tiny_model(tmp_path / "model")
-    train_bpe(rows, 280, folder)
-    with pytest.raises(UserError, match="ids up to 279 and its vocabulary 260 rows"):
-        make(tmp_path, model={"path": str(folder), "device": "cpu"})
-
-
-def test_other_kinds_of_training_still_need_a_task():
-    for table in ({}, {"train": {"kind": "sft"}}, {"stages": [{}], "train": {"kind": "sft"}}):
-        with pytest.raises(UserError, match="missing key 'task'; expected table"):
-            load(Config, {"rewards": [{"kind": "numeric"}], **table})
-
-
 # --- afterwards
 
 
@@ -726,18 +591,6 @@ def test_the_end_says_what_the_deep_layers_are_worth(tmp_path):
     assert "; without the last 1 layer: " in last["beside"]
 
 
-def test_folders_named_like_new_and_byte_are_left_alone(tmp_path):
-    write_text(tmp_path)
-    for name in ("new", "byte"):
-        (tmp_path / name).mkdir()
-    table = to_plain(config(tmp_path).value)
-    table["train"]["data"] = "text.jsonl"
-    trainer = build(load(Config, table), tmp_path / "run", root=tmp_path)
-    trainer.store.close()
-    assert (trainer.config.model.path, trainer.config.model.new.tokenizer) == ("new", "byte")
-    assert trainer.config.train.data == str(tmp_path / "text.jsonl")
-
-
 def test_a_model_that_exists_is_trained_on(tmp_path):
     write_text(tmp_path)
     events = finish(make(tmp_path, steps=2, model={"path": "tiny", "device": "cpu", "threads": 1}))
@@ -795,19 +648,3 @@ def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_
     assert asked[0].prompt_ids != by_default[0].prompt_ids
     with pytest.raises(UserError, match="raw: prompt 0 is a conversation of roles"):
         generate(run, "red", system="Be brief.", raw=True)
-
-
-def test_show_and_eval_speak_of_bits_per_byte(tmp_path, capsys):
-    from burnish.cli.entry import run
-
-    write_text(tmp_path)
-    finish(make(tmp_path, steps=1))
-    assert run(["show", str(tmp_path / "run")]) == 0
-    assert "held-out bits per byte after step 1: " in capsys.readouterr().out
-    assert run(["eval", str(tmp_path / "run")]) == 0
-    shown = capsys.readouterr().out
-    assert "held-out bits per byte after 1 step: " in shown
-    assert "sequences, as the run stored it" in shown
-    assert "burnish eval" in shown
-    assert run(["eval", str(tmp_path / "run"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measure"] == "bits_per_byte"

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 
 import anyio
-import msgspec
 import pytest
 import torch
 from starlette.testclient import TestClient
 from test_process_reward_model import run_of
-from test_reward_model import run_of as plain_run_of
 from training_cases import finish, reward, trainer
 
 import burnish
 from burnish.bench.statistics import best_of_n_curve
 from burnish.engines.server import create_app
-from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.scalar_head import score_rows, step_row
 from burnish.numbers import sigmoid
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards import best_of_n, build, checked, score_groups
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
-from burnish.rewards.models.reward import RewardModelConfig
 from burnish.store import RunStore
 from burnish.training.weighing import Segmenter, step_scores
 
@@ -75,17 +70,6 @@ def test_each_step_is_a_part_and_what_follows_does_not_change_it(run):
     assert lines[0] == "min of 3 steps"
     assert lines[1].startswith("step 2 is the first below ")
     assert found[0].reward.evidence[1].observation.startswith("no step is below ")
-
-
-def test_without_held_out_figures_nothing_is_called_a_held_out_threshold(run):
-    def line(scorer):
-        found = anyio.run(partial(checked, scorer, TASK, responses(["red"])))[0]
-        return found.evidence[1].observation
-
-    scorer = scorer_of(run)
-    assert line(scorer).endswith(", the held-out threshold")
-    scorer.card = msgspec.structs.replace(scorer.card, solutions=0, threshold=0.5)
-    assert line(scorer) == "no step is below 0.5"
 
 
 @pytest.mark.parametrize("aggregate", ["min", "product", "last", "mean"])
@@ -150,22 +134,6 @@ def test_steps_are_those_of_the_last_reply(run):
     talk = Response("r", "red\nblue", info={"messages": turns})
     found = anyio.run(partial(checked, scorer_of(run, split="lines"), TASK, [talk]))[0]
     assert [part.evidence[0].observation for part in found.parts] == ["red", "blue"]
-
-
-def test_mistakes_are_named_in_one_line(tmp_path, run):
-    with pytest.raises(UserError, match=r"split is 'headings' with 0 headings"):
-        scorer_of(run, split="headings")
-    with pytest.raises(UserError, match=r"scores steps, not whole answers"):
-        build(RewardModelConfig(path=str(run)))
-    with pytest.raises(UserError, match=r"expected a run of train.kind = 'process_reward_model'"):
-        scorer_of(tmp_path)
-    finish(plain_run_of(tmp_path, {"steps": 1}))
-    with pytest.raises(UserError, match=r"has no process_reward_model.json, so it scores whole"):
-        scorer_of(tmp_path / "run")
-    shutil.copytree(last(run), tmp_path / "bad")
-    (tmp_path / "bad" / "process_reward_model.json").write_text("{")
-    with pytest.raises(UserError, match=r"process_reward_model.json is damaged"):
-        scorer_of(tmp_path / "bad")
 
 
 # --- credit by steps
@@ -240,24 +208,3 @@ def test_a_policy_is_trained_with_credit_by_steps(tmp_path, run):
         assert sorted(range(len(paid)), key=paid.__getitem__) == sorted(
             range(len(values)), key=values.__getitem__
         )
-
-
-def test_settings_that_do_not_fit_are_refused_before_a_model_is_loaded(tmp_path, run):
-    prm = {"kind": "process_reward_model", "path": str(run), "name": "prm"}
-    with pytest.raises(UserError, match=r"has split = 'blank_lines'.*expected the same of both"):
-        trainer(tmp_path, {"rewards": [prm], "policy": stepwise("prm")})
-    length = {"kind": "length", "unit": "characters", "max": 3, "name": "brief"}
-    with pytest.raises(UserError, match=r"'brief' \(kind 'length'\) scores whole answers"):
-        trainer(tmp_path, {"rewards": [length], "policy": stepwise("brief")})
-    with pytest.raises(UserError, match=r"headings: got 0, expected some with split"):
-        trainer(tmp_path, {"rewards": [prm], "policy": stepwise("prm", split="headings")})
-    with pytest.raises(UserError, match=r"names the reward 'pmr'"):
-        trainer(tmp_path, {"rewards": [prm], "policy": stepwise("pmr")})
-
-
-def test_steps_that_end_otherwise_than_in_training_are_said(run, caplog):
-    scorer_of(run)
-    assert "in training" not in caplog.text
-    scorer_of(run, split="lines")
-    assert "steps end at lines here and ended at blank_lines in training" in caplog.text
-    assert "split = 'blank_lines' reads answers as it was trained" in caplog.text

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from training_cases import SMALL, assert_same, finish, launch, merged, outcome, stop_after
 
 from burnish.bench import calibrated_f1, first_flagged
-from burnish.cli.entry import run as typed
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
@@ -182,17 +181,6 @@ def test_labels_follow_from_the_first_wrong_step(tmp_path):
     assert one["weights"] == two["weights"]
 
 
-def test_show_says_nothing_of_a_solution_that_only_a_sampled_answer_has(tmp_path, capsys):
-    finish(run_of(tmp_path, {"steps": 1}))
-    run = str(tmp_path / "run")
-    for words in [[], ["--step", "1"], ["--sample", "train-1-1-1"]]:
-        assert typed(["show", run, *words]) == 0
-        shown = capsys.readouterr().out
-        assert "step 1" in shown
-        for word in ("log-prob", "group's mean", "advantage", "useful groups"):
-            assert word not in shown, (words, shown)
-
-
 def solution(labels=None, **fields):
     given = {"steps": ["a", "b", "c"], **({} if labels is None else {"labels": labels}), **fields}
     return read_solution(Task("t", (Message("user", "q"),), given), SolutionFields())
@@ -244,33 +232,6 @@ def test_bad_solutions_are_refused_in_one_line_or_dropped(tmp_path, name, caplog
     assert run.algorithm.rows.size == len(good)
     assert why in caplog.text
     run.store.close()
-
-
-def test_a_nan_label_of_a_parquet_file_is_named(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    rows = [
-        {
-            "question": f"q{i}?",
-            "steps": ["a", "b"],
-            "labels": [1.0, float("nan") if i == 3 else 0.0],
-        }
-        for i in range(8)
-    ]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "solutions.parquet")
-    task = write_solutions(tmp_path) | {"path": str(tmp_path / "solutions.parquet")}
-    with pytest.raises(
-        UserError, match=r"1 with a label in 'labels' that is none of 1, 0 and null"
-    ):
-        run_of(tmp_path, {"task": task})
-
-
-def test_fields_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"no field 'parts'; it has first_wrong, labels, steps"):
-        run_of(tmp_path, steps="parts")
-    with pytest.raises(UserError, match=r"neither a field 'marks' nor 'first'"):
-        run_of(tmp_path, labels="marks", first_wrong="first")
 
 
 def test_halves_of_the_held_out_part_calibrate_each_other():

@@ -9,9 +9,7 @@ import pytest
 import torch
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
-from burnish.cli.entry import run as typed
 from burnish.config import Config, load
-from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import scored_ids
 from burnish.records import Message
@@ -19,10 +17,9 @@ from burnish.rewards.models import bradley_terry_loss, centring_loss
 from burnish.rewards.models.card import read_card
 from burnish.store import RunStore
 from burnish.training import build
-from burnish.training.algorithm import StepUndone
 from burnish.training.algorithms.reward_model import RewardModelAlgorithm
 from burnish.training.devices import World
-from burnish.training.events import Finished, HeldOut, StepDone
+from burnish.training.events import HeldOut, StepDone
 from burnish.training.pairs import pair_micro_batches
 from burnish.view.pages.pairs import pair_view
 
@@ -281,51 +278,9 @@ def test_hidden_states_are_computed_once_a_step_for_all_terms(tmp_path, monkeypa
     trainer.store.close()
 
 
-def test_the_advice_names_settings_of_this_training(tmp_path):
-    trainer = run_of(tmp_path)
-    keys = trainer.algorithm.workload().keys
-    assert tuple(keys) == ("train.batch", "", "", "")
-    trainer.store.close()
-
-
-def test_a_run_without_a_step_has_no_after(tmp_path, monkeypatch):
-    trainer = run_of(tmp_path)
-
-    def undone():
-        raise StepUndone("no step could be done")
-
-    monkeypatch.setattr(trainer, "_step", undone)
-    event = finish(trainer)[-1]
-    assert isinstance(event, Finished)
-    assert event.before is not None
-    assert (event.after, event.change) == (None, None)
-    assert event.measure == "accuracy"
-
-
-def test_show_says_nothing_of_a_pair_that_only_a_sampled_answer_has(tmp_path, capsys):
-    finish(run_of(tmp_path, {"steps": 1}))
-    run = str(tmp_path / "run")
-    ways = [[], ["--step", "1"], ["--sample", "train-1-1-1"], ["--sample", "held_out-start-1-1"]]
-    for words in ways:
-        assert typed(["show", run, *words]) == 0
-        shown = capsys.readouterr().out
-        assert shown
-        for word in ("log-prob", "group's mean", "advantage", "useful groups"):
-            assert word not in shown, (words, shown)
-
-
 def test_a_term_of_weight_0_changes_no_bit(tmp_path):
     finish(run_of(tmp_path, run="without"))
     finish(run_of(tmp_path, run="with", terms=[term(tmp_path, weight=0.0)]))
     one, two = outcome(tmp_path / "without"), outcome(tmp_path / "with")
     assert one["weights"] == two["weights"]
     assert one["optimiser"] == two["optimiser"]
-
-
-def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"no field 'better'; it has chosen"):
-        run_of(tmp_path, chosen="better")
-    with pytest.raises(UserError, match=r"expected a class that inherits from"):
-        run_of(tmp_path, terms=[{"kind": "function", "path": "math:sqrt"}])
-    with pytest.raises(UserError, match=r"terms.*expected different ones"):
-        run_of(tmp_path, terms=[term(tmp_path), term(tmp_path)])

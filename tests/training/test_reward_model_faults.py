@@ -15,8 +15,7 @@ from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.training import build
 from burnish.training.events import Finished, StepDone
-from burnish.training.labelled import UnusableRow
-from burnish.training.pairs import PairFields, are_alike, conversation, read_pair
+from burnish.training.pairs import are_alike, conversation
 
 GOOD = pair_rows()
 BAD = {
@@ -50,24 +49,6 @@ def test_bad_pairs_are_refused_in_one_line_or_dropped(tmp_path, name, caplog):
     assert run.algorithm.pairs.size == len(GOOD)
     assert isinstance(finish(run)[-1], Finished)
     assert why in caplog.text
-
-
-def test_a_nan_label_of_a_parquet_file_is_named(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    rows = [row | {"strength": float("nan") if i == 3 else 0.5} for i, row in enumerate(GOOD)]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "pairs.parquet")
-    task = write_pairs(tmp_path) | {"path": str(tmp_path / "pairs.parquet")}
-    with pytest.raises(UserError, match=r"1 with a 'strength' that is no finite number"):
-        run_of(tmp_path, {"task": task}, margin="strength")
-    finish(run_of(tmp_path, {"task": task, "steps": 1}, margin="strength", bad_pairs="drop"))
-
-
-def test_no_usable_pair_at_all_is_refused(tmp_path):
-    rows = [row | {"is_tie": True} for row in GOOD]
-    with pytest.raises(UserError, match=r"none of the .* tasks looked at is a usable pair"):
-        run_of(tmp_path, rows=rows, tie="is_tie")
 
 
 def test_ties_are_dropped_or_kept(tmp_path):
@@ -108,25 +89,6 @@ def test_answers_may_be_messages(tmp_path):
         for name in ("text", "turns")
     ]
     assert all(torch.equal(same[0][key], same[1][key]) for key in same[0])
-
-
-def test_labels_are_read_strictly():
-    from burnish.records import Message, Task
-
-    def read(**fields):
-        given = {"chosen": "a", "rejected": "b", **fields}
-        named = {name: name for name in fields}
-        return read_pair(Task("t", (Message("user", "q"),), given), PairFields(**named))
-
-    assert read(margin=2).margin == 2.0
-    ties = (True, 1, 1.0, "1", "true", "Yes", "y", "tie", " Tied", "draw", "both")
-    assert {read(tie=x).target for x in ties} == {0.5}
-    untied = (False, 0, 0.0, "0", "false", "No", "n", None, "")
-    assert {read(tie=x).target for x in untied} == {1.0}
-    for odd in (2, -1, 0.5, float("nan"), float("inf"), "a", "maybe", [], ["tie"]):
-        with pytest.raises(UnusableRow, match="a 'tie' that is neither true nor false"):
-            read(tie=odd)
-    assert read(target=0.25).target == 0.25
 
 
 def test_a_term_that_raises_is_one_line(tmp_path):
@@ -196,18 +158,6 @@ def test_a_term_that_gives_what_it_should_not_is_one_line(tmp_path, name):
     assert line.startswith("train.terms: 'mine'")
     assert why in line
     assert "\n" not in line
-
-
-def test_a_term_has_a_name_that_curves_and_tensors_can_have(tmp_path):
-    for odd in ("a/b", "a.b", "a b", "x" * 61):
-        with pytest.raises(UserError, match=r"terms: got the name .*expected up to 60 letters"):
-            run_of(tmp_path, terms=[{"kind": "dir", "name": odd}])
-
-
-def test_a_warm_up_as_long_as_the_run_is_told(tmp_path, caplog):
-    settings = {"kind": "dir", "head_width": 8, "warmup_steps": 2}
-    run_of(tmp_path, {"steps": 2}, terms=[settings]).store.close()
-    assert "'dir' warms up for 2 of 2 steps: its penalty never begins" in caplog.text
 
 
 def test_a_run_is_not_continued_with_another_attribute(tmp_path):

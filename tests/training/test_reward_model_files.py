@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -151,16 +150,3 @@ def test_padding_is_never_the_token_that_conversations_end_with(tmp_path):
     assert by_burnish(tmp_path / "saved") == pytest.approx(
         by_transformers(tmp_path / "saved"), abs=2e-5
     )
-
-
-def test_other_heads_are_refused_in_one_line(tmp_path):
-    make(tmp_path / "two", "Llama", num_labels=2)
-    with pytest.raises(UserError, match=r"score.weight has shape \(2, 32\); expected \(1, D\)"):
-        load_model(tmp_path / "two", device="cpu")
-    make(tmp_path / "none", "Llama")
-    shutil.copytree(tmp_path / "none", tmp_path / "named")
-    config = json.loads((tmp_path / "named" / "config.json").read_text())
-    config["architectures"] = ["LlamaForSequenceClassification"]
-    (tmp_path / "named" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"a classifier without score.weight"):
-        load_model(tmp_path / "named", device="cpu")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from functools import partial
 
 import anyio
 import pytest
-from safetensors.torch import load_file, save_file
 from starlette.testclient import TestClient
 from test_reward_model import run_of
 from training_cases import finish, trainer
@@ -161,48 +159,6 @@ def test_a_run_is_not_continued_with_other_weights_of_its_reward(tmp_path, run, 
     what = f"other contents of {inside}reward_model/model.safetensors"
     with pytest.raises(UserError, match=what):
         trainer(tmp_path, tables)
-
-
-def test_mistakes_are_named_in_one_line(tmp_path, run):
-    with pytest.raises(
-        UserError, match=r"holds no model; expected a run of train.kind = 'reward_m"
-    ):
-        scorer_of(tmp_path)
-    config = json.dumps({"architectures": ["LlamaForCausalLM"]})
-    (tmp_path / "config.json").write_text(config)
-    with pytest.raises(UserError, match=r"holds LlamaForCausalLM; expected"):
-        scorer_of(tmp_path)
-    last = sorted((run / "checkpoints").glob("step-*"))[-1]
-    shutil.copytree(last, tmp_path / "bare")
-    (tmp_path / "bare" / "reward_model.json").unlink()
-    with pytest.raises(UserError, match=r"scale is 'percentile'.*no reward_model.json"):
-        scorer_of(tmp_path / "bare", scale="percentile")
-    (tmp_path / "bare" / "reward_model.json").write_text("{")
-    with pytest.raises(UserError, match=r"reward_model.json is damaged"):
-        scorer_of(tmp_path / "bare")
-
-
-def test_a_damaged_card_or_head_is_refused_when_the_reward_is_made(tmp_path, run):
-    last = sorted((run / "checkpoints").glob("step-*"))[-1]
-    shutil.copytree(last, tmp_path / "rm")
-    card = json.loads((tmp_path / "rm" / "reward_model.json").read_text())
-    for spoilt in ({"percentiles": []}, {"percentiles": card["percentiles"][::-1]}, {"pairs": 0}):
-        (tmp_path / "rm" / "reward_model.json").write_text(json.dumps({**card, **spoilt}))
-        if spoilt.get("percentiles") == card["percentiles"]:
-            continue  # all scores are equal
-        with pytest.raises(UserError, match=r"reward_model.json is damaged"):
-            scorer_of(tmp_path / "rm")
-    (tmp_path / "rm" / "reward_model.json").write_text(json.dumps(card))
-    scorer_of(tmp_path / "rm")
-    file = tmp_path / "rm" / "model.safetensors"
-    weights = load_file(file)
-    for head in (weights["score.weight"] * float("nan"), weights["score.weight"][:, :-1].clone()):
-        save_file({**weights, "score.weight": head}, file)
-        with pytest.raises(UserError, match=r"score.weight is damaged: it has shape \(1, \d+\)"):
-            scorer_of(tmp_path / "rm")
-    file.write_bytes(b"no weights")
-    with pytest.raises(UserError, match="cannot be read as a safetensors file"):
-        scorer_of(tmp_path / "rm")
 
 
 def test_an_answer_that_is_too_long_has_no_value(run):

@@ -54,8 +54,3 @@ def test_leaky_demonstrations_are_found_by_the_guard():
     assert not any(
         leaks(extract_rubric(make(random.Random(seed))["demonstration"])) for seed in range(60)
     )
-
-
-def test_a_share_is_checked():
-    with pytest.raises(UserError, match="credulous"):
-        for_proxy(random.Random(0), credulous=2.0)

@@ -8,7 +8,6 @@ import time
 import pytest
 from training_cases import finish, trainer
 
-import burnish
 import warm
 from burnish.cli.entry import run as type_command
 from burnish.errors import StoreError, UserError
@@ -92,34 +91,6 @@ def test_rewards_that_may_all_fail_never_finish_a_run(tmp_path, own):
     last = finish(trainer(tmp_path, SETTINGS, own, {"guards": {"failed_share": 1.0}}))[-1]
     assert last.status == "stopped"
     assert last.reason.startswith("no reward of any step had a value. See why: burnish show")
-
-
-def test_the_end_stands_in_runs_show_python_and_the_viewer(tmp_path, own, capsys, monkeypatch):
-    (tmp_path / "broken").touch()
-    (tmp_path / "runs").mkdir()
-    finish(trainer(tmp_path, SETTINGS, own, run="runs/run"))
-    line = "ZeroDivisionError: division by zero (my_rewards.py:6 in score)"
-    monkeypatch.setenv("COLUMNS", "100")
-    place = ["--runs", str(tmp_path / "runs")]
-    assert type_command(["runs", *place]) == 0
-    assert (
-        f"run stopped: 100% of the rewards of step 1 have no value (most: reward_error, part 'score' has no value: {line})"
-        in capsys.readouterr().out
-    )
-    assert type_command(["show", "run", *place]) == 0
-    assert line in " ".join(capsys.readouterr().out.split())
-    assert type_command(["show", "run", "--failed", "1", *place]) == 0
-    assert line in capsys.readouterr().out
-    run = burnish.load_run(tmp_path / "runs" / "run")
-    assert line in run.reason
-    assert (run.end.status, run.end.step) == ("stopped", 0)
-    assert line in burnish.load_runs(tmp_path / "runs").reason[0]
-    assert line in repr(run)
-    assert line in run.why("0/eval:unscored/0").reward.reason
-
-    from burnish.view.pages.runs import run_line
-
-    assert line in run_line("run", run.folder).reason
 
 
 def test_a_finished_run_whose_reward_raised_now_and_then_says_so(tmp_path, capsys, monkeypatch):

@@ -2,13 +2,11 @@
 
 import itertools
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from training_cases import rollout
 
-from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.training.weighing import Segmenter, pad_segments
 
@@ -124,12 +122,3 @@ def test_a_real_tokenizer_and_rollouts_of_different_lengths():
     assert padded.dtype == torch.int64
     assert padded.tolist() == [long, [0, -1, *[-1] * (len(long) - 2)]]
     assert pad_segments([]).shape == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("headings", "message"),
-    [(("rule:", "rule:"), "each of them once"), (("",), "one line"), ((" a",), "one line")],
-)
-def test_headings_that_cannot_be_found_are_refused(headings, message):
-    with pytest.raises(UserError, match=message):
-        Segmenter(Pieces(), headings)

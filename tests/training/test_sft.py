@@ -173,19 +173,3 @@ def test_a_number_that_is_not_finite_never_reaches_the_weights():
         next(fine_tune(trainable, experts, optimiser, steps=1, batch=2, rate=lambda _: 1e-2))
     after = weights_of(trainable)
     assert all(torch.equal(a, b) for a, b in zip(before[1:], after[1:], strict=True))
-
-
-@pytest.mark.parametrize("given", [None, [0.5, 0.5], "often", [1, 1, 1, -1], [1, 1, 1, None]])
-def test_a_teacher_without_probabilities_is_refused(given):
-    trainable, _, optimiser = make()
-    tasks = finite([graded(0, teacher_probabilities=given)])
-    experts = Experts(tasks, trainable.loaded.tokenizer, carry=(sft.TEACHER,))
-    updater = make_updater(trainable, optimiser, teaching_for(trainable))
-    with pytest.raises(UserError, match=r"t0\.expert0 has .* expected a list of 4 probabilities"):
-        updater.run(0, experts.take(0, 1), 0.1)
-
-
-def test_an_empty_batch_is_a_mistake():
-    trainable, _, optimiser = make()
-    with pytest.raises(ValueError, match="no demonstration"):
-        make_updater(trainable, optimiser).run(0, [], 0.1)

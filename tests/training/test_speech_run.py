@@ -28,7 +28,7 @@ from burnish.speech.engines.neural import LatentEngine
 from burnish.store import RunStore
 from burnish.tasks.utterances import UtteranceCorpus
 from burnish.training import build
-from burnish.training.events import HeldOut, Prepared, StepDone
+from burnish.training.events import HeldOut, StepDone
 
 RATE = 2000
 TOKENIZER = {
@@ -354,56 +354,6 @@ def test_every_form_of_rows_gives_the_same_batch(place):
             np.testing.assert_array_equal(one, two)
 
 
-def nan_sound():
-    wave = np.sin(np.arange(800) / 9).astype(np.float32)
-    good = encode_sound(wave, RATE, bits=32)
-    wave[17] = np.nan
-    return good[: -wave.nbytes] + wave.astype("<f4").tobytes()
-
-
-def test_rows_that_cannot_be_learned_from_are_counted_and_named(place):
-    (place / "wavs/nan.wav").write_bytes(nan_sound())
-    write_sound(place / "wavs/short.wav", [0.1] * 40, RATE)
-    write_sound(place / "wavs/long.wav", [0.1] * (3 * RATE + 1), RATE)
-    faults = [
-        {"audio": "wavs/0.wav", "text": " ", "voice": "low"},
-        {"audio": "wavs/0.wav", "voice": "low"},
-        {"audio": "wavs/0.wav", "text": "да", "voice": "low"},
-        {"audio": "wavs/nan.wav", "text": "nan", "voice": "low"},
-        {"audio": "wavs/absent.wav", "text": "gone", "voice": "low"},
-        {"audio": "../out.wav", "text": "out", "voice": "low"},
-        {"audio": "wavs/long.wav", "text": "long", "voice": "low"},
-        {"audio": "wavs/short.wav", "text": "short", "voice": "low"},
-        {"audio": "wavs/0.wav", "text": "a book " * 100_000, "voice": "low"},
-        {"audio": "wavs/0.wav", "text": "too fast " * 20, "voice": "low"},
-    ]
-    good = [json.loads(line) for line in (place / "clips.jsonl").read_text().splitlines()]
-    write_jsonl(place / "all.jsonl", [*good, *faults])
-    lines = []
-    for _ in range(2):  # the second time from the cache
-        run = make(place, {"data": "all.jsonl", "longest": 3.0}, run=f"run-{len(lines)}")
-        lines += [event.line for event in finish(run) if isinstance(event, Prepared)]
-    assert lines[0] == lines[1]
-    assert "\n" not in lines[0]
-    note = lines[0].partition("left out ")[2]
-    assert note.startswith("10 of 18 rows: 2 without text (all.jsonl:9, all.jsonl:10)")
-    assert "1 that cannot be spelled (all.jsonl:11: 'а')" in note
-    assert "3 unreadable (all.jsonl:12: " in note
-    assert "1 longer than 3 s (all.jsonl:15)" in note
-    assert "1 shorter than 0.032 s (all.jsonl:16)" in note
-    assert (
-        "2 with more text than can be said (all.jsonl:17: 700,000 characters, at most 200 in 3 s"
-        in note
-    )
-
-
-def test_rows_none_of_which_can_be_spelled_are_refused(place):
-    write_jsonl(place / "strange.jsonl", [{"audio": "wavs/0.wav", "text": "これ"}])
-    with pytest.raises(UserError, match="left out 1 of 1 rows: 1 that cannot be spelled") as said:
-        make(place, {"data": "strange.jsonl"})
-    assert "\n" not in str(said.value)
-
-
 def test_the_same_sentence_is_on_one_side(place):
     rows = [
         {"audio": f"wavs/{number}.wav", "text": f"Say {number % 4}.", "voice": "low"}
@@ -426,56 +376,6 @@ def test_the_digest_follows_the_sounds_that_rows_name(place):
 
 
 # --- mistakes
-
-
-@pytest.mark.parametrize(
-    ("train", "more", "said"),
-    [
-        ({"data": "absent.jsonl"}, {}, r"absent\.jsonl: no such file or folder"),
-        ({"data": "wavs/0.wav"}, {}, r"0\.wav: not a table"),
-        ({"text": "words"}, {}, "no column 'words' of texts; got audio, text, voice"),
-        ({"voice": "who"}, {}, r"no column 'who' of voices; got audio, text.*train\.voice"),
-        ({"column": "flac"}, {}, "no column of sounds; expected flac, got audio, text, voice"),
-        ({"tokenizer": "absent"}, {}, r"train\.tokenizer: absent: no such folder.*train codec"),
-        ({"tokenizer": "wavs"}, {}, r"train\.tokenizer: .*config\.json cannot be read"),
-        ({"held_out": 0.9, "data": "one.jsonl"}, {}, "all 1 rows are held out"),
-        ({"data": "mixed.jsonl"}, {}, r"mixed\.jsonl:2: has no voice, as 1 of 2 rows"),
-        ({}, {"model": {"path": "tiny"}}, "'tiny' is a language model"),
-        ({}, {"sizes": {"num_attention_heads": 3}}, r"train\.sizes\."),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_trained(place, train, more, said):
-    write_jsonl(place / "one.jsonl", [{"audio": "wavs/0.wav", "text": "Ha!"}])
-    named = {"audio": "wavs/0.wav", "text": "Ah.", "voice": "low"}
-    write_jsonl(place / "mixed.jsonl", [named, {"audio": "wavs/1.wav", "text": "Oh."}])
-    with pytest.raises(UserError, match=said) as refusal:
-        make(place, train, **more)
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_changed_tokenizer_is_refused(place):
-    stop_after(make(place), 2)
-    new_tokenizer(place / "tokenizer", seed=4, **TOKENIZER)
-    with pytest.raises(UserError, match=r"audio_tokenizer/model\.safetensors") as refusal:
-        make(place)
-    assert "\n" not in str(refusal.value)
-
-
-def test_a_generator_of_other_voices_is_refused(place):
-    finish(make(place, run="first"))
-    rows = [json.loads(line) for line in (place / "clips.jsonl").read_text().splitlines()]
-    write_jsonl(place / "new.jsonl", [{**row, "voice": "new"} for row in rows])
-    model = {"path": "first", "device": "cpu", "threads": 1}
-    with pytest.raises(UserError, match=r"has the voices new; model\.path knows high, low"):
-        make(place, {"data": "new.jsonl"}, model=model)
-
-
-def test_a_tokenizer_of_other_latents_is_refused(place):
-    finish(make(place, run="first"))
-    new_tokenizer(place / "wide", **{**TOKENIZER, "latent_size": 6})
-    model = {"path": "first", "device": "cpu", "threads": 1}
-    with pytest.raises(UserError, match="latents have 6 channels, the generator makes 4"):
-        make(place, {"tokenizer": "wide"}, model=model)
 
 
 def test_another_tokenizer_of_the_same_sizes_is_refused(place):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from method_cases import SHOWN
-from training_cases import finish, outcome, resolved, stop_after, trainer
+from training_cases import finish, outcome, stop_after, trainer
 
 from burnish.config import Config, load
 from burnish.errors import GuardTripped, UserError
@@ -129,14 +129,6 @@ def test_an_added_algorithm_is_guarded_and_its_crash_replayed(tmp_path):
     assert replay(Path(place)) == line
 
 
-def test_a_path_that_is_no_algorithm_is_refused(tmp_path):
-    (tmp_path / "toy.py").write_text("def Toy(setup, settings):\n    return None\n")
-    table = {**toy(tmp_path), "rewards": []}
-    (tmp_path / "toy.py").write_text("def Toy(setup, settings):\n    return None\n")
-    with pytest.raises(UserError, match="expected a class that inherits from"):
-        trainer(tmp_path, table)
-
-
 # --- supervised fine-tuning as a run
 
 SFT = {
@@ -183,17 +175,6 @@ def test_sft_from_python_and_from_a_recipe_are_the_same(tmp_path):
     found = build(load(Config, file), tmp_path / "run")
     assert found.stage.algorithm.size == 2
     assert steps_of(finish(found))[1].metrics["length/tokens"] > 0
-
-
-def test_policy_without_a_reward_is_refused(tmp_path):
-    with pytest.raises(UserError, match="rewards: got none, expected at least one"):
-        resolved(tmp_path, {"rewards": []})
-
-
-def test_sft_without_demonstrations_is_refused(tmp_path):
-    table = {**SFT, "experts": {"field": "solution"}}
-    with pytest.raises(UserError, match="sft needs demonstrations"):
-        trainer(tmp_path, table)
 
 
 # --- stages

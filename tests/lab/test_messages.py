@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from messages import CASES, PAGE, all_told, page
+from lab.messages import CASES, all_told
 
 TITLES = [case.title for cases in CASES.values() for case in cases]
 THEIR_OWN = ("A reward always raises", "The chat template divides by zero")
 """Lines that repeat the error of the user's own code."""
-REGENERATE = "python tests/training/messages.py > docs/messages.md"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,3 @@ def test_lines_differ(told):
 )
 def test_the_line_names_what_to_look_at(told, title, named):
     assert all(word in told[title].text for word in named)
-
-
-def test_the_page_shows_what_is_said(told):
-    assert page(told) == PAGE.read_text(), f"the page is out of date; run: {REGENERATE}"

@@ -1,7 +1,7 @@
 """What burnish says when something is wrong: every line of `docs/messages.md`, made by doing it.
 
 Each case is a mistake in a small run of the tiny model, typed as a person would type it. Write the
-page anew with `python tests/training/messages.py > docs/messages.md`.
+page anew with `python -m lab.messages > docs/messages.md`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "messages.md"
+PAGE = HERE.parent / "docs" / "messages.md"
 
 RECIPE = """\
 steps = 4
@@ -54,7 +54,7 @@ HEAD = """\
 
 One line, no traceback: what, where, got, expected, and the next step. Exit code 2 is something to
 change in the input, 3 is a run that a guard stopped. This page is written by
-`python tests/training/messages.py > docs/messages.md`, which makes every one of these mistakes; a
+`python -m lab.messages > docs/messages.md`, which makes every one of these mistakes; a
 test compares the two. `recipe.toml` is a small run of the tiny model, `rewards.py` and `pieces.py`
 hold functions that go wrong.
 """
