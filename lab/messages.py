@@ -332,8 +332,8 @@ def tell(case: Case, number: int, folder: Path) -> Told:
     place.mkdir()
     (place / "recipe.toml").write_text(RECIPE)
     data(*(row(f"item {i}?", i) for i in range(7)))(place)
-    shutil.copy(HERE / "reward_functions.py", place / "rewards.py")
-    shutil.copy(HERE / "policy_functions.py", place / "pieces.py")
+    shutil.copy(HERE.parent / "tests" / "training" / "reward_functions.py", place / "rewards.py")
+    shutil.copy(HERE.parent / "tests" / "training" / "policy_functions.py", place / "pieces.py")
     with working_in(place):
         if case.first:
             _type("train", "recipe.toml", "run.name=mine", *case.first)

@@ -67,8 +67,6 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 class Ran(NamedTuple):
-    """How a program ended."""
-
     last_line: str
     """The last line of its output that is not empty."""
     problem: str
@@ -154,8 +152,6 @@ def _words(line: str) -> str:
 
 
 class _Tail(asyncio.Protocol):
-    """The end of what a program writes to one pipe."""
-
     def __init__(self, most: int) -> None:
         self.most, self.size = most, 0
         self.end = b""
@@ -177,7 +173,6 @@ class _Tail(asyncio.Protocol):
         self.stirred.set()
 
     def last_line(self) -> str:
-        """The last line that is not empty."""
         return next((line.strip() for line in reversed(self._lines()) if line.strip()), "")
 
     def error(self) -> str:
@@ -315,8 +310,6 @@ class Command(NamedTuple):
 
 
 class Outcome(msgspec.Struct):
-    """What a program says at its end."""
-
     answer: str | None = None
     rewards: dict[str, float] = msgspec.field(default_factory=dict)
     facts: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -166,7 +166,6 @@ class Players:
         tools: Sequence[dict[str, Any]] = (),
         lm: LM | None = None,
     ) -> Session:
-        """The same, not yet among `sessions`: it leaves no trajectory until it is put there."""
         limits = msgspec.structs.replace(
             self.limits, tokens=self.limits.tokens or self.sampling.max_tokens
         )
@@ -282,11 +281,9 @@ class Rounds:
         self._waiting: dict[tuple[int, int], list[anyio.Event]] = {}
 
     def enter(self, places: Sequence[tuple[int, int]]) -> None:
-        """Rollouts that are about to be played."""
         self._playing.update(places)
 
     def leave(self, places: Sequence[tuple[int, int]]) -> None:
-        """Rollouts that have ended."""
         self._playing.difference_update(places)
         self._release()
 
@@ -393,7 +390,6 @@ def foreign(what: str) -> Iterator[None]:
 
 
 def failed(task: Task, index: int, status: Status, reason: str) -> Trajectory:
-    """A rollout of which nothing is left but the reason."""
     return Trajectory(
         id=f"{task.id}.{index}",
         task_id=task.id,

@@ -45,7 +45,6 @@ class Chat:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last reply ended at `max_tokens`."""
         return self._session is not None and self._session.finish is Finish.LENGTH
 
     def attach(self, *media: MediaPart) -> None:
@@ -53,7 +52,6 @@ class Chat:
         self._attached += media
 
     async def say(self, text: str) -> str:
-        """The model's reply to a message."""
         if not text.strip():
             raise UserError("chat: the message is empty; expected some text")
         media = self._attached
@@ -84,7 +82,6 @@ class Chat:
         return session
 
     def reset(self, system: str | None = None) -> None:
-        """Begin a new conversation, with another system message where one is given."""
         if system is not None:
             self.system = system
         self._session, self._attached = None, ()

@@ -62,8 +62,6 @@ class BadRequest(Exception):
 
 
 class ChatRequest(NamedTuple):
-    """What a program asks for."""
-
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...]
     n: int
@@ -78,8 +76,6 @@ class ChatRequest(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """One choice: what the model wrote, and how it reads as a message."""
-
     text: str
     """All of it, calls included."""
     content: str
@@ -121,7 +117,6 @@ class _Body(Struct):
 
 
 def read_request(body: bytes) -> ChatRequest:
-    """The request in a body; `BadRequest` says what is wrong with it."""
     try:
         found = msgspec.json.decode(body, type=_Body, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -244,7 +239,6 @@ def message_key(role: str, text: str, calls: Sequence[Call]) -> str:
 
 
 def key_of(message: Message) -> str:
-    """`message_key` of a message that was read."""
     functions = [call["function"] for call in message.tool_calls]
     return message_key(
         message.role, message.text, [Call(f["name"], f["arguments"]) for f in functions]
@@ -252,7 +246,6 @@ def key_of(message: Message) -> str:
 
 
 def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
-    """The JSON of a whole reply."""
     choices = [
         {
             "index": index,
@@ -267,7 +260,6 @@ def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[
 
 
 def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Reply]) -> bytes:
-    """The same as server-sent events."""
     head = _head("chat.completion.chunk", model, id_)
     events: list[dict[str, Any]] = []
     for index, reply in enumerate(replies):
@@ -361,8 +353,6 @@ PATHS = "/v1/chat/completions, /v1/models"
 
 
 class Address(NamedTuple):
-    """What a program needs to reach the model."""
-
     base_url: str
     key: str
 
@@ -395,7 +385,6 @@ class Endpoint:
         self._starting = asyncio.Lock()  # invariant: one server is started
 
     async def start(self) -> str:
-        """The address, once the server answers."""
         try:
             from burnish.web.server import Bounds, LoopServer
         except ModuleNotFoundError as error:
@@ -411,12 +400,10 @@ class Endpoint:
         return self._server.address
 
     def stop(self) -> None:
-        """Close the port and every connection."""
         if self._server is not None:
             self._server.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: one request."""
         from starlette.requests import ClientDisconnect, Request
 
         if scope["type"] == "websocket":

@@ -76,8 +76,6 @@ from burnish.source import describe, find_function
 
 @dataclass(frozen=True)
 class Observation:
-    """What an environment says after `reset` or `step`."""
-
     messages: Sequence[Message] = ()
     """After `reset` the whole opening conversation; empty: the task's messages."""
     done: bool = False
@@ -88,8 +86,6 @@ class Observation:
 
 
 class Env(Protocol):
-    """One rollout's world."""
-
     @property
     def tools(self) -> Sequence[Tool]: ...
 
@@ -260,15 +256,12 @@ async def _play(
 
 
 def _is_envs(call: Call, tools: Mapping[str, Tool]) -> bool:
-    """Whether the environment executes the call itself."""
     return not call.problem and call.name in tools and tools[call.name].function is None
 
 
 async def _carry_out(
     session: Session, calls: Sequence[Call], tools: Mapping[str, Tool], form: ToolForm
 ) -> None:
-    """Call the tools at once and observe their results in the order of the calls."""
-
     async def one(call: Call) -> ToolResult:
         if call.problem:
             return ToolResult(f"Error: {call.problem}", True)
@@ -300,7 +293,6 @@ def _observe(session: Session, messages: Sequence[Message], form: ToolForm) -> N
 
 
 def _note(session: Session, seen: Observation) -> None:
-    """Keep the environment's rewards and facts with the trajectory."""
     session.info |= seen.info
     total = session.info.setdefault("rewards", {}) if seen.rewards else {}
     for name, value in seen.rewards.items():

@@ -43,8 +43,6 @@ OVERLONG = "context_length_exceeded"
 
 
 class Point(NamedTuple):
-    """A conversation as it stood after a reply."""
-
     length: int
     """Messages."""
     mark: Mark
@@ -52,8 +50,6 @@ class Point(NamedTuple):
 
 @dataclass(eq=False)
 class Conversation:
-    """A session, and the messages that the program knows of it."""
-
     session: Session
     offer: str
     """Which tools were offered: they stand in the prompt."""
@@ -78,8 +74,6 @@ class Conversation:
 
 
 class Rules(NamedTuple):
-    """What the config says of requests."""
-
     max_prompt_tokens: int
     honours_sampling: bool = False
     """Whether a program chooses its temperature and top_p; replies at others are not trained."""
@@ -141,7 +135,6 @@ class Episode:
         return self._refuse(error)
 
     def close(self) -> None:
-        """End every request that is under way."""
         for scope in tuple(self._running):
             scope.cancel()
 
@@ -369,8 +362,6 @@ class Episode:
 
 @dataclass(eq=False)
 class _Turn:
-    """A conversation that waits for a reply, and where it stood before."""
-
     conversation: Conversation
     before: Mark
     is_new: bool

@@ -52,8 +52,6 @@ class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
 
 
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
-    """One given reply."""
-
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()

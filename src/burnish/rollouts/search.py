@@ -65,8 +65,6 @@ def scan_tags(text: str, tag: str) -> tuple[list[tuple[str, int]], str]:
 
 
 class Action(NamedTuple):
-    """What a reply asks for."""
-
     tag: str
     """`search`, the final tag (`answer` or `question`), or empty where the reply asks for nothing."""
     text: str = ""

@@ -53,7 +53,6 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"limits: {name} is {value}; expected a number of {expected}")
 
     def of_task(self, task: Task) -> Limits:
-        """These limits with the task's own in their place."""
         own = task.fields.get("limits")
         if own is None:
             return self
@@ -76,8 +75,6 @@ class LimitReached(Exception):
 
 
 class Renderer(Protocol):
-    """The part of a tokenizer that a session needs."""
-
     @property
     def eos_ids(self) -> tuple[int, ...]: ...
 
@@ -124,8 +121,6 @@ def renderer_of(lm: LM) -> Renderer | None:
 
 
 class Mark(NamedTuple):
-    """A place in a session: how much of it there was."""
-
     spans: int
     messages: int
     shown: int
@@ -258,7 +253,6 @@ class Session:
         return own
 
     def train_on(self, logprobs: Sequence[float]) -> None:
-        """Give the last reply its log-probs; it becomes trainable."""
         last = self.spans[-1]
         self.spans = (
             *self.spans[:-1],
@@ -274,7 +268,6 @@ class Session:
         status: Status = Status.OK,
         reason: str = "",
     ) -> Trajectory:
-        """The conversation so far as a record; a multi-turn one holds its turns in `info`."""
         info = self.info
         if len(self.shown) > 1:
             info = {"messages": msgspec.to_builtins(self.shown), "turns": self.turns, **info}

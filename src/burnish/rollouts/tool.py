@@ -49,8 +49,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class ToolResult(NamedTuple):
-    """What the model reads after its call."""
-
     text: str
     is_error: bool = False
 
@@ -255,13 +253,10 @@ class Call(NamedTuple):
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """In the form of OpenAI's messages."""
         return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 class ToolForm(Protocol):
-    """One way to speak about tools."""
-
     @property
     def name(self) -> str: ...
 
@@ -274,9 +269,7 @@ class ToolForm(Protocol):
         """The conversation's beginning, with the tools in it."""
         ...
 
-    def parse(self, text: str) -> list[Call]:
-        """The calls in a reply, in order."""
-        ...
+    def parse(self, text: str) -> list[Call]: ...
 
     def results(self, results: Sequence[Message]) -> list[Message]:
         """Messages of role tool in the form that the template takes."""
@@ -363,8 +356,6 @@ class TaggedForm:
 
 
 class TemplateForm:
-    """The chat template's own form."""
-
     def __init__(self, tools: Sequence[Tool], notation: str) -> None:
         self.name = f"template, {notation}"
         self.schemas = [tool.schema for tool in tools]

@@ -85,8 +85,6 @@ class Loss:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the updates of one step gave."""
-
     updates: int = 0
     """Optimiser steps taken."""
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -109,8 +107,6 @@ class StepUndone(BurnishError):
 
 @dataclass(frozen=True)
 class StepReport:
-    """What an algorithm says of a finished step; the trainer adds loss, optimiser and time."""
-
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers that follow from config and seed; a repeated step must bring the same ones."""
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -122,8 +118,6 @@ class StepReport:
 
 
 class AlgorithmState(NamedTuple):
-    """What a checkpoint keeps of an algorithm."""
-
     values: Mapping[str, Any] = {}
     """JSON-able."""
     tensors: Mapping[str, Tensor] = {}
@@ -146,8 +140,6 @@ class HeldOutScores:
 
 @dataclass
 class Setup:
-    """What the trainer gives to an algorithm."""
-
     config: Config
     steps: int
     """Of this stage."""
@@ -189,7 +181,6 @@ class Setup:
 
     @property
     def folder(self) -> Path:
-        """Where files of this stage live."""
         return self.store.folder / "stages" / self.stage if self.stage else self.store.folder
 
     @property
@@ -247,7 +238,6 @@ class Setup:
         return int(getattr(self.config.sampler, "update_every", 1))
 
     def _send(self, *, is_due: bool = True) -> None:
-        """Update the server from the main process; all processes learn what it has."""
         assert self.remote is not None
         if is_due and self.world.is_main:
             self.loop.run(self.send_again)
@@ -266,7 +256,6 @@ class Setup:
         )
 
     def _prefetch(self, tasks: Sequence[Task]) -> None:
-        """Have the images and sounds of coming tasks processed beside the update."""
         self.trainable.loaded.tokenizer.prefetch(task.messages for task in tasks)
 
 
@@ -311,7 +300,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
-        """The model in a folder, where it is no language model."""
         raise NotImplementedError
 
     # --- a step; these three are what every algorithm must have
@@ -362,7 +350,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         return iter(())
 
     def workload(self) -> Workload:
-        """The size of a step, for the forecast."""
         rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
         # Which settings an algorithm of another's own hears on is not known here.
         keys = Keys("", "", "", "")

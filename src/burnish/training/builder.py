@@ -185,8 +185,6 @@ def build(
 
 @dataclass(frozen=True)
 class Training:
-    """What a stage, or the main training, runs."""
-
     name: str
     """Empty for the main training."""
     chosen: Chosen
@@ -196,7 +194,6 @@ class Training:
 
 
 def _choose(stage: StageConfig | None, config: Config, data: Data) -> Training:
-    """Find and check the algorithm of a stage; None: of the main training."""
     train = stage.train if stage else config.train
     chosen = find_algorithm(train)
     if stage and not chosen.kind.can_be_stage:
@@ -213,7 +210,6 @@ def _choose(stage: StageConfig | None, config: Config, data: Data) -> Training:
 
 
 def _stage_to_open(folder: Path, config: Config) -> int:
-    """The first stage that is not finished; one more than the last is the main training."""
     for place, stage in enumerate(config.stages):
         if not (folder / "stages" / stage.name / FINAL).is_dir():
             return place
@@ -228,7 +224,6 @@ def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
 
 
 def _load(config: Config, world: World, path: str | Path, training: Training) -> Trainable:
-    """The model to train."""
     device = _device(config, world)
     if not training.chosen.kind.trains_text:
         dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
@@ -255,7 +250,6 @@ START = {
 def _open_sampler(
     config: Config, trainable: Trainable, world: World, loop: EventLoop
 ) -> RemoteSampler | None:
-    """The server that samples, reached once; None where the model samples in this process."""
     settings = config.sampler
     if not isinstance(settings, Remote):
         return None
@@ -289,7 +283,6 @@ def _open_sampler(
 
 
 def _picture_fields(config: Config) -> tuple[str, ...]:
-    """Of the trainings that read their pictures themselves."""
     trains = (*(stage.train for stage in config.stages), config.train)
     named = [(one.image, one.aux_images) for one in trains if isinstance(one, LatentsTrain)]
     return tuple(dict.fromkeys(name for names in named for name in names))
@@ -309,7 +302,6 @@ def _measure(
 
 
 def _writes_answers(config: Config, trainings: Sequence[Training], scorer: Weighted | None) -> bool:
-    """Whether the model writes answers in this run, in steps or where rewards evaluate it."""
     if any(training.chosen.kind.samples_answers for training in trainings):
         return True
     is_rewarded = scorer is not None and config.evaluation.prompts > 0
@@ -435,7 +427,6 @@ def _newest(parts: Parts, training: Training) -> Path | None:
 
 
 def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads: int) -> Stage:
-    """One training on the given weights, at its newest checkpoint."""
     config, name = parts.config, training.name
     seeds = Seeds(config.run.seed)
     found = _newest(parts, training)
@@ -603,13 +594,11 @@ def _first_threads(store: RunStore) -> int:
 
 
 def _tools(config: Config, root: Path) -> list[Tool]:
-    """The tools that every prompt of the rollout offers."""
     rollout = config.rollout
     return [one.build(root) for one in rollout.tools] if isinstance(rollout, EnvRollout) else []
 
 
 def _prompt_lengths(loaded: LoadedModel, tools: Sequence[Tool] = ()) -> Callable[[Task], int]:
-    """Tokens of a task's prompt, with the tools that it offers."""
     known: dict[str, int] = {}
     tokenizer = loaded.tokenizer
     form = tool_form(tokenizer, tools) if tools else None

@@ -81,8 +81,6 @@ Count = Annotated[int, Meta(ge=0, le=10**12)]
 
 
 class TrainState(Struct, frozen=True, kw_only=True):
-    """Where a run stands between two steps."""
-
     step: Count = 0
     """Steps done."""
     weight_version: Count = 0
@@ -96,8 +94,6 @@ class TrainState(Struct, frozen=True, kw_only=True):
 
 
 class Sum(Struct, frozen=True):
-    """Size and checksum of a file."""
-
     bytes: int
     blake2b: str
     """BLAKE2b over those of the file's pieces: thrice as fast as SHA-256, and on all cores."""
@@ -114,8 +110,6 @@ class Checksums(Struct, frozen=True, kw_only=True):
 
 
 class Damaged(StoreError):
-    """A checkpoint that is not whole."""
-
     def __init__(self, place: Path, what: str) -> None:
         super().__init__(f"checkpoint {shown_path(place)} is damaged: {what}")
         self.what = what
@@ -186,7 +180,6 @@ def newest(folder: Path, store: RunStore, stage: str = "") -> Path | None:
 
 
 def load_state(place: Path) -> TrainState:
-    """The trainer's state of a checkpoint."""
     return _decoded(place, STATE, TrainState)
 
 
@@ -206,7 +199,6 @@ def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
 
 
 def load_algorithm(place: Path) -> AlgorithmState:
-    """What the algorithm remembered."""
     return AlgorithmState(load_state(place).algorithm, _load(place, ALGORITHM))
 
 
@@ -236,7 +228,6 @@ def _reading(place: Path, name: str) -> Iterator[None]:
 
 
 def _all(folder: Path) -> list[Path]:
-    """The checkpoints by their step."""
     found = [p for p in folder.glob("step-*") if _NAME.fullmatch(p.name) and p.is_dir()]
     return sorted(found, key=_number)
 
@@ -362,8 +353,6 @@ CRASH_STATE = "algorithm.safetensors"
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What `report.json` says."""
-
     message: str
     stage: str
     """Of the guard."""
@@ -381,7 +370,6 @@ class Report(Struct, frozen=True, kw_only=True):
 def save_crash(
     place: Path, error: GuardTripped, training: str, state: AlgorithmState, update: int
 ) -> None:
-    """Write the report and the algorithm's state."""
     report = Report(
         message=str(error),
         stage=error.stage,
@@ -442,7 +430,6 @@ def _again(config: Config, report: Report, place: Path, store: RunStore) -> None
 
 
 def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setup:
-    """The run as it was, on the weights of the crash."""
     train = next((s.train for s in config.stages if s.name == report.training), config.train)
     kind, weights = find_algorithm(train).kind, place / "weights"
     dtype, device = config.model.dtype, config.model.device

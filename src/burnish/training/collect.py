@@ -38,8 +38,6 @@ GREEDY = "greedy"
 
 @dataclass(frozen=True)
 class Scored:
-    """One rollout with its task and its reward."""
-
     task: Task
     trajectory: Trajectory
     reward: Reward
@@ -47,8 +45,6 @@ class Scored:
 
 @dataclass(frozen=True)
 class Collected:
-    """A step before its update."""
-
     kept: list[Scored]
     dropped: list[Scored]
     groups_tried: int
@@ -90,8 +86,6 @@ class NoRollouts(GuardTripped):
 
 @dataclass(frozen=True)
 class _Round:
-    """What is sampled together."""
-
     step: int
     slots: list[Slot]
     seed: int
@@ -106,8 +100,6 @@ class _Round:
 
 @dataclass
 class Clock:
-    """Seconds of a step's two waits."""
-
     rollout_s: float = 0.0
     score_s: float = 0.0
 
@@ -162,8 +154,6 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True)
 class RolloutCollector:
-    """Everything a step needs to sample and score."""
-
     lm: LM
     scorer: Weighted
     recipe: Recipe
@@ -289,7 +279,6 @@ class RolloutCollector:
         return groups
 
     def _check_tokens(self, groups: Sequence[Sequence[Trajectory]]) -> None:
-        """Refuse a backend that did not return token ids."""
         for trajectory in (t for group in groups for t in group):
             if trajectory.status is Status.OK and not trajectory.trained_tokens:
                 raise ModelError(
@@ -358,7 +347,6 @@ def is_trained(trajectory: Trajectory) -> bool:
 
 
 def slot_of(trajectory: Trajectory) -> str:
-    """`step.slot`: the task's place in the step, the same for all its roles."""
     return ".".join(trajectory.group.split(".")[:2])
 
 
@@ -376,7 +364,6 @@ def _stamp(trajectory: Trajectory, group: str, ending: str, index: int, version:
 
 
 def _is_stale(trajectory: Trajectory, version: int, bound: int) -> bool:
-    """Whether older weights than allowed wrote it, or others that are not this run's."""
     if trajectory.status is not Status.OK or trajectory.weight_version is None:
         return False
     return not 0 <= version - trajectory.weight_version <= bound

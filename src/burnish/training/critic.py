@@ -43,8 +43,6 @@ HINT = "Lower policy.critic.learning_rate or set optimiser.clip_norm."
 
 
 class CriticModel:
-    """A model whose head says what reward to expect, with everything that trains it."""
-
     def __init__(self, loaded: LoadedModel, settings: Optimiser, steps: int) -> None:
         """`settings` are those of its own AdamW; `steps` of the whole training."""
         if loaded.score_head is None:
@@ -68,7 +66,6 @@ class CriticModel:
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
         return sum(one.numel() for one in self.optimiser.parameters)
 
     def batches(self, like: MicroBatcher) -> MicroBatcher:
@@ -85,11 +82,9 @@ class CriticModel:
     # --- updates
 
     def clear(self) -> None:
-        """Forget gradients."""
         self.optimiser.clear()
 
     def collect(self) -> None:
-        """Take in the gradients of one backward pass."""
         self.optimiser.collect()
 
     def step(self, step: int, world: World, ids: Sequence[str]) -> None:
@@ -121,7 +116,6 @@ class CriticModel:
     # --- checkpoints
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and moments, by name."""
         return {STATE + name: tensor for name, tensor in self.optimiser.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -135,12 +129,10 @@ class CriticModel:
 
 
 def zero_head(loaded: LoadedModel) -> ScalarHead:
-    """A value head that says 0 of everything."""
     return ScalarHead(torch.zeros_like(loaded.module.head_weight[:1]))
 
 
 def _start(setup: Setup, path: str) -> LoadedModel:
-    """The model that a critic begins with."""
     own = setup.trainable.loaded
     if path:
         folder = find_critic(path)

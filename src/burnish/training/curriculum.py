@@ -122,7 +122,6 @@ class Curriculum:
 
     @property
     def train_size(self) -> int:
-        """Tasks of the present stage."""
         return len(self.stages[self.stage])
 
     @property
@@ -152,8 +151,6 @@ class Curriculum:
 
 
 class CurriculumState(Struct, frozen=True):
-    """Where a run stands in its curriculum."""
-
     stage: Annotated[int, Meta(ge=0)] = 0
     best: float | None = None
     """The score that the next ones are compared with; None before the first evaluation."""
@@ -250,7 +247,6 @@ def _kept(path: Path, tasks: int) -> list[float | None] | None:
 
 
 def check_always(rule: str, tasks: TaskSet) -> None:
-    """Refuse a rule that is no `field=value` of the tasks."""
     field, equals, _ = rule.partition("=")
     if rule and (not equals or field not in tasks.fields):
         known = ", ".join(sorted(tasks.fields)) or "none"
@@ -261,7 +257,6 @@ def check_always(rule: str, tasks: TaskSet) -> None:
 
 
 def _always(rule: str, pool: Sequence[Task]) -> list[int]:
-    """Positions of the tasks that a `field=value` names."""
     if not rule:
         return []
     field, _, value = rule.partition("=")

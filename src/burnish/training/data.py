@@ -67,11 +67,9 @@ class Data:
 
     @property
     def tasks(self) -> TaskSet:
-        """The run's own tasks."""
         return self.open(self.config)
 
     def open(self, config: TaskConfig | None = None) -> TaskSet:
-        """The tasks of a config; None: the run's own."""
         config = self.config if config is None else config
         if isinstance(config, File) and self.pictures:
             config = msgspec.structs.replace(config, pictures=(*config.pictures, *self.pictures))
@@ -105,11 +103,9 @@ class Cursor:
     """Tasks drawn before their turn, by position."""
 
     def fits(self, task: Task) -> bool:
-        """Whether the prompt is within the limit."""
         return self.length_of(task) <= self.max_prompt_tokens
 
     def draw_from(self, tasks: TaskSet) -> None:
-        """Go on with other tasks at the same position."""
         self.tasks = tasks
         self._ahead.clear()
 
@@ -161,8 +157,6 @@ class Cursor:
 
 @dataclass(frozen=True)
 class AnswerBudget:
-    """How many tokens an answer may have, and why."""
-
     tokens: int
     reason: str
     """Empty where the config says it."""
@@ -229,8 +223,6 @@ LOOK = 4096
 
 
 class Experts:
-    """Draws demonstrations from a task set."""
-
     def __init__(
         self,
         tasks: TaskSet,
@@ -272,7 +264,6 @@ class Experts:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Demonstrations of each stratum."""
         return {name: len(positions) for name, positions in self.strata.items()}
 
     def take(self, step: int, count: int) -> list[Trajectory]:
@@ -288,13 +279,11 @@ class Experts:
         return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
 
     def draw(self, step: int, count: int) -> list[Task]:
-        """The tasks whose demonstrations `take` gives."""
         if step < 0 or count < 0:
             raise ValueError(f"take({step}, {count}): expected a step and a count of at least 0")
         return [self._task(step * count + place) for place in range(count)]
 
     def has_answers(self, task: Task) -> bool:
-        """Whether a task has a demonstration."""
         return bool(text_of(task.fields.get(self.field)))
 
     def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
@@ -426,8 +415,6 @@ def held_back(config: Config, tasks: TaskSet) -> HeldBack | None:
 
 
 class HeldBack(NamedTuple):
-    """Tasks whose demonstrations are measured and never imitated."""
-
     tasks: tuple[Task, ...]
     keys: frozenset[str]
     """Their questions (`content_key`)."""

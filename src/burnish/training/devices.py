@@ -46,8 +46,6 @@ def _number(name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """This process among all."""
-
     rank: int = 0
     size: int = 1
 

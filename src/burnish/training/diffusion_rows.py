@@ -175,8 +175,6 @@ LOOKED_AT = 16
 
 
 class Bits(NamedTuple):
-    """What a byte of some rows costs."""
-
     per_byte: float
     unigram: float
     """By the frequencies of single tokens in the training text."""
@@ -185,8 +183,6 @@ class Bits(NamedTuple):
 
 
 class Rows(ABC):
-    """The rows of a run."""
-
     text: PackedText | None = None
     """The corpus that they are cut of, if any."""
 
@@ -222,7 +218,6 @@ class Rows(ABC):
         """Tokens of the longest prompt and of the longest answer, of some rows."""
 
     def prepare(self) -> Iterator[Preparation]:
-        """Work before the first step."""
         return iter(())
 
     def bits(self, rows: Sequence[TokenRow], nats: float) -> Bits | None:
@@ -253,8 +248,6 @@ def open_rows(setup: Setup, settings: DiffusionTrain, module: Decoder) -> Rows:
 
 
 class CorpusRows(Rows):
-    """Packed rows of text."""
-
     text: PackedText
 
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
@@ -313,8 +306,6 @@ class CorpusRows(Rows):
 
 
 class TaskRows(Rows):
-    """Answers behind their prompts, or the texts of tasks."""
-
     def __init__(self, setup: Setup, settings: DiffusionTrain, module: Decoder) -> None:
         super().__init__(setup, settings, module)
         self.experts = open_experts(
@@ -371,7 +362,6 @@ class TaskRows(Rows):
         )
 
     def _leave_out_long(self) -> None:
-        """Leave out demonstrations that the model cannot read."""
         # Stages of a run with this model look through the same tasks.
         strata, key = self.setup.data.strata, f"{self.settings.by} within {self.longest}"
         if key in strata:
@@ -420,8 +410,6 @@ HELD_OUT_SEED = 20251118
 
 
 class MaskedRows(NamedTuple):
-    """Rows under their masks."""
-
     noised: Noised
     units: list[list[Unit]]
     """Of each row, one for each pass; `number` is that of the row."""
@@ -440,7 +428,6 @@ def mask_rows(
 
 
 def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
-    """Ids and what may be masked, (B, L)."""
     shape = (len(rows), max(len(row.ids) for row in rows))
     ids_BL = torch.full(shape, mask_id)
     eligible_BL = torch.zeros(shape, dtype=torch.bool)
@@ -451,7 +438,6 @@ def _padded(rows: Sequence[TokenRow], mask_id: int) -> tuple[Tensor, Tensor]:
 
 
 def _units(noised: Noised, rows: Sequence[TokenRow]) -> list[list[Unit]]:
-    """The passes of each row."""
     plain = [
         (one.mask_BL.numpy(), _by_token(one.chance_BX, one.mask_BL.shape)) for one in noised.passes
     ]

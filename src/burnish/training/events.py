@@ -35,8 +35,6 @@ WORTH_S = 10.0
 
 
 class Work(NamedTuple):
-    """What is left of the stage under way, and what comes behind it."""
-
     steps: int
     evaluations: int = 0
     saves: int = 0
@@ -83,8 +81,6 @@ class TimeLeft:
 
 @dataclass
 class Pace:
-    """Seconds of the work that this start of a run has done."""
-
     steps: list[float] = field(default_factory=list)
     """Of the stage under way."""
     evaluations: list[float] = field(default_factory=list)
@@ -95,7 +91,6 @@ class Pace:
     """The moments between which the end was announced."""
 
     def begin_stage(self) -> None:
-        """Another training begins: its steps are not those before."""
         self.steps.clear()
         self._told = None
 
@@ -174,8 +169,6 @@ def _rounded(value: float) -> str:
 
 @dataclass(frozen=True)
 class Started:
-    """Everything is built; nothing is trained yet."""
-
     folder: Path
     model: str
     parameters: int
@@ -223,8 +216,6 @@ class Preparing:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Something that is done before the first step."""
-
     what: str
     """One word, such as `text`."""
     line: str
@@ -243,8 +234,6 @@ class StageBegun:
 
 @dataclass(frozen=True)
 class StepDone:
-    """One step of the main training or of a stage, done and stored."""
-
     step: int
     steps: int
     metrics: Mapping[str, float]
@@ -284,8 +273,6 @@ class Evaluating:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A held-out evaluation."""
-
     step: int
     score: Estimate | None
     valid: int
@@ -299,16 +286,12 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint."""
-
     step: int
     path: Path
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of the run and, where it stopped early, why."""
-
     status: str
     """finished or stopped."""
     reason: str

@@ -43,8 +43,6 @@ COUNT = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides how much a token leaves behind for the backward pass."""
-
     layers: int
     hidden: int
     intermediate: int
@@ -173,7 +171,6 @@ def tokens_within(free: int, sizes: Sizes, vocabulary: int) -> int:
 
 
 def decoder_sizes(decoder: Decoder) -> Sizes:
-    """The sizes of a built-in decoder, where it is now."""
     a, weight = decoder.architecture, decoder.head_weight
     return Sizes(
         layers=a.layers,
@@ -224,8 +221,6 @@ LEAST_BUDGET = 256
 
 
 class Keys(NamedTuple):
-    """The settings that decide the size of a step; empty where nothing does."""
-
     prompts: str = "rollout.prompts"
     samples: str = "rollout.samples"
     answer: str = "rollout.max_tokens"
@@ -234,8 +229,6 @@ class Keys(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """The largest step that is expected, for the forecast."""
-
     prompts: int
     samples: int
     """Sequences behind each prompt."""
@@ -278,8 +271,6 @@ def measured(
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model that matter here."""
-
     parameters: int
     trained: int
     vocabulary: int
@@ -291,16 +282,12 @@ class Shape:
 
 
 class Saving(NamedTuple):
-    """A change of settings, and how many bytes it frees."""
-
     change: str
     bytes: int
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a step will need."""
-
     memory: dict[str, int]
     """Bytes by part."""
     available: int
@@ -317,7 +304,6 @@ class Forecast:
 
     @property
     def advice(self) -> str:
-        """The largest savings in words; empty without any."""
         return advice(self.savings)
 
 
@@ -414,8 +400,6 @@ def _size(count: int) -> str:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The training rows of a step."""
-
     count: int
     width: int
     """Tokens of the longest row."""

@@ -44,8 +44,6 @@ class UnusableRow(Exception):
 
 
 class LabelledSet(Generic[RowT]):
-    """The usable rows of a task set."""
-
     def __init__(
         self,
         tasks: TaskSet,

@@ -54,8 +54,6 @@ SHOWN_SIDE = 96
 
 
 class Asked(NamedTuple):
-    """How answers are generated."""
-
     model: Any
     head: LatentHead
     rows: RowMaker
@@ -174,7 +172,6 @@ def stored(
     records: Sequence[Record],
     answers: Sequence[LatentAnswer],
 ) -> list[StoredSample]:
-    """Held-out answers as samples, with what their latents show."""
     found = []
     for index, (record, answer) in enumerate(zip(records, answers, strict=True)):
         text, mark = asked.text(answer), asked.mark(record, answer)

@@ -46,8 +46,6 @@ IGNORED = -100
 
 
 class RecordFields(NamedTuple):
-    """Which task fields hold a record."""
-
     image: str = "image"
     aux_images: str = "aux_images"
     response: str = "response"
@@ -67,7 +65,6 @@ class Record(NamedTuple):
 
     @property
     def can_imagine(self) -> bool:
-        """Whether there is a picture for every span."""
         return bool(self.aux_images)
 
 
@@ -110,8 +107,6 @@ def record_set(data: Data, settings: LatentsTrain, **more: Any) -> LabelledSet[R
 
 
 class Row(NamedTuple):
-    """One row on the host."""
-
     id: str
     ids: list[int]
     kinds: str
@@ -121,8 +116,6 @@ class Row(NamedTuple):
 
 
 class LatentBatch(NamedTuple):
-    """The rows of a step, on the host."""
-
     rows: list[Row]
     is_own: bool
     """Slots are fed with the model's own predictions."""
@@ -134,8 +127,6 @@ class LatentBatch(NamedTuple):
 
 
 class LatentMicro(NamedTuple):
-    """A micro-batch on the device."""
-
     rows: LatentRows
     ids: list[str]
     is_own: bool
@@ -161,7 +152,6 @@ class RowMaker:
         self.end = end_of_turn(tokenizer)
 
     def row(self, record: Record, *, has_latents: bool) -> Row:
-        """The whole row, with latents or as text alone."""
         prompt = self.prompt(record)
         ids, kinds, vectors = list(prompt.ids), prompt.kinds, [prompt.vectors_ND]
         response = record.response
@@ -180,7 +170,6 @@ class RowMaker:
         return Row(record.task.id, ids, kinds, torch.cat(vectors))
 
     def prompt(self, record: Record) -> Row:
-        """Picture and question alone."""
         image_ND = self.image(record)
         question = self.tokenizer.render(record.task.messages)
         ids = [*[self.tags.start] * len(image_ND), *question]

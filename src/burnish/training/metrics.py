@@ -243,7 +243,6 @@ def summary(found: HeldOutScores) -> dict[str, Any]:
 
 
 def estimate(stored: Mapping[str, Any] | None) -> Estimate | None:
-    """The estimate of a stored evaluation."""
     return Estimate(*stored["score"]) if stored and stored["score"] else None
 
 

@@ -130,13 +130,11 @@ class MasterAdamW:
         self._is_empty = False
 
     def clear(self) -> None:
-        """Forget gradients and their sums."""
         for p in self.parameters:
             p.grad = None
         self._is_empty = True
 
     def gradient_norm(self) -> Tensor:
-        """The norm over all gradient sums."""
         norms = torch._foreach_norm(self.sums)
         total: Tensor = torch.linalg.vector_norm(torch.stack(norms).double())
         return total

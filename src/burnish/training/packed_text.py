@@ -38,8 +38,6 @@ Integers = NDArray[np.int64]
 
 
 class Sequences(NamedTuple):
-    """Rows of text, on the host."""
-
     ids_RS1: Integers
     """One more token than a sequence has: column s + 1 is the target of column s."""
     names: Sequence[str]
@@ -50,7 +48,6 @@ class Sequences(NamedTuple):
 
 
 def corpus_of(settings: PretrainTrain | DiffusionTrain, root: Path = Path()) -> Corpus:
-    """Where the settings say that text comes from."""
     return Corpus(settings.sources, settings.column, settings.separator, root)
 
 
@@ -121,7 +118,6 @@ class PackedText:
     # --- sequences
 
     def batch(self, step: int, rows: int) -> Sequences:
-        """What a step trains on."""
         stream = self.tokens.train
         places = [
             window_start(stream, self.length, step * rows + row, self.seed) for row in range(rows)
@@ -144,7 +140,6 @@ class PackedText:
     # --- bytes and bits
 
     def bytes_of(self, ids: Integers) -> float:
-        """Bytes of text that these ids stand for."""
         return float(self._bytes_V[ids].sum())
 
     def unigram_bits(self, ids: Integers) -> float:

@@ -40,8 +40,6 @@ Unit = TypeVar("Unit")
 
 @dataclass(frozen=True)
 class PairFields:
-    """Which task fields hold a pair, and what happens to pairs that cannot be used."""
-
     chosen: str = "chosen"
     rejected: str = "rejected"
     margin: str = ""
@@ -71,8 +69,6 @@ BothSpans = Callable[[Pair], tuple[tuple[Span, ...], tuple[Span, ...]]]
 
 
 class Answers(NamedTuple):
-    """The pairs of a step, and their different answers."""
-
     pairs: Sequence[Pair]
     trajectories: Sequence[Trajectory]
     chosen: Sequence[int]
@@ -95,7 +91,6 @@ class PairMicro(NamedTuple):
 
 
 def check_fields(tasks: TaskSet, fields: PairFields, kind: str) -> None:
-    """Refuse a task set that lacks a field which the settings name."""
     missing = [name for name in fields.names if name not in tasks.fields]
     if missing:
         known = ", ".join(sorted(tasks.fields)) or "none"

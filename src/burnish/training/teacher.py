@@ -80,7 +80,6 @@ class Teacher:
 
     @contextmanager
     def model(self, student: Any) -> Iterator[Any]:
-        """The module that teaches, while it may be used."""
         if self.other is not None:
             yield self.other.module
         elif self.average is not None:
@@ -93,7 +92,6 @@ class Teacher:
 
     @contextmanager
     def lm(self) -> Iterator[LocalLM]:
-        """The teacher as a sampler."""
         own = self.setup.trainable.module
         with self.model(own) as module:
             if module is own:
@@ -105,7 +103,6 @@ class Teacher:
             yield self._lms[id(module)]
 
     def follow(self) -> None:
-        """After a step of the student."""
         if self.average is not None:
             self.average.follow(self.setup.trainable.module)
 
@@ -171,7 +168,6 @@ class Average:
         self._write()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint's average."""
         for name, wide in self.wide.items():
             wide.copy_(tensors[name])
         self._write()
@@ -184,7 +180,6 @@ class Average:
 
 
 def _load_other(setup: Setup, settings: DistilTrain) -> LoadedModel:
-    """Another model as the teacher."""
     own = setup.trainable.loaded
     teacher = load_model(model_of(settings.teacher), dtype=own.dtype, device=own.device)
     check_causal(teacher, "train.teacher")
@@ -241,8 +236,6 @@ LEAST_PREFIX = 32
 
 
 class TeacherContext:
-    """The prompts of a teacher."""
-
     def __init__(
         self, setup: Setup, settings: DistilTrain, teacher: Teacher, tasks: TaskSet
     ) -> None:
@@ -255,7 +248,6 @@ class TeacherContext:
         return teacher_prompt(task, self.settings, self.policy_of(step, task), self.default)
 
     def spans(self, step: int | str, task: Task) -> tuple[Span, ...]:
-        """The same as tokens."""
         return self._render(task, self.policy_of(step, task))
 
     def policy_of(self, step: int | str, task: Task) -> PolicyText | None:
@@ -362,5 +354,4 @@ def behind(prompt: tuple[Span, ...], answer: Trajectory) -> Trajectory:
 
 
 def count_tokens(spans: Sequence[Span]) -> int:
-    """Tokens of some spans."""
     return sum(len(span.token_ids) for span in spans)

@@ -59,8 +59,6 @@ Side = Literal["train", "held_out"]
 
 
 class SideCount(Struct, frozen=True):
-    """Size of one split."""
-
     tokens: int = 0
     """Boundaries included."""
     documents: int = 0
@@ -71,8 +69,6 @@ class SideCount(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """`counts.json`."""
-
     train: SideCount
     held_out: SideCount
     boundary: int
@@ -92,8 +88,6 @@ class Counts(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Stream:
-    """The ids of one split."""
-
     path: Path
     count: SideCount
     dtype: str
@@ -118,8 +112,6 @@ class Stream:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenised corpus."""
-
     folder: Path
     counts: Counts
     note: str = ""
@@ -135,7 +127,6 @@ class Tokens:
 
     @property
     def boundary(self) -> int:
-        """The id that begins and ends documents."""
         return self.counts.boundary
 
     @cached_property
@@ -150,7 +141,6 @@ class Tokens:
         return self.counts.fingerprint
 
     def line(self) -> str:
-        """For people."""
         t, h = self.counts.train, self.counts.held_out
         share = h.bytes / max(t.bytes + h.bytes, 1)
         return (

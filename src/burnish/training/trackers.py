@@ -43,8 +43,6 @@ INTERRUPTED = "interrupted"
 
 
 class TrackedRun(NamedTuple):
-    """What a tracker knows of a run when it opens."""
-
     key: str
     """The same whenever this run is continued, and no other run's."""
     name: str
@@ -55,8 +53,6 @@ class TrackedRun(NamedTuple):
 
 
 class SampleRow(NamedTuple):
-    """One answer, for a tracker's table."""
-
     id: str
     prompt: str
     response: str
@@ -76,9 +72,7 @@ class Tracker(Protocol):
         """Numbers of a step of a stage; `total` also counts the steps of the stages before."""
         ...
 
-    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None:
-        """Some answers of a step of the main training."""
-        ...
+    def log_samples(self, rows: Sequence[SampleRow], step: int, total: int) -> None: ...
 
     def finish(self, status: str, result: Mapping[str, Any]) -> None:
         """Close the run: `finished`, `stopped` or `interrupted`, and what came of it."""
@@ -110,7 +104,6 @@ class Trackers:
         self._is_finished = False
 
     def see(self, event: Event) -> None:
-        """Pass on what an event holds for trackers."""
         if not self._threads:
             return
         match event:
@@ -190,7 +183,6 @@ class TrackerThread:
         self._thread: threading.Thread | None = None
 
     def start(self, run: TrackedRun) -> None:
-        """Open the tracker, in its thread."""
         self._thread = threading.Thread(
             target=partial(self._work, run), name=f"tracker {self.name}", daemon=True
         )
@@ -207,7 +199,6 @@ class TrackerThread:
             )
 
     def send(self, call: Callable[[Tracker], None]) -> None:
-        """Let the thread make a call."""
         self._calls.put(call)
 
     def close(self) -> None:
@@ -243,7 +234,6 @@ class TrackerThread:
 
 
 def _result(event: Finished) -> dict[str, Any]:
-    """What came of a run, as flat names and plain values."""
     found: dict[str, Any] = {"status": event.status, "seconds": event.seconds}
     if event.reason:
         found["reason"] = event.reason

@@ -69,7 +69,6 @@ class OtherModel(LoadedModel):
         return first
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights as they are now."""
         return dict(self.module.state_dict())
 
     def write(self, folder: Path) -> None:

@@ -92,8 +92,6 @@ FINAL = "final"
 
 @dataclass
 class Stage:
-    """One training on the run's weights: the main one, or one before it."""
-
     name: str
     """Empty for the main training."""
     steps: int
@@ -166,7 +164,6 @@ class Trainer:
 
     @property
     def forecast(self) -> Forecast:
-        """The memory of a step of the stage under way."""
         return self.stage.forecast
 
     @property
@@ -333,7 +330,6 @@ class Trainer:
         return every > 0 and done % every == 0 and done < self.stage.steps
 
     def _store_forecast(self) -> None:
-        """Put the forecast of memory in the store, with what the first start was given."""
         expected = self.forecast
         data = {
             "memory_bytes": expected.total,
@@ -348,7 +344,6 @@ class Trainer:
     # --- time
 
     def _tell_time(self, stop: str) -> Iterator[Event]:
-        """The time left, after the first steps and whenever it has changed much."""
         found = None if stop else self.pace.tell(self.state.step, self._work_left())
         if found is None:
             return
@@ -363,7 +358,6 @@ class Trainer:
         yield found
 
     def _work_left(self) -> Work:
-        """What is to be done after the step that has just ended."""
         stage, done = self.stage, self.state.step
         if stage.name:
             names = [one.name for one in self.config.stages]
@@ -379,7 +373,6 @@ class Trainer:
 
     @property
     def _main_steps(self) -> int:
-        """Steps of the main training that are done."""
         return 0 if self.stage.name else self.state.step
 
     # --- guards
@@ -412,7 +405,6 @@ class Trainer:
             raise full from error
 
     def _more_memory(self) -> str:
-        """What to do about a full device, the largest saving first."""
         freed = self.forecast.advice
         lower = f", or lower what it needs: {freed}" if freed else ""
         return f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
@@ -554,8 +546,6 @@ class Trainer:
             self.tell(Preparing(activity.label, activity.unit, done, total, seconds))
 
     def _teller(self, step: int) -> Callable[[Activity], None]:
-        """Tells how far the evaluation is, at most every `TELL_S`."""
-
         def tell(activity: Activity, seconds: float) -> None:
             if self.world.is_main:
                 done, total = activity.done, activity.total
@@ -717,7 +707,6 @@ def _times(done: int, steps: int, every: int) -> int:
 
 
 def _update_metrics(result: StepResult, rate: float) -> dict[str, float]:
-    """Loss and optimiser of a step."""
     found = {f"loss/{name}": value for name, value in result.losses.items()}
     if result.updates:
         found["optimiser/gradient_norm"] = result.gradient_norm

@@ -58,7 +58,6 @@ class MicroBatcher:
         self.tokens = self.tokens or pass_tokens(self.model, self.device)
 
     def begin(self) -> None:
-        """A new update: the sampler may hold memory again."""
         self._has_released = False
 
     def split(
@@ -122,20 +121,16 @@ class MicroBatcher:
 
 @dataclass
 class Totals:
-    """Losses, sums and maxima over micro-batches, still on the device."""
-
     losses: dict[str, Tensor] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     largest: dict[str, Tensor] = field(default_factory=dict)
 
     def note(self, loss: Loss) -> None:
-        """Take in one micro-batch."""
         _add(self.losses, {"total": loss.total.detach(), **loss.parts})
         _add(self.sums, loss.sums)
         _top(self.largest, loss.largest)
 
     def add(self, other: Totals) -> None:
-        """Take in another's numbers."""
         _add(self.losses, other.losses)
         _add(self.sums, other.sums)
         _top(self.largest, other.largest)
@@ -181,8 +176,6 @@ def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 
 @dataclass
 class Updater:
-    """Takes the optimiser steps of an algorithm."""
-
     algorithm: AnyAlgorithm
     optimiser: MasterAdamW
     batches: MicroBatcher
@@ -212,8 +205,6 @@ class Updater:
         return result
 
     def _accumulate(self, step: int, update: Any) -> tuple[Totals, Watch, list[str]]:
-        """Gradient sums of one update, in as many passes as the memory asks for."""
-
         def work() -> tuple[Totals, Watch, list[str]]:
             self.optimiser.clear()
             totals, watch, ids = Totals(), Watch(step), list[str]()

@@ -100,7 +100,6 @@ def check_secrets(flat: Mapping[str, Any]) -> None:
 
 
 def check_recipe(config: Config, rewards: Sequence[str]) -> None:
-    """Every function of the recipe loads and fits its slot, and every reward it names exists."""
     recipe = config.policy
     slots: list[tuple[str, object]] = [
         *(("shaping", piece) for piece in recipe.shaping),
@@ -203,7 +202,6 @@ def missing_components(config: Config) -> list[str]:
 
 
 def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Where a piece names a reward, and the name."""
     for piece in recipe.shaping:
         if isinstance(piece, OverlongPenalty | Contrastive) and piece.reward:
             yield f"shaping: {piece.__struct_config__.tag}", piece.reward
@@ -287,7 +285,6 @@ def reset(folder: Path) -> bool:
 
 
 def _has_steps(store: RunStore) -> bool:
-    """A step is completed when its numbers are stored."""
     return any(True for _ in store.query("SELECT 1 FROM metrics LIMIT 1"))
 
 
@@ -369,7 +366,6 @@ def _searched(config: Config) -> Iterator[str]:
 
 
 def _options(rollout: FunctionRollout, keys: Sequence[str]) -> Iterator[str]:
-    """The texts at dotted keys of a rollout's options."""
     for key in keys:
         value: Any = rollout.options
         for part in key.split("."):

@@ -53,7 +53,6 @@ class EventLoop:
         """Entered before each coroutine and left when it has ended, however it did."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of `work()`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         if self._asked.is_set():
@@ -68,7 +67,6 @@ class EventLoop:
             self._task = None
 
     def running(self) -> asyncio.AbstractEventLoop | None:
-        """The loop while a coroutine runs on it; None otherwise."""
         return self._loop if self._task is not None else None
 
     def interrupt(self) -> None:
@@ -79,7 +77,6 @@ class EventLoop:
             loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
-        """Let go of the loop; a later `run` starts another."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.run_until_complete(loop.shutdown_asyncgens())
@@ -212,7 +209,6 @@ class Watchdog:
                 logger.debug("the watchdog failed: %s", describe(error))
 
     def beat(self) -> None:
-        """A sign of life, with what the process is at."""
         self.record.beat(step=self.step(), doing="; ".join(activity.current()))
 
     def _look(self, quiet_s: float) -> None:

@@ -44,14 +44,10 @@ BROKEN = "\ufffd"
 
 
 class Decodes(Protocol):
-    """What is asked of a tokenizer here."""
-
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class Cut(NamedTuple):
-    """A response's text, and the part of it that each token wrote."""
-
     text: str
     ranges: list[tuple[int, int]]
     """First character and the one behind the last; tokens that make a character together share."""
@@ -142,8 +138,6 @@ def _blanks(piece: str) -> int:
 
 
 class StepScores(NamedTuple):
-    """Steps of answers with their scores; B answers of up to J steps."""
-
     steps_BJ: Tensor
     """float64; NaN where an answer has no such step, or it has no score."""
     segments_BT: Tensor
@@ -206,8 +200,6 @@ CriticReader = Callable[[Sequence[Trajectory]], CriticReading]
 
 @dataclass
 class AdvantageComputer:
-    """Computes the advantages of a step by its recipe."""
-
     recipe: Recipe
     run_steps: int
     max_tokens: int
@@ -251,7 +243,6 @@ class AdvantageComputer:
         return replace(values, state=replace(values.state, balance=balance))
 
     def remember(self, values: Advantages) -> None:
-        """Take over the state of a step that is done."""
         self.state = values.state
 
     def _batch(

@@ -13,8 +13,6 @@ from burnish.training.algorithm import Algorithm
 
 
 class Chosen(NamedTuple):
-    """An algorithm's class, and the settings it takes."""
-
     kind: type[Algorithm[Any, Any]]
     settings: Any
 

@@ -78,8 +78,6 @@ LOOKED_AT = 16
 
 
 class Crops(NamedTuple):
-    """The sounds of a step, on the host."""
-
     step: int
     samples_Bn: NDArray[np.float32]
     """0 in padding."""
@@ -88,8 +86,6 @@ class Crops(NamedTuple):
 
 
 class CodecMicro(NamedTuple):
-    """A micro-batch on the device."""
-
     samples_Bn: Tensor
     lengths_B: Tensor
     alpha_B: Tensor | None
@@ -103,8 +99,6 @@ class CodecMicro(NamedTuple):
 
 
 class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
-    """Trains the autoencoder of an audio tokenizer."""
-
     samples_answers: ClassVar[bool] = False
     trains_text: ClassVar[bool] = False
 
@@ -205,7 +199,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
 
     @cached_property
     def _length(self) -> int:
-        """Samples of a crop: whole latents."""
         c = self.config
         frames = max(1, round(self.settings.seconds * c.frame_rate))
         return int(frames * c.hop_length)
@@ -231,7 +224,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         return Crops(step, samples_Bn, np.array(lengths, dtype=np.int64), names)
 
     def _place(self, index: int) -> tuple[int, int]:
-        """Clip and first sample of crop `index` of an endless walk through the sounds."""
         seed = self.setup.seeds.for_("sounds")
         epoch, place = divmod(index, self._crops[-1])
         at = shuffled(place, self._crops[-1], derive(seed, "epoch", epoch))

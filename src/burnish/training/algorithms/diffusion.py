@@ -65,8 +65,6 @@ RATES_FILE = "rates.json"
 
 
 class MaskedBatch(NamedTuple):
-    """The rows of a step under their masks."""
-
     rows: list[TokenRow]
     units: list[Unit]
     t_B: Tensor
@@ -75,8 +73,6 @@ class MaskedBatch(NamedTuple):
 
 
 class MaskedMicro(NamedTuple):
-    """Units of one pass."""
-
     units: list[Unit]
     t_U: Tensor
     """Their rates."""
@@ -85,8 +81,6 @@ class MaskedMicro(NamedTuple):
 
 
 class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
-    """`train = { kind = "diffusion" }`."""
-
     samples_answers = False
     trains_diffusion = True
 
@@ -220,7 +214,6 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
     # --- the control variate
 
     def _controlled(self) -> list[Tensor]:
-        """The last layer's output matrices, as far as they are trained."""
         last = cast(Layer, self.module.model.layers[-1])
         both = (last.self_attn.o_proj.weight, last.mlp.down_proj.weight)
         found = [one for one in both if one.requires_grad]

@@ -55,8 +55,6 @@ from burnish.training.diffusion_rows import check_canvas
 
 @dataclass(frozen=True)
 class Estimated:
-    """A micro-batch: whole answers, each under all its masks."""
-
     members: list[int]
     units: list[Unit]
     """The masks of the first answer, then those of the second, and so on."""
@@ -64,8 +62,6 @@ class Estimated:
 
 
 class DiffusionPolicy(PolicyAlgorithm):
-    """`train = { kind = "diffusion_policy" }`."""
-
     trains_diffusion = True
 
     def __init__(self, setup: Setup, settings: Settings) -> None:
@@ -212,7 +208,6 @@ ALGORITHM = DiffusionPolicy
 
 
 def _check_sound(config: Config) -> None:
-    """Refuse what a masked diffusion model has no numbers for, with the reason."""
     recipe = config.policy
     whole = "its bound is of the whole answer"
     rules = (

@@ -78,8 +78,6 @@ if TYPE_CHECKING:
 
 
 class Answers(NamedTuple):
-    """The answers of a step, as the student wrote or was given them and as the teacher reads them."""
-
     step: int
     tasks: Sequence[Task]
     """The task of each answer."""
@@ -104,8 +102,6 @@ class TwoViews(NamedTuple):
 
 
 class DistilAlgorithm(Algorithm[Answers, TwoViews]):
-    """Minimises the divergence to a teacher on the tokens of answers."""
-
     samples_prompts = True
 
     def __init__(self, setup: Setup, settings: DistilTrain) -> None:
@@ -396,7 +392,6 @@ def token_divergences(
 
 
 def _hidden(model: CausalModel, packed: PackedBatch) -> Tensor:
-    """The state that predicts each trained token, (N, D)."""
     hidden_RSD = model(packed.inputs)
     return hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
 
@@ -419,7 +414,6 @@ def _samples(step: int, batch: Answers, sums: Sequence[float]) -> list[StoredSam
 
 
 def check_settings(config: Config, settings: DistilTrain, data: Data) -> None:
-    """Refuse them, one line each."""
     tasks = data.open(settings.task)
     check_columns(context_columns(settings), "train.template")
     if settings.policies and (settings.system or settings.template):

@@ -86,8 +86,6 @@ SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
 
 
 class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
-    """`train = { kind = "latents" }`."""
-
     samples_answers = True
     can_be_stage = True
 
@@ -173,7 +171,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         return len(self.makes.vectors(image, tasks[0].id).flatten(0, 1))
 
     def _fitted(self) -> LatentHead:
-        """The head over the subspace of auxiliary pictures of training records."""
         kind = "pca" if self.settings.head == "none" else self.settings.head
         records = [one for one in self.records.first(BASIS_RECORDS) if one.can_imagine]
         if not records:
@@ -232,7 +229,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         )
 
     def _measure(self) -> Event:
-        """Measure the rest and say what the gate does."""
         self._ask_start()
         records, settings = self._gated, self.settings
         measured = [one for one in records if one.task.id in self.gate.rates]
@@ -399,7 +395,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
     def _intervene(
         self, asked: Asked, step: int, records: Sequence[Record], answers: Any, marks: list[float]
     ) -> str:
-        """Replace latents and say what that does to the answers, in the store too."""
         seed, names = self.setup.seeds.for_("interventions"), self.settings.interventions
         with waiting_for(ANSWERING, "prompts with replaced latents", len(names) * len(records)):
             found = play(asked, records, answers, names, seed)

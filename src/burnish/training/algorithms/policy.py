@@ -84,16 +84,12 @@ HEAD = "critic.weight"
 
 @dataclass(frozen=True)
 class Sampled:
-    """The rollouts of the step under way."""
-
     collected: Collected
     rewards: RewardBatch
     is_reread: bool
 
 
 class PolicyAlgorithm(PolicyUpdate):
-    """`train = { kind = "policy" }`, the default: the recipe of `[policy]`."""
-
     samples_prompts = True
     can_be_stage = False
 
@@ -261,7 +257,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return super().updates(batch) if batch.values.moves else []
 
     def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
-        """A guard's report is to know the weight of imitation too."""
         return self.computer.hold(values, balance)
 
     def _collect(self, step: int) -> tuple[Collected, bool]:
@@ -282,7 +277,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0, greedy=greedy), True
 
     def _note_refreeze(self, batch: PolicyBatch) -> None:
-        """Store a new unit of the rewards once, also where a resumed run repeats the step."""
         assert self.sampled is not None
         note, store = refreeze_note(self.sampled.rewards, batch.values), self.setup.store
         if note and all(event.step != batch.step for event in store.events("refreeze")):

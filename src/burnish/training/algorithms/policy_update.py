@@ -66,15 +66,11 @@ class PolicyBatch:
 
 
 class Rolled(NamedTuple):
-    """A micro-batch of rollouts."""
-
     packed: PackedBatch
     update: PolicyBatch
 
 
 class Valued(NamedTuple):
-    """A micro-batch of rollouts whose values a separate critic learns."""
-
     packed: PackedBatch
     update: PolicyBatch
 
@@ -83,8 +79,6 @@ Micro = Rolled | Valued | Shown
 
 
 class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
-    """Turns advantages into gradients."""
-
     def __init__(
         self,
         batches: MicroBatcher,
@@ -129,7 +123,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return self.value_head is not None or self.critic is not None
 
     def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
-        """The step's values with the measured weight of imitation."""
         return replace(values, state=replace(values.state, balance=balance))
 
     # --- which rollouts, in which order
@@ -327,13 +320,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return self.batches.world.merge(self.batches.within_memory(work))
 
     def _marks(self, batch: PolicyBatch) -> Marks:
-        """Tokens that the recipe's components mark, over the whole mini-batch and all processes."""
         measured = self._measure(batch, [batch.members])
         seed = self.seeds.for_("tokens", batch.step, batch.number)
         return mark_rollouts(self.recipe, batch.values, measured, batch.old, seed)
 
     def entropy_coefficient(self, values: Advantages) -> float | None:
-        """The coefficient of `adaptive_entropy` in this step; None without one."""
         term = self.recipe.adaptive_entropy
         return None if term is None else term.current(values.state.entropy)
 

@@ -66,8 +66,6 @@ MEANING = "bits per byte of the held-out sequence, negative: higher is better"
 
 
 class TextMicro(NamedTuple):
-    """A micro-batch on the device."""
-
     inputs: ModelInput
     target_RS: Tensor
     names: Sequence[str]
@@ -76,8 +74,6 @@ class TextMicro(NamedTuple):
 
 
 class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
-    """`train = { kind = "pretrain" }`: raises the likelihood of text."""
-
     samples_answers = False
 
     def __init__(self, setup: Setup, settings: PretrainTrain) -> None:
@@ -192,7 +188,6 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
         )
 
     def _logprobs(self, model: Any, micro: TextMicro) -> Tensor:
-        """Log-prob of every target, (R, S)."""
         hidden_ND = model(micro.inputs).flatten(0, 1)
         target_N = micro.target_RS.flatten()
         weight_VD = plain_head(model)
@@ -288,7 +283,6 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
 
     @torch.no_grad()
     def _nll(self, batch: Sequences, step: int) -> Tensor:
-        """Nats of every row, (R,), over all processes."""
         batches, model = self.setup.batches, self.setup.trainable.module
         mine = batches.world.share(range(len(batch.names)))
 

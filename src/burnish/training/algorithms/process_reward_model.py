@@ -65,16 +65,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SolutionFields:
-    """Which task fields hold a solution and its labels."""
-
     steps: str = "steps"
     labels: str = "labels"
     first_wrong: str = "first_wrong"
 
 
 class Solution(NamedTuple):
-    """A worked solution of a task."""
-
     task: Task
     steps: tuple[str, ...]
     labels: tuple[int | None, ...]
@@ -95,8 +91,6 @@ class Solution(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """The solutions of a step as tokens."""
-
     solutions: Sequence[Solution]
     trajectories: Sequence[Trajectory]
     rows: Sequence[StepRow]
@@ -109,8 +103,6 @@ class Rendered(NamedTuple):
 
 
 class SolutionMicro(NamedTuple):
-    """Solutions in one packed batch, and where their steps end; J steps."""
-
     packed: PackedBatch
     read_J: Tensor
     """Flat place (row * width + column) of each step's last token."""
@@ -127,7 +119,6 @@ class SolutionMicro(NamedTuple):
 
 
 def check_solution_fields(tasks: TaskSet, fields: SolutionFields) -> None:
-    """Refuse a task set without steps, or without labels of any kind."""
     known = ", ".join(sorted(tasks.fields)) or "none"
     start = f"train.kind = 'process_reward_model': task set '{tasks.name}' has"
     if fields.steps not in tasks.fields:
@@ -212,7 +203,6 @@ def render_solutions(
 
 
 def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device) -> SolutionMicro:
-    """A packed batch with the ends, places and labels of its steps."""
     ends: list[int] = []
     places: list[int] = []
     labels: list[int] = []
@@ -233,8 +223,6 @@ def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device
 
 
 class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, SolutionMicro]):
-    """Raises the scores of right steps and lowers those of wrong ones."""
-
     def __init__(self, setup: Setup, settings: ProcessRewardModelTrain) -> None:
         super().__init__(setup, settings)
         self.rows = solution_set(
@@ -352,14 +340,12 @@ def step_loss(score_J: Tensor, label_J: Tensor) -> Tensor:
 
 
 def solution_fields(settings: ProcessRewardModelTrain) -> SolutionFields:
-    """Which task fields hold a solution."""
     return SolutionFields(settings.steps, settings.labels, settings.first_wrong)
 
 
 def solution_set(
     data: Data, settings: ProcessRewardModelTrain, **more: Any
 ) -> LabelledSet[Solution]:
-    """The usable solutions of the settings' tasks."""
     fields = solution_fields(settings)
     return LabelledSet(
         data.open(settings.task),
@@ -375,8 +361,6 @@ def solution_set(
 
 
 class ScoredSolution(NamedTuple):
-    """A solution with the probability that each of its steps is right."""
-
     solution: Solution
     probabilities: Sequence[float]
 
@@ -393,8 +377,6 @@ MIDDLE = Border(0.5, "")
 
 
 class HeldOutReport(NamedTuple):
-    """Held-out solutions in figures."""
-
     scored: Sequence[ScoredSolution]
     first: FirstWrong
     """Of the solutions whose first wrong step is known."""
@@ -417,7 +399,6 @@ class HeldOutReport(NamedTuple):
         ]
 
     def card(self, card: ProcessCard, step: int) -> ProcessCard:
-        """The card with these figures."""
         steps = _labelled(self.scored)
         prompts = [_prompt(one) for one in self.scored for _ in _labelled([one])]
         marks = [_is_right(p, label) for p, label in steps]
@@ -460,7 +441,6 @@ def _prompt(one: ScoredSolution) -> str:
 
 
 def _labelled(scored: Sequence[ScoredSolution]) -> list[tuple[float, int]]:
-    """Probability and label of every labelled step."""
     return [
         (probability, label)
         for one in scored

@@ -69,8 +69,6 @@ Rate = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Teaching:
-    """How the first token of an answer is distilled."""
-
     label_ids: tuple[int, ...]
     """Vocabulary items of the C labels; `label_tokens` finds them."""
     temperature: float = 2.0
@@ -80,8 +78,6 @@ class Teaching:
 
 
 class Shown(NamedTuple):
-    """A micro-batch of demonstrations."""
-
     packed: PackedBatch
     members: list[Trajectory]
     tokens: int
@@ -106,8 +102,6 @@ def show(
 
 
 class Demonstrations(Algorithm[list[Trajectory], Shown]):
-    """Imitates demonstrations, without a run around it."""
-
     def __init__(
         self, experts: Experts, batches: MicroBatcher, size: int, teaching: Teaching | None = None
     ) -> None:
@@ -128,8 +122,6 @@ class Demonstrations(Algorithm[list[Trajectory], Shown]):
 
 
 class SftAlgorithm(Demonstrations):
-    """`train = { kind = "sft" }`: imitates the demonstrations of a run."""
-
     samples_answers = False
 
     def __init__(self, setup: Setup, settings: SftSettings) -> None:
@@ -170,8 +162,6 @@ ALGORITHM = SftAlgorithm
 
 
 class SupervisedStep(NamedTuple):
-    """What one step saw."""
-
     step: int
     loss: float
     tokens: int
@@ -228,7 +218,6 @@ def _taught(model: Any, micro: Shown, teaching: Teaching) -> Loss:
 
 
 def _answer_loss(model: Any, teaching: Teaching, hidden_RSD: Tensor, micro: Shown) -> Tensor:
-    """The first token's loss of each member, (B,)."""
     # Trained tokens stand in the order of the members, so their first ones do too.
     places_B = micro.packed.source_N[micro.packed.column_N == 0]
     hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
@@ -294,8 +283,6 @@ def nll_of(batches: MicroBatcher, shown: Sequence[Trajectory], step: int) -> lis
 
 @dataclass(frozen=True)
 class Measured:
-    """The weight of imitation at a step, and what was measured there."""
-
     state: BalanceState
     nll: float | None
     """Of the held-back demonstrations, nats a token; None where it was not measured."""
@@ -318,7 +305,6 @@ class SftTerm:
 
     @classmethod
     def open(cls, config: Config, data: Data, tokenizer: Tokenizer, seeds: Seeds) -> SftTerm | None:
-        """The term of a recipe that has one."""
         term = config.policy.imitation
         if term is None:
             return None
@@ -346,7 +332,6 @@ class SftTerm:
         return self.term.coefficient * (1 - done * (1 - self.term.final_ratio))
 
     def compares(self, step: int) -> bool:
-        """Whether the gradients of the two losses are compared at a step."""
         every = self.term.gradients_every
         return every > 0 and step % every == 0
 

@@ -84,8 +84,6 @@ class Utterances(NamedTuple):
 
 
 class SpeechMicro(NamedTuple):
-    """A micro-batch on the device."""
-
     text_BL: Tensor
     latents_BTD: Tensor
     """0 in padding."""
@@ -98,8 +96,6 @@ class SpeechMicro(NamedTuple):
 
 
 class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
-    """Trains a generator of speech."""
-
     samples_answers: ClassVar[bool] = False
     trains_text: ClassVar[bool] = False
 
@@ -259,7 +255,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
     def _micro(
         self, batch: Utterances, rows: Sequence[int], draws: FlowDraws, share: float
     ) -> SpeechMicro:
-        """Some rows on the device, padded to the longest of them."""
         from burnish.models.audio_tokenizer.generator import FlowDraws
 
         device = self.setup.trainable.device
@@ -364,7 +359,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         return torch.stack(tuple(found)).double()
 
     def _spoken(self, clip: int) -> Tensor:
-        """The sentence of a held-out row in its voice, (n,)."""
         place = self.data.sounds.held_out.places[clip]
         text = torch.tensor([self.model.ids(place.text)], device=self.setup.trainable.device)
         latents = self.model.generate(
