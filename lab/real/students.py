@@ -31,11 +31,11 @@ from burnish.records import Message, Task
 from burnish.rewards.checks.relevance import leading_grade
 from burnish.seeds import derive
 from burnish.tasks.base import FiniteTasks
-from burnish.training.algorithms.sft import TEACHER, Teaching, fine_tune
 from burnish.training.data import Experts
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.trainable import Trainable
 from lab.real.graded_search import INSTRUCTION
+from lab.real.supervised import TEACHER, Teaching, fine_tune
 
 PASS_TOKENS = {"cuda": 65_536, "cpu": 4_096}
 """Tokens of one forward pass, padding included."""

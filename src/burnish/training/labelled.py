@@ -15,7 +15,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from burnish.errors import UserError
 from burnish.lm.scalar_head import ScalarHead, freeze_language_head
 from burnish.records import Task
+from burnish.store import StoredEvaluation, StoredSample
 from burnish.tasks.base import TaskSet, content_key, epoch_order
 from burnish.training.algorithm import Algorithm, Setup
 
@@ -196,33 +197,20 @@ def _gathered(setup: Setup, mine: Sequence[Tensor]) -> list[Tensor]:
 MicroT = TypeVar("MicroT")
 
 
-class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT, MicroT]):
-    """Trains a scalar head and the model under it on labelled rows."""
+class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT, MicroT]):
+    """Draws labelled rows and cuts them into passes; `settings` have `batch`, the rows of a step."""
 
     samples_answers: ClassVar[bool] = False
-    can_be_stage: ClassVar[bool] = False
-    trains_score_head: ClassVar[bool] = True
 
     rows: LabelledSet[RowT]
 
     def __init__(self, setup: Setup, settings: Any) -> None:
-        """`settings` have `batch`, the rows of a step, and `max_tokens`."""
-        self.setup, self.settings = setup, settings
-        self.done = setup.done
+        super().__init__(setup, settings)
+        self.settings = settings
         self._newest = setup.done - 1
         self._ahead: Batch[RenderedT] | None = None
-        loaded = setup.trainable.loaded
-        self.tokenizer = loaded.tokenizer
-        if loaded.score_head is None:
-            loaded.score_head = ScalarHead.fresh(
-                std=float(loaded.config.get("initializer_range") or 0.02),
-                seed=setup.seeds.for_("score head"),
-                like=loaded.module.head_weight,
-            )
-        self.head = loaded.score_head
-        self.head.requires_grad_(True)
-        freeze_language_head(loaded.module)
-        longest = loaded.module.longest_row(0)
+        self.tokenizer = setup.trainable.loaded.tokenizer
+        longest = setup.trainable.module.longest_row(0)
         self.max_tokens = min(settings.max_tokens or longest, longest)
 
     # --- what a kind says
@@ -237,12 +225,15 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
 
     # --- steps
 
+    @cached_property
+    def held_out(self) -> list[RowT]:
+        """Held-out rows, read once: what is left out is said once."""
+        return self.rows.held_out(self.setup.config.evaluation.prompts)
+
     def batch(self, step: int) -> Batch[RenderedT]:
         ahead, self._ahead = self._ahead, None
         self._newest = step
-        if ahead is not None and ahead.step == step:
-            return ahead
-        return self._drawn(step)
+        return ahead if ahead is not None and ahead.step == step else self._drawn(step)
 
     def meanwhile(self) -> None:
         """Render the next step's rows while the GPU is busy: text becomes tokens more slowly."""
@@ -256,11 +247,6 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
     def micro_batches(self, batch: Batch[RenderedT], tokens: int) -> Iterator[MicroT]:
         return self.cut(batch.rendered, tokens)
 
-    def parameters(self) -> Iterable[tuple[str, Tensor]]:
-        return [("score.weight", self.head.weight)]
-
-    # --- passes without a graph
-
     def compute(
         self,
         rendered: RenderedT,
@@ -269,3 +255,41 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
     ) -> list[Tensor]:
         """Values of all rows of a step, by `over_rows`."""
         return over_rows(self.setup, lambda tokens: self.cut(rendered, tokens), size, values)
+
+    def store(self, step: int, samples: Callable[[], list[StoredSample]]) -> None:
+        """Keep the samples of a step, once."""
+        if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
+            self.setup.store.append_rollouts(step, samples())
+
+
+class ScoreHeadAlgorithm(RowAlgorithm[RowT, RenderedT, MicroT]):
+    """Trains a scalar head and the model under it."""
+
+    can_be_stage: ClassVar[bool] = False
+    trains_score_head: ClassVar[bool] = True
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        super().__init__(setup, settings)
+        self.done = setup.done
+        loaded = setup.trainable.loaded
+        if loaded.score_head is None:
+            loaded.score_head = ScalarHead.fresh(
+                std=float(loaded.config.get("initializer_range") or 0.02),
+                seed=setup.seeds.for_("score head"),
+                like=loaded.module.head_weight,
+            )
+        self.head = loaded.score_head
+        self.head.requires_grad_(True)
+        freeze_language_head(loaded.module)
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        return [("score.weight", self.head.weight)]
+
+    def newest_evaluation(self) -> tuple[StoredEvaluation, list[StoredSample]] | None:
+        """The newest held-out evaluation up to the step that is saved, with its samples."""
+        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
+        if not before:
+            return None
+        newest = max(before, key=lambda found: found.step)
+        samples = self.setup.store.samples(step=newest.step, split="eval:held_out")
+        return newest, list(samples)

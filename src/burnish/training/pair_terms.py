@@ -1,4 +1,4 @@
-"""The terms of `train.terms`, which the algorithms on pairs share.
+"""What the trainings on pairs share: drawing, passes, and the terms of `train.terms`.
 
     terms = PairTerms(settings.terms, setup, first_pairs)
     terms.begin(step, answers.pairs, hidden)        # in `updates`, on every process
@@ -36,6 +36,19 @@ from burnish.rewards.models.term import (
 )
 from burnish.source import describe
 from burnish.training.algorithm import AlgorithmState, Setup
+from burnish.training.forecast import MEASURED, Workload, measured
+from burnish.training.labelled import Batch, RowAlgorithm
+from burnish.training.pairs import (
+    Answers,
+    BothSpans,
+    PairFields,
+    PairMicro,
+    PairSet,
+    cut_pairs,
+    last_states,
+    over_pairs,
+    render_pairs,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +144,65 @@ class PairTerms:
         for name, term in self.by_name.items():
             with _running(name, " when it was continued"):
                 term.restore(TermState(state.values["terms"][name], _named(state.tensors, name)))
+
+
+class PairAlgorithm(RowAlgorithm[Pair, Answers, PairMicro]):
+    """Trains on pairs of answers; its terms see the last hidden states and the scores of both."""
+
+    terms: PairTerms
+    pairs: PairSet
+    spans: BothSpans
+
+    def open_pairs(
+        self, fields: PairFields, spans: BothSpans, seed: int, *, together: bool
+    ) -> None:
+        """With `together`, the pairs of one prompt are drawn side by side."""
+        self.spans = spans
+        self.rows = self.pairs = PairSet(
+            self.setup.data.open(self.settings.task),
+            fields,
+            seed=seed,
+            spans=spans,
+            max_tokens=self.max_tokens,
+            together=together,
+        )
+        self.terms = PairTerms(self.settings.terms, self.setup, self.pairs.first)
+
+    def render(self, pairs: Sequence[Pair]) -> Answers:
+        return render_pairs(pairs, self.spans)
+
+    def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
+        return cut_pairs(self.setup, answers, tokens)
+
+    def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
+        answers = batch.rendered
+        self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
+        return [batch]
+
+    def hidden(self, hidden_RSD: Tensor, micro: PairMicro) -> Tensor:
+        """The state that a score is read from, of each answer of a pass: (B, D)."""
+        return last_states(hidden_RSD, micro.packed)
+
+    def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
+        """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
+        module = self.setup.trainable.module
+
+        def states(micro: PairMicro) -> tuple[Tensor, Tensor]:
+            hidden_BD = self.hidden(module(micro.packed.inputs), micro)
+            return hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
+
+        chosen_ND, rejected_ND = over_pairs(self.setup, answers, states)
+        return chosen_ND, rejected_ND
+
+    def workload(self) -> Workload:
+        shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
+        return measured(self.settings.batch, shown, samples=2)
+
+    def state(self) -> AlgorithmState:
+        return self.terms.state()
+
+    def restore(self, state: AlgorithmState) -> None:
+        self.terms.restore(state)
 
 
 def _named(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

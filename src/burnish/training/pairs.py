@@ -25,7 +25,7 @@ from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Author, MediaPart, Message, Span, Task, Trajectory
-from burnish.rewards.models.term import Pair
+from burnish.rewards.models.term import Pair, PairStates
 from burnish.rollouts.session import naming_task
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
@@ -381,6 +381,14 @@ def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
     places_B = packed.place_N.index_select(0, ends_B)
     hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
     return hidden_BD if hidden_BD.dtype == torch.float64 else hidden_BD.float()
+
+
+def pair_states(
+    hidden_BD: Tensor, chosen_P: Tensor, rejected_P: Tensor, micro: PairMicro
+) -> PairStates:
+    """What a term sees of a pass; the scores are those of each pair."""
+    both = hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
+    return PairStates(*both, chosen_P, rejected_P, micro.places_P, micro.pairs)
 
 
 def over_pairs(

@@ -13,8 +13,7 @@ each answer's last token, and the implicit rewards as scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,12 +23,10 @@ from burnish.errors import UserError
 from burnish.lm.tokenizer import end_of_turn
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
 from burnish.records import Reward, Span
-from burnish.rewards.models.term import Pair, PairStates
+from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
-    Algorithm,
-    AlgorithmState,
     HeldOutScores,
     Loss,
     Setup,
@@ -37,22 +34,20 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.data import answer_spans
-from burnish.training.forecast import MEASURED, Workload, measured
+from burnish.training.forecast import Workload
 from burnish.training.labelled import Batch, in_place
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import CausalModel, token_scores
-from burnish.training.pair_terms import PairTerms
+from burnish.training.pair_terms import PairAlgorithm
 from burnish.training.pairs import (
     Answers,
     PairFields,
     PairMicro,
     PairSet,
     check_fields,
-    cut_pairs,
-    last_states,
     length_metrics,
     over_pairs,
-    render_pairs,
+    pair_states,
     wins,
 )
 
@@ -73,31 +68,19 @@ class Scores(NamedTuple):
     rejected_reward: Tensor
 
 
-class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
+class DPOAlgorithm(PairAlgorithm):
     """Raises the preferred answer of each pair over the other, relative to the reference."""
 
-    samples_answers = False
-
     def __init__(self, setup: Setup, settings: DpoTrain) -> None:
-        self.setup = setup
-        self.settings = settings
+        super().__init__(setup, settings)
         self.is_mean = settings.loss == "ipo" or settings.length_normalised
-        self.tokenizer = setup.trainable.loaded.tokenizer
         self.end = end_of_turn(self.tokenizer)
-        longest = setup.trainable.module.longest_row(0)
-        self.pairs = PairSet(
-            setup.data.open(settings.task),
-            pair_fields(settings),
-            # The order of `Experts` with one stratum, "": a run begun with it goes on in it.
-            seed=derive(setup.seeds.for_("pairs"), "stratum", ""),
-            spans=self.spans,
-            max_tokens=min(settings.max_tokens or longest, longest),
-            # Few pairs make a step: those of one prompt would be most of it.
-            together=False,
-        )
+        # The order of `Experts` with one stratum, "": a run begun with it goes on in it. Few pairs
+        # make a step: those of one prompt would be most of it.
+        seed = derive(setup.seeds.for_("pairs"), "stratum", "")
+        self.open_pairs(pair_fields(settings), self.both_answers, seed, together=False)
         if not settings.reference_free:
             setup.trainable.freeze_reference()
-        self.terms = PairTerms(settings.terms, setup, self.pairs.first)
 
     @classmethod
     def check(cls, config: Config, settings: DpoTrain, data: Data) -> None:
@@ -115,22 +98,6 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
                 "0: only the sigmoid loss has labels to smooth."
             )
 
-    @cached_property
-    def held_out(self) -> list[Pair]:
-        """Held-out pairs, read once: what is left out is said once."""
-        return self.pairs.held_out(self.setup.config.evaluation.prompts)
-
-    def batch(self, step: int) -> Batch[Answers]:
-        return Batch(step, self.render(self.pairs.draw(step, self.settings.batch)))
-
-    def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
-        answers = batch.rendered
-        self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
-        return [batch]
-
-    def micro_batches(self, batch: Batch[Answers], tokens: int) -> Iterator[PairMicro]:
-        return cut_pairs(self.setup, batch.rendered, tokens)
-
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         hidden_RSD = model(micro.packed.inputs)
         scores = self._score(model, micro, hidden_RSD)
@@ -140,7 +107,8 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         }
         total, parts = scores.loss.sum() / micro.total, dict[str, Tensor]()
         if self.terms:
-            states = self._states(micro, last_states(hidden_RSD, micro.packed), scores)
+            hidden_BD = self.hidden(hidden_RSD, micro)
+            states = pair_states(hidden_BD, scores.chosen_reward, scores.rejected_reward, micro)
             terms, more = self.terms.loss(states, micro.total)
             parts = {"preference": total, **terms}
             total = torch.stack(list(parts.values())).sum()
@@ -154,19 +122,17 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         )
 
     def workload(self) -> Workload:
-        shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
-        return measured(
-            self.settings.batch,
-            shown,
-            samples=2,
-            has_reference=not self.settings.reference_free,
-            reference_key="train.reference_free=true",
-        )
+        found = super().workload()
+        if self.settings.reference_free:
+            return found
+        keys = found.keys._replace(reference="train.reference_free=true")
+        return found._replace(has_reference=True, keys=keys)
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.rendered, result.sums
-        if self.setup.world.is_main and not self.setup.stage:
-            self._store(step, answers, found["chosen_reward"], found["rejected_reward"])
+        if not self.setup.stage:
+            both = found["chosen_reward"], found["rejected_reward"]
+            self.store(step, lambda: self._samples(step, answers, *both))
         margin = found["chosen_reward"] - found["rejected_reward"]
         metrics = {
             "rewards/chosen": float(found["chosen_reward"].mean()),
@@ -197,43 +163,13 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         (margin_N,) = over_pairs(self.setup, self.render(self.held_out), margins)
         return HeldOutScores(wins(margin_N.cpu()).tolist(), "accuracy")
 
-    def state(self) -> AlgorithmState:
-        return self.terms.state()
-
-    def restore(self, state: AlgorithmState) -> None:
-        self.terms.restore(state)
-
-    def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
-        """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
-        module = self.setup.trainable.module
-
-        def states(micro: PairMicro) -> tuple[Tensor, Tensor]:
-            hidden_BD = last_states(module(micro.packed.inputs), micro.packed)
-            return hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
-
-        chosen_ND, rejected_ND = over_pairs(self.setup, answers, states)
-        return chosen_ND, rejected_ND
-
-    def spans(self, pair: Pair) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    def both_answers(self, pair: Pair) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """Both answers as the model would have sampled them."""
         chosen, rejected = (
             answer_spans(self.tokenizer, pair.task.messages, text, self.end)
             for text in (pair.chosen, pair.rejected)
         )
         return chosen, rejected
-
-    def render(self, pairs: Sequence[Pair]) -> Answers:
-        return render_pairs(pairs, self.spans)
-
-    def _states(self, micro: PairMicro, hidden_BD: Tensor, scores: Scores) -> PairStates:
-        return PairStates(
-            hidden_BD[micro.chosen_P],
-            hidden_BD[micro.rejected_P],
-            scores.chosen_reward,
-            scores.rejected_reward,
-            micro.places_P,
-            micro.pairs,
-        )
 
     def _score(self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor) -> Scores:
         """`hidden_RSD` are the model's states of the micro-batch."""
@@ -267,22 +203,23 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         logp_B = summed_logp(logp_BT, mask_BT, self.is_mean, shared_B, self.settings.ld_alpha)
         return torch.stack([logp_B[micro.chosen_P], logp_B[micro.rejected_P]])
 
-    def _store(self, step: int, answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> None:
+    def _samples(
+        self, step: int, answers: Answers, chosen_P: Tensor, rejected_P: Tensor
+    ) -> list[StoredSample]:
         """Both answers of each pair, with their implicit rewards."""
         values = torch.stack([chosen_P, rejected_P], 1).flatten().tolist()
-        samples = [
+        sides = (answers.chosen, answers.rejected)
+        return [
             StoredSample(
                 step=step,
                 split="train",
                 index=i,
                 task=answers.pairs[i // 2].task,
-                trajectory=answers.trajectories[(answers.chosen, answers.rejected)[i % 2][i // 2]],
+                trajectory=answers.trajectories[sides[i % 2][i // 2]],
                 reward=Reward("implicit", value, reason=self._meaning(values, i)),
             )
             for i, value in enumerate(values)
         ]
-        if self.setup.store.rollouts(step) is None:
-            self.setup.store.append_rollouts(step, samples)
 
     def _meaning(self, values: Sequence[float], place: int) -> str:
         """What the number of one answer is, and how its pair stands, for `why` and the viewer."""

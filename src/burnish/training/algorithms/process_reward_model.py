@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -239,11 +238,6 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         if settings.bad_solutions == "refuse":
             solution_set(data, settings).held_out(config.evaluation.prompts)
 
-    @cached_property
-    def held_out(self) -> list[Solution]:
-        """Held-out solutions, read once: what is left out is said once."""
-        return self.rows.held_out(self.setup.config.evaluation.prompts)
-
     def render(self, rows: Sequence[Solution]) -> Rendered:
         return render_solutions(self.tokenizer, rows, self.settings.separator)
 
@@ -271,10 +265,7 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
     def finish(self, step: int, batch: Batch[Rendered], result: StepResult) -> StepReport:
         rendered = batch.rendered
         scored = _scored(rendered, result.sums["scores"])
-        if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
-            self.setup.store.append_rollouts(
-                step, stored_solutions(step, "train", rendered, scored)
-            )
+        self.store(step, lambda: stored_solutions(step, "train", rendered, scored))
         self.done = step + 1
         tokens = sum(one.trained_tokens for one in rendered.trajectories)
         return StepReport({**_step_metrics(scored), "length/tokens": float(tokens)})
@@ -295,12 +286,9 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         card = ProcessCard(
             separator=self.settings.separator, max_tokens=self.max_tokens, step=self.done
         )
-        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
-        if before:
-            newest = max(e.step for e in before)
-            samples = self.setup.store.samples(step=newest, split="eval:held_out")
-            scored = [self._stored(sample) for sample in samples]
-            card = held_out_report(scored).card(card, newest)
+        if newest := self.newest_evaluation():
+            scored = [self._stored(sample) for sample in newest[1]]
+            card = held_out_report(scored).card(card, newest[0].step)
         write_process_card(folder, card)
 
     def _stored(self, sample: StoredSample) -> ScoredSolution:

@@ -12,7 +12,7 @@ distributed on held-out pairs, and how far they can be believed, lies beside the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,28 +29,24 @@ from burnish.rewards.models.pair_record import KEY, REJECTED, pair_record
 from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
-    AlgorithmState,
     HeldOutScores,
     Loss,
     Setup,
     StepReport,
     StepResult,
 )
-from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.labelled import Batch, ScoreHeadAlgorithm, in_place
 from burnish.training.metrics import estimate
-from burnish.training.pair_terms import PairTerms
+from burnish.training.pair_terms import PairAlgorithm
 from burnish.training.pairs import (
     Answers,
     PairFields,
     PairMicro,
     PairSet,
     check_fields,
-    cut_pairs,
-    last_states,
     length_metrics,
     over_pairs,
-    render_pairs,
+    pair_states,
     scored_spans,
     signed_margin,
     wins,
@@ -61,21 +57,14 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 
-class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
+class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlgorithm):
     """Raises the score of the preferred answer of each pair over that of the other."""
 
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
         super().__init__(setup, settings)
         fields = pair_fields(settings)
-        self.spans = partial(scored_spans, self.tokenizer, fields)
-        self.rows = self.pairs = PairSet(
-            setup.data.open(settings.task),
-            fields,
-            seed=setup.seeds.for_("pairs"),
-            spans=self.spans,
-            max_tokens=self.max_tokens,
-        )
-        self.terms = PairTerms(settings.terms, setup, self.pairs.first)
+        spans = partial(scored_spans, self.tokenizer, fields)
+        self.open_pairs(fields, spans, setup.seeds.for_("pairs"), together=True)
 
     @classmethod
     def check(cls, config: Config, settings: RewardModelTrain, data: Data) -> None:
@@ -86,14 +75,8 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
 
     @cached_property
     def held_out(self) -> list[Pair]:
-        """Held-out pairs with a label, read once: what is left out is said once."""
-        pairs = self.pairs.held_out(self.setup.config.evaluation.prompts)
-        return [pair for pair in pairs if pair.target != 0.5]
-
-    def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
-        answers = batch.rendered
-        self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
-        return [batch]
+        """Held-out pairs with a label."""
+        return [pair for pair in super().held_out if pair.target != 0.5]
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         states = self._states(model, micro)
@@ -121,16 +104,10 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
             sums=sums,
         )
 
-    def workload(self) -> Workload:
-        shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
-        return measured(self.settings.batch, shown, samples=2)
-
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.rendered, result.sums
         chosen_N, rejected_N = found["chosen"], found["rejected"]
-        if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
-            samples = stored_pairs(step, "train", answers, chosen_N, rejected_N)
-            self.setup.store.append_rollouts(step, samples)
+        self.store(step, lambda: stored_pairs(step, "train", answers, chosen_N, rejected_N))
         self.done = step + 1
         metrics = {
             **length_metrics(answers),
@@ -156,53 +133,33 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
 
     def write(self, folder: Path) -> None:
         """The card of the model: its scores on the held-out pairs of the newest evaluation."""
-        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
-        if not before:
+        newest = self.newest_evaluation()
+        if newest is None:
             return
-        step = max(e.step for e in before)
-        samples = self.setup.store.samples(step=step, split="eval:held_out")
-        scored = [self._scored(sample) for sample in samples]
-        shares = estimate(next(e.summary for e in before if e.step == step))
+        step, scored = newest[0].step, [self._scored(sample) for sample in newest[1]]
+        shares = estimate(newest[0].summary)
         if scored and shares is not None:
             size, accuracy = self.max_tokens, (shares.value, shares.low, shares.high)
             card = RewardModelCard.of(scored, step=step, max_tokens=size, accuracy=accuracy)
             write_card(folder, card)
 
-    def state(self) -> AlgorithmState:
-        return self.terms.state()
-
-    def restore(self, state: AlgorithmState) -> None:
-        self.terms.restore(state)
-
-    def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
-        """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
-        found = self._compute(answers, lambda s: (s.chosen_PD, s.rejected_PD))
-        return found[0], found[1]
-
     def _scores(self, answers: Answers) -> tuple[Tensor, Tensor]:
-        found = self._compute(answers, lambda s: (s.chosen_P.double(), s.rejected_P.double()))
-        return found[0].cpu(), found[1].cpu()
-
-    def _compute(self, answers: Answers, of: Any) -> list[Tensor]:
-        """Values of all pairs, over all processes and without a graph."""
         module = self.setup.trainable.module
-        return over_pairs(self.setup, answers, lambda micro: of(self._states(module, micro)))
 
-    def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
-        return cut_pairs(self.setup, answers, tokens)
+        def scores(micro: PairMicro) -> tuple[Tensor, Tensor]:
+            states = self._states(module, micro)
+            return states.chosen_P.double(), states.rejected_P.double()
+
+        chosen_N, rejected_N = over_pairs(self.setup, answers, scores)
+        return chosen_N.cpu(), rejected_N.cpu()
+
+    def hidden(self, hidden_RSD: Tensor, micro: PairMicro) -> Tensor:
+        return super().hidden(hidden_RSD, micro).to(self.head.weight.dtype)
 
     def _states(self, model: Any, micro: PairMicro) -> PairStates:
-        hidden_RSD = model(micro.packed.inputs)
-        hidden_BD = last_states(hidden_RSD, micro.packed).to(self.head.weight.dtype)
+        hidden_BD = self.hidden(model(micro.packed.inputs), micro)
         score_B = self.head(hidden_BD)
-        return PairStates(
-            hidden_BD[micro.chosen_P],
-            hidden_BD[micro.rejected_P],
-            score_B[micro.chosen_P],
-            score_B[micro.rejected_P],
-            micro.places_P,
-            micro.pairs,
-        )
+        return pair_states(hidden_BD, score_B[micro.chosen_P], score_B[micro.rejected_P], micro)
 
     def _scored(self, sample: StoredSample) -> ScoredPair:
         """A stored pair's scores and texts."""
@@ -211,9 +168,6 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         assert chosen is not None
         assert rejected is not None
         return ScoredPair(chosen, rejected, pair.chosen, pair.rejected, pair.target)
-
-    def render(self, pairs: Sequence[Pair]) -> Answers:
-        return render_pairs(pairs, self.spans)
 
 
 ALGORITHM = RewardModelAlgorithm

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 from expert_cases import finite, graded
+from lab.real import supervised as sft
+from lab.real.supervised import Demonstrations, Teaching, fine_tune
 
 from burnish.config.schema import Lora, Optimiser
 from burnish.errors import GuardTripped, UserError
@@ -12,8 +14,6 @@ from burnish.lm import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy.answer_first import answer_kd, first_token_grade, label_tokens
 from burnish.training import update
-from burnish.training.algorithms import sft
-from burnish.training.algorithms.sft import Demonstrations, Teaching, fine_tune
 from burnish.training.data import Experts
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
