@@ -15,7 +15,7 @@ from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.diffusion.masked_rows import TokenRow, Unit, both_ways, packed_input, unit_losses
 from burnish.training import build
-from burnish.training.diffusion_rows import check_settings, held_out_losses
+from burnish.training.diffusion_rows import held_out_losses, setting_faults
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.packed_text import ended_document_starts
 
@@ -194,9 +194,9 @@ def test_the_canvas_of_a_recipe_for_answers_does_not_stand_in_the_way_of_text(
     assert origin in found.origins["train.canvas"]
     if origin == "command line":
         with pytest.raises(UserError, match=f"train.canvas is {canvas}, which only train.on"):
-            check_settings(found.value.train)
+            setting_faults(found.value.train)
     else:
-        check_settings(found.value.train)
+        setting_faults(found.value.train)
 
 
 def test_text_is_learned_by_the_recipe_for_answers(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from burnish.errors import BurnishError, GuardTripped
+from burnish.errors import BurnishError, GuardTripped, UserError
 from burnish.training.data import Cursor
 from burnish.training.forecast import Keys, Workload
 
@@ -297,6 +297,13 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     @classmethod
     def check(cls, config: Config, settings: Any, data: Data) -> None:
         """Refuse bad settings and data; every task set opened here counts for the fingerprint."""
+        for fault in cls.faults(config, settings, data):
+            raise UserError(fault)
+
+    @classmethod
+    def faults(cls, config: Config, settings: Any, data: Data) -> Iterator[str]:
+        """What is wrong with settings and data, in one line each."""
+        return iter(())
 
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -458,20 +458,9 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         weight_version=state.weight_version,
         remote=parts.remote,
     )
-    if trainable.loaded.score_head is not None and not training.chosen.kind.trains_score_head:
-        raise UserError(
-            f"model.path: '{trainable.loaded.name}' is a reward model, which writes no text; expected "
-            "a causal model. train.kind = 'reward_model' goes on training it, or "
-            "'process_reward_model' where it scores steps"
-        )
-    if training.chosen.kind.trains_diffusion:
-        if not is_diffusion(trainable.loaded):
-            raise UserError(
-                f"model.path: '{trainable.loaded.name}' writes from left to right; expected a masked "
-                "diffusion model: model.path=diffusion:smollm2, or convert a folder: burnish convert "
-                "MODEL FOLDER"
-            )
-    else:
+    for misfit in _misfits(trainable.loaded, training.chosen.kind):
+        raise UserError(misfit)
+    if not training.chosen.kind.trains_diffusion:
         check_causal(trainable.loaded, "model.path")
     algorithm = training.chosen.kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]
@@ -492,6 +481,22 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         state=state,
         forecast=_forecast(setup, algorithm, optimiser, place),
     )
+
+
+def _misfits(loaded: LoadedModel, kind: type[AnyAlgorithm]) -> Iterator[str]:
+    """Why a kind of training cannot go on with a model."""
+    if loaded.score_head is not None and not kind.trains_score_head:
+        yield (
+            f"model.path: '{loaded.name}' is a reward model, which writes no text; expected "
+            "a causal model. train.kind = 'reward_model' goes on training it, or "
+            "'process_reward_model' where it scores steps"
+        )
+    if kind.trains_diffusion and not is_diffusion(loaded):
+        yield (
+            f"model.path: '{loaded.name}' writes from left to right; expected a masked "
+            "diffusion model: model.path=diffusion:smollm2, or convert a folder: burnish convert "
+            "MODEL FOLDER"
+        )
 
 
 def _forecast(

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from burnish.config.schema import Curriculum as CurriculumConfig
-from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.errors import StoreError, UserError
 from burnish.records import Task
 from burnish.seeds import derive, digest
 from burnish.store.durable import write_file
@@ -244,16 +244,6 @@ def _kept(path: Path, tasks: int) -> list[float | None] | None:
         raise StoreError(
             f"{path} cannot be read ({error}); remove it to measure the tasks again"
         ) from error
-
-
-def check_always(rule: str, tasks: TaskSet) -> None:
-    field, equals, _ = rule.partition("=")
-    if rule and (not equals or field not in tasks.fields):
-        known = ", ".join(sorted(tasks.fields)) or "none"
-        raise UserError(
-            f"curriculum.always is '{rule}'; expected field=value with one of the task's fields "
-            f"({known}).{did_you_mean(field, tasks.fields)}"
-        )
 
 
 def _always(rule: str, pool: Sequence[Task]) -> list[int]:

@@ -244,12 +244,8 @@ class Experts:
         are those of other experts with the same tasks and fields, where they are known already.
         """
         for name in (field, *filter(None, (by,)), *carry):
-            if name not in tasks.fields:
-                known = ", ".join(sorted(tasks.fields)) or "none"
-                raise UserError(
-                    f"experts: task set '{tasks.name}' has no field '{name}'; it has {known}."
-                    f"{did_you_mean(name, tasks.fields)}"
-                )
+            for fault in missing_field(tasks, name, "experts"):
+                raise UserError(fault)
         self.tasks = tasks
         self.tokenizer = tokenizer
         self.seed = seed
@@ -279,8 +275,6 @@ class Experts:
         return [self.as_trajectory(task, i) for i, task in enumerate(tasks)]
 
     def draw(self, step: int, count: int) -> list[Task]:
-        if step < 0 or count < 0:
-            raise ValueError(f"take({step}, {count}): expected a step and a count of at least 0")
         return [self._task(step * count + place) for place in range(count)]
 
     def has_answers(self, task: Task) -> bool:
@@ -372,18 +366,12 @@ def strata_of(value: Any) -> list[str]:
 # --- the demonstrations of a run
 
 
-def find_demonstrations(config: Config, data: Data, who: str) -> TaskSet:
-    """The task set whose demonstrations are imitated; `who` needs them, for the message."""
-    tasks = data.open(config.experts.task)
-    name = config.experts.field
+def missing_field(tasks: TaskSet, name: str, key: str) -> Iterator[str]:
+    """A line where the tasks lack a field; `key` is the setting that names it."""
     if name not in tasks.fields:
         known = ", ".join(sorted(tasks.fields)) or "none"
-        raise UserError(
-            f"{who} needs demonstrations: task set '{tasks.name}' has no field '{name}'; it "
-            f"has {known}. Name one in experts.field, or other tasks in experts.task."
-            f"{did_you_mean(name, tasks.fields)}"
-        )
-    return tasks
+        hint = did_you_mean(name, tasks.fields)
+        yield f"{key}: task set '{tasks.name}' has no field '{name}'; it has {known}.{hint}"
 
 
 def open_experts(

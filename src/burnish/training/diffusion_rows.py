@@ -76,7 +76,8 @@ OF_TEXT = ("column", "separator", "held_out_share", "separate")
 """Keys that text of files alone reads."""
 
 
-def check_settings(settings: DiffusionTrain) -> None:
+def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
+    """Keys that would be ignored in silence, and those that contradict each other."""
     """Refuse keys that would be ignored in silence, and those that contradict each other."""
     is_text = settings.on == "text"
     rules = (
@@ -101,16 +102,16 @@ def check_settings(settings: DiffusionTrain) -> None:
         for key in () if is_read else keys:
             value, usual = getattr(settings, key), getattr(default, key)
             if value != usual:
-                raise UserError(
+                yield (
                     f"train.{key} is {value!r}, which only {reader} reads; set that, or "
                     f"train.{key} = {usual!r}"
                 )
     if settings.sources and settings.held_out == "rewards":
-        raise UserError(
+        yield (
             "train.held_out is 'rewards', and train.data is text without prompts; expected 'loss'. Rewards "
             "of a trained model: burnish eval"
         )
-    check_canvas(settings.decoding, canvas_of(settings))
+    yield from canvas_faults(settings.decoding, canvas_of(settings))
 
 
 def canvas_of(settings: DiffusionTrain) -> int:
@@ -118,11 +119,11 @@ def canvas_of(settings: DiffusionTrain) -> int:
     return settings.canvas if settings.on == "answers" else 0
 
 
-def check_canvas(decoding: str, canvas: int) -> None:
-    """Refuse a decoding on another canvas than the one that is trained with."""
+def canvas_faults(decoding: str, canvas: int) -> Iterator[str]:
+    """A decoding on another canvas than the one that is trained with."""
     named = parse_decoding(decoding, Decoding(canvas=canvas)).canvas
     if named != canvas:
-        raise UserError(
+        yield (
             f"train.decoding has canvas={named}, and rows are trained with a canvas of {canvas}; "
             "expected the same. Leave it out of train.decoding"
         )

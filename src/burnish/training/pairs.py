@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
@@ -31,6 +30,7 @@ from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.tasks.preference_rows import says_tie
 from burnish.training.algorithm import Setup
+from burnish.training.data import missing_field
 from burnish.training.devices import World
 from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow, over_rows
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
@@ -90,17 +90,10 @@ class PairMicro(NamedTuple):
     """Pairs of the whole update."""
 
 
-def check_fields(tasks: TaskSet, fields: PairFields, kind: str) -> None:
-    missing = [name for name in fields.names if name not in tasks.fields]
-    if missing:
-        known = ", ".join(sorted(tasks.fields)) or "none"
-        keys = "train.chosen and train.rejected"
-        if kind == "reward_model":
-            keys = "train.chosen, train.rejected, train.margin, train.tie and train.target"
-        raise UserError(
-            f"train.kind = '{kind}': task set '{tasks.name}' has no field '{missing[0]}'; it has "
-            f"{known}. Name the fields of the pair in {keys}.{did_you_mean(missing[0], tasks.fields)}"
-        )
+def pair_faults(tasks: TaskSet, fields: PairFields) -> Iterator[str]:
+    """Fields that the settings name and the tasks lack."""
+    for name in fields.names:
+        yield from missing_field(tasks, name, "train.chosen, train.rejected or a label's field")
 
 
 class PairSet(LabelledSet[Pair]):

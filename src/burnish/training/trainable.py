@@ -79,25 +79,17 @@ class OtherModel(LoadedModel):
         write_weights(folder / WEIGHTS, self.weights())
 
 
-def refuse_language_model(config: Config, what: str) -> None:
-    """Refuse settings that only language models have, where a run trains `what`."""
+def language_model_faults(config: Config, what: str) -> Iterator[str]:
+    """Settings that only language models have, where a run trains `what`."""
     kind, path = config.train.__struct_config__.tag, config.model.path
     if not has_transformers():
-        raise UserError(
-            f"train.kind = '{kind}' needs transformers 5. Run: pip install --upgrade transformers"
-        )
+        yield f"train.kind = '{kind}' needs transformers 5. Run: pip install --upgrade transformers"
     if path in SHIPPED or path.startswith(DIFFUSION):
-        raise UserError(
-            f"model.path: '{path}' is a language model; expected {NEW}, or the folder of {what}"
-        )
+        yield f"model.path: '{path}' is a language model; expected {NEW}, or the folder of {what}"
     if config.model.lora is not None:
-        raise UserError(
-            f"model.lora: got adapters with train.kind = '{kind}', whose layers have none; expected no "
-            "table model.lora"
-        )
-    kinds = {type(one.train) for one in config.stages} | {type(config.train)}
-    if len(kinds) > 1:
-        raise UserError(
+        yield f"model.lora: got adapters with train.kind = '{kind}', whose layers have none; leave it out"
+    if len({type(one.train) for one in config.stages} | {type(config.train)}) > 1:
+        yield (
             "stages: got language models and others in one run, or several kinds of others; expected one "
             "kind of model. Train them in runs of their own"
         )

@@ -1,6 +1,6 @@
 """Validate a config before a model is loaded, and a run before it is continued or reset.
 
-check_recipe(config, ["correct", "format"])        # combinations that make no sense
+recipe_faults(config, ["correct", "format"])       # combinations that make no sense
 check_same(resolved, folder, fingerprint, files)   # continued as it was started
 """
 
@@ -75,16 +75,15 @@ def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None
     if scorer is None:
         return
     bind_check(scorer, tasks.fields)
-    names = [part.name for part in scorer.children]
-    pairwise = [part.name for part in scorer.children if isinstance(part, VersusReference)]
-    if config.evaluation.prompts and config.evaluation.part in pairwise:
+    names, part = [part.name for part in scorer.children], config.evaluation.part
+    if part and part not in names:
+        raise UserError(f"evaluation.part is '{part}'; expected one of {', '.join(names)}")
+    if config.evaluation.prompts and isinstance(
+        next((one for one in scorer.children if one.name == part), None), VersusReference
+    ):
         raise UserError(
-            f"evaluation.part is '{config.evaluation.part}', which compares answers of one group; "
+            f"evaluation.part is '{part}', which compares answers of one group; "
             "a held-out prompt has one answer. Name another reward, with weight 0 if need be"
-        )
-    if config.evaluation.part and config.evaluation.part not in names:
-        raise UserError(
-            f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
         )
 
 
@@ -99,7 +98,8 @@ def check_secrets(flat: Mapping[str, Any]) -> None:
             )
 
 
-def check_recipe(config: Config, rewards: Sequence[str]) -> None:
+def recipe_faults(config: Config, rewards: Sequence[str]) -> Iterator[str]:
+    """What makes no sense together; loads every function of the recipe, which has to fit its slot."""
     recipe = config.policy
     slots: list[tuple[str, object]] = [
         *(("shaping", piece) for piece in recipe.shaping),
@@ -115,64 +115,62 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
         find_critic(recipe.critic.path)
     for where, name in _named_rewards(recipe):
         if name not in rewards:
-            raise UserError(
+            yield (
                 f"policy.{where} names the reward '{name}', which the run does not have; "
                 f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
             )
-    _check_steps(config)
+    yield from _step_faults(config)
     alone = BatchNormalise | GeneralisedAdvantage | GreedyBaseline | Raw | Function
     compares = getattr(recipe.advantage, "singletons", "zero") == "zero"
     if config.rollout.samples == 1 and compares and not isinstance(recipe.advantage, alone):
-        kind = recipe.advantage.__struct_config__.tag
-        raise UserError(
-            f"rollout.samples is 1, and policy.advantage '{kind}' compares the answers to one prompt "
-            "with each other; expected at least 2, or an advantage without groups, such as "
-            "batch_normalise or gae (with policy.critic=shared or separate)"
+        yield (
+            f"rollout.samples is 1, and policy.advantage '{recipe.advantage.__struct_config__.tag}' "
+            "compares the answers to one prompt with each other; expected at least 2, or an advantage "
+            "without groups, such as batch_normalise or gae (with policy.critic=shared or separate)"
         )
-    updates = config.update.epochs * config.update.minibatches
-    if isinstance(recipe.trust_region, Elastic) and updates == 1:
-        raise UserError(
+    if isinstance(recipe.trust_region, Elastic) and _updates(config) == 1:
+        yield (
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
         )
     head = recipe.contrastive
     if head and config.steps <= (warmup := in_steps(head.warmup, config.steps)):
-        raise UserError(
+        yield (
             f"steps is {config.steps}, and the contrastive head warms up for {warmup}: the "
             f"policy would never move. Raise steps or lower "
             f"policy.shaping.{recipe.shaping.index(head)}.warmup"
         )
     if config.curriculum and not (config.evaluation.every and config.evaluation.prompts):
-        raise UserError(
+        yield (
             "curriculum goes on to harder tasks when the held-out score stops rising; set "
             "evaluation.every (and evaluation.prompts) above 0"
         )
 
 
-def _check_steps(config: Config) -> None:
-    """Credit by steps has a reward that scores the same steps, of one reply."""
+def _updates(config: Config) -> int:
+    return config.update.epochs * config.update.minibatches
+
+
+def _step_faults(config: Config) -> Iterator[str]:
+    """Credit by steps needs a reward that scores the same steps, of one reply."""
     stepwise = config.policy.stepwise
     if stepwise is None or not stepwise.by_steps:
         return
     where = f"policy.advantage: stepwise with split = '{stepwise.split}'"
     if not isinstance(config.rollout, SingleTurn):
-        raise UserError(
-            f"{where} cuts one reply, and rollout.kind is "
-            f"'{config.rollout.__struct_config__.tag}'; expected single_turn"
-        )
-    named = [one for one in config.rewards if one.title == stepwise.rewards[0]]
-    for reward in named:
+        kind = config.rollout.__struct_config__.tag
+        yield f"{where} cuts one reply, and rollout.kind is '{kind}'; expected single_turn"
+    for reward in [one for one in config.rewards if one.title == stepwise.rewards[0]]:
         if isinstance(reward, ProcessRewardModelConfig | EvpvConfig):
             cut = reward.chosen if isinstance(reward, EvpvConfig) else reward
-            wanted, got = (stepwise.split, stepwise.headings), (cut.split, cut.headings)
-            if wanted != got:
-                raise UserError(
+            if (stepwise.split, stepwise.headings) != (cut.split, cut.headings):
+                yield (
                     f"{where} and headings {list(stepwise.headings)}, and its reward "
                     f"'{reward.title}' has split = '{cut.split}' and headings "
                     f"{list(cut.headings)}; expected the same of both"
                 )
         elif not isinstance(reward, FunctionConfig):
-            raise UserError(
+            yield (
                 f"{where} credits steps, and its reward '{reward.title}' (kind "
                 f"'{reward.__struct_config__.tag}') scores whole answers; expected "
                 "process_reward_model or evpv first, or a function that returns a Reward with a part a step"
@@ -181,8 +179,7 @@ def _check_steps(config: Config) -> None:
 
 def idle_components(config: Config) -> list[str]:
     """Components that run and change nothing, one line each; a run with them may still be wanted."""
-    updates = config.update.epochs * config.update.minibatches
-    if isinstance(config.policy.trust_region, Function) and updates == 1:
+    if isinstance(config.policy.trust_region, Function) and _updates(config) == 1:
         return [
             "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
             "set update.minibatches or update.epochs above 1."
@@ -215,27 +212,30 @@ def check_same(
     resolved: Resolved[Config], folder: Path, fingerprint: str, files: dict[str, str]
 ) -> None:
     """A run is continued only with the config, code, weights and data it was started with."""
-    about = manifest.read(folder)
-    every = about.config.get("evaluation.every")
-    if resolved.value.curriculum and every != resolved.value.evaluation.every:
-        raise RunChanged(
-            folder.name,
-            f"with a curriculum whose stages hang on evaluation.every={every}, now "
-            f"{resolved.value.evaluation.every}",
-            "change it back",
-        )
+    for what, remedy in _changes(manifest.read(folder), resolved, fingerprint, files):
+        raise RunChanged(folder.name, what, remedy)
+
+
+def _changes(
+    about: manifest.Manifest,
+    resolved: Resolved[Config],
+    fingerprint: str,
+    files: dict[str, str],
+) -> Iterator[tuple[str, str]]:
+    """What differs from the start of a run, and what to do."""
+    every, now = about.config.get("evaluation.every"), resolved.value.evaluation.every
+    if resolved.value.curriculum and every != now:
+        curriculum = f"with a curriculum whose stages hang on evaluation.every={every}, now {now}"
+        yield curriculum, "change it back"
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
     if changes := resolved.changes(values, free_keys(resolved.value)):
-        raise RunChanged(
-            folder.name, f"with another config ({'; '.join(changes)})", "change it back"
-        )
+        yield f"with another config ({'; '.join(changes)})", "change it back"
     changed = [k for k, v in files.items() if about.config.get(k, v) != v]
     if changed:
         names = ", ".join(key.removeprefix(FILES) for key in changed)
-        raise RunChanged(folder.name, f"with other contents of {names}", "restore them")
+        yield f"with other contents of {names}", "restore them"
     if about.data_hash != fingerprint:
-        raise RunChanged(
-            folder.name,
+        yield (
             f"on other data (fingerprint {about.data_hash}, now {fingerprint})",
             "restore the data",
         )

@@ -61,7 +61,7 @@ from burnish.training.sound_data import (
     stored_sounds,
     tokenizer_config,
 )
-from burnish.training.trainable import OtherModel, refuse_language_model
+from burnish.training.trainable import OtherModel, language_model_faults
 
 if TYPE_CHECKING:
     from burnish.config.schema import CodecTrain, Config
@@ -119,8 +119,8 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
     # --- before a model is loaded
 
     @classmethod
-    def check(cls, config: Config, settings: CodecTrain, data: Data) -> None:
-        refuse_language_model(config, "an audio tokenizer")
+    def faults(cls, config: Config, settings: CodecTrain, data: Data) -> Iterator[str]:
+        yield from language_model_faults(config, "an audio tokenizer")
         if config.model.path == NEW:
             try:
                 tokenizer_config(settings.sizes)

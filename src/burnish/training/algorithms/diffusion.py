@@ -44,15 +44,15 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.data import Data, find_demonstrations
+from burnish.training.data import Data, missing_field
 from burnish.training.diffusion_rows import (
     canvas_of,
-    check_settings,
     held_out_losses,
     mask_rows,
     noise_of,
     open_rows,
     probed_losses,
+    setting_faults,
 )
 from burnish.training.forecast import Keys, Workload
 from burnish.training.guards import check_rows
@@ -108,24 +108,18 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             )
 
     @classmethod
-    def check(cls, config: Config, settings: DiffusionSettings, data: Data) -> None:
-        check_settings(settings)
+    def faults(cls, config: Config, settings: DiffusionSettings, data: Data) -> Iterator[str]:
+        yield from setting_faults(settings)
         noise_of(settings, None)
         if settings.sources:
             check_corpus(settings, data)
             return
-        tasks = find_demonstrations(config, data, "diffusion")
-        if settings.by and settings.by not in tasks.fields:
-            known = ", ".join(sorted(tasks.fields))
-            raise UserError(
-                f"train.by is '{settings.by}', a field that task set '{tasks.name}' does not have; "
-                f"expected one of {known}."
-            )
+        tasks = data.open(config.experts.task)
+        yield from missing_field(tasks, config.experts.field, "experts.field")
+        if settings.by:
+            yield from missing_field(tasks, settings.by, "train.by")
         if settings.held_out == "rewards" and not config.rewards:
-            raise UserError(
-                "train.held_out is 'rewards', and the config has none; expected [[rewards]], or "
-                "train.held_out = 'loss'"
-            )
+            yield "train.held_out is 'rewards', and the config has none; expected [[rewards]], or 'loss'"
 
     # --- a step
 

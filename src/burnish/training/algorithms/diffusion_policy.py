@@ -24,7 +24,6 @@ from torch import Tensor
 
 from burnish.config.schema import Config, InProcess
 from burnish.config.schema import DiffusionPolicyTrain as Settings
-from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.masked_rows import (
     TokenRow,
@@ -50,7 +49,7 @@ from burnish.training.algorithm import Loss, Setup
 from burnish.training.algorithms.policy import PolicyAlgorithm
 from burnish.training.algorithms.policy_update import PolicyBatch
 from burnish.training.data import Data
-from burnish.training.diffusion_rows import check_canvas
+from burnish.training.diffusion_rows import canvas_faults
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,12 @@ class DiffusionPolicy(PolicyAlgorithm):
         self.mismatch_stop = 0.0
 
     @classmethod
-    def check(cls, config: Config, settings: Any, data: Data) -> None:
+    def faults(cls, config: Config, settings: Any, data: Data) -> Iterator[str]:
         parse_decoding(settings.decoding, Decoding())
         if settings.canvas:
-            check_canvas(settings.decoding, settings.canvas)
-        _check_sound(config)
-        super().check(config, settings, data)
+            yield from canvas_faults(settings.decoding, settings.canvas)
+        yield from _unsound(config)
+        yield from super().faults(config, settings, data)
 
     def write(self, folder: Path) -> None:
         super().write(folder)
@@ -207,7 +206,8 @@ class DiffusionPolicy(PolicyAlgorithm):
 ALGORITHM = DiffusionPolicy
 
 
-def _check_sound(config: Config) -> None:
+def _unsound(config: Config) -> Iterator[str]:
+    """What a masked diffusion model has no numbers for, with the reason."""
     recipe = config.policy
     whole = "its bound is of the whole answer"
     rules = (
@@ -252,4 +252,4 @@ def _check_sound(config: Config) -> None:
     )
     for holds, reason in rules:
         if not holds:
-            raise UserError(f"train.kind = 'diffusion_policy': {reason}")
+            yield f"train.kind = 'diffusion_policy': {reason}"

@@ -13,7 +13,7 @@ each answer's last token, and the implicit rewards as scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -44,9 +44,9 @@ from burnish.training.pairs import (
     PairFields,
     PairMicro,
     PairSet,
-    check_fields,
     length_metrics,
     over_pairs,
+    pair_faults,
     pair_states,
     wins,
 )
@@ -83,9 +83,9 @@ class DPOAlgorithm(PairAlgorithm):
             setup.trainable.freeze_reference()
 
     @classmethod
-    def check(cls, config: Config, settings: DpoTrain, data: Data) -> None:
+    def faults(cls, config: Config, settings: DpoTrain, data: Data) -> Iterator[str]:
         tasks, fields = data.open(settings.task), pair_fields(settings)
-        check_fields(tasks, fields, "dpo")
+        yield from pair_faults(tasks, fields)
         if fields.bad == "refuse":
             pairs = PairSet(tasks, fields)
             # With rewards these are what is evaluated, and held-out tasks need no pairs; nor do
@@ -93,7 +93,7 @@ class DPOAlgorithm(PairAlgorithm):
             if settings is config.train and not config.rewards:
                 pairs.held_out(config.evaluation.prompts)
         if settings.loss == "ipo" and settings.label_smoothing:
-            raise UserError(
+            yield (
                 f"train.label_smoothing = {settings.label_smoothing:g} with loss = 'ipo'; expected "
                 "0: only the sigmoid loss has labels to smooth."
             )

@@ -46,6 +46,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
+from burnish.training.data import missing_field
 from burnish.training.events import Event, Prepared
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LOOK, TEMPLATE_TOKENS
@@ -122,19 +123,11 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         )
 
     @classmethod
-    def check(cls, config: Config, settings: LatentsTrain, data: Data) -> None:
+    def faults(cls, config: Config, settings: LatentsTrain, data: Data) -> Iterator[str]:
         tasks = data.open(settings.task)
-        if settings.response not in tasks.fields:
-            known = ", ".join(sorted(tasks.fields)) or "none"
-            raise UserError(
-                f"train.response: task set '{tasks.name}' has no field '{settings.response}'; it has "
-                f"{known}."
-            )
-        if settings.gate == "field" and BASE_ACCURACY not in tasks.fields:
-            raise UserError(
-                f"train.gate is 'field', and task set '{tasks.name}' has no field '{BASE_ACCURACY}'; "
-                "expected the share of right answers of the start model, or train.gate = 'measure'"
-            )
+        yield from missing_field(tasks, settings.response, "train.response")
+        if settings.gate == "field":
+            yield from missing_field(tasks, BASE_ACCURACY, "train.gate = 'field'")
         if settings.encoder != "patches":
             find_function(settings.encoder, "train.encoder", data.root)
         if settings.bad_records == "refuse":

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from burnish.config.schema import Config
 from burnish.config.schema import PolicyTrain as PolicySettings
-from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did_you_mean
+from burnish.errors import GuardTripped, RewardError, StoreError, UserError
 from burnish.policy import ReferenceFrozen, SeparateCritic, SharedCritic
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
@@ -63,15 +63,14 @@ from burnish.training.curriculum import (
     Curriculum,
     CurriculumState,
     advance,
-    check_always,
     difficulty_of,
     open_curriculum,
 )
-from burnish.training.data import Data, find_demonstrations
+from burnish.training.data import Data, missing_field
 from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
 from burnish.training.forecast import Workload
 from burnish.training.guards import check_sampled, failing, useless
-from burnish.training.validate import check_recipe
+from burnish.training.validate import recipe_faults
 from burnish.training.weighing import AdvantageComputer, CriticReading, refreeze_note
 
 SAMPLES = "samples.jsonl"
@@ -147,21 +146,19 @@ class PolicyAlgorithm(PolicyUpdate):
         self.under_way: PolicyBatch | None = None
 
     @classmethod
-    def check(cls, config: Config, settings: PolicySettings, data: Data) -> None:
-        check_recipe(config, data.rewards)
-        if config.curriculum:
-            check_always(config.curriculum.always, data.tasks)
-        term = config.policy.imitation
-        if term is None:
-            return
-        shown = find_demonstrations(config, data, "the `sft` term")
-        if term.by and term.by not in shown.fields:
-            known = ", ".join(sorted(shown.fields)) or "none"
-            raise UserError(
-                f"policy.auxiliary.{config.policy.auxiliary.index(term)}.by is '{term.by}', a "
-                f"field that task set '{shown.name}' does not have; expected one of {known}."
-                f"{did_you_mean(term.by, shown.fields)}"
-            )
+    def faults(cls, config: Config, settings: PolicySettings, data: Data) -> Iterator[str]:
+        yield from recipe_faults(config, data.rewards)
+        if config.curriculum and config.curriculum.always:
+            field, equals, _ = config.curriculum.always.partition("=")
+            if not equals:
+                yield f"curriculum.always is '{field}'; expected field=value"
+            yield from missing_field(data.tasks, field, "curriculum.always")
+        if term := config.policy.imitation:
+            shown = data.open(config.experts.task)
+            yield from missing_field(shown, config.experts.field, "experts.field")
+            place = config.policy.auxiliary.index(term)
+            if term.by:
+                yield from missing_field(shown, term.by, f"policy.auxiliary.{place}.by")
 
     def workload(self) -> Workload:
         rollout, longest = self.setup.config.rollout, self.setup.prompts.longest

@@ -88,7 +88,8 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
             world=setup.world,
             seed=setup.seeds.for_("text"),
         )
-        self._check_model()
+        for misfit in self._misfits():
+            raise UserError(misfit)
         if settings.compile:
             compile_layers(self.loaded.module)
 
@@ -102,24 +103,24 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
     def restore(self, state: AlgorithmState) -> None:
         self.text.check_same(state.values.get("text", ""))
 
-    def _check_model(self) -> None:
+    def _misfits(self) -> Iterator[str]:
+        """Why this model cannot learn these sequences."""
         tokenizer, module = self.loaded.tokenizer, self.loaded.module
         highest = max(tokenizer.backend.get_vocab(with_added_tokens=True).values())
         rows = module.head_weight.shape[0]
         if highest >= rows:
-            raise UserError(
-                f"model '{self.loaded.name}': its tokenizer has ids up to {highest} and its "
-                f"vocabulary {rows} rows; expected a row for every id. Use the tokenizer that the "
-                "model was made with."
+            yield (
+                f"model '{self.loaded.name}': its tokenizer has ids up to {highest} and its vocabulary "
+                f"{rows} rows; expected a row for every id. Use the tokenizer that it was made with."
             )
         if self.settings.separate and not getattr(module, "packs", True):
-            raise UserError(
+            yield (
                 f"model '{self.loaded.name}' carries a state that no mask hides, so documents in one "
                 "sequence would see each other; set train.separate=false to let them."
             )
         longest = module.longest_row(self.settings.sequence)
         if self.settings.sequence > longest:
-            raise UserError(
+            yield (
                 f"train.sequence: got {self.settings.sequence}, and the model reads {longest} "
                 "tokens; expected no more. Lower it, or raise model.new.context."
             )

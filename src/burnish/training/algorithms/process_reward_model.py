@@ -44,8 +44,9 @@ from burnish.records import Author, Evidence, Reward, Span, Task, Trajectory
 from burnish.rewards.models.pair_metrics import auc
 from burnish.rewards.models.process_card import ProcessCard, write_process_card
 from burnish.store import StoredSample
-from burnish.tasks.base import TaskSet, content_key
+from burnish.tasks.base import content_key
 from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
+from burnish.training.data import missing_field
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.labelled import (
     TEMPLATE_TOKENS,
@@ -115,22 +116,6 @@ class SolutionMicro(NamedTuple):
     """Of them, those with a label."""
     names: Sequence[str]
     """Of each step, for the message of a guard."""
-
-
-def check_solution_fields(tasks: TaskSet, fields: SolutionFields) -> None:
-    known = ", ".join(sorted(tasks.fields)) or "none"
-    start = f"train.kind = 'process_reward_model': task set '{tasks.name}' has"
-    if fields.steps not in tasks.fields:
-        raise UserError(
-            f"{start} no field '{fields.steps}'; it has {known}. Name the field with the list of "
-            f"steps in train.steps.{did_you_mean(fields.steps, tasks.fields)}"
-        )
-    if not {fields.labels, fields.first_wrong} & tasks.fields:
-        raise UserError(
-            f"{start} neither a field '{fields.labels}' nor '{fields.first_wrong}'; it has {known}. "
-            "Name the field with labels (1, 0 or null a step) in train.labels, or that with the "
-            "first wrong step in train.first_wrong."
-        )
 
 
 # --- one solution
@@ -233,8 +218,11 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         )
 
     @classmethod
-    def check(cls, config: Config, settings: ProcessRewardModelTrain, data: Data) -> None:
-        check_solution_fields(data.open(settings.task), solution_fields(settings))
+    def faults(cls, config: Config, settings: ProcessRewardModelTrain, data: Data) -> Iterator[str]:
+        tasks = data.open(settings.task)
+        yield from missing_field(tasks, settings.steps, "train.steps")
+        if settings.first_wrong not in tasks.fields:
+            yield from missing_field(tasks, settings.labels, "train.labels (or train.first_wrong)")
         if settings.bad_solutions == "refuse":
             solution_set(data, settings).held_out(config.evaluation.prompts)
 

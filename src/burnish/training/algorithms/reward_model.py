@@ -12,7 +12,7 @@ distributed on held-out pairs, and how far they can be believed, lies beside the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,9 +43,9 @@ from burnish.training.pairs import (
     PairFields,
     PairMicro,
     PairSet,
-    check_fields,
     length_metrics,
     over_pairs,
+    pair_faults,
     pair_states,
     scored_spans,
     signed_margin,
@@ -67,9 +67,9 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro], PairAlg
         self.open_pairs(fields, spans, setup.seeds.for_("pairs"), together=True)
 
     @classmethod
-    def check(cls, config: Config, settings: RewardModelTrain, data: Data) -> None:
+    def faults(cls, config: Config, settings: RewardModelTrain, data: Data) -> Iterator[str]:
         tasks, fields = data.open(settings.task), pair_fields(settings)
-        check_fields(tasks, fields, "reward_model")
+        yield from pair_faults(tasks, fields)
         if fields.bad == "refuse":
             PairSet(tasks, fields).held_out(config.evaluation.prompts)
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from burnish.config.schema import Config
 from burnish.config.schema import SftTrain as SftSettings
-from burnish.errors import UserError
 from burnish.lm.tokenizer import Tokenizer
 from burnish.policy import SFT
 from burnish.policy.auxiliary import masked_nll
@@ -35,8 +34,8 @@ from burnish.training.algorithm import (
 from burnish.training.data import (
     Data,
     Experts,
-    find_demonstrations,
     held_back,
+    missing_field,
     open_experts,
     text_of,
 )
@@ -82,14 +81,11 @@ class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
         self.setup = setup
 
     @classmethod
-    def check(cls, config: Config, settings: SftSettings, data: Data) -> None:
-        tasks = find_demonstrations(config, data, "sft")
-        if settings.by and settings.by not in tasks.fields:
-            known = ", ".join(sorted(tasks.fields))
-            raise UserError(
-                f"train.by is '{settings.by}', a field that task set '{tasks.name}' does not have; "
-                f"expected one of {known}."
-            )
+    def faults(cls, config: Config, settings: SftSettings, data: Data) -> Iterator[str]:
+        tasks = data.open(config.experts.task)
+        yield from missing_field(tasks, config.experts.field, "experts.field")
+        if settings.by:
+            yield from missing_field(tasks, settings.by, "train.by")
 
     def batch(self, step: int) -> list[Trajectory]:
         return self.experts.take(step, self.size)

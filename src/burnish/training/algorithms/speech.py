@@ -59,7 +59,7 @@ from burnish.training.sound_data import (
     stored_samples,
     tokenizer_digest,
 )
-from burnish.training.trainable import OtherModel, refuse_language_model
+from burnish.training.trainable import OtherModel, language_model_faults
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, SpeechTrain
@@ -117,10 +117,10 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
     # --- before a model is loaded
 
     @classmethod
-    def check(cls, config: Config, settings: SpeechTrain, data: Data) -> None:
+    def faults(cls, config: Config, settings: SpeechTrain, data: Data) -> Iterator[str]:
         from burnish.models.audio_tokenizer import open_tokenizer
 
-        refuse_language_model(config, "a speech generator")
+        yield from language_model_faults(config, "a speech generator")
         try:
             open_tokenizer(find_tokenizer(settings))
         except UserError as error:
