@@ -39,10 +39,11 @@ from typing import Any, Literal, NamedTuple
 import anyio
 import msgspec
 
-from burnish.errors import RolloutError, UserError
+from burnish.boundary import Count, PositiveInt
+from burnish.errors import ArgumentError, RolloutError, UserError
 from burnish.lm.failures import unwrapped_errors
 from burnish.records import Task
-from burnish.rollouts.base import Count, MultiTurnSettings, Players, Positive, Rollout, play_all
+from burnish.rollouts.base import MultiTurnSettings, Options, Players, Rollout, play_all
 from burnish.rollouts.endpoint import Address, the_endpoint
 from burnish.rollouts.env import checked_rewards
 from burnish.rollouts.episode import Episode, Rules
@@ -219,7 +220,7 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     runs burnish. The task is JSON on stdin; `OPENAI_BASE_URL` and `OPENAI_API_KEY` are set."""
     path: str = ""
     """In the place of a program, a function `run(task, *, base_url, api_key)`: `my_file.py:run`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
     """Further arguments of the function."""
     result: Literal["text", "json"] = "text"
     """What the last line that a program prints is: the answer itself, or a JSON object that the
@@ -243,17 +244,18 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     is not trained."""
     tool_form: Literal["auto", "tagged"] = "auto"
     """auto: the chat template's own form of tools where it has one."""
-    output_kb: Positive = 1024
+    output_kb: PositiveInt = 1024
     """A program that prints more is ended."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if bool(self.command) == bool(self.path):
             got = "both" if self.path else "neither"
-            raise ValueError(f"kind 'agent' needs a command or a path; got {got}")
-        if self.options and not self.path:
-            raise ValueError("options are arguments of a function; kind 'agent' has a command")
-        if self.batching == "rounds" and self.programs:
-            raise ValueError("batching 'rounds' runs all programs at once; leave out programs")
+            raise ArgumentError(f"kind 'agent' needs a command or a path; got {got}")
+        if (self.options and not self.path) or (self.batching == "rounds" and self.programs):
+            raise ArgumentError(
+                "kind 'agent': options are arguments of a function (path), and batching 'rounds' runs all "
+                "programs at once; leave out options or programs"
+            )
 
     def build(self, root: Path = Path()) -> Rollout:
         return self._built(root, self.conversations)

@@ -17,9 +17,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import anyio
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from burnish.activity import advance, waiting_for
+from burnish.arguments import refused
+from burnish.boundary import Count, Draws, PositiveInt, PositiveShare, Seconds, Settings, Share
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
 from burnish.lm.base import COLDEST, LM, Sampling
@@ -37,24 +39,32 @@ from burnish.seeds import derive
 from burnish.source import describe, is_cancelled
 from burnish.user_code import calling_user_code
 
-Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
 
+class TableOf:
+    """Reads a table of anything: what holds it says what may stand in it."""
+
+    words = "a table"
+
+    def read(self, name: str, given: Any, call: Any) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            raise refused(name, given, self.words)
+        return given
+
+
+Options = Annotated[dict[str, Any], TableOf()]
+"""Arguments of a function or class that a table names."""
 ANSWER_TOKENS = 256
 """Of a reply where neither the config nor the task says how long it may be."""
 
 
-class RolloutSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"
-):
+class RolloutSettings(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """How a step samples."""
 
     is_sampled: ClassVar[bool] = True
     """False where another model may have written the replies."""
-    prompts: Positive = 8
+    prompts: PositiveInt = 8
     """Prompts of a step."""
-    samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 8
+    samples: Draws = 8
     """Rollouts of each prompt: the group. One is enough for advantages that compare none (`gae`,
     `batch_normalise`, `greedy_baseline`, `raw`)."""
     max_tokens: Count = 0
@@ -64,19 +74,19 @@ class RolloutSettings(
     """Of sampling; the loss takes log-probs at the same temperature."""
     top_k: Count = 0
     """Sample from the likeliest tokens alone; 0: from all."""
-    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    top_p: PositiveShare = 1.0
     """Sample from the likeliest tokens that have this share of probability together."""
-    min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    min_p: Share = 0.0
     """Leave out tokens less likely than this share of the likeliest."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer."""
-    max_prompt_tokens: Positive = 1024
+    max_prompt_tokens: PositiveInt = 1024
     """Longest prompt in tokens."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """What happens to prompts over the limit; counted before the first step."""
     score_timeout_s: Seconds = 60.0
     """Deadline of one scoring call."""
-    score_concurrency: Positive = 16
+    score_concurrency: PositiveInt = 16
     """Scoring calls at a time."""
     max_staleness: Count = 0
     """Optimiser updates by which the weights that sampled a rollout may lag behind the trainer's;

@@ -26,15 +26,16 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from burnish.boundary import PositiveInt
 from burnish.errors import UserError
 from burnish.lm.base import RULES
 from burnish.records import Finish, Message
-from burnish.rollouts.tool import Call, is_text
+from burnish.rollouts.tool import Call
 from burnish.seeds import digest
 from burnish.web.asgi import Refused, bearer, json_body, while_connected
 from burnish.web.request_checks import foreign, malformed
@@ -90,29 +91,53 @@ class Reply(NamedTuple):
     completion_tokens: int
 
 
+class _Text(Struct):
+    text: str
+    type: Literal["text"] = "text"
+
+
+class _Called(Struct):
+    name: str
+    arguments: dict[str, Any] | str | None = None
+
+
+class _ToolCall(Struct):
+    function: _Called
+    id: str | None = None
+
+
 class _Message(Struct):
-    role: str
-    content: Any = None
+    role: Literal["developer", "system", "user", "assistant", "tool"]
+    content: str | list[_Text] | None = None
     name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
 
 
+class _Offered(Struct):
+    function: dict[str, Any]
+    type: Literal["function"] = "function"
+
+
+class _Format(Struct):
+    type: Literal["text"] = "text"
+
+
 class _Body(Struct):
-    messages: list[_Message]
+    messages: Annotated[list[_Message], Meta(min_length=1)]
     model: Any = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[list[_Offered], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: Any = None
-    n: int | None = 1
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] | None = 1
+    max_tokens: PositiveInt | None = None
+    max_completion_tokens: PositiveInt | None = None
     stop: str | list[str] | None = None
     temperature: float | None = None
     top_p: float | None = None
     stream: bool | None = False
     stream_options: dict[str, Any] | None = None
     logprobs: bool | None = False
-    response_format: Any = None
+    response_format: _Format | None = None
     functions: Any | UnsetType = UNSET
 
 
@@ -123,15 +148,7 @@ def read_request(body: bytes) -> ChatRequest:
         raise BadRequest(f"the body is no chat request: {' '.join(str(error).split())}") from None
     if found.functions is not UNSET:
         raise BadRequest("`functions` is not offered; send `tools`")
-    kind = found.response_format.get("type") if isinstance(found.response_format, dict) else None
-    if kind not in (None, "text"):
-        raise BadRequest(f"response_format '{kind!s:.40}' is not offered; expected text")
-    n = 1 if found.n is None else found.n
-    if not 1 <= n <= MOST_CHOICES:
-        raise BadRequest(f"n is {n}; expected a number from 1 to {MOST_CHOICES}")
     limits = [m for m in (found.max_tokens, found.max_completion_tokens) if m is not None]
-    if limits and min(limits) < 1:
-        raise BadRequest(f"max_tokens is {min(limits)}; expected at least 1")
     stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
     given = {"temperature": found.temperature, "top_p": found.top_p}
     sampling = {name: value for name, value in given.items() if value is not None}
@@ -142,7 +159,7 @@ def read_request(body: bytes) -> ChatRequest:
     return ChatRequest(
         _read_messages(found.messages),
         () if found.tool_choice == "none" else _read_tools(found.tools or []),
-        n,
+        found.n or 1,
         min(limits) if limits else None,
         stop,
         sampling,
@@ -153,18 +170,14 @@ def read_request(body: bytes) -> ChatRequest:
 
 
 def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
-    if not given:
-        raise BadRequest("messages is empty; expected at least one")
     named: dict[str, str] = {}
     read = []
     for place, message in enumerate(given):
-        where = f"messages[{place}]"
-        if message.role not in ROLES:
-            raise BadRequest(f"{where}.role is {message.role!r:.40}; expected {', '.join(ROLES)}")
-        calls = tuple(_read_call(where, one) for one in message.tool_calls or ())
-        for one, call in zip(message.tool_calls or (), calls, strict=True):
-            named[str(one.get("id"))] = call.name
-        text = _read_text(where, message.content)
+        own = message.tool_calls or ()
+        calls = tuple(_read_call(f"messages[{place}]", one.function) for one in own)
+        named |= {str(one.id): one.function.name for one in own}
+        content = message.content or ""
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
         name = message.name
         if message.role == "tool":
             name = name or named.get(message.tool_call_id or "") or None
@@ -174,59 +187,22 @@ def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
     return tuple(read)
 
 
-def _read_text(where: str, content: Any) -> str:
-    """Text, or parts that are texts; other media are refused."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return _whole(where, content)
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        if kind != "text" or not isinstance(part.get("text"), str):
-            raise BadRequest(f"{where} has a part of type {kind!s:.40}; expected text")
-    return _whole(where, "".join(part["text"] for part in parts))
-
-
-def _whole(where: str, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadRequest(f"{where} holds half a character; expected valid Unicode") from None
-    return text
-
-
-def _read_call(where: str, given: dict[str, Any]) -> Call:
-    function = given.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRequest(f"{where} has a tool call without a function's name")
-    arguments = function.get("arguments") or {}
+def _read_call(where: str, given: _Called) -> Call:
+    arguments = given.arguments or {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            raise BadRequest(f"{where} has a tool call whose arguments are no JSON") from None
-    if not isinstance(arguments, dict):
-        raise BadRequest(f"{where} has a tool call whose arguments are no object")
-    if not is_text(arguments):
-        raise BadRequest(f"{where} has a tool call that holds half a character")
-    return Call(function["name"], arguments)
+            arguments = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError):
+            raise BadRequest(f"{where}: arguments of a tool call are no JSON object") from None
+    return Call(given.name, arguments)
 
 
-def _read_tools(given: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    if len(given) > MOST_TOOLS:
-        raise BadRequest(f"{len(given)} tools; expected at most {MOST_TOOLS}")
-    names = []
-    for place, tool in enumerate(given):
-        function = tool.get("function")
-        if tool.get("type", "function") != "function" or not isinstance(function, dict):
-            raise BadRequest(f"tools[{place}] is no function")
-        if not isinstance(function.get("name"), str) or not function["name"]:
-            raise BadRequest(f"tools[{place}] has no name")
-        names.append(function["name"])
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise BadRequest(f"two tools are named '{min(twice):.60}'")
-    return tuple({"type": "function", "function": tool["function"]} for tool in given)
+def _read_tools(given: list[_Offered]) -> tuple[dict[str, Any], ...]:
+    names = [str(tool.function.get("name") or "") for tool in given]
+    wrong = [name for name in names if not name or names.count(name) > 1]
+    if wrong:
+        raise BadRequest(f"a tool is named '{wrong[0]:.60}'; expected a name of its own for each")
+    return tuple({"type": "function", "function": tool.function} for tool in given)
 
 
 def message_key(role: str, text: str, calls: Sequence[Call]) -> str:

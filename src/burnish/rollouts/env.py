@@ -44,27 +44,26 @@ other, `path` names a class: see `StepGame`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
 
+from burnish.boundary import Call as Arguments
+from burnish.boundary import Name, Number, PositiveInt, Seconds, Settings, reader
 from burnish.concurrency import gather
-from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.memory import is_kept
 from burnish.records import Message, Task
 from burnish.rollouts.base import (
     FileOptions,
     MultiTurnSettings,
+    Options,
     Players,
-    Positive,
     Rollout,
-    Seconds,
     StepGame,
     foreign,
     play_all,
@@ -119,19 +118,19 @@ SHIPPED_ENVS = {"search": "burnish.rollouts.search:search_env"}
 """The same for environments."""
 
 
-class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolConfig(Settings, frozen=True, kw_only=True):
     """A typed function that the model may call: `my_file.py:name` or `package.module:name`."""
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Name
     """Your function: `my_file.py:name` or `package.module:name`; or `search`, the shipped tool."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
     """Fixed arguments of your function, which the model does not see; for `search`: source, how, k,
     characters, index, text, title, id, longest."""
     name: str = ""
     """The function's own name where empty."""
     deadline_s: Seconds = 10.0
     """Wall clock of one call."""
-    max_characters: Positive = 2000
+    max_characters: PositiveInt = 2000
     """A longer result is cut."""
 
     def build(self, root: Path = Path()) -> Tool:
@@ -166,16 +165,16 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
     path: str = ""
     """The environment's class, or a function that makes one: `my_file.py:Name`; or `search`, the
     shipped one. Empty: tools only."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
     """Arguments with which each environment is made."""
     tools: tuple[ToolConfig, ...] = ()
     """Tools beside those of the environment."""
     tool_form: Literal["auto", "tagged"] = "auto"
     """auto: the chat template's own form where it has one."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not self.path and not self.tools:
-            raise ValueError("kind 'env' needs a path (an environment) or tools; got neither")
+            raise ArgumentError("kind 'env' needs a path (an environment) or tools; got neither")
 
     def build(self, root: Path = Path()) -> Rollout:
         make: Callable[..., Env] = ToolEnv
@@ -320,17 +319,14 @@ def _checked(what: str, seen: Any) -> Observation:
 
 def checked_rewards(where: str, rewards: Any) -> dict[str, float]:
     """Rewards by name as finite floats; anything else fails the rollout."""
-    if not isinstance(rewards, Mapping):
-        raise RolloutError(f"{where} gave rewards {rewards!r:.60}; expected name -> number")
-    found = {}
-    for name, value in rewards.items():
-        is_number = isinstance(value, int | float)
-        if not is_number or not math.isfinite(value):
-            raise RolloutError(
-                f"{where} gave reward '{name}' = {value!r:.60}; expected a finite number"
-            )
-        found[str(name)] = float(value)
+    try:
+        found: dict[str, float] = _READ_REWARDS(f"{where}: rewards", rewards, Arguments())
+    except ArgumentError as error:
+        raise RolloutError(str(error)) from None
     return found
+
+
+_READ_REWARDS = reader(dict[str, Number])
 
 
 def _check_env(make: Callable[[], Env], tools: Sequence[Tool]) -> None:
@@ -387,11 +383,11 @@ def file_options(path: str, root: Path = Path()) -> FileOptions:
 class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="function"):
     """Your own coroutine `(task, players, seed)`, by path: `my_file.py:name`."""
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Name
     """Your coroutine: `my_file.py:name` or `package.module:name`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
-    evaluation_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    evaluation_options: Options = msgspec.field(default_factory=dict)
     """Arguments that differ where held-out tasks are evaluated."""
 
     def build(self, root: Path = Path()) -> Rollout:

@@ -9,19 +9,20 @@ model as it is now. Evaluation samples from the model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.boundary import Name
 from burnish.errors import UserError
 from burnish.records import Finish, Task, Trajectory
 from burnish.rollouts.base import Players, Rollout, RolloutSettings
 from burnish.rollouts.session import Session
+from burnish.tensors import LARGEST
 
 
 class SingleTurn(RolloutSettings, frozen=True, kw_only=True, tag="single_turn"):
@@ -41,7 +42,7 @@ class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
     """Replies from a field of the data."""
 
     is_sampled: ClassVar[bool] = False
-    field: Annotated[str, Meta(min_length=1)] = "completions"
+    field: Name = "completions"
     """Task field with the list of replies; the first `samples` of them are taken."""
 
     def build(self, root: Path = Path()) -> Rollout:
@@ -54,22 +55,25 @@ class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     token_ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
+    logprobs: tuple[Annotated[float, Meta(ge=-LARGEST, le=0.0)], ...] = ()
     finish: Finish = Finish.STOP
+
+
+_Given = Annotated[list[str | Reply], Meta(min_length=1)]
 
 
 async def recorded(task: Task, players: Players, field: str = "completions") -> list[Trajectory]:
     """A trajectory for each of the task's given replies."""
-    replies = [_reply(task, field, one) for one in _given(task, field)]
+    replies = _replies(task, field)
     found = []
     for index, reply in enumerate(replies[: players.sampling.n]):
         session = Session(players.lm, task.messages)
         prompt = session.token_ids
         ids = session.append(reply.text, reply.token_ids)
-        if len(reply.logprobs) not in (0, len(ids)):
+        if len(reply.logprobs) not in (0, len(ids)) or (reply.logprobs and not reply.token_ids):
             raise UserError(
-                f"task {task.id}, field '{field}': {len(reply.logprobs)} logprobs for {len(ids)} "
-                "tokens; expected one for each, or none."
+                f"task {task.id}, field '{field}': {len(reply.logprobs)} logprobs for "
+                f"{len(reply.token_ids)} token_ids; expected one for each, or none."
             )
         is_known = bool(reply.logprobs)
         known = reply.logprobs or await _scored(players, prompt, ids)
@@ -89,31 +93,12 @@ async def _scored(players: Players, prompt: Sequence[int], ids: Sequence[int]) -
     return found.logprobs
 
 
-def _given(task: Task, field: str) -> list[Any]:
-    given = task.fields.get(field)
-    if not isinstance(given, list | tuple) or not given:
-        raise UserError(
-            f"task {task.id}: field '{field}' is {given!r:.60}; expected a list of replies. Set "
-            "rollout.field to the field that holds them."
-        )
-    return list(given)
-
-
-def _reply(task: Task, field: str, given: Any) -> Reply:
+def _replies(task: Task, field: str) -> list[Reply]:
     try:
-        reply = Reply(given) if isinstance(given, str) else msgspec.convert(given, Reply)
+        given = msgspec.convert(task.fields.get(field), _Given)
     except msgspec.ValidationError as error:
         raise UserError(
-            f"task {task.id}, field '{field}': {given!r:.60} is no reply ({error}); expected a "
-            "text, or a table with text, token_ids and logprobs."
+            f"task {task.id}, field '{field}': {error}; expected a list of replies: texts, or tables with "
+            "text, token_ids and logprobs. Set rollout.field to the field that holds them."
         ) from None
-    if reply.logprobs and not reply.token_ids:
-        raise UserError(
-            f"task {task.id}, field '{field}': logprobs without token_ids; expected both."
-        )
-    if not all(math.isfinite(value) and value <= 0 for value in reply.logprobs):
-        bad = next(v for v in reply.logprobs if not (math.isfinite(v) and v <= 0))
-        raise UserError(
-            f"task {task.id}, field '{field}': a logprob is {bad}; expected numbers of at most 0."
-        )
-    return reply
+    return [Reply(one) if isinstance(one, str) else one for one in given]

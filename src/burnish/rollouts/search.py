@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.arguments import as_text, as_whole
+from burnish.boundary import Count, public
 from burnish.records import Message, Task
 from burnish.rollouts.env import Observation
 from burnish.rollouts.tool import Tool
@@ -93,7 +93,7 @@ def parse_queries(text: str) -> list[str]:
     >>> parse_queries('["Paris mayor", "Paris river"]')
     ['Paris mayor', 'Paris river']
     """
-    asked = as_text("text", text).strip()
+    asked = text.strip()
     if asked.startswith("[") and len(asked) <= 10_000:
         try:
             listed = json.loads(asked)
@@ -143,9 +143,7 @@ class SearchEnv:
     ) -> None:
         """At most `searches` queries, `k` passages each; an empty `instruction` adds none."""
         self._search = search if isinstance(search, AsyncSearch) else AsyncSearch(search)
-        self.k = as_whole("k", k, low=1)
-        self.characters = as_whole("characters", characters, low=1)
-        self.searches = as_whole("searches", searches, low=0)
+        self.k, self.characters, self.searches = k, characters, searches
         self.instruction = instruction.replace("{searches}", str(self.searches))
         self.queries: list[str] = []
         self.seen: list[Passage] = []
@@ -194,8 +192,9 @@ class SearchEnv:
         return {"queries": list(self.queries), "passages": ids, "tags_in_passages": self.tags}
 
 
+@public
 def search_env(
-    root: Path = Path(), *, searches: int = 4, instruction: str = INSTRUCTION, **options: Any
+    root: Path = Path(), *, searches: Count = 4, instruction: str = INSTRUCTION, **options: Any
 ) -> SearchEnv:
     """The environment that a recipe names `search`; further options are `SearchSettings`."""
     settings = as_settings("environment 'search'", options)

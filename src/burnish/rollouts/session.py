@@ -22,9 +22,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
-from msgspec import Struct
 
-from burnish.errors import MediaError, UserError
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
+from burnish.errors import ArgumentError, MediaError, UserError
 from burnish.lm.base import LM, Completion, Sampling, TooLong, ids_of, media_of
 from burnish.records import Author, Finish, Message, Span, Status, Task, Trajectory
 from burnish.seeds import derive
@@ -33,33 +33,25 @@ if TYPE_CHECKING:
     from burnish.lm.tokenizer import Continuation
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(Settings, frozen=True, kw_only=True):
     """How far one rollout may go. A task's field `limits` holds its own, with the same keys."""
 
-    turns: int = 8
+    turns: PositiveInt = 8
     """Replies of the model, in each role."""
-    tokens: int = 0
+    tokens: Count = 0
     """Sampled tokens of all turns of a role; 0: no limit."""
-    time_s: float = 300.0
+    time_s: Positive = 300.0
     """Wall clock of a rollout; beyond it the rollout fails with status timeout."""
-    cost_usd: float = 0.0
+    cost_usd: NonNegative = 0.0
     """What a server may charge for a rollout; 0: no limit."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("turns", 1), ("tokens", 0), ("time_s", 1e-9), ("cost_usd", 0)):
-            value = getattr(self, name)
-            if not least <= value < float("inf"):
-                expected = "more than 0" if name == "time_s" else f"at least {least}"
-                raise ValueError(f"limits: {name} is {value}; expected a number of {expected}")
 
     def of_task(self, task: Task) -> Limits:
         own = task.fields.get("limits")
         if own is None:
             return self
         try:
-            msgspec.convert(own, Limits)
             return msgspec.structs.replace(self, **own)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
+        except (TypeError, ArgumentError) as error:
             known = ", ".join(self.__struct_fields__)
             raise UserError(
                 f"task {task.id}: field 'limits' is {own!r:.80} ({error}); expected a table with "

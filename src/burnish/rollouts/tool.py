@@ -72,11 +72,6 @@ class Tool:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         if not _NAME.fullmatch(self.name):
             raise UserError(f"tool '{self.name}': expected a name of letters, digits, _ and -.")
-        if not deadline_s > 0 or not max_characters > 0:
-            raise UserError(
-                f"tool '{self.name}': deadline_s is {deadline_s} and max_characters "
-                f"{max_characters}; expected more than 0."
-            )
         self.function: Callable[..., Any] | None = function
         self.deadline_s, self.max_characters = deadline_s, max_characters
         self._fixed = dict(fixed or {})
