@@ -219,8 +219,8 @@ def test_too_many_tools_that_hang_fail_the_rollout(monkeypatch):
     ("how", "says"),
     [
         ("raise", "the board fell off the table"),
-        ("nan", "reward 'won' = nan"),
-        ("text", "reward 'won' = 'yes'"),
+        ("nan", "rewards.won: got nan"),
+        ("text", "rewards.won: got 'yes'"),
         ("other", "returned str; expected an Observation"),
         ("messages", "expected Message objects"),
         ("info", "info that JSON cannot hold"),

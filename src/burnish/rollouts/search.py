@@ -194,7 +194,7 @@ class SearchEnv:
 
 @public
 def search_env(
-    root: Path = Path(), *, searches: Count = 4, instruction: str = INSTRUCTION, **options: Any
+    root: Path = Path(), *, searches: Count = 4, instruction: str = INSTRUCTION, **options: object
 ) -> SearchEnv:
     """The environment that a recipe names `search`; further options are `SearchSettings`."""
     settings = as_settings("environment 'search'", options)
