@@ -16,8 +16,6 @@ from training_cases import (
 from burnish.errors import UserError
 from burnish.lm.diffusion.masked_rows import Unit, both_ways, passes, unit_losses, unit_of
 from burnish.lm.diffusion.sampler import read_decoding
-from burnish.lm.folder import find_folder
-from burnish.lm.new_model import tiny_model
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.training.algorithms import diffusion

@@ -7,7 +7,6 @@ import anyio
 import pytest
 from recipes.proxy_grm.phones import PROXY_PROMPT, follow, for_proxy, make
 
-from burnish.errors import UserError
 from burnish.lm.replay import ScriptedLM
 from burnish.rewards.judges import JudgeModel
 from burnish.rewards.judges.proxy_grm import extract_rubric, leaks, proxy_choice

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError
 from burnish.lm.tokenizer import end_of_turn
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
 from burnish.records import Reward, Span

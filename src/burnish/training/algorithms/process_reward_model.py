@@ -36,7 +36,7 @@ from burnish.bench.first_wrong import (
     labels_of,
 )
 from burnish.bench.statistics import Estimate, grouped_estimate
-from burnish.errors import ArgumentError, UserError, did_you_mean
+from burnish.errors import ArgumentError
 from burnish.lm.scalar_head import StepRow, step_row
 from burnish.lm.tokenizer import Tokenizer
 from burnish.numbers import sigmoid
