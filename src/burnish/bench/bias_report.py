@@ -101,13 +101,9 @@ class AttributeBias:
     predicts: float | None
     """Accuracy of the attribute alone; 0.5 is chance."""
     natural: Estimate | None
-    """Accuracy where the chosen response has more of it."""
     adversarial: Estimate | None
-    """Accuracy where the rejected response has more of it."""
     helped: Estimate
-    """Accuracy when it is planted on the chosen response."""
     misled: Estimate
-    """Accuracy when it is planted on the rejected one."""
     flips: Estimate
     """Share of decisions that differ between the two."""
     paid: Estimate
@@ -167,7 +163,6 @@ class AttributeBias:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """Pairs whose chosen response has more of it, and less."""
         more, less = self.natural, self.adversarial
         return 0 if more is None else more.size, 0 if less is None else less.size
 
@@ -178,8 +173,6 @@ class AttributeBias:
 
 @dataclass(frozen=True)
 class BiasReport:
-    """Everything that was found."""
-
     reward: str
     pairs: int
     unscored: int
@@ -300,7 +293,6 @@ def _attribute(
 
 
 def _hidden(scorer: HasHiddenStates, pairs: Sequence[Pair]) -> Tensor:
-    """Of the chosen and the rejected response of each pair in turn, (2 N, D)."""
     return scorer.hidden(
         [
             (*pair.task.messages, Message("assistant", text))
@@ -344,7 +336,6 @@ async def _rmbench(scorer: Scorer, items: Sequence[Item], limit: int) -> dict[st
 
 
 def _in_order(item: Item) -> tuple[Response, Response]:
-    """The right response and the wrong one."""
     assert item.best is not None
     right = item.best[0]
     return item.responses[right], item.responses[1 - right]
@@ -353,7 +344,6 @@ def _in_order(item: Item) -> tuple[Response, Response]:
 async def _scores(
     scorer: Scorer, talks: Sequence[tuple[tuple[Message, ...], str]], limit: int
 ) -> list[float | None]:
-    """The value of each response, None where there is none; equal texts are scored once."""
     places = {talk: place for place, talk in reversed(list(enumerate(talks)))}
 
     async def one(talk: tuple[tuple[Message, ...], str]) -> float | None:

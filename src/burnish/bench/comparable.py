@@ -27,7 +27,6 @@ DEADLINES = ("timeout_s", "deadline_s")
 LOWER_IS_BETTER = ("loss", "bits_per_byte", "log_spectral_distance")
 """Held-out measures of which less is better."""
 NAMED = 4
-"""Differences that a message lists."""
 
 
 class _Absent:
@@ -180,9 +179,7 @@ def _short(value: Any, limit: int = 40) -> str:
 DIGESTS = "files."
 """Settings that are digests of files: they tell runs apart, but no person reads them."""
 SETTINGS = 3
-"""Settings that a label names."""
 VALUE = 24
-"""Characters of a value in a label."""
 
 
 def group_labels(

@@ -49,8 +49,6 @@ class Method(StrEnum):
 
 
 class Answered(NamedTuple):
-    """One run's answer to one held-out prompt."""
-
     task: Task
     answer: str
     mark: float | None
@@ -72,8 +70,6 @@ class HeldOutRun:
 
 
 class Pair(NamedTuple):
-    """A prompt that has a mark in both runs."""
-
     id: str
     mark_a: float
     mark_b: float
@@ -97,8 +93,6 @@ class Unmarked(NamedTuple):
 
 
 class Fourfold(NamedTuple):
-    """In how many prompts the two runs were right."""
-
     both: int
     only_a: int
     only_b: int
@@ -118,7 +112,6 @@ class PairedTest(NamedTuple):
     p_value: float
     method: Method
     fourfold: Fourfold | None
-    """For 0/1 marks."""
 
     def record(self) -> dict[str, Any]:
         """Estimates and counts as objects with names."""
@@ -127,14 +120,11 @@ class PairedTest(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two runs' held-out answers say of each other."""
-
     a: HeldOutRun
     b: HeldOutRun
     pairs: list[Pair]
     """In the order of their ids."""
     only_a: list[str]
-    """Ids of prompts that B did not answer."""
     only_b: list[str]
     unmarked: list[Unmarked]
     test: PairedTest | None
@@ -260,7 +250,6 @@ def _opening(test: PairedTest) -> str:
 
 
 def _size(value: float, low: float, high: float, in_points: bool, sign: str = "") -> str:
-    """In points of 100, or in the marks' own unit; without an interval where there can be none."""
     scale, style, unit = (100, ".1f", " points") if in_points else (1, ".3g", "")
     interval = f" [{scale * low:{style}}, {scale * high:{style}}]" if low < high else ""
     return f"{scale * value:{sign}{style}}{unit}{interval}"
@@ -277,7 +266,6 @@ class JudgeComparison:
     accuracy_b: Accuracy
     test: PairedTest
     only_a: list[str]
-    """Ids that B was not asked about."""
     only_b: list[str]
     agreed: float
     """Share of the items on which both say the same, a missing verdict included."""
@@ -394,14 +382,11 @@ def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
 
 
 def _why_unmarked(reward: Reward, part: str) -> str:
-    """The status of the reward that has no value."""
     scored = next((p for p in reward.parts if p.name == part), reward)
     return scored.status.value
 
 
 class RunSide(NamedTuple):
-    """One of the two runs, apart from its answers."""
-
     folder: Path
     recipe: str
     status: str
@@ -410,8 +395,6 @@ class RunSide(NamedTuple):
 
 
 class RunComparison(NamedTuple):
-    """Two stored runs: the paired test, the settings that differ, curves, and what to know."""
-
     found: Comparison
     a: RunSide
     b: RunSide
@@ -460,7 +443,6 @@ def compare_runs(
 
 
 def _known(asked: Sequence[str], run_a: RunReader, run_b: RunReader) -> list[str]:
-    """The metrics to show; one that neither run has is a mistake where it was asked for."""
     known = list(dict.fromkeys([*run_a.metrics(), *run_b.metrics()]))
     for name in asked:
         if name not in known:

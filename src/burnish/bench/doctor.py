@@ -43,31 +43,22 @@ CORE = (
 
 
 class State(StrEnum):
-    """How a check ended."""
-
     OK = "ok"
     GAP = "gap"
-    """Something cannot be done here; the rest works."""
     BROKEN = "broken"
-    """Something that every command needs does not work."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
-
     name: str
     state: State
     found: str
     remedy: str = ""
     """What to do about a gap; empty where there is none."""
     data: dict[str, Any] = field(default_factory=dict)
-    """The same for programs."""
 
 
 class Extra(NamedTuple):
-    """An optional part of the package."""
-
     modules: tuple[str, ...]
     brings: str
     install: str = ""
@@ -185,7 +176,6 @@ def _devices(torch: Any) -> Iterator[Check]:
 
 
 def _precision(torch: Any, device: str, on_cpu: bool) -> Check:
-    """The precision that training takes here, and how fast both are."""
     speeds = {name: _speed(torch, device, getattr(torch, name)) for name in ("float32", "bfloat16")}
     chosen = "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
     known = ", ".join(
@@ -196,7 +186,6 @@ def _precision(torch: Any, device: str, on_cpu: bool) -> Check:
 
 
 def _speed(torch: Any, device: str, dtype: Any) -> float | None:
-    """TFLOP/s of a matrix product, the best of some; None where the device cannot do it."""
     size = 512 if device == "cpu" else 4096
 
     def wait() -> None:

@@ -33,8 +33,6 @@ _MARK = re.compile(
 
 
 class Edit(NamedTuple):
-    """One change, and what it does in a few words."""
-
     name: str
     about: str
     apply: Callable[[str], str]

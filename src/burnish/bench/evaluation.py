@@ -22,8 +22,6 @@ from burnish.seeds import digest
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One task, its rollout and its reward."""
-
     task: Task
     trajectory: Trajectory
     reward: Reward

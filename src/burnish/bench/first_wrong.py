@@ -33,8 +33,6 @@ DRAWS = 4000
 
 
 class FirstWrong(NamedTuple):
-    """How well the first wrong step was found."""
-
     f1: Estimate | None
     """Harmonic mean of the next two; None without both kinds of solution."""
     wrong: Estimate | None
@@ -42,9 +40,7 @@ class FirstWrong(NamedTuple):
     right: Estimate | None
     """Share of right solutions in which no step is flagged."""
     found: tuple[bool, ...]
-    """Whether each solution was judged as its label says."""
     thresholds: tuple[float, ...]
-    """By which threshold each solution was judged."""
 
 
 def labels_of(first_wrong: int | None, count: int) -> list[int | None]:

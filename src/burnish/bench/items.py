@@ -29,12 +29,9 @@ Choice = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Item:
-    """One question of a benchmark."""
-
     id: str
     messages: tuple[Message, ...]
     responses: tuple[Response, ...]
-    """In the order in which they are shown first."""
     best: Choice | None = None
     """The label; None where people do not agree or there is no right choice."""
     subset: str = ""
@@ -43,7 +40,6 @@ class Item:
     authors: tuple[str, ...] = ()
     """Who wrote each response, where that is known; never shown."""
     people: tuple[Choice, ...] = ()
-    """What each person chose."""
     info: dict[str, str] = field(default_factory=dict)
     """What a report needs to know, such as the styles of the two responses; never shown."""
     shown: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +72,6 @@ class Judged(Struct, frozen=True, omit_defaults=True):
     key: str = ""
     """Digest of what was asked and of whom; equal keys need no second asking."""
     values: tuple[float | None, ...] = ()
-    """One a response, in the item's order."""
     choice: Choice | None = None
     best: Choice | None = None
     status: Status = Status.OK

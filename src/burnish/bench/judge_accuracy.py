@@ -33,7 +33,6 @@ class Accuracy(NamedTuple):
     items: int
     ties: int
     failed: int
-    """Items without a verdict."""
 
 
 class Subsets(NamedTuple):
@@ -44,8 +43,6 @@ class Subsets(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """What exchanging the two responses did to the verdicts."""
-
     flipped: Estimate | None
     """Share of the pairs with a winner in both orders whose winner changed."""
     first_place: Estimate | None
@@ -183,8 +180,6 @@ def fleiss_kappa(marks: Sequence[Sequence[str]]) -> float | None:
 
 
 class Agreement(NamedTuple):
-    """A judge and people on the same items."""
-
     percent: Estimate | None
     """Share of the items with a verdict on which judge and majority agree, ties included."""
     kappa: float | None
@@ -248,11 +243,8 @@ class Detection(NamedTuple):
     """Rates over the decided answers, and what is left of them over all."""
 
     balanced: Estimate | None
-    """Mean of the next two, over the decided answers; None without both kinds."""
     caught: Estimate | None
-    """Unfaithful answers that were flagged."""
     passed: Estimate | None
-    """Faithful answers that were not."""
     all: Estimate | None
     """Balanced accuracy where an answer without a score counts as wrong."""
     items: int

@@ -42,29 +42,21 @@ JudgedConfig = JudgeRewardConfig | VersusConfig | ProxyRubricConfig
 
 
 class JudgeCalls(NamedTuple):
-    """What one reward's judge will be asked."""
-
     reward: str
     model: str
     group: int
-    """Calls for one group of answers."""
     one_order: int
     """The same if pairs were asked about in one order; equal to `group` where they are."""
     step: Forecast
     run: Forecast
-    """All steps and evaluations."""
     evaluations: int
-    """Calls of all held-out evaluations, part of the run."""
     has_cache: bool
     is_replayed: bool
-    """Answered from a record: nothing is called."""
     warning: str
     """Where the judge's budget will end before the run does, or its rate outlast a deadline."""
 
 
 class _Asked(NamedTuple):
-    """What one group took."""
-
     calls: int
     prompt_tokens: float
     reply_tokens: int
@@ -164,7 +156,6 @@ async def _group(
     samples: int,
     answer_tokens: int,
 ) -> _Asked:
-    """Ask about one group of answers with a model that counts."""
     counting = MeasuringLM("counting")
     reply, prices = REPLY_TOKENS, None
     with judges_built() as judges:
@@ -222,7 +213,6 @@ def _evaluations(config: Config) -> int:
 def _language_judge(
     reward: RewardConfig | LMJudgeConfig,
 ) -> JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None:
-    """The first language model that a reward asks."""
     if isinstance(reward, ProxyRubricConfig):
         return reward.proxy if isinstance(reward.proxy, ProxyModelConfig) else None
     if isinstance(reward, JudgeRewardConfig | LMJudgeConfig):

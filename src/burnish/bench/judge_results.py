@@ -46,10 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class PointScore(NamedTuple):
-    """The mean score of a set of responses."""
-
     score: Estimate | None
-    """Over the items that have a value."""
     clipped: float | None
     """The mean cut to [0, 1], as HealthBench reports it."""
     items: int
@@ -111,8 +108,6 @@ def largest_deviation(judged: Sequence[Judged]) -> float | None:
 
 
 class Obeyed(NamedTuple):
-    """How one kind of instruction was obeyed."""
-
     obeyed: int
     decided: int
     undecided: int
@@ -197,7 +192,6 @@ class PointsJudge:
         return [self._pointed(reward, points) for reward in rewards]
 
     def _pointed(self, reward: Reward, points: Sequence[float]) -> Reward:
-        """The same marks with HealthBench's score in the place of the plain share."""
         if reward.value is None:
             return reward
         met = [bool(verdict.value) for verdict in reward.verdicts]
@@ -225,14 +219,11 @@ def _criteria(task: Task, field: str) -> tuple[list[str], list[float]]:
 
 
 class JudgeResult(NamedTuple):
-    """One judge on one benchmark of choices."""
-
     name: str
     accuracy: Accuracy
     subsets: Subsets
     judged: Sequence[Judged]
     one_order: Accuracy | None = None
-    """With the responses in the file's order only."""
     flips: Flips | None = None
     agreement: Agreement | None = None
     styles: Styles | None = None
@@ -241,7 +232,6 @@ class JudgeResult(NamedTuple):
     published: dict[str, float | None] | None = None
     """The figures that a benchmark with pictures publishes, by its own rule."""
     oracle: float = 0.0
-    """Share of the verdicts that rest on the label."""
 
 
 def sample_items(items: list[Item], limit: int) -> list[Item]:
@@ -344,7 +334,6 @@ def _order_parts(reward: Reward) -> list[Reward]:
 
 
 def _ratings(one: Judged) -> dict[str, Any]:
-    """A row of the Ties subset: ratings of the right answers first."""
     right = [one.values[place] for place in one.best or ()]
     wrong = [v for place, v in enumerate(one.values) if place not in (one.best or ())]
     return {"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]}
@@ -429,8 +418,6 @@ _CHOICES: dict[str, Choice] = {"1": (0,), "2": (1,), "0": (0, 1), "tie": (0, 1)}
 
 @dataclass(frozen=True)
 class RecordedJudge:
-    """One judge's verdicts, by order."""
-
     name: str
     forward: list[Judged]
     backward: list[Judged]

@@ -147,7 +147,6 @@ def unasked(
 
 
 def _key(version: str, judge: str, bench: str, oracle: bool, item: Item) -> str:
-    """All that a judge sees of the item, and who is asked."""
     fields = sorted(item.task(oracle=oracle).fields.items())
     texts = [response.text for response in item.responses]
     return digest(version, judge, bench, item.id, repr((item.messages, fields)), *texts)

@@ -49,7 +49,6 @@ class JudgeSettings(NamedTuple):
     with_: str = "direct"
     model: str = ""
     option: Sequence[str] | None = None
-    """`key=value` words."""
     both_orders: bool = True
     rule: OrderRule | None = None
     """How two orders become one value; None: the method's own rule."""
@@ -81,8 +80,6 @@ class JudgeSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenJudge:
-    """A judge ready to be asked."""
-
     name: str
     """`direct@smollm2`: the method and the model; of a model that answers its name alone."""
     model: JudgeModel
@@ -216,7 +213,6 @@ def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -
 
 
 def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dict[str, str]:
-    """Why, by the names of the rows."""
     check: Callable[[Task], Any] = getattr(scorer, "check_task", lambda task: None)
     refused: dict[str, str] = {}
     for item in items:
@@ -228,7 +224,6 @@ def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dic
 
 
 def _check_alone(settings: JudgeSettings) -> None:
-    """Refuse what would be ignored where no model is asked."""
     usual = JudgeSettings()
     of_models = {
         "max-tokens": "max_tokens", "temperature": "temperature", "rpm": "rpm", "tpm": "tpm",
@@ -329,7 +324,6 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """A model's own name without the folders before it."""
     return name.rstrip("/").rpartition("/")[2] or name
 
 

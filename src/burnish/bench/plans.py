@@ -18,8 +18,6 @@ from burnish.rewards.scorer import checked
 
 
 class PlanScore(NamedTuple):
-    """What is said of the plans of a model."""
-
     corpus: Corpus
     f1: Estimate | None
     validity: Estimate | None
@@ -28,7 +26,6 @@ class PlanScore(NamedTuple):
     """0 to 100, with the quality judge; None without one."""
     items: int
     failed: int
-    """Items without a plan: the model or all judges failed."""
     between: Agreement | None
     """The judge's own passes, all items together."""
 

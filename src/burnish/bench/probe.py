@@ -40,9 +40,7 @@ class Twice:
 
     id: str
     forward: float | None
-    """With the item's first response in the first place."""
     backward: float | None
-    """With the item's second response in the first place."""
     texts: tuple[str, str]
     label: int = 0
     """+1 where the first response is the right one, -1 for the second, 0 unknown or equal."""
@@ -239,7 +237,6 @@ def _slope(name: str, estimate: Estimate | None, unit: str, what: str) -> Findin
 
 
 def _features(one: Twice) -> tuple[float, float, float]:
-    """Differences of the first and the second response: words, marks (both log2), label."""
     words = [math.log2(1 + word_count(text)) for text in one.texts]
     marks = [math.log2(1 + format_marks(text)) for text in one.texts]
     return words[0] - words[1], marks[0] - marks[1], float(one.label)
@@ -269,7 +266,6 @@ def _self_preference(asked: Sequence[Twice], own: str) -> Finding:
 
 
 def _finding(name: str, leads: Sequence[float], unit: str, reading: str) -> Finding:
-    """Wins minus losses, one number a pair."""
     if not leads:
         return Finding(name, None, unit, "no pair has a verdict in both orders")
     estimate = signed_estimate(leads)

@@ -27,8 +27,6 @@ NO_RUBRIC = "(no rubric)"
 
 
 class RubricCase(NamedTuple):
-    """A pair with a known better response, and a rubric that was written for it."""
-
     question: str
     first: str
     second: str
@@ -91,7 +89,6 @@ async def rubric_transfer(
 async def _marks(
     evaluator: Proxy, case: RubricCase, rubrics: Sequence[str]
 ) -> tuple[float, ...] | None:
-    """The mark under each rubric; None where an answer is missing."""
     pair = TwoResponses(case.question, case.first, case.second, case.pictures)
     found = []
     for rubric in rubrics:

@@ -36,35 +36,24 @@ if TYPE_CHECKING:
     from burnish.store import RunStore, StoredSample
 
 WORST = 3
-"""Examples that a finding shows."""
 
 
 class Case(NamedTuple):
-    """One prompt with its group of responses."""
-
     task: Task
     responses: tuple[Response, ...]
     recorded: tuple[float | None, ...] = ()
-    """What a run stored as the rewards of the same responses; empty where nothing is on record."""
 
 
 class Example(NamedTuple):
-    """One response that shows a finding."""
-
     task: str
     response: str
-    """Its id."""
     value: float | None
-    """The reward as it is."""
     change: float
-    """What the edit added."""
     text: str
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One property of a reward in a sentence."""
-
     name: str
     says: str
     is_bad: bool = False
@@ -74,8 +63,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was found."""
-
     reward: str
     groups: int
     responses: int
@@ -92,8 +79,6 @@ class Report:
 
 
 class Scored(NamedTuple):
-    """One group's rewards and how long they took."""
-
     rewards: list[Reward]
     seconds: float
 
@@ -124,7 +109,6 @@ async def check_reward(
 
 
 async def _score(scorer: Scorer, deadline_s: float | None, case: Case) -> Scored:
-    """All rewards of a group; a pair scorer compares each response with the next."""
     start = perf_counter()
     if scorer.scope is not Scope.PAIR:
         rewards = await checked(scorer, case.task, case.responses, deadline_s=deadline_s)
@@ -299,7 +283,6 @@ def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Findi
 
 
 def _certainty(estimate: Estimate, groups: int) -> str:
-    """An interval, where there is something to take it from."""
     if groups == 1:
         return "(n = 1 group)"
     if estimate.low == estimate.high:

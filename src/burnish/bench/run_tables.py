@@ -54,7 +54,6 @@ class SeedMean(NamedTuple):
     low: float | None
     high: float | None
     size: int
-    """Runs."""
 
     def text(self, *, signed: bool = False) -> str:
         """`0.700 [0.452, 0.948]`; one run has no interval, and equal runs say so."""
@@ -66,14 +65,11 @@ class SeedMean(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What the table needs to know of one run."""
-
     name: str
     folder: Path
     recipe: str
     status: str
     settings: Mapping[str, Any]
-    """The run's config by dotted key."""
     steps: int = 0
     step: int | None = None
     """Steps before the evaluation that is compared."""
@@ -85,9 +81,7 @@ class RunFigures:
     measure: str = "reward"
     """`reward`, or `loss`, of which less is better."""
     seconds: float | None = None
-    """Of all its steps."""
     tokens: float | None = None
-    """Sampled by all its steps."""
     usd: float | None = None
     """What its judges cost; None where no reward asks a model."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -95,7 +89,6 @@ class RunFigures:
     tasks: Mapping[str, Task] = field(default_factory=dict)
     """Held-out prompts by id."""
     problem: str = ""
-    """Why it has no score."""
 
     @property
     def seed(self) -> Any:
@@ -113,11 +106,9 @@ class RunGroup:
     before: SeedMean | None
     after: SeedMean | None
     change: SeedMean | None
-    """From before to after, paired by run."""
     difference: SeedMean | None
     """To the baseline, over the seeds that both have; None for the baseline."""
     problem: str
-    """Why there is no difference."""
     metrics: dict[str, SeedMean | None]
     seconds: SeedMean | None
     tokens: SeedMean | None
@@ -134,8 +125,6 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class RunTable:
-    """Groups of runs beside each other."""
-
     groups: list[RunGroup]
     baseline: int
     """Place of the group that the others are compared with."""
@@ -300,7 +289,6 @@ def _score(summary: Mapping[str, Any]) -> float | None:
 
 
 def _usd(run: RunReader) -> float | None:
-    """What the stored evidence cost; not looked for where no reward asks a model."""
     config = run.about.config
     if not any(k.startswith("rewards.") and k.endswith(".model") and v for k, v in config.items()):
         return None
@@ -378,7 +366,6 @@ def _one_per_seed(members: Sequence[RunFigures], notes: list[str]) -> list[RunFi
 
 
 def _differing(groups: Sequence[Sequence[RunFigures]]) -> dict[str, list[Any]]:
-    """Settings in which the groups differ, with each group's value."""
     tables = [defining(group[0].settings) for group in groups]
     found = {}
     for key in dict.fromkeys(key for table in tables for key in table):

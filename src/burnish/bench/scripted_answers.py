@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 
 class ScriptedAnswer(NamedTuple):
-    """One answer of the script."""
-
     label: str
     text: str
 
 
 class Played(NamedTuple):
-    """One task, its answers as trajectories, and their rewards."""
-
     task: Task
     lines: list[ScriptedAnswer]
     trajectories: list[Trajectory]
@@ -41,8 +37,6 @@ class Played(NamedTuple):
 
 
 class ModelTokenizer(NamedTuple):
-    """A tokenizer, and whose it is."""
-
     tokenizer: Tokenizer
     what: str
 
@@ -176,12 +170,10 @@ async def _play(
 
 
 def _always(text: str) -> Callable[[Sequence[Message], int], str]:
-    """A script that says the same in every turn."""
     return lambda messages, index: text
 
 
 def _open(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder, with its processor where the model reads more than text."""
     from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
 
     if not any((folder / name).is_file() for name in PROCESSOR_FILES):

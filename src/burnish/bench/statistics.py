@@ -31,13 +31,10 @@ MOST_ITEMS = 10**9
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % interval."""
-
     value: float
     low: float
     high: float
     size: int
-    """Observations."""
 
     @property
     def doubt(self) -> str:
@@ -242,8 +239,6 @@ def _joined(first: float, second: float, correlation: float) -> float:
 
 
 class Point(NamedTuple):
-    """The best of `n` answers by the reward, as a mean over prompts."""
-
     n: int
     kl: float
     """Nats between picking the best of n and the policy itself, at most."""
@@ -291,7 +286,6 @@ class _Picked(NamedTuple):
 
 
 def _picked(rewards: Sequence[float], gold: Sequence[float]) -> list[_Picked]:
-    """A prompt's answers by their reward; those with equal rewards are one entry."""
     pairs = sorted(zip(rewards, gold, strict=True), key=lambda pair: pair[0])
     found: list[_Picked] = []
     for reward, tied in itertools.groupby(pairs, key=lambda pair: pair[0]):

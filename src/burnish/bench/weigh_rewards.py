@@ -45,8 +45,6 @@ WEIGHED = ("shaping", "weights", "advantage", "select", "post_scale")
 
 
 class Row(NamedTuple):
-    """The rewards of one answer."""
-
     id: str
     group: str
     step: int | None
@@ -56,8 +54,6 @@ class Row(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A table of rewards, and what is known of them."""
-
     title: str
     rows: list[Row]
     weights: Mapping[str, float]
@@ -67,9 +63,7 @@ class Recorded(NamedTuple):
     rule: TriFactor
     unit: StartRewards | None
     advantage: SumThenNormalise = SumThenNormalise()
-    """How the sum is scaled."""
     run: str = ""
-    """Its name; nothing for a file."""
     replayed: int = 0
     """Rows of earlier steps than those asked for, which only move the weights."""
     not_followed: tuple[str, ...] = ()
@@ -248,7 +242,6 @@ def _check_size(run: str, sample: str, values: Mapping[str, float | None]) -> No
 
 
 def _config(about: Manifest) -> dict[str, Any]:
-    """The rewards and the policy of a run as tables; nothing where it stored none."""
     kept = {k: v for k, v in about.config.items() if k.startswith(("policy.", "rewards."))}
     return unflatten(kept)
 
@@ -262,28 +255,21 @@ def _recipe(policy: Mapping[str, Any], run: str) -> Recipe:
 
 
 def _categories(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The category of each reward that has one, under the name that it bears in samples."""
     return {
         reward_title(table): str(table["category"]) for table in tables if table.get("category")
     }
 
 
 REASONS = 3
-"""Reasons that are shown for each reward under its threshold."""
 
 
 class Cause(NamedTuple):
-    """A reason that a reward gave under its threshold."""
-
     reason: str
     answers: int
     sample: str
-    """One answer that it was given for."""
 
 
 class Below(NamedTuple):
-    """The answers under one reward's threshold, and why the reward says so."""
-
     reward: str
     threshold: float
     answers: int
@@ -295,8 +281,6 @@ class Below(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """The report on one table of recorded rewards."""
-
     title: str
     answers: int
     groups: int
@@ -304,10 +288,8 @@ class Weighed(NamedTuple):
     found: WeightingComparison
     categories: Mapping[str, str]
     unweighed: tuple[str, ...]
-    """Rewards of weight 0."""
     below: tuple[Below, ...]
     scale: str
-    """How the sums are scaled, as in the run."""
     replayed: int
     """Answers of earlier steps, which only moved the weights."""
     not_followed: tuple[str, ...]
@@ -444,7 +426,6 @@ def _check_values(recorded: Recorded, names: Sequence[str]) -> None:
 def _reference(
     recorded: Recorded, names: Sequence[str], asked: int | None
 ) -> tuple[ReferenceStats | int | None, str]:
-    """What stands for the start model, and a line that says so."""
     rows = recorded.rows
     unit = recorded.unit
     if asked is None and unit is not None and set(names) <= set(unit.names):

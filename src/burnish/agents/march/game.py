@@ -79,11 +79,8 @@ Proposer = Callable[[str, Task], Sequence[Any]]
 
 
 class Claimed(Struct, frozen=True):
-    """One claim and what came of it."""
-
     question: str
     answer: str
-    """What the Solver's answer states."""
     checks: list[str | None]
     """What each Checker sample found; null where it gave no answer."""
     vote: int
@@ -107,7 +104,6 @@ class Trace(Struct, frozen=True, kw_only=True):
     repeated: int = 0
     reward: float
     documents: str
-    """The task field that holds them."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +295,6 @@ async def _checked(players: Players, messages: Sequence[Message], count: int) ->
 
 
 async def _ablated(players: Players, claims: Sequence[Claim], rules: Rules) -> list[bool | None]:
-    """Which claims the model also states without the documents: they may come from its prior."""
     messages = checker_messages((), [claim.question for claim in claims], rules.words)
     session = players.session(messages, role="ablation", lm=players.lm)
     said = parse_checks(split_thinking((await players.generate(session)).text).answer, len(claims))
@@ -310,7 +305,6 @@ async def _ablated(players: Players, claims: Sequence[Claim], rules: Rules) -> l
 
 
 def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) -> dict[str, float]:
-    """The Solver's reward, and what a curve should show of the game."""
     figures = {
         KEY: counted.reward,
         "claims": float(counted.claims),
@@ -326,7 +320,6 @@ def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) 
 
 
 def _reason(found: Kept, counted: FactReward) -> str:
-    """Why the Solver is paid so, with the first claim that fails."""
     if not counted.claims:
         return "no claim that can be checked"
     short = ", too few" if counted.is_short else ""
@@ -348,7 +341,6 @@ def _trace(
     by_heart: Sequence[bool | None],
     documents: str,
 ) -> Callable[[str, int], Any]:
-    """The trace of the game as each role keeps it."""
     listed = [
         Claimed(
             claim.question,

@@ -132,8 +132,6 @@ _ANY_SAFETY = re.compile(r"\b(?:un)?safe\b|\bcontroversial\b", re.IGNORECASE)
 
 
 class EndpointGuard:
-    """Asks a model, such as a guard served over HTTP."""
-
     def __init__(self, lm: LM, policy: str = "", *, max_tokens: int = 128) -> None:
         self.lm, self.policy, self.max_tokens = lm, policy, max_tokens
         self.name = lm.name

@@ -36,7 +36,6 @@ KINDS: tuple[Kind, ...] = ("violating", "benign")
 WORDS = (5, 200)
 """Fewest and most words of an instruction."""
 OVERLAP = 0.9
-"""Two instructions that share more of their words than this are one."""
 ASKED = 8
 """Requests asked for at a time: models count badly beyond it."""
 ROUNDS = 8
@@ -65,15 +64,11 @@ _KEYS = ("instruction", "prompt", "request", "question", "text", "query")
 
 
 class Clause(Struct, frozen=True):
-    """One rule of a policy."""
-
     id: str
     text: str
 
 
 class Instruction(Struct, frozen=True, omit_defaults=True):
-    """A request and what it is for."""
-
     id: str
     clause_id: str
     instruction: str
@@ -124,7 +119,6 @@ def clauses_of(policy: PolicyText | str) -> list[Clause]:
 
 
 def _named(texts: Sequence[str]) -> list[Clause]:
-    """A short id for each clause: the word before its colon, where it has one."""
     found: list[Clause] = []
     for place, text in enumerate(texts):
         name = text.partition(":")[0] if ":" in text[:60] else ""

@@ -63,8 +63,6 @@ NEUTRAL_TEXTS = (
 
 
 class Prompt(Struct, frozen=True, omit_defaults=True):
-    """A prompt of an evaluation."""
-
     id: str
     prompt: str
     expected: Expected
@@ -72,8 +70,6 @@ class Prompt(Struct, frozen=True, omit_defaults=True):
 
 
 class Judged(Struct, frozen=True, omit_defaults=True):
-    """One answer and what the guard said of it."""
-
     id: str
     response: str
     safe: bool | None = None
@@ -88,8 +84,6 @@ class Judged(Struct, frozen=True, omit_defaults=True):
 
 
 class Rate(Struct, frozen=True):
-    """A share with its 95 % interval."""
-
     value: float
     low: float
     high: float
@@ -108,7 +102,6 @@ class Measured(Struct, frozen=True):
     by_source: dict[str, Rate]
     perplexity: Rate | None = None
     notes: dict[str, str] = {}
-    """Why a rate is missing, by its name."""
 
 
 class Change(Struct, frozen=True):
@@ -223,7 +216,6 @@ def _measured(
 
 
 def _why_missing(prompts: Sequence[Prompt], answers: Sequence[Judged], expected: Expected) -> str:
-    """Why no prompt of a kind has a verdict, in words."""
     own = {one.id for one in prompts if one.expected == expected}
     if not own:
         what = "violating" if expected == "refuse" else "benign"

@@ -130,7 +130,6 @@ class Contexts:
 
     @cached_property
     def _known(self) -> tuple[list[int], Keys]:
-        """The tokens that every conversation with the policy begins with, and their keys."""
         module, render = self.loaded.module, self.loaded.tokenizer.render
         one, other = (render(self.messages(text, told=True)) for text in ("a", "Where?"))
         pairs = enumerate(zip(one, other, strict=False))
@@ -141,7 +140,6 @@ class Contexts:
 
 
 def _packed(prompt: Sequence[int], answer: Completion, loaded: LoadedModel) -> PackedBatch:
-    """An answer behind a prompt as one row."""
     ids = tuple(answer.token_ids)
     spans = (
         Span(Author.PROMPT, tuple(prompt)),
@@ -328,7 +326,6 @@ def keep_sensitive(
 
 
 def _in_turn(rows: Sequence[Instruction]) -> list[Instruction]:
-    """One of each clause, then the next of each."""
     by_clause: dict[str, list[Instruction]] = {}
     for one in rows:
         by_clause.setdefault(one.clause_id, []).append(one)

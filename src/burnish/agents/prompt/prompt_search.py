@@ -60,8 +60,6 @@ from burnish.texts import counted
 
 
 class Paired(Struct, frozen=True):
-    """Two prompts on the same tasks."""
-
     before: float
     after: float
     difference: Estimate
@@ -150,11 +148,8 @@ PART = 32
 
 
 class PromptSettings(Struct, frozen=True, kw_only=True):
-    """How a search goes."""
-
     rounds: int = 3
     candidates: int = 4
-    """Of a round."""
     alpha: float = 0.05
     """Chance that anything is accepted where nothing is better."""
     seed: int = 0
@@ -180,8 +175,6 @@ class Slices(NamedTuple):
 
 
 class Tried(Struct, frozen=True):
-    """One candidate and what became of it."""
-
     round: int
     candidate: Candidate
     paired: Paired | None
@@ -191,11 +184,8 @@ class Tried(Struct, frozen=True):
 
 
 class Spending(Struct):
-    """What a search has cost."""
-
     answers: int = 0
     tokens: int = 0
-    """Written by the model that answers."""
     usd: float = 0.0
     """Of models that charge, proposals included."""
 
@@ -206,8 +196,6 @@ class Spending(Struct):
 
 
 class PromptResult(Struct, frozen=True):
-    """What a search came to."""
-
     model: str
     proposer: str
     start: str
@@ -231,8 +219,6 @@ class PromptResult(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
-    """One line of the journal: some answers, or the proposals of a round."""
-
     key: str
     marks: list[float | None] = []
     cases: list[Case] = []
@@ -271,8 +257,6 @@ async def optimise(
 
 
 class _Search:
-    """The state of one search."""
-
     def __init__(
         self,
         lm: LM,
@@ -570,7 +554,6 @@ def _check_result(result: object) -> None:
 
 
 def _quoted(text: str) -> list[str]:
-    """Indented, so that nothing in it is read as Markdown."""
     return [f"    {line}" for line in text.splitlines()]
 
 

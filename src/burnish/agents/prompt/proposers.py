@@ -28,18 +28,13 @@ CUT = 600
 
 
 class Case(Struct, frozen=True):
-    """One answer on the shown slice."""
-
     question: str
     answer: str
     score: float | None
     why: str
-    """What the rewards say: evidence, or the reason why there is no value."""
 
 
 class Situation(NamedTuple):
-    """What a proposer sees."""
-
     prompt: str
     failures: Sequence[Case]
     """The worst answers first."""
@@ -48,15 +43,11 @@ class Situation(NamedTuple):
 
 
 class Candidate(Struct, frozen=True):
-    """A system prompt, and where it comes from."""
-
     prompt: str
     origin: str
 
 
 class Proposer(Protocol):
-    """Anything that has an idea."""
-
     @property
     def name(self) -> str: ...
 
@@ -71,7 +62,6 @@ def case_of(item: Evaluated, score: float | None) -> Case:
 
 
 def _why(reward: Reward) -> str:
-    """The evidence of a reward and its parts, in one line each."""
     lines = [f"{one.source}: {one.observation}" for one in reward.evidence]
     if reward.reason:
         lines.append(reward.reason)

@@ -185,8 +185,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Proposed:
-    """One proposer's trajectory and what became of its question."""
-
     slot: int
     index: int
     retry: int
@@ -299,7 +297,6 @@ class Verifier:
         return Same(reply.verdict, len(reply.replies), sum(r.cost_usd for r in reply.replies))
 
     async def _decide(self, proposal: Proposed) -> None:
-        """Count the readings that found the answer."""
         assert proposal.found is not None
         right = 0
         for reading in proposal.readings:
@@ -315,7 +312,6 @@ class Verifier:
     async def _read(
         self, left: Sequence[Proposed], documents: Sequence[list[str]], lm: LM, seed: int
     ) -> None:
-        """Fill in what the readers answer."""
         if self.read is not None:
             for proposal, texts in zip(left, documents, strict=True):
                 found = await self._in_code(proposal, texts)
@@ -329,7 +325,6 @@ class Verifier:
     async def _probe(
         self, left: Sequence[Proposed], documents: Sequence[list[str]], lm: LM, seed: int
     ) -> None:
-        """Reject questions that more than the answer fits, as far as a reader sees."""
         if self.read is None:
             told = await self._replies(left, documents, UNIQUE, 1, lm, derive(seed, "unique"))
             for proposal, (reply,) in zip(left, told, strict=True):
@@ -339,7 +334,6 @@ class Verifier:
                 proposal.rejected = "not_unique"
 
     async def _in_code(self, proposal: Proposed, documents: list[str]) -> list[str] | None:
-        """Answers of the reader in code; None where it failed or found nothing."""
         assert self.read is not None
         assert proposal.found is not None
         proposal.calls += 1
@@ -364,7 +358,6 @@ class Verifier:
         lm: LM,
         seed: int,
     ) -> list[list[str | None]]:
-        """`count` replies to each question; None for one that failed."""
         asked = [
             reader_messages(proposal.found.question, texts, wording)
             for proposal, texts in zip(left, documents, strict=True)

@@ -128,7 +128,6 @@ class SearchSelfPlay(StepGame):
         retry: int,
         earlier: Sequence[Proposed] = (),
     ) -> list[Proposed]:
-        """One proposer's conversation for each slot and sample, filtered and read back."""
         how = msgspec.structs.replace(sampling, n=self.options.proposer_samples)
         play = partial(play_all, play=self._play_proposer, settings=self.settings)
         rolled = await roll_out(slots, lm, how, play, derive(seed, "propose", retry))
@@ -227,7 +226,6 @@ class SearchSelfPlay(StepGame):
         await play_searching(players, session, self.searcher, ANSWER)
 
     async def _scored(self, trajectory: Trajectory, about: Mapping[str, Any]) -> Trajectory:
-        """An attempt with its score; one that no judge could decide has none."""
         said = "\n".join(m.text for m in trajectory.messages if m.role == "assistant")
         facts: dict[str, Any] = {**about, "judge_calls": 0, "cost_usd": 0.0}
         score: float | None = None
@@ -252,7 +250,6 @@ class SearchSelfPlay(StepGame):
         units: Sequence[tuple[int, int, Proposed | None]],
         solved: Mapping[int, Sequence[Trajectory]],
     ) -> list[list[Trajectory]]:
-        """The trajectories of each slot with their rewards, proposers first."""
         played = {slot: list[Trajectory]() for slot, _ in slots}
         scores = {n: [t.info["ssp"]["score"] for t in own] for n, own in solved.items()}
         scores_of = {
@@ -295,7 +292,6 @@ class SearchSelfPlay(StepGame):
         return found
 
     def _flat(self, proposals: Sequence[Proposed], earned: Sequence[float | None]) -> set[int]:
-        """Proposals that `drop_flat` leaves out."""
         known = [(p, r) for p, r in zip(proposals, earned, strict=True) if r is not None]
         if not self.options.drop_flat or not known:
             return set()
@@ -381,7 +377,6 @@ def _paid(
 
 
 def _reason(facts: Mapping[str, Any]) -> str:
-    """Why a proposer or a solver is paid so, from its facts."""
     if "score" in facts:
         if 0 < facts["score"] < 1:
             return "the answer is right, in a text flooded with answer tags"

@@ -33,15 +33,12 @@ from burnish.seeds import derive, digest
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A valid question of some step."""
-
     id: str
     question: str
     answer: tuple[str, ...]
     success: float | None = None
     """Share of attempts that solved it, the last time it was played; None: not known."""
     step: int = 0
-    """When it was proposed."""
 
 
 @public
@@ -55,8 +52,6 @@ def question_id(question: str, answer: Golds) -> str:
 
 
 class Drawn(NamedTuple):
-    """A question from the pool."""
-
     entry: Entry
     is_above: bool
     """Its success rate is above the ceiling: there was no other."""
@@ -130,8 +125,6 @@ class QuestionPool:
 
 
 class Filled(NamedTuple):
-    """The question of one place."""
-
     question: str
     answer: tuple[str, ...]
     origin: str
@@ -245,13 +238,10 @@ class Overlap(NamedTuple):
     """Training answers that are answers of an evaluation too."""
 
     training: int
-    """Different training answers, after normalisation."""
     evaluation: int
-    """Evaluation questions."""
     shared: int
     """Evaluation questions with an answer that is a training answer."""
     share: float | None
-    """Of the evaluation questions; None where there are none."""
     examples: list[str]
 
 

@@ -69,8 +69,6 @@ Scores = Sequence[float | None]
 
 
 class Proposal(NamedTuple):
-    """What a proposer's trajectory says."""
-
     question: str | None
     """In the first pair of question tags."""
     queries: tuple[str, ...]
@@ -268,7 +266,6 @@ def _first_broken(found: Proposal, question: str, golds: list[str], rules: Rules
 
 
 def _spoils(text: str, golds: list[str], rules: Rules) -> bool:
-    """Whether a text holds one of the answers."""
     if any(gold.casefold() in text.casefold() for gold in golds):
         return True
     return rules.spoilers == "normalised" and states(text, golds)
@@ -370,8 +367,6 @@ def proposer_reward(
 
 
 class Kept(NamedTuple):
-    """Rows that a filter keeps, in order."""
-
     proposer: list[int]
     solver: list[int]
 
@@ -401,8 +396,6 @@ REWARD = "game"
 
 
 class SelfPlay(Settings, frozen=True, kw_only=True):
-    """The `options` of the game."""
-
     corpus: Name = "burnish.agents.ssp.world:corpus"
     """Function that gives a retriever: `my_file.py:name` or `package.module:name`."""
     corpus_options: dict[str, object] = field(default_factory=dict)

@@ -57,18 +57,13 @@ class Query(NamedTuple):
     kind: str
     start: str
     path: tuple[str, ...]
-    """Relations from the start on."""
     is_inverse: bool = False
     """Asks who has the start as its `path[0]`: often several."""
 
 
 class Judged(NamedTuple):
-    """What the oracle says of a question to a given answer."""
-
     is_valid: bool
-    """It can be understood, and the answer fits."""
     is_unique: bool
-    """No other answer fits."""
     depth: int
 
 
@@ -113,8 +108,6 @@ def read(question: str, documents: Sequence[str]) -> list[str]:
 
 
 class World:
-    """Entities, facts, passages; the same for the same arguments."""
-
     def __init__(
         self,
         seed: int = 0,
@@ -293,7 +286,6 @@ def solve_script(
 
 
 def _search(world: World, query: str, top_k: int, said: list[Message], thought: str) -> list[str]:
-    """Play one search turn of a script, and return the lines that come back."""
     lines = [passage_line(passage) for passage in world.index.search(query, top_k)]
     call = f"<think>{thought}</think><{SEARCH}>{query}</{SEARCH}>"
     said += [Message("assistant", call), observation(lines)]

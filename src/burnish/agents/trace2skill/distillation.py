@@ -87,21 +87,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass
 class Distilled:
-    """What came of a distillation; `files` are those of before unless status is `changed`."""
-
     status: str
     before: dict[str, str]
     files: dict[str, str]
     edits: list[Edit] = field(default_factory=list)
-    """Edits that were carried out, with `source_ids`."""
     dropped: list[Dropped] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Why a candidate was rejected."""
     warnings: list[str] = field(default_factory=list)
     candidate: dict[str, str] | None = None
-    """Of a rejected one."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Trajectories, records, patches, calls by stage, depth."""
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     """Trajectories, reason and raw words of what a role could not give."""
 
@@ -158,8 +152,6 @@ async def distil(
 
 
 class _Work:
-    """One distillation under way."""
-
     def __init__(
         self,
         files: dict[str, str],
@@ -331,7 +323,6 @@ class _Work:
         return self.found
 
     def _independent(self, patches: Sequence[Patch]) -> int:
-        """Patches, those of one task counted once."""
         known = self.tasks
         return len({frozenset(known.get(one, one) for one in p.source_ids) for p in patches})
 
@@ -350,14 +341,12 @@ class _Work:
         return found
 
     def _guarded(self, edits: list[Edit], files: Mapping[str, str]) -> list[Edit]:
-        """Edits that no rule of path, leak or instruction forbids."""
         kept = self._note(well_formed(edits))
         kept = self._note(leaks(kept, self.secrets))
         kept = self._note(instructions(kept, files))
         return self._note(sift(kept, files, protected=self.settings.protected))
 
     async def _anchor(self, edits: Sequence[Edit]) -> list[Edit]:
-        """Exact targets: by likeness, and a call for each edit that needs one."""
         near = [anchored(edit, _text(edit, self.files)) for edit in edits]
         asked = [edit for edit, one in zip(edits, near, strict=True) if one is None]
         self.count("calls/anchor", len(asked))
@@ -382,7 +371,6 @@ class _Work:
         return sifted.kept
 
     async def _fleet(self, stage: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Make calls at once, results in order; progress after each."""
         done = 0
 
         async def one(call: Callable[[], Any]) -> Any:

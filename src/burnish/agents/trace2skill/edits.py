@@ -40,15 +40,11 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 class Bounds(NamedTuple):
-    """Lines of a section: its heading, and the first line that is not its own."""
-
     start: int
     end: int
 
 
 class Applied(NamedTuple):
-    """A text after an edit, and in one line why the edit changed nothing."""
-
     text: str
     problem: str = ""
 
@@ -190,8 +186,6 @@ def try_edit(text: str, edit: Mapping[str, Any]) -> Applied:
 
 
 class _Fields(NamedTuple):
-    """What an operation inside a file needs."""
-
     target_section: str
     target_text: str
     old_text: str
@@ -298,7 +292,6 @@ _MAKERS = {
 
 
 def _window(text: str, section: str) -> tuple[str, str, str] | None:
-    """The text before a section, of it, and after it; all of it where no section is named."""
     if not section:
         return "", text, ""
     lines = text.split("\n")
@@ -465,7 +458,6 @@ def _passage(lines: Sequence[str], wanted: str) -> tuple[str, bool] | None:
 
 
 def _best(known: Sequence[str], wanted: str) -> str | None:
-    """The one text that is near and clearly nearer than the others."""
     scored = sorted(
         ((_likeness(one, wanted), -place) for place, one in enumerate(known)), reverse=True
     )

@@ -57,25 +57,19 @@ ALPHA = 0.05
 
 
 class Choice(NamedTuple):
-    """Old against new skill on the same tasks."""
-
     accepted: bool
     better: int
     """Tasks that only the new skill passes."""
     worse: int
     p: float
-    """Of the paired sign test, two-sided."""
 
 
 class Change(NamedTuple):
-    """Pass rates of the old and the new skill on the same tasks."""
-
     before: float
     after: float
     difference: Estimate
     """After minus before with its 95 % interval, paired by task."""
     p: float
-    """Of the paired sign test, two-sided."""
 
     @property
     def is_noise(self) -> bool:
@@ -127,19 +121,15 @@ def held_out(ids: Sequence[str], share: float = 0.2, seed: int = 0) -> list[bool
 
 
 class Evolved(NamedTuple):
-    """The outcome of an evolution; `files` are the old ones unless it was accepted."""
-
     files: dict[str, str]
     accepted: bool
     choice: Choice | None
     runs: tuple[Distilled, ...]
-    """One a seed."""
     rates: tuple[float | None, ...]
     """Pass rates of their skills on the tasks they learnt from; None where no task was played twice."""
     before: float | None
     """The best pass rate of the old skill there, on the same tasks."""
     changes: tuple[Change | None, ...] = ()
-    """What each seed's skill changed on the tasks it learnt from."""
     held: Change | None = None
     """What the chosen one changed on the held-out tasks."""
 
@@ -201,21 +191,16 @@ async def evolve(
 
 
 def _pairs(old: Sequence[Trace | None], new: Sequence[Trace | None]) -> list[tuple[bool, bool]]:
-    """Verdicts of the tasks that both skills were tried on."""
     both = zip(old, new, strict=True)
     return [(a.passed, b.passed) for a, b in both if a is not None and b is not None]
 
 
 class Play(Struct, frozen=True):
-    """A line of the journal."""
-
     key: str
     trace: Trace
 
 
 class TaskAgent:
-    """Plays tasks with a skill; see the module."""
-
     def __init__(
         self,
         lm: LM,
@@ -260,7 +245,6 @@ class TaskAgent:
         self._open.close()
 
     async def __call__(self, task: Task, files: Mapping[str, str], seed: int) -> Trace | None:
-        """The trajectory of one game; None where it could not be played or scored."""
         prompt = skill_prompt(files, references=self.references)
         # With the fields: a game is scored again where its reference has changed.
         shown = msgspec.json.encode(

@@ -108,7 +108,6 @@ def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
 
 
 def _words_of(edit: Mapping[str, Any]) -> str:
-    """What an edit would put into a file."""
     return "\n".join(str(edit.get(name) or "") for name in ("content", "target_section", "file"))
 
 
@@ -162,7 +161,6 @@ _DIGITS = re.compile(
 
 
 def _numbers(text: str) -> set[str]:
-    """Numbers of a text in one spelling."""
     return {number for one in _DIGITS.findall(text) if (number := _number(one)) is not None}
 
 

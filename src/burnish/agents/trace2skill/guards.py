@@ -39,15 +39,11 @@ _SCRIPT = re.compile(r"scripts/\w[\w\-]*(?:\.[\w\-]+)*\.(?:py|sh|js)")
 
 
 class Dropped(NamedTuple):
-    """An edit that was left out, and why."""
-
     edit: Edit
     reason: str
 
 
 class Sifted(NamedTuple):
-    """Edits that stay, and those that do not."""
-
     kept: list[Edit]
     dropped: list[Dropped]
 
@@ -92,7 +88,6 @@ def _without_own_heading(edit: Edit) -> Edit:
 
 
 def _broken(edit: Edit) -> str:
-    """What an edit would break, in one line."""
     fields = {name: edit.get(name) or "" for name in ("content", "target_section", "file")}
     for name, text in fields.items():
         if _CONTROL.search(text.replace("\r\n", "\n")):
@@ -222,8 +217,6 @@ def _paired(
 
 
 class _Links:
-    """Files that a patch makes, deletes and links to, each found once."""
-
     def __init__(
         self, edits: Sequence[Edit], files: Mapping[str, str], links_from: tuple[str, ...]
     ) -> None:
@@ -262,7 +255,6 @@ class _Links:
 
 
 def _left(path: str, edits: Sequence[Edit], files: Mapping[str, str]) -> str:
-    """A file's text after the edits of it; empty after its deletion."""
     text = files.get(path, "")
     for edit in edits:
         if edit.get("file") == path:
@@ -395,7 +387,6 @@ def is_forbidding(text: str) -> bool:
 
 
 def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
-    """The words of each line that is a rule, and whether it forbids."""
     for line in (edit.get("content") or "").split("\n"):
         words = plain_words(line.replace("'", "").replace("\u2019", "")).split()
         core = frozenset(words) - _NEGATIVE - _MODAL

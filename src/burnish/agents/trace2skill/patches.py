@@ -48,13 +48,10 @@ MOST_REPLY = 200_000
 
 
 class Patch(NamedTuple):
-    """A proposal to change the skill."""
-
     edits: tuple[Edit, ...] = ()
     reasoning: str = ""
     changelog: tuple[str, ...] = ()
     source_ids: tuple[str, ...] = ()
-    """Trajectories that it was made from."""
     dropped: tuple[Dropped, ...] = ()
     """Of a merge: edits that it did not keep, and own ones without support."""
 
@@ -147,14 +144,11 @@ Merge = Callable[[Sequence[Patch], int], Awaitable[Sequence[Patch] | None]]
 
 
 class Merged(NamedTuple):
-    """One patch out of many."""
-
     patch: Patch
     levels: int
     calls: int
     warnings: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    """Edits that a merge left out."""
 
 
 async def merge_tree(
@@ -331,8 +325,6 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 
 class Changed(NamedTuple):
-    """A copy of the files after the edits."""
-
     files: dict[str, str]
     applied: list[Edit]
     skipped: list[Dropped]
@@ -376,15 +368,11 @@ def content_of(edit: Mapping[str, Any]) -> str:
 
 
 RARE = "references/rare-cases.md"
-"""Where edits with little support go."""
 
 
 class Placed(NamedTuple):
-    """Edits after the threshold of support."""
-
     kept: list[Edit]
     moved: list[Edit]
-    """Those whose content went to a file of rare cases."""
     dropped: list[Dropped]
 
 
@@ -455,7 +443,6 @@ def by_support(
 
 
 def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
-    """One file with what was seen once, and the link to it."""
     if not moved:
         return []
     sources = sorted({one for edit in moved for one in edit.get("source_ids", ())})
@@ -513,7 +500,6 @@ _REMOVALS = {
 
 
 def _lends(source: Edit, edit: Edit) -> bool:
-    """Whether an input edit can speak for a merged one."""
     if source.get("file") != edit.get("file"):
         return False
     wanted = _REMOVALS.get(edit["op"])

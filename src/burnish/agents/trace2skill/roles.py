@@ -124,8 +124,6 @@ Check = Callable[[Trace, str], Awaitable[bool | None]]
 
 
 class Record(NamedTuple):
-    """What an analyst found in one trajectory."""
-
     trace: Trace
     items: tuple[dict[str, Any], ...]
     is_verified: bool = False
@@ -137,8 +135,6 @@ UNREADABLE = "not readable"
 
 
 class Refused(NamedTuple):
-    """Why a role gave nothing, and its raw words."""
-
     reason: str
     raw: str = ""
     is_outside: bool = False
@@ -274,7 +270,6 @@ class LMRoles:
     async def _patch(
         self, kind: str, blanks: Mapping[str, str], about: tuple[str, ...], *, cited: bool = False
     ) -> Patch | Refused:
-        """A patch as the reply; of one that stays unreadable every whole edit."""
         form = wording("format", PROMPTS)
         read = partial(read_patch, cited=cited)
         found: Patch | Refused = await self._ask(kind, {**blanks, "format": form}, about, read)
@@ -312,7 +307,6 @@ _FIX = (
 
 
 def _fixed(text: str) -> str | None:
-    """The corrected result that an analyst wrote."""
     _, mark, rest = text.partition("```fixed\n")
     inside, end, _ = rest.partition("\n```")
     return inside if mark and end else None
@@ -321,7 +315,6 @@ def _fixed(text: str) -> str | None:
 def _items(
     text: str, parse: Callable[[str], list[dict[str, Any]]]
 ) -> tuple[tuple[dict[str, Any], ...], str]:
-    """The items of a report: every cause, and no more lessons than asked for."""
     found = parse(text)
     lessons = [item for item in found if item["type"] != "failure_cause"][:MOST_LESSONS]
     kept = [item for item in found if item["type"] == "failure_cause" or item in lessons]

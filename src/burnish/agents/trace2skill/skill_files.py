@@ -154,7 +154,6 @@ def _front_problems(front: Mapping[str, Any], folder: str, files: Mapping[str, s
 
 
 def _judge_problems(files: Mapping[str, str]) -> list[str]:
-    """What keeps Skill-RM from loading it; its check reads a folder."""
     with tempfile.TemporaryDirectory(prefix="burnish-skill-") as folder:
         _write(files, Path(folder))
         return list(check_skill(folder).problems)
@@ -257,7 +256,6 @@ def _written(parent: Path) -> dict[str, str]:
 
 
 def _hash(folder: Path) -> str:
-    """Of all names and contents, whatever they are."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return package_hash({
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -268,7 +266,6 @@ def _hash(folder: Path) -> str:
 
 
 def _carry(carried: Mapping[str, Member], files: Mapping[str, str], folder: Path) -> None:
-    """Other files byte for byte, and the permissions of all that are still there."""
     _refuse_paths(carried)
     for name, member in carried.items():
         target = folder / name
@@ -306,7 +303,6 @@ def skill_prompt(files: Mapping[str, str], *, references: bool = False) -> str:
 
 
 ROUNDS = 200
-"""Sections that are moved at most."""
 
 
 def split_long(files: Mapping[str, str]) -> dict[str, str]:
@@ -330,7 +326,6 @@ def split_long(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _move_section(files: dict[str, str]) -> bool:
-    """Move the longest section of `SKILL.md` into a reference and leave a link."""
     lines = files[MANUAL].rstrip("\n").split("\n")
     starts = headings(lines)
     sections = [

@@ -43,8 +43,6 @@ NAMES = {
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """One trajectory with its verdict."""
-
     id: str
     task_id: str
     instruction: str
@@ -83,7 +81,6 @@ class Pool(NamedTuple):
     passed: tuple[Trace, ...]
     failed: tuple[Trace, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Id and reason."""
 
     @property
     def all(self) -> tuple[Trace, ...]:

@@ -129,7 +129,6 @@ class WorkbookEnv(SkillEnv):
         )
 
     def _output(self) -> bytes:
-        """The file as it is now, with the results of its formulas."""
         with tempfile.TemporaryDirectory(prefix="burnish-workbook-") as folder:
             path = Path(folder) / "output.xlsx"
             self._open.save(path)

@@ -46,8 +46,6 @@ logger = logging.getLogger(__name__)
 
 
 class Benchmark(NamedTuple):
-    """One benchmark: how its file is read and what it asks."""
-
     name: str
     title: str
     kind: str

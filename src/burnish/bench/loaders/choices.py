@@ -61,7 +61,6 @@ def _rmbench(row: Source) -> list[Item]:
 
 
 def _domain(row: Source) -> str:
-    """From the column `domain`, else from the name of the file."""
     named = str(row.values.get("domain") or row.path.stem)
     return next((known for known in DOMAINS if named.lower().startswith(known)), named)
 

@@ -91,7 +91,6 @@ def load_rgb(path: Path) -> list[Item]:
 
 
 def _texts(row: Source, column: str) -> list[str]:
-    """Texts of a list that may hold lists of alternatives."""
     found: list[str] = []
     for one in list_of(row, column):
         found += [str(inner) for inner in one] if isinstance(one, list) else [str(one)]

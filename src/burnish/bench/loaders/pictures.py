@@ -185,7 +185,6 @@ def load_mathvision(path: Path) -> list[Item]:
 
 
 def _by_truth(row: Source) -> tuple[list[str], list[str]]:
-    """The right and the wrong responses of a problem, each text once."""
     right: dict[str, None] = {}
     wrong: dict[str, None] = {}
     for one in list_of(row, "responses"):
@@ -197,7 +196,6 @@ def _by_truth(row: Source) -> tuple[list[str], list[str]]:
 
 
 def _asked(row: Source, text: str, column: str, blobs: CheckedBlobs) -> tuple[Message, ...]:
-    """The question with its pictures in front; marks where a picture stood are taken out."""
     pictures = _pictures(row, column, blobs)
     return (Message("user", (*pictures, TextPart(_MARK.sub("", text).strip()))),)
 

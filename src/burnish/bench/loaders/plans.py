@@ -35,8 +35,6 @@ _WORDS = (6, 10, 16)
 
 
 class Stripped(NamedTuple):
-    """A Markdown document without its images."""
-
     text: str
     captions: list[str]
     places: list[int]
@@ -81,7 +79,6 @@ def _item(row: Source) -> Item:
 
 
 def _images(row: Source) -> list[Any]:
-    """Captions or names, one an image; an image of the query comes first."""
     listed = _maybe_list(row.values.get("images"))
     asked = row.values.get("image_query")
     return [*([asked] if asked else []), *listed]

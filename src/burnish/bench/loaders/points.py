@@ -27,8 +27,6 @@ class Demand(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """An item whose criteria were marked by a recorded judge."""
-
     item: Item
     demands: tuple[Demand, ...]
     met: tuple[bool, ...]

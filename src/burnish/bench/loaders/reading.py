@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
-    """One row and the file that it stands in."""
-
     path: Path
     number: int
     values: dict[str, Any]
@@ -211,7 +209,6 @@ def _item_of(row: Source, show: Sequence[str], media: Sequence[str]) -> Item:
 
 
 def _responses(row: Source, id: str) -> tuple[list[str], Choice | None, tuple[str, ...], set[str]]:
-    """Texts, label, authors, and the columns that they came from."""
     values = row.values
     if values.get("chosen") is not None and values.get("rejected") is not None:
         good, bad = (_text(row, values[name], name) for name in ("chosen", "rejected"))
@@ -260,7 +257,6 @@ def _winner(row: Source) -> Choice | None:
 
 
 def _text(row: Source, value: Any, column: str) -> str:
-    """A text; of a list of messages the last one's."""
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1]
     if isinstance(value, dict):
@@ -271,7 +267,6 @@ def _text(row: Source, value: Any, column: str) -> str:
 
 
 def _messages(row: Source, column: str, media_columns: Sequence[str]) -> tuple[Message, ...]:
-    """The prompt, with its images and sounds where they stand."""
     value, folder = row.values[column], row.path.parent
     media, name = list[MediaPart](), ""
     try:
