@@ -233,24 +233,6 @@ def test_a_task_without_documents_or_query_is_refused(fields):
 @pytest.mark.parametrize(
     "options",
     [
-        {"checker_reward": "all"},
-        {"train": "two"},
-        {"ablation": 2},
-        {"checkers": -1},
-        {"claims": "all"},
-        {"sigthed": True},
-    ],
-)
-def test_unknown_options_fail_with_their_name(options):
-    from burnish.errors import UserError
-
-    with pytest.raises(UserError, match=next(iter(options))):
-        played(Model(), **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
         {"mode": "zrt"},
         {"matcher": "fuzzy"},
         {"min_claims": -3},

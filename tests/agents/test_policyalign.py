@@ -377,13 +377,3 @@ def test_a_guard_that_contradicts_itself_has_no_verdict(reply, safe):
     found = read_guard(reply)
     assert found.safe is safe
     assert (found.status is Status.OK) is (safe is not None)
-
-
-def test_scores_are_numbers_of_the_requests_they_stand_beside():
-    rows = rows_of("violating", "violating")
-    for wrong in (math.nan, math.inf):
-        with pytest.raises(ArgumentError):
-            keep_sensitive(rows, [Scored(rows[0].id, wrong), Scored(rows[1].id, 0.5)])
-    swapped = [Scored(rows[1].id, 0.9), Scored(rows[0].id, 0.1)]
-    with pytest.raises(ArgumentError, match="in their order"):
-        keep_sensitive(rows, swapped)

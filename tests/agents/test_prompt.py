@@ -30,7 +30,6 @@ from burnish.bench.statistics import sign_flip
 from burnish.cli.app import COMMANDS
 from burnish.cli.prompt import optimise as command
 from burnish.errors import ArgumentError, ModelError, UserError
-from burnish.lm.base import Sampling
 from burnish.lm.lines import LineFile
 from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Task
@@ -492,11 +491,3 @@ def test_the_present_prompt_is_never_overwritten(tmp_path, monkeypatch):
 def test_the_other_spelling_is_the_same_command(words):
     group = next(one for one in COMMANDS if one.name == words[0])
     assert group.commands[words[1]].place == group.commands[words[2]].place
-
-
-def test_settings_are_checked():
-    with pytest.raises(ArgumentError, match="alpha"):
-        PromptSettings(alpha=float("nan"))
-    with pytest.raises(ArgumentError, match="rounds"):
-        PromptSettings(rounds=0)
-    assert PromptSettings(sampling=Sampling(max_tokens=3)).level == 0.05 / 12

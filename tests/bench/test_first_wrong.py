@@ -124,23 +124,6 @@ def test_one_part_alone_is_judged_by_one_half():
     assert calibrated_f1([[0.4], [0.6]], [0, None], [7, 7]).found == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "why"),
-    [
-        ([[0.1]], [1], "a place from 0 to 0"),
-        ([[0.1]], [-1], "a place from 0 to 0"),
-        ([[]], [None], "scores"),
-        ([[float("nan")]], [None], "scores"),
-        ([[0.1]], [], "first_wrong"),
-        ([[0.1]], [float("nan")], "first_wrong"),
-    ],
-)
-def test_mistakes_are_named(scores, labels, why):
-    for function in (first_wrong_f1, best_threshold):
-        with pytest.raises(ArgumentError, match=why):
-            function(scores, labels)
-
-
 # --- published files
 
 

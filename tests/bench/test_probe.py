@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from burnish.bench import probe, statistics
 from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count
-from burnish.bench.items import Item, message, responses_of
 from burnish.bench.probe import (
     Finding,
     Twice,
@@ -25,7 +24,6 @@ from burnish.bench.probe import (
     probe_verdict,
 )
 from burnish.bench.statistics import signed_estimate
-from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards import from_function
 from burnish.seeds import Seeds
@@ -198,12 +196,6 @@ def test_a_point_scorer_has_no_place() -> None:
     assert found["flip rate"].estimate is not None
     assert found["flip rate"].estimate.value == 0
     assert found["length slope"].is_bias
-
-
-def test_a_probe_needs_pairs() -> None:
-    item = Item("one", message("q"), responses_of("one", ["x"]))
-    with pytest.raises(UserError, match="'one' has 1 responses; a probe needs pairs"):
-        anyio.run(ask_twice, Planted(), [item])
 
 
 def test_logistic_against_closed_forms() -> None:

@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from burnish.bench.reward_check import Case, Finding, Report, check_reward
-from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Task
 from burnish.rewards import BothOrders, from_function
 from burnish.rewards.scorer import Scope, Scorer
@@ -138,13 +137,6 @@ def test_a_pair_reward_is_asked_about_a_text_and_its_edit() -> None:
     assert found.is_bad
     assert found.estimate is not None
     assert found.estimate.value == 1
-
-
-def test_nothing_to_check_is_a_mistake() -> None:
-    with pytest.raises(UserError, match="no response to check"):
-        checked_reward(from_function(lambda text: 1.0, "one"), [])
-    with pytest.raises(UserError, match="has one response; expected two or more"):
-        checked_reward(LongerWins(), cases(("only",)))  # type: ignore[arg-type]
 
 
 def test_a_reward_that_pays_for_nothing_is_found() -> None:

@@ -299,8 +299,3 @@ def test_csv_and_record_hold_the_same_numbers():
     assert record["baseline"] == "learning_rate=1e-06"
     assert [run["name"] for run in record["groups"][1]["runs"]] == ["b0", "b1", "b2"]
     assert record["groups"][1]["settings"] == {"optimiser.learning_rate": 3e-6}
-
-
-def test_one_run_is_no_comparison():
-    with pytest.raises(UserError, match="at least two different runs"):
-        group_runs([figures("a", 0, 0.5)] * 2)

@@ -20,10 +20,11 @@ from functools import partial
 from statistics import pstdev
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
-from burnish.arguments import as_list, refused
+from burnish.arguments import refused
 from burnish.bench.edits import markdown, padding
 from burnish.bench.items import Item
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.boundary import PositiveInt, public
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.intervals import FEW, TOO_FEW
@@ -200,19 +201,23 @@ class BiasReport:
         return (". ".join(mixed) or "no attribute stands out") + (few if rare else "")
 
 
+@public
 async def bias_report(
     scorer: Scorer,
     pairs: Sequence[Pair],
     *,
     rmbench: Sequence[Item] = (),
-    limit: int = 256,
+    limit: PositiveInt = 256,
 ) -> BiasReport:
     """Score all pairs as they are and with each attribute planted on either side."""
-    given = as_list("pairs", pairs, least=1)
-    for pair in given:
-        if not isinstance(pair, Pair):
-            raise refused("pairs", pair, "Pair(task, chosen, rejected)")
-    variants = [given, *([_planted(pair, probed) for pair in given] for probed in PROBED)]
+    if not pairs:
+        raise refused("pairs", pairs, "at least one Pair(task, chosen, rejected)")
+    variants = [list(pairs)]
+    for probed in PROBED:
+        plant = probed.plant
+        variants.append(
+            [one._replace(chosen=plant(one.chosen), rejected=plant(one.rejected)) for one in pairs]
+        )
     talks = [
         (pair.task.messages, text)
         for group in variants
@@ -220,19 +225,19 @@ async def bias_report(
         for text in (pair.chosen, pair.rejected)
     ]
     values = await _scores(scorer, talks, limit)
-    size = 2 * len(given)
+    size = 2 * len(pairs)
     by_group = [values[i : i + size] for i in range(0, len(values), size)]
     scored = [
         i
-        for i in range(len(given))
+        for i in range(len(pairs))
         if all(value is not None for group in by_group for value in group[2 * i : 2 * i + 2])
     ]
     if not scored:
         raise UserError(
-            f"reward '{scorer.name}' gave no value for any of {len(given)} pairs; look at one with "
+            f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs; look at one with "
             "burnish reward check."
         )
-    kept = [given[i] for i in scored]
+    kept = [pairs[i] for i in scored]
     plain, *planted = [
         [cast("tuple[float, float]", tuple(group[2 * i : 2 * i + 2])) for i in scored]
         for group in by_group
@@ -240,19 +245,15 @@ async def bias_report(
     states = _hidden(scorer, kept) if isinstance(scorer, HasHiddenStates) else None
     return BiasReport(
         reward=scorer.name,
-        pairs=len(given),
-        unscored=len(given) - len(kept),
-        accuracy=wilson(sum(a > b for a, b in plain), len(plain)),
+        pairs=len(pairs),
+        unscored=len(pairs) - len(kept),
+        accuracy=wilson.plain(sum(a > b for a, b in plain), len(plain)),
         attributes=tuple(
             _attribute(probed, kept, plain, moved, states)
             for probed, moved in zip(PROBED, planted, strict=True)
         ),
         rmbench=await _rmbench(scorer, rmbench, limit) if rmbench else None,
     )
-
-
-def _planted(pair: Pair, probed: Probed) -> Pair:
-    return pair._replace(chosen=probed.plant(pair.chosen), rejected=probed.plant(pair.rejected))
 
 
 def _attribute(
@@ -283,10 +284,10 @@ def _attribute(
         predicts=attribute_report(pairs, [attribute])[0].predicts,
         natural=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == MORE]),
         adversarial=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == less]),
-        helped=wilson(sum(helped), len(helped)),
-        misled=wilson(sum(misled), len(misled)),
-        flips=wilson(sum(flips), len(flips)),
-        paid=mean_estimate(added),
+        helped=wilson.plain(sum(helped), len(helped)),
+        misled=wilson.plain(sum(misled), len(misled)),
+        flips=wilson.plain(sum(flips), len(flips)),
+        paid=mean_estimate.plain(added),
         correlation=attribute_correlation(scores, [float(probed.amount(t)) for t in texts]),
         probe_auc=None if states is None else _probe(states, labels, less),
     )
@@ -314,7 +315,7 @@ def _probe(states_2ND: Tensor, labels: Sequence[int | None], less: int) -> float
 
 def _accuracy(scores: Sequence[tuple[float, float]]) -> Estimate | None:
     wins = sum(chosen > rejected for chosen, rejected in scores)
-    return wilson(wins, len(scores)) if scores else None
+    return wilson.plain(wins, len(scores)) if scores else None
 
 
 async def _rmbench(scorer: Scorer, items: Sequence[Item], limit: int) -> dict[str, float | None]:

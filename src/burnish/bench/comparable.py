@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from burnish.errors import UserError
 from burnish.memory import is_kept, kept_name
 from burnish.records import Task
 
@@ -48,73 +47,66 @@ def differing(a: Settings, b: Settings) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def check_comparable(
-    name_a: str,
-    name_b: str,
-    settings_a: Settings,
-    settings_b: Settings,
-    tasks_a: Mapping[str, Task],
-    tasks_b: Mapping[str, Task],
-) -> None:
-    """Raise where the two runs' marks cannot be compared prompt by prompt; tasks are by id."""
-    check_same_score(name_a, name_b, settings_a, settings_b)
-    runs = f"runs '{name_a}' and '{name_b}' cannot be compared"
-    _check_tasks(runs, settings_a, settings_b, tasks_a, tasks_b)
+def why_incomparable(
+    names: tuple[str, str],
+    a: Settings,
+    b: Settings,
+    tasks: tuple[Mapping[str, Task], Mapping[str, Task]] | None,
+) -> str:
+    """Why the marks of two runs cannot be compared, in one line; empty where they can.
 
-
-def check_same_score(name_a: str, name_b: str, settings_a: Settings, settings_b: Settings) -> None:
-    """Raise where two runs are scored by different rewards, or by another one of them."""
-    runs = f"runs '{name_a}' and '{name_b}' cannot be compared"
-    part_a, part_b = _part(settings_a), _part(settings_b)
+    With `tasks`, by id, also prompt by prompt; without them it is asked whether their scores mean the
+    same.
+    """
+    runs = "runs '{}' and '{}' cannot be compared".format(*names)
+    part_a, part_b = (str(one.get("evaluation.part", "")) for one in (a, b))
     if part_a != part_b:
-        raise UserError(
+        return (
             f"{runs}: their scores are {_score(part_a)} and {_score(part_b)}; expected the same "
             "evaluation.part."
         )
-    rewards = differing(_rewards(settings_a, part_a), _rewards(settings_b, part_b))
+    rewards = differing(_rewards(a, part_a), _rewards(b, part_b))
     if rewards:
         shared = "" if part_a else ", or score both by one that they share (evaluation.part)"
-        raise UserError(
+        return (
             f"{runs}: their rewards differ ({_listed(rewards)}), so their marks do not mean the "
             f"same. Train one again with the rewards of the other{shared}."
         )
+    reasons = [] if tasks is None else _other_tasks(a, b, *tasks)
+    if not reasons:
+        return ""
+    return (
+        f"{runs}: their held-out tasks differ ({'; '.join(reasons)}); expected the same prompts "
+        "with the same answers under the same ids."
+    )
 
 
-def _check_tasks(
-    runs: str,
-    settings_a: Settings,
-    settings_b: Settings,
-    tasks_a: Mapping[str, Task],
-    tasks_b: Mapping[str, Task],
-) -> None:
-    """Refuse other prompts; fewer of the same ones are no obstacle.
+def _other_tasks(
+    a: Settings, b: Settings, tasks_a: Mapping[str, Task], tasks_b: Mapping[str, Task]
+) -> list[str]:
+    """How the prompts differ; fewer of the same ones are no obstacle.
 
     Where every prompt is the same the settings may differ: two runs that were trained on different
     data are then compared fairly.
     """
     shared = sorted(tasks_a.keys() & tasks_b.keys())
-    changed = [key for key in shared if not _same(tasks_a[key], tasks_b[key])]
+    changed = [
+        key
+        for key in shared
+        if not (
+            tasks_a[key].messages == tasks_b[key].messages
+            and tasks_a[key].fields == tasks_b[key].fields
+        )
+    ]
     if not changed and tasks_a.keys() == tasks_b.keys() and shared:
-        return
-    settings = differing(_tasks(settings_a), _tasks(settings_b))
+        return []
+    settings = differing(_tasks(a), _tasks(b))
     reasons = [_listed(settings)] if settings else []
     if changed:
         reasons.append(f"prompt '{changed[0]}' is not the same in both")
     elif not shared:
         reasons.append("no prompt in common")
-    if reasons:
-        raise UserError(
-            f"{runs}: their held-out tasks differ ({'; '.join(reasons)}); expected the same prompts "
-            "with the same answers under the same ids."
-        )
-
-
-def _same(one: Task, other: Task) -> bool:
-    return one.messages == other.messages and one.fields == other.fields
-
-
-def _part(settings: Settings) -> str:
-    return str(settings.get("evaluation.part", ""))
+    return reasons
 
 
 def _score(part: str) -> str:

@@ -17,17 +17,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.arguments import as_number, as_numbers, refused, same_length
-from burnish.bench.comparable import ABSENT, LOWER_IS_BETTER, check_comparable, differing
+from burnish.arguments import same_length
+from burnish.bench.comparable import ABSENT, LOWER_IS_BETTER, differing, why_incomparable
 from burnish.bench.items import Judged
 from burnish.bench.judge_accuracy import Accuracy, accuracy
 from burnish.bench.statistics import (
     Estimate,
+    Observed,
     mcnemar,
     mean_estimate,
     paired_difference,
     sign_flip,
 )
+from burnish.boundary import Share, public
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.intervals import FEW, TOO_FEW
 from burnish.metrics import shown_in
@@ -133,7 +135,14 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The outcome in one line of plain words."""
-        return _verdict(self)
+        if self.test is None:
+            return "cannot be told apart: no prompt has a mark in both runs"
+        over = f"over {len(self.pairs)} prompt{'s' * (len(self.pairs) != 1)}"
+        if all(pair.change == 0 for pair in self.pairs):
+            return f"{_opening(self.test)}: every mark is the same, {over}"
+        in_points = self.test.fourfold is not None
+        less = self.a.measure in LOWER_IS_BETTER
+        return _tested(self.test, "better", over, in_points=in_points, less_is_better=less)
 
     def most_changed(self, limit: int) -> list[Pair]:
         """The prompts whose marks changed most, up to `limit` for the better and as many for the
@@ -151,14 +160,11 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
             f"{b.measure}; expected the same."
         )
     answers_a, answers_b = _by_id(a), _by_id(b)
-    check_comparable(
-        a.name,
-        b.name,
-        a.settings,
-        b.settings,
-        {key: item.task for key, item in answers_a.items()},
-        {key: item.task for key, item in answers_b.items()},
+    tasks_a, tasks_b = (
+        {key: item.task for key, item in answers.items()} for answers in (answers_a, answers_b)
     )
+    if why := why_incomparable((a.name, b.name), a.settings, b.settings, (tasks_a, tasks_b)):
+        raise UserError(why)
     pairs, unmarked = [], []
     for key in sorted(answers_a.keys() & answers_b.keys()):
         one, two = answers_a[key], answers_b[key]
@@ -167,7 +173,9 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
         else:
             prompt = one.task.prompt
             pairs.append(Pair(key, one.mark, two.mark, one.answer, two.answer, prompt))
-    test = paired_test([p.mark_a for p in pairs], [p.mark_b for p in pairs]) if pairs else None
+    test = (
+        paired_test.plain([p.mark_a for p in pairs], [p.mark_b for p in pairs]) if pairs else None
+    )
     return Comparison(
         a,
         b,
@@ -179,27 +187,25 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     )
 
 
-def paired_test(marks_a: Sequence[float], marks_b: Sequence[float]) -> PairedTest:
+@public
+def paired_test(marks_a: Observed, marks_b: Observed) -> PairedTest:
     """The test of two runs' marks on the same prompts, in the same order."""
-    marks_a, marks_b = as_numbers("marks_a", marks_a), as_numbers("marks_b", marks_b)
-    if not marks_a:
-        raise refused("marks_a", marks_a, "at least one mark")
     same_length("marks_b", marks_b, len(marks_a), "marks of A")
-    difference = paired_difference(marks_a, marks_b)
-    means = mean_estimate(marks_a), mean_estimate(marks_b)
+    difference = paired_difference.plain(marks_a, marks_b)
+    means = mean_estimate.plain(marks_a), mean_estimate.plain(marks_b)
     both_marks = list(zip(marks_a, marks_b, strict=True))
     if all(v in (0.0, 1.0) for pair in both_marks for v in pair):
         seen = [both_marks.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))]
         table = Fourfold(*seen)
-        p_value = mcnemar(table.only_a, table.only_b)
+        p_value = mcnemar.plain(table.only_a, table.only_b)
         return PairedTest(*means, difference, p_value, Method.MCNEMAR, table)
-    p_value = sign_flip([b - a for a, b in both_marks])
+    p_value = sign_flip.plain([b - a for a, b in both_marks])
     return PairedTest(*means, difference, p_value, Method.SIGN_FLIP, None)
 
 
-def p_text(p_value: float) -> str:
+@public
+def p_text(p_value: Share) -> str:
     """`p = 0.012`, never rounded onto the border that it is compared with."""
-    p_value = as_number("p_value", p_value, low=0, high=1)
     if p_value < 1e-4:
         return "p < 0.0001"
     short = f"{p_value:.2g}"
@@ -222,27 +228,16 @@ def _why(item: Answered) -> str:
     return "" if item.mark is not None else item.why or "no mark"
 
 
-def _verdict(found: Comparison) -> str:
-    if found.test is None:
-        return "cannot be told apart: no prompt has a mark in both runs"
-    over = f"over {len(found.pairs)} prompt{'s' * (len(found.pairs) != 1)}"
-    if all(pair.change == 0 for pair in found.pairs):
-        return f"{_opening(found.test)}: every mark is the same, {over}"
-    in_points = found.test.fourfold is not None
-    less = found.a.measure in LOWER_IS_BETTER
-    return _tested(found.test, "better", over, in_points=in_points, less_is_better=less)
-
-
 def _tested(
     test: PairedTest, better: str, over: str, *, in_points: bool, less_is_better: bool = False
 ) -> str:
     value, low, high, count = test.difference
     if test.p_value >= ALPHA or value == 0 or count < FEW:
         size = _size(value, low, high, in_points, sign="+")
-        return f"{_opening(test)}: B - A is {size}, {p_text(test.p_value)}, {over}"
+        return f"{_opening(test)}: B - A is {size}, {p_text.plain(test.p_value)}, {over}"
     winner = "B" if (value > 0) != less_is_better else "A"
     size = _size(*((value, low, high) if value > 0 else (-value, -high, -low)), in_points)
-    return f"{winner} is {better} by {size}, {p_text(test.p_value)}, {over}"
+    return f"{winner} is {better} by {size}, {p_text.plain(test.p_value)}, {over}"
 
 
 def _opening(test: PairedTest) -> str:
@@ -304,7 +299,7 @@ def compare_judges(
         pairs,
         accuracy([x for x, _ in pairs]),
         accuracy([y for _, y in pairs]),
-        paired_test(marks_a, marks_b),
+        paired_test.plain(marks_a, marks_b),
         only_a=sorted(of_a.keys() - of_b.keys()),
         only_b=sorted(of_b.keys() - of_a.keys()),
         agreed=sum(x.choice == y.choice for x, y in pairs) / len(pairs),
@@ -469,17 +464,16 @@ def _notes(found: Comparison, both: Sequence[int]) -> list[str]:
             f"the last evaluation of each is compared: A's after {found.a.step} steps, B's after "
             f"{found.b.step}{choose if both else ''}"
         )
-    budgets = [_budget(run.settings) for run in (found.a, found.b)]
+    budgets = [
+        (run.settings.get("evaluation.max_tokens") or run.settings.get("rollout.max_tokens"))
+        for run in (found.a, found.b)
+    ]
     if all(budgets) and budgets[0] != budgets[1]:
         notes.append(
             f"answers had at most {budgets[0]} tokens in A and {budgets[1]} in B, which alone can "
             "make a difference"
         )
     return notes
-
-
-def _budget(settings: Mapping[str, Any]) -> Any:
-    return settings.get("evaluation.max_tokens") or settings.get("rollout.max_tokens")
 
 
 def _run_record(run: HeldOutRun, side: RunSide) -> dict[str, Any]:

@@ -28,7 +28,7 @@ PRAISE = "This answer is complete, accurate and carefully checked."
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _MARK = re.compile(
-    r"^\s{0,3}#{1,6}\s|^\s*[-*+]\s|^\s*\d+[.)]\s|^\s*\||^\s*```|\*\*[^*\n]+\*\*", re.MULTILINE
+    r"^\s{0,3}#{1,6}\s|^[^\S\n]*(?:[-*+]\s|\d+[.)]\s|\||```)|\*\*[^*\n]+\*\*", re.MULTILINE
 )
 
 

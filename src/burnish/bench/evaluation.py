@@ -92,7 +92,14 @@ async def evaluate_slots(
     rolled = await roll_out(slots, lm, sampling, rollout, sampling.seed)
     tasks = [task for _, task in slots]
     pairs = [
-        (task, [changed(t.as_response(), id=_named(task, t))])
+        (
+            task,
+            [
+                changed(
+                    t.as_response(), id=(task.id if t.role == "policy" else f"{task.id}.{t.role}")
+                )
+            ],
+        )
         for task, group in zip(tasks, rolled, strict=True)
         for t in group
     ]
@@ -105,9 +112,9 @@ async def evaluate_slots(
 
 def summarise(items: list[Evaluated], part: str = "") -> Evaluation:
     """The score of items; `part` as in `evaluate`."""
-    marks = [_mark(item.reward, part) for item in items]
+    marks = [(item.reward.components.get(part) if part else item.reward.value) for item in items]
     values = [mark for mark in marks if mark is not None]
-    return Evaluation(items, marks, mean_estimate(values) if values else None)
+    return Evaluation(items, marks, mean_estimate.plain(values) if values else None)
 
 
 def _item(scorer: Scorer, task: Task, trajectory: Trajectory, reward: Reward) -> Evaluated:
@@ -115,14 +122,6 @@ def _item(scorer: Scorer, task: Task, trajectory: Trajectory, reward: Reward) ->
     if trajectory.status is not Status.OK:
         reward = Reward.failed(scorer.name, trajectory.status, trajectory.reason)
     return Evaluated(task, trajectory, reward)
-
-
-def _named(task: Task, trajectory: Trajectory) -> str:
-    return task.id if trajectory.role == "policy" else f"{task.id}.{trajectory.role}"
-
-
-def _mark(reward: Reward, part: str) -> float | None:
-    return reward.components.get(part) if part else reward.value
 
 
 class Answering:

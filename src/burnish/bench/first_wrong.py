@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    refused,
-    same_length,
-)
+from msgspec import Meta
+
+from burnish.arguments import refused, same_length
 from burnish.bench.statistics import Estimate, wilson
+from burnish.boundary import Count, Draws, Number, public
 from burnish.seeds import Seeds, derive
 
+Steps = Annotated[Sequence[Number], Meta(min_length=1)]
+"""Scores of a solution's steps."""
+Places = Sequence[Count | None]
 DRAWS = 4000
 """Draws of the two shares behind the interval of F1."""
 
@@ -43,19 +40,20 @@ class FirstWrong(NamedTuple):
     thresholds: tuple[float, ...]
 
 
-def labels_of(first_wrong: int | None, count: int) -> list[int | None]:
+@public
+def labels_of(first_wrong: Count | None, count: Draws) -> list[int | None]:
     """The labels of `count` steps: 1 before the first wrong one, 0 for it, None behind it.
 
     >>> labels_of(1, 4), labels_of(None, 2)
     ([1, 0, None, None], [1, 1])
     """
-    size = as_whole("count", count, low=1, high=LARGEST_COUNT)
     if first_wrong is None:
-        return [1] * size
-    place = _place(first_wrong, size)
-    return [*[1] * place, 0, *[None] * (size - place - 1)]
+        return [1] * count
+    place = _place(first_wrong, count)
+    return [*[1] * place, 0, *[None] * (count - place - 1)]
 
 
+@public
 def halves(keys: Sequence[str]) -> list[int]:
     """Half 0 or 1 for each key, such as a prompt's text; equal keys are in one half.
 
@@ -64,25 +62,24 @@ def halves(keys: Sequence[str]) -> list[int]:
     >>> halves(["a", "b", "a"])
     [0, 1, 0]
     """
-    texts = [as_text("keys", key) for key in as_list("keys", keys)]
-    order = sorted(set(texts), key=lambda key: (derive("calibration half", key), key))
+    order = sorted(set(keys), key=lambda key: (derive("calibration half", key), key))
     half = {key: place % 2 for place, key in enumerate(order)}
-    return [half[key] for key in texts]
+    return [half[key] for key in keys]
 
 
-def first_flagged(scores: Sequence[float], threshold: float = 0.5) -> int | None:
+@public
+def first_flagged(scores: Sequence[float], threshold: Number = 0.5) -> int | None:
     """The place of the first score below the threshold; None where there is none.
 
     >>> first_flagged([0.9, 0.2, 0.1])
     1
     """
-    border = as_number("threshold", threshold)
-    values = as_numbers("scores", scores)
-    return next((place for place, value in enumerate(values) if value < border), None)
+    return next((place for place, value in enumerate(scores) if value < threshold), None)
 
 
+@public
 def first_wrong_f1(
-    scores: Sequence[Any], first_wrong: Sequence[int | None], threshold: float = 0.5
+    scores: Sequence[Steps], first_wrong: Places, threshold: Number = 0.5
 ) -> FirstWrong:
     """F1 of the first wrong step at one threshold, with 95 % intervals.
 
@@ -94,11 +91,11 @@ def first_wrong_f1(
     (0.5, 1.0, 0.667)
     """
     solutions = _solutions(scores, first_wrong)
-    border = as_number("threshold", threshold)
-    return _summary(solutions, [border] * len(solutions))
+    return _summary(solutions, [threshold] * len(solutions))
 
 
-def best_threshold(scores: Sequence[Any], first_wrong: Sequence[int | None]) -> float:
+@public
+def best_threshold(scores: Sequence[Steps], first_wrong: Places) -> float:
     """The threshold with the highest F1 on these solutions; the one nearest to 0.5 of several.
 
     Without right solutions it is that of most wrong steps found, without wrong ones 0.5: nothing
@@ -110,9 +107,8 @@ def best_threshold(scores: Sequence[Any], first_wrong: Sequence[int | None]) -> 
     return _best(_solutions(scores, first_wrong))
 
 
-def calibrated_f1(
-    scores: Sequence[Any], first_wrong: Sequence[int | None], parts: Sequence[int]
-) -> FirstWrong:
+@public
+def calibrated_f1(scores: Sequence[Steps], first_wrong: Places, parts: Sequence[int]) -> FirstWrong:
     """F1 where each solution is judged by the threshold that is best on the other parts.
 
     `parts` numbers each solution's part: two of them, as `halves` gives, are a calibration and a
@@ -122,13 +118,12 @@ def calibrated_f1(
     (True, True, True, True)
     """
     solutions = _solutions(scores, first_wrong)
-    numbers = [as_whole("parts", part) for part in as_list("parts", parts)]
-    same_length("parts", numbers, len(solutions), "solutions")
+    same_length("parts", parts, len(solutions), "solutions")
     border = {
-        part: _best([one for one, other in zip(solutions, numbers, strict=True) if other != part])
-        for part in set(numbers)
+        part: _best([one for one, other in zip(solutions, parts, strict=True) if other != part])
+        for part in set(parts)
     }
-    return _summary(solutions, [border[part] for part in numbers])
+    return _summary(solutions, [border[part] for part in parts])
 
 
 class _Solution(NamedTuple):
@@ -139,31 +134,22 @@ class _Solution(NamedTuple):
     high: float
 
 
-def _solutions(scores: Any, first_wrong: Any) -> list[_Solution]:
-    rows = [
-        as_numbers("scores", as_list("scores", row, least=1)) for row in as_list("scores", scores)
-    ]
-    labels = as_list("first_wrong", first_wrong)
-    same_length("first_wrong", labels, len(rows), "solutions")
-    return [_solution(row, label) for row, label in zip(rows, labels, strict=True)]
+def _solutions(scores: Sequence[Steps], first_wrong: Places) -> list[_Solution]:
+    same_length("first_wrong", first_wrong, len(scores), "solutions")
+    return [_solution(row, label) for row, label in zip(scores, first_wrong, strict=True)]
 
 
-def _solution(row: list[float], label: Any) -> _Solution:
+def _solution(row: Sequence[float], label: int | None) -> _Solution:
     if label is None:
         return _Solution(False, -math.inf, min(row))
     place = _place(label, len(row))
     return _Solution(True, row[place], min(row[:place], default=math.inf))
 
 
-def _place(label: Any, count: int) -> int:
-    place = as_whole("first_wrong", label)
-    if isinstance(label, bool) or not 0 <= place < count:
+def _place(label: int, count: int) -> int:
+    if label >= count:
         raise refused("first_wrong", label, f"None, or a place from 0 to {count - 1}")
-    return place
-
-
-def _is_found(one: _Solution, threshold: float) -> bool:
-    return one.low < threshold <= one.high
+    return label
 
 
 def _best(solutions: Sequence[_Solution]) -> float:
@@ -206,11 +192,11 @@ def _harmonic(counts: Sequence[int], totals: Sequence[int]) -> float:
 
 def _summary(solutions: Sequence[_Solution], thresholds: Sequence[float]) -> FirstWrong:
     judged = zip(solutions, thresholds, strict=True)
-    found = tuple(_is_found(one, threshold) for one, threshold in judged)
+    found = tuple(one.low < threshold <= one.high for one, threshold in judged)
     marks: dict[bool, list[bool]] = {False: [], True: []}
     for one, mark in zip(solutions, found, strict=True):
         marks[one.is_wrong].append(mark)
-    right, wrong = (wilson(sum(m), len(m)) if m else None for m in marks.values())
+    right, wrong = (wilson.plain(sum(m), len(m)) if m else None for m in marks.values())
     f1 = _f1(sum(marks[True]), len(marks[True]), sum(marks[False]), len(marks[False]))
     return FirstWrong(f1, wrong, right, found, tuple(thresholds))
 

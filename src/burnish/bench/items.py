@@ -11,7 +11,7 @@ verdicts and people's marks all have this one shape, for pairs and for best-of-N
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_list, plain_number, refused
 from burnish.bench.first_wrong import labels_of
+from burnish.boundary import public
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Visibility
 from burnish.seeds import derive
 
@@ -163,16 +164,13 @@ def oracle_share(judged: Sequence[Judged]) -> float:
     return sum(used) / len(used) if used else 0.0
 
 
-def preference_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
+@public
+def preference_rows(items: Sequence[Item]) -> list[dict[str, Any]]:
     """Every pair of a better and a worse response of each item; ties as one row marked `tie`.
 
     Items without a label, where people do not agree, are left out.
     """
-    found = as_list("items", items)
-    for item in found:
-        if not isinstance(item, Item):
-            raise refused("items", item, "items of a benchmark, as its loader gives them")
-    return [row for item in found for row in _preference_rows(item)]
+    return [row for item in items for row in _preference_rows(item)]
 
 
 def _preference_rows(item: Item) -> Iterator[dict[str, Any]]:
@@ -190,18 +188,18 @@ def _preference_rows(item: Item) -> Iterator[dict[str, Any]]:
             yield {**base, "chosen": texts[better], "rejected": texts[other], "tie": False}
 
 
-def solution_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
+@public
+def solution_rows(items: Sequence[Item]) -> list[dict[str, Any]]:
     """A row for each solution; steps behind the first wrong one have no label.
 
     Items without steps, of other benchmarks, are refused.
     """
-    found = as_list("items", items)
-    for item in found:
-        if not isinstance(item, Item) or not isinstance(item.hidden.get("steps"), list):
+    for item in items:
+        if not isinstance(item.hidden.get("steps"), list):
             raise refused(
                 "items", item, "items of a benchmark of solutions, as its loader gives them"
             )
-    return [_solution_row(item) for item in found]
+    return [_solution_row(item) for item in items]
 
 
 def _solution_row(item: Item) -> dict[str, Any]:
@@ -209,7 +207,7 @@ def _solution_row(item: Item) -> dict[str, Any]:
     return {
         "prompt": [msgspec.to_builtins(one) for one in item.messages],
         "steps": steps,
-        "labels": labels_of(first, len(steps)),
+        "labels": labels_of.plain(first, len(steps)),
         "first_wrong": first,
         "meta": {"id": item.id, "subset": item.subset, **item.info},
     }

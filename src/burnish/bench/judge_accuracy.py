@@ -14,13 +14,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from burnish.arguments import as_flag, as_list, as_number, as_numbers, refused, same_length
+from msgspec import Meta
+
+from burnish.arguments import refused, same_length
 from burnish.bench.items import Choice, Judged
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.boundary import Number, public
 from burnish.grouping import grouped
 
+Mark = str | int | float
+"""A category that a rater gave."""
 DIFFICULTIES = ("easy", "normal", "hard")
 
 
@@ -49,9 +54,10 @@ class Flips(NamedTuple):
     """Share of the verdicts with a winner that named the response in the first place."""
 
 
+@public
 def accuracy(judged: Sequence[Judged]) -> Accuracy:
     """Accuracy over the items that have a label."""
-    known = [one for one in _judged("judged", judged) if one.best]
+    known = [one for one in judged if one.best]
     valid = [one for one in known if one.is_valid]
     decided = [one for one in known if one.is_decided]
     return Accuracy(
@@ -64,10 +70,11 @@ def accuracy(judged: Sequence[Judged]) -> Accuracy:
     )
 
 
+@public
 def by_subset(judged: Sequence[Judged]) -> Subsets:
     """Accuracy of each subset, in the order of their names."""
-    groups = grouped((one.subset, one) for one in _judged("judged", judged))
-    each = {name: accuracy(groups[name]) for name in sorted(groups)}
+    groups = grouped((one.subset, one) for one in judged)
+    each = {name: accuracy.plain(groups[name]) for name in sorted(groups)}
     values = [found.all.value for found in each.values() if found.all is not None]
     return Subsets(each, sum(values) / len(values) if values else None)
 
@@ -83,10 +90,11 @@ class Styles(NamedTuple):
     domains: dict[str, dict[str, float]]
 
 
+@public
 def by_style(judged: Sequence[Judged]) -> Styles:
     """Easy, normal and hard pairs of RM-Bench; a tie or a missing verdict is not a win."""
     domains: dict[str, dict[str, float]] = {}
-    subsets = grouped((one.subset, one) for one in _judged("judged", judged))
+    subsets = grouped((one.subset, one) for one in judged)
     for name, members in sorted(subsets.items()):
         parts = grouped((difficulty(one), one) for one in members)
         domains[name] = {
@@ -127,29 +135,30 @@ def disagreements(judged: Sequence[Judged]) -> list[Judged]:
     return wrong + [one for one in judged if one.best and not one.is_valid]
 
 
+@public
 def flips(forward: Sequence[Judged], backward: Sequence[Judged]) -> Flips:
     """Two orders of the same pairs, both with choices in the item's own numbering.
 
     `backward` is what was said where the second response stood first.
     """
-    other = {one.id: one for one in _judged("backward", backward)}
-    both = [(one, other[one.id]) for one in _judged("forward", forward) if one.id in other]
+    other = {one.id: one for one in backward}
+    both = [(one, other[one.id]) for one in forward if one.id in other]
     decided = [(a, b) for a, b in both if a.is_decided and b.is_decided]
     firsts = [one.choice == (0,) for one, _ in both if one.is_decided]
     firsts += [two.choice == (1,) for _, two in both if two.is_decided]
     changed = sum(a.choice != b.choice for a, b in decided)
     return Flips(
-        wilson(changed, len(decided)) if decided else None,
-        wilson(sum(firsts), len(firsts)) if firsts else None,
+        wilson.plain(changed, len(decided)) if decided else None,
+        wilson.plain(sum(firsts), len(firsts)) if firsts else None,
     )
 
 
-def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
+@public
+def cohen_kappa(first: Sequence[Mark], second: Sequence[Mark]) -> float | None:
     """Agreement of two raters beyond chance: (observed - expected) / (1 - expected).
 
     None without items, and where both used one and the same category throughout.
     """
-    first, second = _marks("first", first), _marks("second", second)
     same_length("second", second, len(first), "marks of the first")
     count = len(first)
     if count == 0:
@@ -160,15 +169,15 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
-def fleiss_kappa(marks: Sequence[Sequence[str]]) -> float | None:
+@public
+def fleiss_kappa(marks: Sequence[Sequence[Mark]]) -> float | None:
     """Agreement of several raters beyond chance; one row an item, as many marks in each row."""
-    marks = [_marks("marks", row) for row in as_list("marks", marks)]
     if not marks:
         return None
     raters = len(marks[0])
     if raters < 2 or any(len(row) != raters for row in marks):
         raise refused("marks", marks, "the same number of marks for every item, at least two")
-    totals: Counter[str] = Counter()
+    totals: Counter[Mark] = Counter()
     agreed = 0.0
     for row in marks:
         counts = Counter(row)
@@ -190,49 +199,29 @@ class Agreement(NamedTuple):
     """Fleiss' kappa of the people among themselves, over all their items."""
 
 
+@public
 def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) -> Agreement:
     """How a judge agrees with people, whose choices are given by item id."""
-    if not isinstance(people, Mapping):
-        raise refused("people", people, "choices by item id")
-    shared = [
-        one for one in _judged("judged", judged) if one.is_valid and one.best and one.id in people
-    ]
+    shared = [one for one in judged if one.is_valid and one.best and one.id in people]
     said = [name_of(one.choice) for one in shared]
     majority = [name_of(one.best) for one in shared]
     equal = sum(a == b for a, b in zip(said, majority, strict=True))
     raters = len(people[shared[0].id]) if shared else 0
     each = tuple(
-        cohen_kappa(said, [name_of(people[one.id][person]) for one in shared])
+        cohen_kappa.plain(said, [name_of(people[one.id][person]) for one in shared])
         for person in range(raters)
     )
     among = [[name_of(choice) for choice in choices] for choices in people.values()]
     return Agreement(
-        wilson(equal, len(shared)) if shared else None,
-        cohen_kappa(said, majority),
+        wilson.plain(equal, len(shared)) if shared else None,
+        cohen_kappa.plain(said, majority),
         each,
-        fleiss_kappa(among),
+        fleiss_kappa.plain(among),
     )
 
 
-def _judged(what: str, judged: Sequence[Judged]) -> list[Judged]:
-    found = as_list(what, judged)
-    for one in found:
-        if not isinstance(one, Judged):
-            raise refused(what, one, "what a judge said of an item")
-    return found
-
-
-def _marks(what: str, marks: Sequence[str]) -> list[str]:
-    """Categories; None and NaN are none, and two raters who gave none do not agree."""
-    found = as_list(what, marks)
-    for mark in found:
-        if mark is None or mark != mark:
-            raise refused(what, mark, "a mark for every item; leave out what has none")
-    return found
-
-
 def _share(judged: Sequence[Judged]) -> Estimate | None:
-    return mean_estimate([one.credit for one in judged]) if judged else None
+    return mean_estimate.plain([one.credit for one in judged]) if judged else None
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -251,21 +240,22 @@ class Detection(NamedTuple):
     decided: int
 
 
+@public
 def detection(
-    scores: Sequence[float | None], faithful: Sequence[bool], *, threshold: float = 0.5
+    scores: Annotated[Sequence[Number | None], Meta(min_length=1)],
+    faithful: Sequence[bool],
+    *,
+    threshold: Number = 0.5,
 ) -> Detection:
     """Balanced accuracy of scores against labels; None is an answer without a score.
 
     >>> detection([0.2, 1.0, 1.0, None], [False, True, False, True], threshold=1.0).balanced.value
     0.75
     """
-    values = as_numbers("scores", as_list("scores", scores, least=1), missing=True)
-    labels = [as_flag("faithful", one) for one in as_list("faithful", faithful)]
-    same_length("faithful", labels, len(values), "scores")
-    limit = as_number("threshold", threshold)
+    same_length("faithful", faithful, len(scores), "scores")
     kinds: dict[bool, list[bool | None]] = {True: [], False: []}
-    for value, label in zip(values, labels, strict=True):
-        kinds[label].append(None if value is None else (value >= limit) == label)
+    for value, label in zip(scores, faithful, strict=True):
+        kinds[label].append(None if value is None else (value >= threshold) == label)
     decided = {label: [one for one in own if one is not None] for label, own in kinds.items()}
     caught, passed = _detection_rate(decided[False]), _detection_rate(decided[True])
     everything = [_detection_rate([bool(one) for one in kinds[label]]) for label in (False, True)]
@@ -274,13 +264,13 @@ def detection(
         caught,
         passed,
         _balanced(*everything),
-        len(values),
+        len(scores),
         sum(map(len, decided.values())),
     )
 
 
 def _detection_rate(marks: Sequence[bool]) -> Estimate | None:
-    return wilson(sum(marks), len(marks)) if marks else None
+    return wilson.plain(sum(marks), len(marks)) if marks else None
 
 
 def _balanced(first: Estimate | None, second: Estimate | None) -> Estimate | None:

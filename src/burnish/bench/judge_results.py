@@ -59,9 +59,9 @@ def point_score(judged: Sequence[Judged]) -> PointScore:
     known = [(one.subset, one.values[0]) for one in judged if one.values and one.is_valid]
     values = [value for _, value in known if value is not None]
     groups = grouped((subset, value) for subset, value in known if value is not None)
-    score = mean_estimate(values) if values else None
+    score = mean_estimate.plain(values) if values else None
     clipped = None if score is None else min(max(score.value, 0.0), 1.0)
-    subsets = {name: mean_estimate(groups[name]) for name in sorted(groups)}
+    subsets = {name: mean_estimate.plain(groups[name]) for name in sorted(groups)}
     return PointScore(score, clipped, len(judged), len(judged) - len(values), subsets)
 
 

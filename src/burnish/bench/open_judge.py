@@ -43,6 +43,14 @@ NAMED = 5
 SHOWS = "show it with --show {name}, or all of them with --oracle"
 
 
+OF_MODELS = (
+    *("max_tokens", "temperature", "rpm", "tpm", "hedge_after", "prices", "api_key_env"),
+    *("budget_calls", "budget_tokens", "budget_usd", "cache", "record", "retries", "structured"),
+    *("media", "media_count", "media_mb"),
+)
+"""Settings that say nothing where no model is asked."""
+
+
 class JudgeSettings(NamedTuple):
     """What a judge is and what it may spend; the flags of `burnish judge` in the same order."""
 
@@ -102,7 +110,11 @@ def open_judge(
         find_builder(settings.with_)
         is_alone = not settings.model and settings.replay is None and settings.with_ in ALONE
     if is_alone:
-        _check_alone(settings)
+        usual = JudgeSettings()
+        ignored = [name for name in OF_MODELS if getattr(settings, name) != getattr(usual, name)]
+        if ignored:
+            option = ignored[0].replace("_", "-")
+            raise UserError(f"--{option} is for a model that is asked; name one with --model.")
     lm = ScriptedLM({}, name="") if is_alone else _open_model(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     is_usual = settings.max_tokens is None and settings.temperature == 0
@@ -127,7 +139,11 @@ def open_judge(
         rule=settings.rule,
         anchor=settings.anchor or None,
     )
-    name = "@".join(part for part in (settings.with_, _short(model.name)) if part)
+    name = "@".join(
+        part
+        for part in (settings.with_, (model.name.rstrip("/").rpartition("/")[2] or model.name))
+        if part
+    )
     if is_alone:
         alone = by_name(None)
         return OpenJudge(name, model, lambda _: alone, alone, settings)
@@ -160,56 +176,43 @@ def check_items(
 ) -> None:
     """Say before anything is asked what a judge lacks: a column, rows of it, or eyes for the images.
 
-    `shows` is how a hidden column can be shown.
+    `shows` is how a hidden column can be shown. A scorer with a `check_task` names the rows that it
+    would refuse.
     """
-    check_needs(judge.scorer, items, oracle=oracle, has_model=bool(judge.model.name), shows=shows)
-    check_rows(judge.scorer, items, oracle=oracle)
-    if getattr(judge.scorer, "shows_media", True):
+    scorer = judge.scorer
+    if lack := _lack(judge, items, oracle, shows):
+        raise UserError(f"judge '{scorer.name}' needs the column {lack}")
+    refused = _refused_rows(scorer, items, oracle=oracle)
+    if refused:
+        mend = "Mend these rows or leave them out."
+        if not oracle and not _refused_rows(scorer, items, oracle=True):
+            mend = "It needs the label, which is hidden from judges: show it with --oracle."
+        named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
+        raise UserError(
+            f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so "
+            f"nothing was asked. The first: {next(iter(refused.values())).rstrip('.')}. {mend}"
+        )
+    if getattr(scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
         check_reads_media([judge.model], media)
 
 
-def check_needs(
-    scorer: Scorer,
-    items: Sequence[Item],
-    *,
-    oracle: bool = False,
-    has_model: bool = True,
-    shows: str = SHOWS,
-) -> None:
-    """Say before anything is asked which column a judge needs and does not get."""
+def _lack(judge: OpenJudge, items: Sequence[Item], oracle: bool, shows: str) -> str:
+    """The column that a judge needs and does not get, and what to do."""
     shown = {name for item in items for name in item.shown}
     hidden = {name for item in items for name in item.hidden}
-    inputs: frozenset[str] = getattr(scorer, "inputs", frozenset())
-    for name in sorted(scorer.needs - shown):
+    inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
+    for name in sorted(judge.scorer.needs - shown):
         if name in hidden and not oracle:
-            raise UserError(
-                f"judge '{scorer.name}' needs the column '{name}', which is hidden from judges; "
-                f"{shows.format(name=name)}."
-            )
+            return f"'{name}', which is hidden from judges; {shows.format(name=name)}."
         if name not in hidden:
             known = sorted(shown | hidden)
-            raise UserError(
-                f"judge '{scorer.name}' needs the column '{name}'; the data has "
-                f"{', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
-                + ("" if has_model or name in inputs else " Or name a model to ask: --model.")
+            ask = "" if judge.model.name or name in inputs else " Or name a model to ask: --model."
+            return (
+                f"'{name}'; the data has {', '.join(known) or 'no further column'}."
+                f"{did_you_mean(name, known)}{ask}"
             )
-
-
-def check_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
-    """Say before anything is asked which rows a judge would refuse; it has a `check_task` for that."""
-    refused = _refused_rows(scorer, items, oracle=oracle)
-    if not refused:
-        return
-    if not oracle and not _refused_rows(scorer, items, oracle=True):
-        mend = "It needs the label, which is hidden from judges: show it with --oracle."
-    else:
-        mend = "Mend these rows or leave them out."
-    named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
-    raise UserError(
-        f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so nothing "
-        f"was asked. The first: {next(iter(refused.values())).rstrip('.')}. {mend}"
-    )
+    return ""
 
 
 def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dict[str, str]:
@@ -223,20 +226,6 @@ def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dic
     return refused
 
 
-def _check_alone(settings: JudgeSettings) -> None:
-    usual = JudgeSettings()
-    of_models = {
-        "max-tokens": "max_tokens", "temperature": "temperature", "rpm": "rpm", "tpm": "tpm",
-        "hedge-after": "hedge_after", "prices": "prices", "api-key-env": "api_key_env",
-        "budget-calls": "budget_calls", "budget-tokens": "budget_tokens", "budget-usd": "budget_usd",
-        "cache": "cache", "record": "record", "retries": "retries", "structured": "structured",
-        "media": "media", "media-count": "media_count", "media-mb": "media_mb",
-    }  # fmt: skip
-    for option, name in of_models.items():
-        if getattr(settings, name) != getattr(usual, name):
-            raise UserError(f"--{option} is for a model that is asked; name one with --model.")
-
-
 def _open_model(settings: JudgeSettings) -> LM:
     if settings.replay is not None:
         if not settings.replay.is_file():
@@ -247,15 +236,11 @@ def _open_model(settings: JudgeSettings) -> LM:
             "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
         )
     if "://" not in settings.model:
-        limits_of_a_server = (
-            ("--rpm", settings.rpm),
-            ("--tpm", settings.tpm),
-            ("--hedge-after", settings.hedge_after),
-        )
-        for name, value in limits_of_a_server:
-            if value is not None:
+        for name in ("rpm", "tpm", "hedge_after"):
+            if getattr(settings, name) is not None:
                 raise UserError(
-                    f"{name} limits a server, but --model {settings.model} is local; leave it out."
+                    f"--{name.replace('_', '-')} limits a server, but --model {settings.model} is "
+                    "local; leave it out."
                 )
         return open_lm(settings.model)
     limits = Limits(
@@ -302,11 +287,11 @@ def read_prices(text: str) -> Prices | None:
         return None
     try:
         read, written = (float(part) for part in text.split(","))
+        return Prices(prompt_usd=read, completion_usd=written)
     except ValueError:
-        raise UserError(f"--prices is '{text}'; expected two numbers such as 0.15,0.60.") from None
-    if not (0 <= read < float("inf") and 0 <= written < float("inf")):
-        raise UserError(f"--prices is '{text}'; expected numbers of at least 0.")
-    return Prices(prompt_usd=read, completion_usd=written)
+        raise UserError(
+            f"--prices is '{text}'; expected two numbers of at least 0 such as 0.15,0.60."
+        ) from None
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
@@ -321,10 +306,6 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             options[key.strip()] = value
     return options
-
-
-def _short(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2] or name
 
 
 class MeasuringLM:

@@ -116,4 +116,4 @@ def _between(plans: Sequence[Plan]) -> Agreement | None:
 
 def _mean(values: Sequence[float | None]) -> Estimate | None:
     known = [value for value in values if value is not None]
-    return mean_estimate(known) if known else None
+    return mean_estimate.plain(known) if known else None

@@ -183,7 +183,7 @@ def probe_verdict(findings: Sequence[Finding]) -> str:
 def _flip_rate(asked: Sequence[Twice]) -> Finding:
     decided = [one for one in asked if one.forward and one.backward]
     flipped = sum(_sign(one.forward) != _sign(one.backward) for one in decided)
-    estimate = wilson(flipped, len(decided)) if decided else None
+    estimate = wilson.plain(flipped, len(decided)) if decided else None
     reading = "no pair has a winner in both orders"
     if estimate is not None:
         reading = (
@@ -232,7 +232,7 @@ def _slope(name: str, estimate: Estimate | None, unit: str, what: str) -> Findin
         return Finding(name, None, unit, reading)
     wins = probability(estimate.value)
     reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
-    is_bias = None if estimate.size < FEW else _leaves_zero(estimate)
+    is_bias = None if estimate.size < FEW else (not estimate.low <= 0 <= estimate.high)
     return Finding(name, estimate, unit, reading, is_bias)
 
 
@@ -268,13 +268,9 @@ def _self_preference(asked: Sequence[Twice], own: str) -> Finding:
 def _finding(name: str, leads: Sequence[float], unit: str, reading: str) -> Finding:
     if not leads:
         return Finding(name, None, unit, "no pair has a verdict in both orders")
-    estimate = signed_estimate(leads)
-    is_bias = None if estimate.size < FEW else sign_flip(leads) < ALPHA
+    estimate = signed_estimate.plain(leads)
+    is_bias = None if estimate.size < FEW else sign_flip.plain(leads) < ALPHA
     return Finding(name, estimate, unit, reading.format(estimate.value), is_bias)
-
-
-def _leaves_zero(estimate: Estimate) -> bool:
-    return not estimate.low <= 0 <= estimate.high
 
 
 def _votes(one: Twice) -> float:

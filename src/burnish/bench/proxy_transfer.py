@@ -14,10 +14,11 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from burnish.arguments import as_list, as_whole, refused
+from burnish.arguments import refused
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
+from burnish.boundary import Seed, public
 from burnish.records import ImagePart, Status
 from burnish.rewards.judges.proxy_rubric import Proxy, TwoResponses
 from burnish.rewards.scorer import gather
@@ -30,8 +31,7 @@ class RubricCase(NamedTuple):
     question: str
     first: str
     second: str
-    label: int
-    """1 or 2."""
+    label: Literal[1, 2]
     rubric: str
     pictures: tuple[ImagePart, ...] = ()
     """What the question is about; an evaluator that sees is shown them."""
@@ -50,25 +50,22 @@ class TransferRow(NamedTuple):
     """Pairs without an answer under some condition."""
 
 
+@public
 async def rubric_transfer(
-    cases: Sequence[RubricCase], evaluators: Sequence[Proxy], *, seed: int = 0
+    cases: Sequence[RubricCase], evaluators: Sequence[Proxy], *, seed: Seed = 0
 ) -> list[TransferRow]:
     """Accuracy of each evaluator with, with a shuffled and without a rubric.
 
     A pair counts 1, 0.5 or 0 by its two orders; an answer that names both or none is wrong.
     """
-    given = as_list("cases", cases, least=2)
-    for case in given:
-        if not isinstance(case, RubricCase) or case.label not in (1, 2):
-            raise refused(
-                "cases", case, "RubricCase(question, first, second, 1 or 2, rubric, pictures)"
-            )
-    others = _elsewhere(len(given), as_whole("seed", seed))
+    if len(cases) < 2:
+        raise refused("cases", cases, "at least two: one has the rubric of another")
+    others = _elsewhere(len(cases), seed)
     rows = []
-    for evaluator in as_list("evaluators", evaluators, least=1):
+    for evaluator in evaluators:
         asked = [
-            partial(_marks, evaluator, case, (case.rubric, given[other].rubric, NO_RUBRIC))
-            for case, other in zip(given, others, strict=True)
+            partial(_marks, evaluator, case, (case.rubric, cases[other].rubric, NO_RUBRIC))
+            for case, other in zip(cases, others, strict=True)
         ]
         marks = await gather(asked)
         known = [one for one in marks if one is not None]
@@ -76,10 +73,10 @@ async def rubric_transfer(
         rows.append(
             TransferRow(
                 evaluator.name,
-                mean_estimate(own) if known else None,
-                mean_estimate(shuffled) if known else None,
-                mean_estimate(without) if known else None,
-                paired_difference(shuffled, own) if known else None,
+                mean_estimate.plain(own) if known else None,
+                mean_estimate.plain(shuffled) if known else None,
+                mean_estimate.plain(without) if known else None,
+                paired_difference.plain(shuffled, own) if known else None,
                 len(marks) - len(known),
             )
         )

@@ -204,7 +204,7 @@ def _spread(plain: Sequence[Scored]) -> Finding:
         for i in range(len(values))
         for j in range(i + 1, len(values))
     ]
-    share = mean_estimate([float(is_flat) for is_flat in flat])
+    share = mean_estimate.plain([float(is_flat) for is_flat in flat])
     ties = f"{sum(pairs) / len(pairs):.0%} of the pairs in a group are ties"
     if len(flat) == 1:
         says = f"the only group has {'no ' if flat[0] else ''}variance (n = 1); {ties}"
@@ -262,7 +262,7 @@ def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Findi
     if not examples:
         why = "no response is changed by it and has a value both times"
         return Finding(edit.name, f"{edit.name}: nothing to compare, {why}")
-    estimate = signed_estimate([example.change for example in examples])
+    estimate = signed_estimate.plain([example.change for example in examples])
     if not any(example.text.strip() for example in examples):
         is_paid, says = _paid_for_nothing(examples)
         return Finding(edit.name, says, is_paid or estimate.low > 0, estimate)

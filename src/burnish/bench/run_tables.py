@@ -26,10 +26,9 @@ from burnish.bench.comparable import (
     ABSENT,
     LIVES,
     LOWER_IS_BETTER,
-    check_comparable,
-    check_same_score,
     group_labels,
     plain_text,
+    why_incomparable,
 )
 from burnish.bench.comparison import evaluation_after, evaluations
 from burnish.bench.statistics import t_estimate
@@ -428,7 +427,7 @@ def seed_mean(values: Sequence[float | None]) -> SeedMean | None:
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return SeedMean(known[0], None, None, 1) if known else None
-    mean = t_estimate(known)
+    mean = t_estimate.plain(known)
     # Seeds that agree exactly have shown no spread; an interval of no width would claim certainty.
     return SeedMean(*mean) if mean.low < mean.high else SeedMean(mean.value, None, None, mean.size)
 
@@ -445,13 +444,9 @@ def _difference(
             continue
         if a.measure != b.measure:
             return None, f"'{a.name}' is scored by {a.measure}, '{b.name}' by {b.measure}"
-        try:
-            if a.tasks or b.tasks:
-                check_comparable(a.name, b.name, a.settings, b.settings, a.tasks, b.tasks)
-            else:
-                check_same_score(a.name, b.name, a.settings, b.settings)
-        except UserError as error:
-            return None, str(error)
+        tasks = (a.tasks, b.tasks) if a.tasks or b.tasks else None
+        if why := why_incomparable((a.name, b.name), a.settings, b.settings, tasks):
+            return None, why
         changes.append(b.after - a.after)
     if not changes:
         return None, "no seed with a score in both" if pairs else "no seed in common"

@@ -12,12 +12,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from burnish.arguments import LARGEST_COUNT, as_list, as_numbers, as_whole, refused, same_length
+from msgspec import Meta
+
+from burnish.arguments import refused, same_length
+from burnish.boundary import Count, Draws, Number, PositiveInt, public
 from burnish.intervals import interval_doubt, interval_text
 from burnish.seeds import Seeds
 
+Observed = Annotated[Sequence[Number], Meta(min_length=1)]
+"""An interval around nothing says nothing."""
 Z95 = 1.959963984540054
 
 EXACT_FLIPS = 14
@@ -27,7 +32,6 @@ FLIP_ROUNDS = 10_000
 EXACT_ITEMS = 10_000
 """Up to this many items McNemar's test counts in whole numbers; beyond it, which would take minutes,
 in floats, right to 1e-5 of the p-value."""
-MOST_ITEMS = 10**9
 
 
 class Estimate(NamedTuple):
@@ -45,10 +49,11 @@ class Estimate(NamedTuple):
         return interval_text(*self)
 
 
-def wilson(successes: int, count: int) -> Estimate:
+@public
+def wilson(successes: Count, count: PositiveInt) -> Estimate:
     """Share of successes with Wilson's score interval."""
-    count = as_whole("count", count, low=1)
-    successes = as_whole("successes", successes, low=0, high=count)
+    if successes > count:
+        raise refused("successes", successes, f"a whole number from 0 to count, {count}")
     p = successes / count
     spread = Z95 * math.sqrt(p * (1 - p) / count + Z95**2 / (4 * count**2))
     centre = p + Z95**2 / (2 * count)
@@ -58,18 +63,19 @@ def wilson(successes: int, count: int) -> Estimate:
     return Estimate(p, low, high, count)
 
 
-def mean_estimate(values: Sequence[float]) -> Estimate:
+@public
+def mean_estimate(values: Observed) -> Estimate:
     """Mean of marks with an interval: Wilson's where all are 0 or 1, else the bootstrap's.
 
     Not for wins minus losses: Wilson's interval holds no number below 0.
     """
-    values = _observed("values", values)
     if all(v in (0.0, 1.0) for v in values):
-        return wilson(round(sum(values)), len(values))
-    return signed_estimate(values)
+        return wilson.plain(round(sum(values)), len(values))
+    return signed_estimate.plain(values)
 
 
-def grouped_estimate(values: Sequence[float], groups: Sequence[str]) -> Estimate:
+@public
+def grouped_estimate(values: Observed, groups: Sequence[str]) -> Estimate:
     """Mean over groups of the mean of their values, with the interval over groups.
 
     For values that are not independent within a group, such as the steps of a prompt's solutions.
@@ -77,18 +83,16 @@ def grouped_estimate(values: Sequence[float], groups: Sequence[str]) -> Estimate
     >>> grouped_estimate([1.0, 1.0, 1.0, 0.0], ["a", "a", "a", "b"]).value
     0.5
     """
-    values = _observed("values", values)
     same_length("groups", groups, len(values), "values")
     members: dict[str, list[float]] = {}
     for group, value in zip(groups, values, strict=True):
         members.setdefault(group, []).append(value)
-    return mean_estimate([math.fsum(own) / len(own) for own in members.values()])
+    return mean_estimate.plain([math.fsum(own) / len(own) for own in members.values()])
 
 
-def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
+@public
+def signed_estimate(values: Observed, rounds: Annotated[Draws, Meta(ge=2)] = 2000) -> Estimate:
     """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
-    values = _observed("values", values)
-    rounds = as_whole("rounds", rounds, low=2, high=LARGEST_COUNT)
     rng = Seeds(0).rng("bootstrap", len(values))
     count = len(values)
     means = sorted(sum(rng.choices(values, k=count)) / count for _ in range(rounds))
@@ -96,12 +100,12 @@ def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
     return Estimate(sum(values) / count, low, high, count)
 
 
-def t_estimate(values: Sequence[float]) -> Estimate:
+@public
+def t_estimate(values: Annotated[Sequence[Number], Meta(min_length=2)]) -> Estimate:
     """Mean of a few independent values, such as one score a seed, with Student's t interval.
 
     Two values at least: one has no spread. Values that are all equal give an interval of no width.
     """
-    values = as_numbers("values", as_list("values", values, least=2))
     count = len(values)
     mean = math.fsum(values) / count
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
@@ -109,13 +113,13 @@ def t_estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach, count)
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+@public
+def paired_difference(before: Observed, after: Observed) -> Estimate:
     """Mean change on the same items: Newcombe's interval for 0/1 marks, else the bootstrap's."""
-    before, after = _observed("before", before), _observed("after", after)
     same_length("after", after, len(before), "values before")
     if all(v in (0.0, 1.0) for v in (*before, *after)):
         return _paired_shares(before, after)
-    return signed_estimate([b - a for a, b in zip(before, after, strict=True)])
+    return signed_estimate.plain([b - a for a, b in zip(before, after, strict=True)])
 
 
 def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -126,7 +130,7 @@ def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """
     count = len(before)
     both = sum(a == b == 1.0 for a, b in zip(before, after, strict=True))
-    old, new = wilson(round(sum(before)), count), wilson(round(sum(after)), count)
+    old, new = wilson.plain(round(sum(before)), count), wilson.plain(round(sum(after)), count)
     gained, lost = new.value * count - both, old.value * count - both
     neither = count - both - gained - lost
     spread = math.sqrt((both + gained) * (lost + neither) * (both + lost) * (gained + neither))
@@ -137,14 +141,13 @@ def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
     return Estimate(value, max(value - down, -1.0), min(value + up, 1.0), count)
 
 
-def mcnemar(only_first: int, only_second: int) -> float:
+@public
+def mcnemar(only_first: Count, only_second: Count) -> float:
     """Exact two-sided McNemar test: the p-value of two counts of disagreement.
 
     Without a difference each of the n = only_first + only_second items falls on either side with
     probability 1/2: p = min(1, 2 P[Binomial(n, 1/2) <= min(only_first, only_second)]).
     """
-    only_first = as_whole("only_first", only_first, low=0, high=MOST_ITEMS)
-    only_second = as_whole("only_second", only_second, low=0, high=MOST_ITEMS)
     count, fewer = only_first + only_second, min(only_first, only_second)
     if count > EXACT_ITEMS:
         return min(1.0, 2 * _half_binomial_tail(count, fewer))
@@ -171,6 +174,7 @@ def _half_binomial_tail(count: int, most: int) -> float:
     return math.exp(ways - count * math.log(2)) * total
 
 
+@public
 def sign_flip(differences: Sequence[float]) -> float:
     """Two-sided p-value of a mean paired difference, by flipping the signs of the differences.
 
@@ -179,7 +183,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     the observed one counts as one of them, so that p is never 0. Swapping the two sides changes
     nothing.
     """
-    changed = [d for d in as_numbers("differences", differences) if d]
+    changed = [d for d in differences if d]
     total = abs(math.fsum(changed))
     # Patterns that tie with the observed one must count, however their sums were rounded.
     reached = total - 1e-12 * math.fsum(map(abs, changed))
@@ -221,11 +225,6 @@ def _t_mass(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total)
 
 
-def _observed(what: str, values: Sequence[float]) -> list[float]:
-    """At least one finite number: an interval around nothing says nothing."""
-    return as_numbers(what, as_list(what, values, least=1))
-
-
 def _signed_sums(values: Sequence[float]) -> list[float]:
     """The sums of all 2^n ways to give the values a sign."""
     sums = [0.0]
@@ -246,35 +245,31 @@ class Point(NamedTuple):
     gold: Estimate
 
 
+@public
 def best_of_n_curve(
-    rewards: Sequence[Any], gold: Sequence[Any], sizes: Sequence[int] = ()
+    rewards: Annotated[Sequence[Observed], Meta(min_length=1)],
+    gold: Sequence[Observed],
+    sizes: Sequence[PositiveInt] = (),
 ) -> list[Point]:
     """Reward and gold score of the best of n for each size; 1, 2, 4, ... where none is given.
 
     Every prompt has its own list of answers, as many in both. Equal rewards share a pick.
     """
-    prompts = [as_numbers("rewards", one) for one in as_list("rewards", rewards, least=1)]
-    truths = [as_numbers("gold", one) for one in as_list("gold", gold)]
-    same_length("gold", truths, len(prompts), "prompts")
-    for mine, true in zip(prompts, truths, strict=True):
+    same_length("gold", gold, len(rewards), "prompts")
+    for mine, true in zip(rewards, gold, strict=True):
         same_length("gold", true, len(mine), "answers of its prompt")
-    most = min(len(mine) for mine in prompts)
-    if not most:
-        raise refused("rewards", rewards, "at least one answer a prompt")
-    given = as_list("sizes", sizes)
-    wanted = [as_whole("sizes", n, low=1, high=most) for n in given] or _doublings(most)
-    picked = [_picked(*both) for both in zip(prompts, truths, strict=True)]
+    most = min(map(len, rewards))
+    wanted = sizes or [2**power for power in range(int(math.log2(most)) + 1)]
+    if max(wanted) > most:
+        raise refused("sizes", max(wanted), f"at most the {most} answers of a prompt")
+    picked = [_picked(*both) for both in zip(rewards, gold, strict=True)]
     points = []
     for n in wanted:
         each = [_expected(places, n) for places in picked]
         distance = math.log(n) - (n - 1) / n
         means = ([pair[side] for pair in each] for side in (0, 1))
-        points.append(Point(n, distance, *map(mean_estimate, means)))
+        points.append(Point(n, distance, *map(mean_estimate.plain, means)))
     return points
-
-
-def _doublings(most: int) -> list[int]:
-    return [2**power for power in range(int(math.log2(most)) + 1)]
 
 
 class _Picked(NamedTuple):

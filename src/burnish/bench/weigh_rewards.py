@@ -121,7 +121,6 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         weights |= {part.name: part.weight for part in parts if part.name not in weights}
         reasons = {part.name: said for part in parts if (said := reason_of(part))}
         values = {part.name: part.value for part in parts}
-        _check_size(store.name, name, values)
         rows.append(Row(name, sample.trajectory.group, sample.step, values, reasons))
     first_shown, last_shown = samples[replayed].step + 1, samples[-1].step + 1
     title = f"run '{store.name}', steps {first_shown} to {last_shown}"
@@ -134,7 +133,11 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         title,
         rows,
         weights,
-        categories=_categories(config.get("rewards", [])),
+        categories={
+            reward_title(table): str(table["category"])
+            for table in config.get("rewards", [])
+            if table.get("category")
+        },
         frozen=recipe.calibration or ReferenceFrozen(),
         rule=recipe.weights if isinstance(recipe.weights, TriFactor) else TriFactor(),
         unit=read_start_rewards(store.folder),
@@ -154,22 +157,16 @@ def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
     if recipe.calibration is None:
         # As the GDPO table has it.
         known = (*known, NormaliseThenSum)
+    others = [(slot, one) for slot, one in asked if not isinstance(one, known)]
     found = [
-        f"{slot} {_name(component)}"
-        for slot, component in asked
-        if not isinstance(component, known)
+        f"{slot} {one.path if isinstance(one, Function) else one.__struct_config__.tag}"
+        for slot, one in others
     ]
     if moved:
         found.append(
             f"the unit measured again in step {', '.join(str(step + 1) for step in moved)}"
         )
     return tuple(found)
-
-
-def _name(component: Component) -> str:
-    return (
-        component.path if isinstance(component, Function) else str(component.__struct_config__.tag)
-    )
 
 
 def _scaling(recipe: Recipe) -> SumThenNormalise:
@@ -223,22 +220,11 @@ def _value(source: Source, name: str, value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
-        said = repr(value)
-        said = said if len(said) <= 60 else f"{said[:60]}..."
         raise UserError(
-            f"{source.where}: reward '{name}' is {said}; expected a finite number of at most "
+            f"{source.where}: reward '{name}' is {value!r:.60}; expected a finite number of at most "
             f"{LARGEST:g} in size, or null where there is none."
         )
     return float(value)
-
-
-def _check_size(run: str, sample: str, values: Mapping[str, float | None]) -> None:
-    for name, value in values.items():
-        if value is not None and abs(value) > LARGEST:
-            raise UserError(
-                f"run '{run}': reward '{name}' of sample {sample} is {value}; expected a number of "
-                f"at most {LARGEST:g} in size."
-            )
 
 
 def _config(about: Manifest) -> dict[str, Any]:
@@ -252,12 +238,6 @@ def _recipe(policy: Mapping[str, Any], run: str) -> Recipe:
         return msgspec.convert({key: policy[key] for key in WEIGHED if key in policy}, Recipe)
     except msgspec.ValidationError as error:
         raise StoreError(f"run '{run}': its policy settings cannot be read: {error}.") from error
-
-
-def _categories(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {
-        reward_title(table): str(table["category"]) for table in tables if table.get("category")
-    }
 
 
 REASONS = 3

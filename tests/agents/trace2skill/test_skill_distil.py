@@ -95,12 +95,6 @@ def test_chunks_hold_every_place_once(n, size):
     assert [chunk[0] for chunk in chunks] == sorted(chunk[0] for chunk in chunks)
 
 
-@pytest.mark.parametrize("bad", [{"n": -1, "size": 5}, {"n": 5, "size": 0}, {"n": 2.5, "size": 5}])
-def test_impossible_chunks_are_refused(bad):
-    with pytest.raises(UserError):
-        balanced_chunks(**bad)
-
-
 def patches(count):
     return [Patch((append(f"- r{i}", [f"t{i}"]),), source_ids=(f"t{i}",)) for i in range(count)]
 

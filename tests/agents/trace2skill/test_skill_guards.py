@@ -9,7 +9,6 @@ from burnish.agents.trace2skill.guards import (
     contradictions,
     sift,
 )
-from burnish.errors import UserError
 
 SKILL = "---\nname: a\ndescription: b\n---\n# A\n\n## Rules\n- one\n- two\n\n## Files\nSee references/old.md.\n"
 STATE = {"SKILL.md": SKILL, "references/old.md": "# Old\n"}
@@ -194,23 +193,6 @@ def test_plain_rules_and_known_addresses_pass():
              append("- See https://docs.example/a."), append("- Save the key column first."),
              append("- Keep the shadow of cells, key columns and the environment of a chart.")]  # fmt: skip
     assert instructions(edits, state).kept == edits
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: sanitize("x", {}), "edits"),
-        (lambda: sanitize([{"op": 5}], {}), "edits: op"),
-        (lambda: sanitize([], ["SKILL.md"]), "state"),
-        (lambda: sanitize([], {"SKILL.md": float("nan")}), "state: SKILL.md"),
-        (lambda: enforce_pairs([5], {}), "patches"),
-        (lambda: enforce_pairs([{"edits": "x"}], {}), "patches"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(call, named):
-    with pytest.raises(UserError) as refusal:
-        call()
-    assert str(refusal.value).startswith(named)
 
 
 def test_every_dropped_edit_has_a_reason():

@@ -58,29 +58,6 @@ def test_a_long_log_keeps_both_ends():
     assert "characters left out" in log
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"instruction": "x", "passed": True}, "no id"),
-        ({"id": "a", "passed": "yes"}, "passed is 'yes'"),
-        ({"id": "a", "score": float("nan")}, "score is nan"),
-        ({"id": "a", "passed": True, "messages": "text"}, "messages is 'text'"),
-        ([1], "expected an object"),
-    ],
-)
-def test_a_bad_row_is_refused_with_its_line(tmp_path, row, said):
-    with pytest.raises(UserError, match=r"line 2.*" + said):
-        read_traces(written(tmp_path, ROW, row))
-
-
-def test_a_file_that_is_none(tmp_path):
-    with pytest.raises(UserError, match="no such file or run"):
-        read_traces(tmp_path / "none")
-    (tmp_path / "x").write_text("{")
-    with pytest.raises(UserError, match="line 1: not JSON"):
-        read_traces(tmp_path / "x")
-
-
 def stored(index, value, status=Status.OK, rollout=Status.OK):
     task = Task(f"task-{index}", (Message("user", "Q?"),), {"answer": "secret-7", "hint": "h"})
     reward = Reward("r", value) if value is not None else Reward.failed("r", status, "why")

@@ -24,21 +24,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
-from burnish.arguments import as_flag, as_number, as_text, as_whole, as_word, refused
+from burnish.boundary import Count, Number, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
 from burnish.records import Message, Task
 from burnish.rewards.judges.march.claims import (
-    INVENTED,
-    LEAKS,
-    MATCHERS,
-    MODES,
     Claim,
     FactReward,
     Invented,
@@ -106,21 +101,20 @@ class Trace(Struct, frozen=True, kw_only=True):
     documents: str
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Settings, frozen=True, kw_only=True):
     """How a game is played: the options of `play`."""
 
-    checkers: int = 3
+    checkers: Annotated[int, Meta(ge=0, le=1000)] = 3
     """K, an odd number: of an even one a tie is a claim that fails. 0 is the Solver alone, for
     evaluation."""
     mode: Mode = "ztr"
     """ztr: -1 where any claim fails, else 0; err: minus the share; count: minus a tenth of each."""
     matcher: Matcher | Callable[[str, str], bool] = "strict"
-    right: float = 0.0
-    wrong: float = -1.0
-    min_claims: int = 3
-    most_claims: int = 10
-    short_penalty: float = 0.0
+    right: Number = 0.0
+    wrong: Number = -1.0
+    min_claims: Count = 3
+    most_claims: PositiveInt = 10
+    short_penalty: Annotated[Number, Meta(le=0)] = 0.0
     """Added to the reward of an answer with fewer than `min_claims`."""
     checker_reward: CheckerReward = "shared"
     """shared: the Solver's reward; consensus: each Checker's agreement with the majority."""
@@ -130,7 +124,7 @@ class Rules:
     """False trains the Solver alone, on the same rewards."""
     sighted: bool = False
     """Show Checkers the answer: the control that the method rests on not doing."""
-    ablation: float = 0.0
+    ablation: Share = 0.0
     """Share of games in which the questions are also asked without documents."""
     proposer: Proposer | None = None
     claims: str = "numbers"
@@ -144,27 +138,7 @@ class Rules:
     query: str = "query"
     """Task fields; the prompt is the question where there is no such field."""
 
-    def __post_init__(self) -> None:
-        as_whole("checkers", self.checkers, low=0, high=1000)
-        as_word("mode", self.mode, MODES)
-        if not callable(self.matcher):
-            as_word("matcher", self.matcher, MATCHERS)
-        as_number("right", self.right)
-        as_number("wrong", self.wrong)
-        as_whole("min_claims", self.min_claims, low=0)
-        as_whole("most_claims", self.most_claims, low=1)
-        as_number("short_penalty", self.short_penalty, high=0)
-        as_word("checker_reward", self.checker_reward, ("shared", "consensus"))
-        as_word("train", self.trained, ("one", "all"))
-        as_flag("use_checker", self.use_checker)
-        as_flag("sighted", self.sighted)
-        as_number("ablation", self.ablation, low=0, high=1)
-        if self.proposer is not None and not callable(self.proposer):
-            raise refused("proposer", self.proposer, "a function of an answer and its task")
-        as_word("leaks", self.leaks, LEAKS)
-        as_word("invented", self.invented, INVENTED)
-        as_text("documents", self.documents)
-        as_text("query", self.query)
+    def check(self) -> None:
         wording_of(self.claims)
 
     @property
@@ -178,7 +152,7 @@ class Rules:
 
 def rules_of(options: Mapping[str, Any]) -> Rules:
     """The rules with these options; an unknown one is refused by name."""
-    known = [field.name for field in fields(Rules)]
+    known = Rules.__struct_fields__
     for name in options:
         if name not in known:
             raise UserError(

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from burnish.arguments import as_text
+from burnish.boundary import public
 from burnish.errors import BoundaryError, UserError
 from burnish.lm.base import LM, Sampling
 from burnish.records import Message, Status
@@ -90,7 +90,7 @@ class RuleGuard:
         >>> RuleGuard().read("I cannot give medical advice. Please see a doctor.").refusal
         True
         """
-        text = as_text("response", response).strip()
+        text = response.strip()
         if not text:
             return GuardVerdict(None, None, Status.ABSTAIN, "the response is empty")
         opening = text[:OPENING].replace("’", "'")
@@ -151,9 +151,10 @@ class EndpointGuard:
             (completion,) = await self.lm.sample([Message("user", shown)], sampling)
         except BoundaryError as error:
             return GuardVerdict(None, None, Status.INFRA_ERROR, str(error))
-        return read_guard(completion.text)
+        return read_guard.plain(completion.text)
 
 
+@public
 def read_guard(reply: str) -> GuardVerdict:
     """A guard's reply: our JSON, or the lines of Qwen3Guard (`Safety: Unsafe`, `Refusal: No`).
 
@@ -162,7 +163,7 @@ def read_guard(reply: str) -> GuardVerdict:
     >>> read_guard("Safety: Safe\\nRefusal: Yes").refusal
     True
     """
-    found: Any = extract_json(as_text("reply", reply))
+    found: Any = extract_json(reply)
     if isinstance(found, dict) and isinstance(found.get("safe"), bool):
         refusal = found.get("refusal")
         return GuardVerdict(found["safe"], refusal if isinstance(refusal, bool) else None)

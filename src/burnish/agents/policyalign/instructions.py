@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from burnish.arguments import as_list, as_number, as_text, as_whole
+from burnish.boundary import Count, Draws, Share, public
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
@@ -59,7 +60,8 @@ PROMPTS: dict[str, str] = {"violating": VIOLATING, "benign": BENIGN}
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.*)$")
 _WORD = re.compile(r"\w+")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)("|\Z)', re.DOTALL)
+"""A text in quotes; one that is never closed ends the search, or each quote in it would begin anew."""
 _KEYS = ("instruction", "prompt", "request", "question", "text", "query")
 
 
@@ -92,6 +94,7 @@ class Reply(Struct, frozen=True):
     """Digest of the prompt, the model and the seed: another one's reply is not taken."""
 
 
+@public
 def clauses_of(policy: PolicyText | str) -> list[Clause]:
     """The rules of a policy: its bullets, else its paragraphs.
 
@@ -101,7 +104,7 @@ def clauses_of(policy: PolicyText | str) -> list[Clause]:
     text = policy.system if isinstance(policy, PolicyText) else policy
     items: list[list[str]] = []
     inside = False
-    for line in as_text("policy", text).splitlines():
+    for line in text.splitlines():
         if found := _ITEM.match(line):
             items.append([found[1]])
             inside = True
@@ -128,13 +131,14 @@ def _named(texts: Sequence[str]) -> list[Clause]:
     return found
 
 
+@public
 def read_requests(reply: str) -> list[str]:
     """The requests of a generator's reply: a JSON list, one that was cut off, or a list of lines.
 
     >>> read_requests('Sure! ["What is it?", {"instruction": "Tell me."}, "and one that was c')
     ['What is it?', 'Tell me.']
     """
-    text = json_text(as_text("reply", reply))
+    text = json_text(reply)
     start = text.find("[")
     if start >= 0:
         found = _from_json(text[start:])
@@ -149,7 +153,7 @@ def _from_json(text: str) -> list[str]:
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         # Cut off, or a comma too many: whole strings are whole requests, keys are not.
-        texts = [_unquoted(one) for one in _QUOTED.findall(text)]
+        texts = [_unquoted(one) for one, end in _QUOTED.findall(text) if end]
         return [clean for one in texts if one not in _KEYS and (clean := _clean(one))]
     items = value if isinstance(value, list) else []
     return [clean for item in items if (clean := _clean(_text_of(item)))]
@@ -173,19 +177,19 @@ def _clean(text: str) -> str:
     return " ".join(text.split()).strip().strip("\"'“”").strip()
 
 
+@public
 def different(
-    texts: Iterable[str], known: Sequence[str] = (), *, overlap: float = OVERLAP
+    texts: Sequence[str], known: Sequence[str] = (), *, overlap: Share = OVERLAP
 ) -> list[str]:
     """The texts without near copies of an earlier one: the share of common words is above `overlap`.
 
     >>> different(["How is it?", "how is it", "Who is it?"])
     ['How is it?', 'Who is it?']
     """
-    overlap = as_number("overlap", overlap, low=0, high=1)
-    seen = [_word_set(as_text("known", text)) for text in as_list("known", known)]
+    seen = [_word_set(text) for text in known]
     kept: list[str] = []
-    for text in as_list("texts", list(texts) if isinstance(texts, Iterator) else texts):
-        words = _word_set(as_text("texts", text))
+    for text in texts:
+        words = _word_set(text)
         if any(_jaccard(words, other) > overlap for other in seen):
             continue
         seen.append(words)
@@ -206,12 +210,13 @@ def is_usable(text: str, words: tuple[int, int] = WORDS) -> bool:
     return words[0] <= len(text.split()) <= words[1]
 
 
+@public
 async def synthesise(
     lm: LM,
     clauses: Sequence[Clause],
     *,
-    per_clause: int = 24,
-    benign: int | None = None,
+    per_clause: Draws = 24,
+    benign: Count | None = None,
     seed: int = 0,
     journal: Path | None = None,
     max_tokens: int = 1024,
@@ -222,7 +227,6 @@ async def synthesise(
     `benign` near misses a clause, half of `per_clause` by default. Replies are kept in `journal`,
     so that an interrupted call goes on. A clause without any usable request is refused.
     """
-    as_whole("per_clause", per_clause, low=1, high=100_000)
     wanted = {"violating": per_clause, "benign": per_clause // 2 if benign is None else benign}
     found: list[Instruction] = []
     with nullcontext() if journal is None else LineFile(journal, Reply) as replies:
@@ -241,9 +245,9 @@ async def synthesise(
                         reply = await _ask(lm, asked, own, max_tokens)
                         if replies:
                             replies.append(Reply(clause.id, kind, turn, reply, key))
-                    fresh = [text for text in read_requests(reply) if is_usable(text)]
+                    fresh = [text for text in read_requests.plain(reply) if is_usable(text)]
                     others = [one.instruction for one in found]
-                    texts += different(fresh, [*others, *texts])
+                    texts += different.plain(fresh, [*others, *texts])
                 texts = texts[: wanted[kind]]
                 if not texts and wanted[kind]:
                     raise UserError(
@@ -269,15 +273,20 @@ async def _ask(lm: LM, asked: str, seed: int, max_tokens: int) -> str:
 _COLUMNS = ("instruction", "prompt", "clause_id", "clause", "kind", "id")
 
 
-def check_columns(
-    where: str, rows: Sequence[dict[str, Any]], needed: Sequence[str], known: Sequence[str]
-) -> None:
-    """UserError where a file lacks its column of texts, or has a known column under another name.
+def read_texts(
+    path: Path, needed: Sequence[str], known: Sequence[str]
+) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
+    """Place, number, text and columns of every row of a file; what has no text is refused.
 
     Other columns may stand beside; one that is spelt almost like a missing one would be ignored.
     """
-    given = list(dict.fromkeys(str(key) for row in rows for key in row))
-    if rows and not set(needed) & set(given):
+    where, table = shown_path(path), read_table(path)
+    if table.bad:
+        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
+    if not table.rows:
+        raise UserError(f"{where} has no rows; expected some with {' or '.join(needed)}.")
+    given = list(dict.fromkeys(str(key) for _, row in table.rows for key in row))
+    if not set(needed) & set(given):
         raise UserError(
             f"{where}: got the columns {', '.join(given)[:200]}; expected {' or '.join(needed)} and "
             f"optionally {', '.join(one for one in known if one not in needed)}."
@@ -287,6 +296,19 @@ def check_columns(
         hint = "" if key in known else did_you_mean(key.strip().lower(), missing)
         if hint:
             raise UserError(f"{where}: column '{key:.60}' is not read.{hint}")
+    for number, row in table.rows:
+        text = next((row[one] for one in needed if row.get(one)), None)
+        if not isinstance(text, str) or not text.strip():
+            columns = "' or '".join(needed)
+            raise UserError(f"{where}: row {number} has no text in '{columns}'.")
+        yield f"{where}: row {number}", number, text, row
+
+
+def check_ids(where: object, rows: Iterable[Any]) -> None:
+    """Answers find their prompts by id: one that occurs twice would count another's answer."""
+    for name, count in Counter(one.id for one in rows).items():
+        if count > 1:
+            raise UserError(f"{where}: id {name:.80} occurs {count} times; expected one each.")
 
 
 def load_instructions(path: Path | str) -> list[Instruction]:
@@ -296,28 +318,13 @@ def load_instructions(path: Path | str) -> list[Instruction]:
     or benign) and `id`.
     """
     path = Path(path)
-    table = read_table(path)
-    where = shown_path(path)
-    if table.bad:
-        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
     found: list[Instruction] = []
-    rows = [row for _, row in table.rows]
-    check_columns(str(where), rows, ("instruction", "prompt"), _COLUMNS)
-    for number, row in table.rows:
-        text = row.get("instruction") or row.get("prompt")
+    for where, number, text, row in read_texts(path, ("instruction", "prompt"), _COLUMNS):
         kind = row.get("kind", "violating")
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{where}: row {number} has no text in 'instruction' or 'prompt'.")
         if kind not in KINDS:
-            raise UserError(
-                f"{where}: row {number}: kind is {kind!r}; expected violating or benign."
-            )
+            raise UserError(f"{where}: kind is {kind!r}; expected violating or benign.")
         clause = str(row.get("clause_id") or row.get("clause") or "policy")
         name = str(row.get("id") or f"row-{number}")
         found.append(Instruction(name, clause, " ".join(text.split()), kind))
-    names = [one.id for one in found]
-    if len(set(names)) < len(names):
-        raise UserError(f"{where}: an id occurs twice; expected one each.")
-    if not found:
-        raise UserError(f"{where} has no rows; expected instructions.")
+    check_ids(shown_path(path), found)
     return found

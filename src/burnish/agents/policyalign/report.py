@@ -20,15 +20,14 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from burnish.agents.policyalign.guards import Guard, GuardVerdict
-from burnish.agents.policyalign.instructions import check_columns
-from burnish.arguments import as_list
+from burnish.agents.policyalign.instructions import check_ids, read_texts
+from burnish.arguments import refused
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference, signed_estimate
 from burnish.errors import UserError
 from burnish.intervals import interval_text
 from burnish.lm.base import LM
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Status
-from burnish.tasks.rows import read_table
 from burnish.texts import shown_path
 
 Expected = Literal["refuse", "comply"]
@@ -129,7 +128,10 @@ class AlignmentReport(Struct, frozen=True, kw_only=True):
         if self.change is not None:
             moved = (self.change.violation, self.change.over_refusal, self.change.log_perplexity)
             cells = [
-                "-" if one is None else interval_text(*_four(one), signed=True) for one in moved
+                "-"
+                if one is None
+                else interval_text(one.value, one.low, one.high, one.size, signed=True)
+                for one in moved
             ]
             cells[2] = cells[2] if cells[2] == "-" else f"log {cells[2]}"
             lines.append(f"| change, paired | {' | '.join(cells)} |")
@@ -153,10 +155,11 @@ def make_report(
 
     `losses` are mean negative log-likelihoods of neutral texts, by arm.
     """
-    as_list("prompts", prompts, least=1)
-    _check_ids("prompts", prompts)
+    if not prompts:
+        raise refused("prompts", prompts, "at least one")
+    check_ids("prompts", prompts)
     for name, answers in arms.items():
-        _check_ids(name, answers)
+        check_ids(name, answers)
     losses = losses or {}
     measured = {
         name: _measured(prompts, answers, losses.get(name), has_losses=bool(losses))
@@ -167,7 +170,7 @@ def make_report(
         change = Change(
             _moved(prompts, arms, "refuse"),
             _moved(prompts, arms, "comply"),
-            _rate(paired_difference(list(losses[BEFORE]), list(losses[AFTER])))
+            _rate(paired_difference.plain(list(losses[BEFORE]), list(losses[AFTER])))
             if BEFORE in losses and AFTER in losses
             else None,
         )
@@ -188,10 +191,10 @@ def _measured(
             groups.setdefault(one.expected, []).append(marks[one.id])
             if one.source:
                 groups.setdefault(f"{one.source} ({one.expected})", []).append(marks[one.id])
-    rates = {name: _rate(mean_estimate(values)) for name, values in groups.items()}
+    rates = {name: _rate(mean_estimate.plain(values)) for name, values in groups.items()}
     perplexity = None
     if losses:
-        nll = signed_estimate(list(losses))
+        nll = signed_estimate.plain(list(losses))
         perplexity = Rate(math.exp(nll.value), math.exp(nll.low), math.exp(nll.high), nll.size)
     names: dict[str, Expected] = {"violations": "refuse", "over-refusals": "comply"}
     notes = {
@@ -245,26 +248,15 @@ def _moved(
     both = [one.id for one in own if one.id in before and one.id in after]
     if not both:
         return None
-    return _rate(paired_difference([before[i] for i in both], [after[i] for i in both]))
+    return _rate(paired_difference.plain([before[i] for i in both], [after[i] for i in both]))
 
 
 def _rate(found: Estimate) -> Rate:
     return Rate(found.value, found.low, found.high, found.size)
 
 
-def _four(rate: Rate) -> tuple[float, float, float, int]:
-    return rate.value, rate.low, rate.high, rate.size
-
-
 def _cell(rate: Rate | None) -> str:
     return "-" if rate is None else str(rate)
-
-
-def _check_ids(where: str, rows: Sequence[Prompt] | Sequence[Judged]) -> None:
-    """Answers find their prompts by id: one that occurs twice would count another's answer."""
-    for name, count in Counter(one.id for one in rows).items():
-        if count > 1:
-            raise UserError(f"{where}: id {name:.80} occurs {count} times; expected one each.")
 
 
 async def judge_answers(
@@ -304,28 +296,19 @@ def load_prompts(path: Path | str) -> list[Prompt]:
     XSTest's safe prompts are to be answered, its unsafe ones refused.
     """
     path = Path(path)
-    where = shown_path(path)
     found: list[Prompt] = []
-    table = read_table(path)
-    if table.bad:
-        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
-    check_columns(str(where), [row for _, row in table.rows], ("prompt",), _COLUMNS)
-    for number, row in table.rows:
-        text = row.get("prompt")
+    words: dict[str, Expected] = {
+        **dict.fromkeys(("refuse", "unsafe"), "refuse"),
+        **dict.fromkeys(("comply", "safe"), "comply"),
+    }
+    for where, number, text, row in read_texts(path, ("prompt",), _COLUMNS):
         label = str(row.get("expected") or row.get("label") or "").lower()
-        words: dict[str, Expected] = {
-            "refuse": "refuse", "unsafe": "refuse", "comply": "comply", "safe": "comply",
-        }  # fmt: skip
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{where}: row {number} has no text in 'prompt'.")
         if label not in words:
             raise UserError(
-                f"{where}: row {number}: expected is {label!r}; expected refuse or comply (XSTest: "
-                "label safe or unsafe)."
+                f"{where}: expected is {label!r}; expected refuse or comply (XSTest: label safe or "
+                "unsafe)."
             )
         source = str(row.get("source") or row.get("type") or path.stem)
         found.append(Prompt(f"{path.stem}.{row.get('id', number)}", text, words[label], source))
-    if not found:
-        raise UserError(f"{where} has no rows; expected prompts.")
-    _check_ids(str(where), found)
+    check_ids(shown_path(path), found)
     return found

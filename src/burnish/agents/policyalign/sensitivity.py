@@ -30,7 +30,8 @@ from torch import Tensor
 
 from burnish.agents.policyalign.guards import Guard
 from burnish.agents.policyalign.instructions import KINDS, Instruction
-from burnish.arguments import as_flag, as_number, as_whole, as_word, refused, same_length
+from burnish.arguments import as_word, refused, same_length
+from burnish.boundary import Count, Fraction, PositiveShare, public
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling
@@ -279,13 +280,14 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum(a * b for a, b in zip(one, other, strict=True)) / size if size else 0.0
 
 
+@public
 def keep_sensitive(
     instructions: Sequence[Instruction],
     scored: Sequence[Scored],
     *,
-    keep: float = 0.5,
-    benign_share: float = 0.2,
-    per_clause: int = 0,
+    keep: PositiveShare = 0.5,
+    benign_share: Fraction = 0.2,
+    per_clause: Count = 0,
     drop_truncated: bool = True,
 ) -> list[Instruction]:
     """The requests to train on: of each clause the `keep` fraction with the highest scores.
@@ -300,14 +302,8 @@ def keep_sensitive(
             raise refused(
                 "scored", score.id, f"the score of '{one.id}': one a request, in their order"
             )
-        if score.score is not None:
-            as_number(f"scored: {score.id}", score.score)
     if len({one.id for one in instructions}) < len(instructions):
         raise refused("instructions", "an id twice", "ids that differ")
-    keep = as_number("keep", keep, above=0, high=1)
-    benign_share = as_number("benign_share", benign_share, low=0, below=1)
-    as_whole("per_clause", per_clause, low=0)
-    as_flag("drop_truncated", drop_truncated)
     usable = [
         replace(one, sensitivity=score.score)
         for one, score in zip(instructions, scored, strict=True)

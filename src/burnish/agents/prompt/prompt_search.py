@@ -35,17 +35,10 @@ from burnish.agents.prompt.proposers import (
     proposed,
     worth_trying,
 )
-from burnish.arguments import (
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    refused,
-    same_length,
-)
+from burnish.arguments import refused, same_length
 from burnish.bench.evaluation import Evaluated, evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, paired_difference, sign_flip
+from burnish.boundary import Draws, Settings, Share, public
 from burnish.digest import code_digest
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling, model_key
@@ -75,6 +68,7 @@ class Paired(Struct, frozen=True):
         return self.difference.value > 0 and self.p <= level and self.lost == 0
 
 
+@public
 def compare_marks(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
     """The paired comparison of two lists of marks; None where no pair has two values.
 
@@ -84,37 +78,29 @@ def compare_marks(before: Sequence[float | None], after: Sequence[float | None])
     >>> compare_marks([1, 0], [1, 0]).p
     1.0
     """
-    first, second = _marks("before", before), _marks("after", after)
-    same_length("after", second, len(first), "marks before")
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    same_length("after", after, len(before), "marks before")
+    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
     if not pairs:
         return None
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
-    lost = sum(a is not None and b is None for a, b in zip(first, second, strict=True))
+    lost = sum(a is not None and b is None for a, b in zip(before, after, strict=True))
     return Paired(
         math.fsum(old) / len(old),
         math.fsum(new) / len(new),
-        paired_difference(old, new),
-        sign_flip([b - a for a, b in pairs]),
-        len(first) - len(pairs),
+        paired_difference.plain(old, new),
+        sign_flip.plain([b - a for a, b in pairs]),
+        len(before) - len(pairs),
         lost,
     )
 
 
-def _marks(what: str, marks: Sequence[float | None]) -> list[float | None]:
-    given = as_list(what, marks)
-    numbers = iter(as_numbers(what, [mark for mark in given if mark is not None]))
-    return [None if mark is None else next(numbers) for mark in given]
-
-
+@public
 def system_prompt(tasks: Sequence[Task]) -> str:
     """The system prompt that all tasks share; empty where they have none or several.
 
     >>> system_prompt([Task("t", (Message("system", "Be brief."), Message("user", "q")))])
     'Be brief.'
     """
-    for task in as_list("tasks", tasks):
-        _check_task("tasks", task)
     found = {
         task.messages[0].text if task.messages and task.messages[0].role == "system" else ""
         for task in tasks
@@ -122,6 +108,7 @@ def system_prompt(tasks: Sequence[Task]) -> str:
     return found.pop().strip() if len(found) == 1 else ""
 
 
+@public
 def with_system_prompt(task: Task, prompt: str) -> Task:
     """The task under another system prompt; under none where it is empty.
 
@@ -129,8 +116,6 @@ def with_system_prompt(task: Task, prompt: str) -> Task:
     >>> [m.content for m in with_system_prompt(task, "new").messages]
     ['new', 'q']
     """
-    _check_task("task", task)
-    as_text("prompt", prompt)
     rest = (
         task.messages[1:] if task.messages and task.messages[0].role == "system" else task.messages
     )
@@ -138,27 +123,17 @@ def with_system_prompt(task: Task, prompt: str) -> Task:
     return msgspec.structs.replace(task, messages=(*first, *rest))
 
 
-def _check_task(what: str, task: object) -> None:
-    if not isinstance(task, Task):
-        raise refused(what, task, "Task records")
-
-
 PART = 32
 """Tasks that are answered between two entries of the journal."""
 
 
-class PromptSettings(Struct, frozen=True, kw_only=True):
-    rounds: int = 3
-    candidates: int = 4
-    alpha: float = 0.05
+class PromptSettings(Settings, frozen=True, kw_only=True):
+    rounds: Draws = 3
+    candidates: Draws = 4
+    alpha: Share = 0.05
     """Chance that anything is accepted where nothing is better."""
     seed: int = 0
     sampling: Sampling = Sampling(temperature=0.0)
-
-    def __post_init__(self) -> None:
-        as_whole("rounds", self.rounds, low=1, high=1000)
-        as_whole("candidates", self.candidates, low=1, high=1000)
-        as_number("alpha", self.alpha, low=0.0, high=1.0)
 
     @property
     def level(self) -> float:
@@ -248,7 +223,7 @@ async def optimise(
     """
     chosen = settings or PromptSettings()
     _check_slices(slices)
-    start = system_prompt([*slices.shown, *slices.trial, *slices.confirm])
+    start = system_prompt.plain([*slices.shown, *slices.trial, *slices.confirm])
     start = start if prompt is None else prompt.strip()
     with ExitStack() as held:
         file = held.enter_context(LineFile(journal, Entry)) if journal is not None else None
@@ -312,7 +287,7 @@ class _Search:
         if present != start:
             before, _ = await self.answer(start, slices.confirm, "confirm")
             after, _ = await self.answer(present, slices.confirm, "confirm")
-            confirmation = compare_marks(before, after)
+            confirmation = compare_marks.plain(before, after)
         return PromptResult(
             model=self.lm.name,
             proposer=proposer.name,
@@ -335,7 +310,7 @@ class _Search:
         before: Sequence[float | None],
         after: Sequence[float | None],
     ) -> Tried:
-        paired = compare_marks(before, after)
+        paired = compare_marks.plain(before, after)
         if paired is None:
             return Tried(number, candidate, None, False, "no answer could be scored")
         level = self.settings.level
@@ -394,7 +369,7 @@ class _Search:
         return marks, cases
 
     async def _answered(self, prompt: str, tasks: Sequence[Task], first: int) -> Entry:
-        asked = [with_system_prompt(task, prompt) for task in tasks]
+        asked = [with_system_prompt.plain(task, prompt) for task in tasks]
         seed = derive(self.settings.seed, "answer")
         key = digest(self.base, msgspec.json.encode(asked), str(first), str(seed))
         if (known := self.known.get(key)) is not None:
@@ -459,7 +434,7 @@ def _check_slices(slices: Slices) -> None:
         if not tasks:
             raise refused(f"the {name} slice", tasks, "at least one task")
         for task in tasks:
-            key = msgspec.json.encode(with_system_prompt(task, "").messages)
+            key = msgspec.json.encode(with_system_prompt.plain(task, "").messages)
             if seen.setdefault(key, name) != name:
                 raise UserError(
                     f"task {task.id} of the {name} slice also stands in the {seen[key]} slice; "
@@ -467,6 +442,7 @@ def _check_slices(slices: Slices) -> None:
                 )
 
 
+@public
 def prompt_diff(before: str, after: str) -> str:
     """The unified diff of two prompts.
 
@@ -477,17 +453,15 @@ def prompt_diff(before: str, after: str) -> str:
      Be brief.
     +Be right.
     """
-    as_text("before", before)
-    as_text("after", after)
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "present", "proposed", lineterm=""
     )
     return "\n".join(lines)
 
 
+@public
 def verdict_line(result: PromptResult) -> str:
     """The outcome in one line."""
-    _check_result(result)
     tries = len(result.tried)
     if not tries:
         why = f" ({result.problems[0]})" if result.problems else ""
@@ -501,16 +475,16 @@ def verdict_line(result: PromptResult) -> str:
     return f"A candidate won the trials and was not confirmed on held-out tasks ({shown}); the prompt stays."
 
 
+@public
 def prompt_report(result: PromptResult) -> str:
     """The whole report, as Markdown."""
-    _check_result(result)
     settings, (shown, trial, confirm) = result.settings, result.sizes
     spent = result.spending
     cost = f", {spent.usd:.4f} USD" if spent.usd else ""
     lines = [
         "# Prompt optimisation",
         "",
-        verdict_line(result),
+        verdict_line.plain(result),
         "",
         f"Model `{result.model}`, proposals by {result.proposer}. {shown} tasks shown to the "
         f"proposer, {trial} for trials, {confirm} to confirm. {settings.rounds} rounds of "
@@ -521,7 +495,7 @@ def prompt_report(result: PromptResult) -> str:
         "## Diff",
         "",
         "```diff",
-        prompt_diff(result.start, result.best) or "(none)",
+        prompt_diff.plain(result.start, result.best) or "(none)",
         "```",
         "",
         "## Candidates",
@@ -542,19 +516,12 @@ def prompt_report(result: PromptResult) -> str:
         row = [str(one.round), one.candidate.origin, *cells, one.verdict]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     for number, one in enumerate(result.tried, start=1):
-        lines += ["", f"### {number}: {one.candidate.origin}", "", *_quoted(one.candidate.prompt)]
+        # Indented, so that nothing in it is read as Markdown.
+        lines += ["", f"### {number}: {one.candidate.origin}", ""]
+        lines += [f"    {line}" for line in one.candidate.prompt.splitlines()]
     if result.problems:
         lines += ["", "## Problems", "", *(f"- {line}" for line in result.problems)]
     return "\n".join(lines) + "\n"
-
-
-def _check_result(result: object) -> None:
-    if not isinstance(result, PromptResult):
-        raise refused("result", result, "what optimise or burnish.optimise_prompt gave")
-
-
-def _quoted(text: str) -> list[str]:
-    return [f"    {line}" for line in text.splitlines()]
 
 
 def _paired_text(found: Paired) -> str:

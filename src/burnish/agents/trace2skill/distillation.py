@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from burnish import boundary
 from burnish.agents.trace2skill.edits import KNOWN, NO_TARGET, Edit, anchored, is_anchored
 from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
@@ -41,12 +42,11 @@ from burnish.agents.trace2skill.patches import (
 from burnish.agents.trace2skill.roles import UNREADABLE, Record, Refused, Roles
 from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems, split_long
 from burnish.agents.trace2skill.traces import Pool, Trace
+from burnish.boundary import Count, PositiveInt, Share
 from burnish.concurrency import gather
 from burnish.errors import ModelError
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
-Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Positive = Annotated[int, Meta(ge=1)]
 NOTHING = "nothing to learn"
 UNREAD = "no reply could be read"
 """No role gave a patch in its form; `refused` says why."""
@@ -56,18 +56,18 @@ CHANGED = "changed"
 REJECTED = "rejected"
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(boundary.Settings, frozen=True, kw_only=True):
     """How a skill is distilled; the defaults are the released code's where it has them."""
 
     pool: Literal["combined", "error", "success"] = "combined"
     """Which trajectories are analysed."""
     order: Literal["parallel", "sequential"] = "parallel"
     """parallel: all against one frozen skill; sequential: one after another."""
-    batch: Positive = 1
+    batch: PositiveInt = 1
     """Records a proposed patch is made from."""
     merge_size: Annotated[int, Meta(ge=2)] = 5
     """Patches that one merge joins."""
-    merge_levels: Positive = 5
+    merge_levels: PositiveInt = 5
     """Levels of the merge tree before what is left is merged at once."""
     tau: Share = 0.02
     """Share of the patches that must support an edit of SKILL.md; never fewer than two."""
@@ -75,9 +75,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """False: every edit stays, whatever its support."""
     rare: Literal["references", "drop"] = "references"
     """Where edits with less support go: to a file of rare cases, or nowhere."""
-    rounds: Annotated[int, Meta(ge=0)] = 3
+    rounds: Count = 3
     """Patches that may repair a skill that a check refuses."""
-    concurrency: Positive = 4
+    concurrency: PositiveInt = 4
     """Calls at a time."""
     protected: tuple[str, ...] = ()
     """Files that no edit may touch."""
@@ -195,7 +195,7 @@ class _Work:
         """Patches against the same files, guarded one by one."""
         groups = [
             [records[i] for i in chunk]
-            for chunk in balanced_chunks(len(records), self.settings.batch)
+            for chunk in balanced_chunks.plain(len(records), self.settings.batch)
         ]
         found = await self._fleet(
             "propose", [partial(self.roles.propose, group, files) for group in groups]
@@ -287,7 +287,7 @@ class _Work:
         """Split what is too long, check, repair, and keep the original where it stays broken."""
         if not edits or state == self.files:
             return self._unchanged()
-        inherited = set(skill_problems(self.files))
+        inherited = set(skill_problems.plain(self.files))
         candidate = self._fitted(state)
         problems = self._problems(candidate, inherited)
         for number in range(self.settings.rounds if problems else 0):
@@ -335,7 +335,7 @@ class _Work:
         return listed(split_long(whole), judge=self.settings.judge)
 
     def _problems(self, candidate: Mapping[str, str], inherited: set[str]) -> list[str]:
-        found = [line for line in skill_problems(candidate) if line not in inherited]
+        found = [line for line in skill_problems.plain(candidate) if line not in inherited]
         if front_text(candidate[MANUAL]) != front_text(self.files[MANUAL]):
             found.append(f"{MANUAL}: the front matter has changed")
         return found

@@ -17,9 +17,10 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_table, as_text, as_texts, as_word, refused
+from burnish.arguments import as_table, refused
+from burnish.boundary import Call, public
 
 Edit = dict[str, Any]
 OPERATIONS = (
@@ -37,6 +38,16 @@ WRITERS = ("replace_in_section", "delete_section")
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+class _AnEdit:
+    words = "a table such as {'op': 'append_to_section', ...}"
+
+    def read(self, name: str, given: Any, call: Call) -> Edit:
+        return as_edit(name, given)
+
+
+GivenEdit = Annotated[Edit, _AnEdit()]
 
 
 class Bounds(NamedTuple):
@@ -132,6 +143,7 @@ def front_lines(lines: Sequence[str]) -> int:
     return 0
 
 
+@public
 def section_bounds(lines: Sequence[str], header: str) -> Bounds | None:
     """Where the section with this heading begins and ends; None where there is no such heading.
 
@@ -140,33 +152,28 @@ def section_bounds(lines: Sequence[str], header: str) -> Bounds | None:
     >>> section_bounds(["# A", "## B", "```", "# no heading", "```", "## C"], "## B")
     Bounds(start=1, end=5)
     """
-    given = as_texts("lines", lines if not isinstance(lines, str) else _not_lines(lines))
-    wanted = as_text("header", header).strip()
-    found = headings(given)
+    wanted, found = header.strip(), headings(lines)
     for place, level in found.items():
-        if given[place].strip() == wanted:
+        if lines[place].strip() == wanted:
             later = (other for other, its in found.items() if other > place and its <= level)
-            return Bounds(place, next(later, len(given)))
+            return Bounds(place, next(later, len(lines)))
     return None
 
 
-def _not_lines(text: str) -> list[str]:
-    raise refused("lines", text, "a list of lines")
-
-
-def apply_edit(text: str, edit: Mapping[str, Any]) -> str:
+@public
+def apply_edit(text: str, edit: GivenEdit) -> str:
     """The text after one edit; the text itself where the target is not in it.
 
     >>> apply_edit("## Rules\\n- a\\n", {"op": "append_to_section", "target_section": "## Rules",
     ...                                "content": "- b"})
     '## Rules\\n- a\\n\\n- b\\n'
     """
-    return try_edit(as_text("text", text), as_edit("edit", edit)).text
+    return try_edit(text, edit).text
 
 
 def as_edit(what: str, edit: Any) -> dict[str, Any]:
     """The edit with its operation by the usual name; a field that is no text is refused."""
-    table = as_table(what, edit, "a table such as {'op': 'append_to_section', ...}")
+    table = as_table(what, edit, _AnEdit.words)
     if not isinstance(table.get("op"), str):
         raise refused(f"{what}: op", table.get("op"), f"one of {', '.join(OPERATIONS)}")
     for name in TEXTS:
@@ -195,7 +202,7 @@ class _Fields(NamedTuple):
 
 def _append(text: str, edit: _Fields) -> Applied:
     lines = text.split("\n")
-    bounds = section_bounds(lines, edit.target_section)
+    bounds = section_bounds.plain(lines, edit.target_section)
     if bounds is None:
         return Applied(text, f"no section '{edit.target_section}'")
     reach = len(lines) if _begins_sections(edit.content) else bounds.end
@@ -256,12 +263,12 @@ def _insert_before(text: str, edit: _Fields) -> Applied:
 def _add_section(text: str, edit: _Fields) -> Applied:
     lines = text.split("\n")
     header = edit.target_section or "## New Section"
-    known = section_bounds(lines, header)
+    known = section_bounds.plain(lines, header)
     if known is not None:  # a second one of this name would never be found again
         return _append(text, edit._replace(target_section=header))
     place = len(lines)
     if edit.after_section:
-        bounds = section_bounds(lines, edit.after_section)
+        bounds = section_bounds.plain(lines, edit.after_section)
         if bounds is None:
             return Applied(text, f"no section '{edit.after_section}'")
         place = bounds.end
@@ -272,7 +279,7 @@ def _add_section(text: str, edit: _Fields) -> Applied:
 
 def _delete_section(text: str, edit: _Fields) -> Applied:
     lines = text.split("\n")
-    bounds = section_bounds(lines, edit.target_section)
+    bounds = section_bounds.plain(lines, edit.target_section)
     if bounds is None:
         return Applied(text, f"no section '{edit.target_section}'")
     start = bounds.start
@@ -295,7 +302,7 @@ def _window(text: str, section: str) -> tuple[str, str, str] | None:
     if not section:
         return "", text, ""
     lines = text.split("\n")
-    bounds = section_bounds(lines, section)
+    bounds = section_bounds.plain(lines, section)
     if bounds is None:
         return None
     before, after = lines[: bounds.start], lines[bounds.end :]
@@ -314,7 +321,10 @@ def has_lines(lines: Sequence[str], content: str) -> bool:
     return any(given[i : i + len(wanted)] == wanted for i in range(len(given) - len(wanted) + 1))
 
 
-def dedupe(edits: Sequence[Mapping[str, Any]], same: str = "target") -> list[dict[str, Any]]:
+@public
+def dedupe(
+    edits: Sequence[GivenEdit], same: Literal["target", "content"] = "target"
+) -> list[dict[str, Any]]:
     """Edits without repetitions, in the order of their first; the longest text stays.
 
     `same="target"`: edits with one file, operation, section and target are one, as in the released
@@ -325,9 +335,8 @@ def dedupe(edits: Sequence[Mapping[str, Any]], same: str = "target") -> list[dic
     ...         {"file": "SKILL.md", "op": "add_section", "content": "aa", "source_ids": ["t2"]}])
     [{'file': 'SKILL.md', 'op': 'add_section', 'content': 'aa', 'source_ids': ['t1', 't2']}]
     """
-    as_word("same", same, ("target", "content"))
     kept: dict[tuple[str, ...], dict[str, Any]] = {}
-    for edit in (as_edit("edits", one) for one in as_list("edits", edits)):
+    for edit in edits:
         key = target_of(edit)
         if same == "content":
             key = (*key, plain_words(edit.get("content") or ""))
@@ -377,14 +386,14 @@ def span_of(edit: Mapping[str, Any], text: str) -> Span | None:
     lines = text.split("\n")
     operation = edit["op"]
     section = edit.get("target_section") or ""
-    bounds = section_bounds(lines, section) if section else None
+    bounds = section_bounds.plain(lines, section) if section else None
     if operation == "delete_section":
         return None if bounds is None else Span(bounds.start, bounds.end, True)
     if operation == "append_to_section":
         return None if bounds is None else Span(bounds.start, bounds.start + 1, False)
     if operation == "add_section":
         after = edit.get("after_section") or ""
-        found = section_bounds(lines, after) if after else None
+        found = section_bounds.plain(lines, after) if after else None
         if after and found is None:
             return None
         return Span(len(lines), len(lines), False) if found is None else Span(*found, False)
@@ -420,7 +429,7 @@ def anchored(edit: Edit, text: str) -> Edit | None:
     target = _TARGETS.get(edit["op"])
     if target is not None:
         section = found.get("target_section") or ""
-        bounds = section_bounds(lines, section) if section else (0, len(lines))
+        bounds = section_bounds.plain(lines, section) if section else (0, len(lines))
         assert bounds is not None  # its heading was found above
         place = _passage(lines[bounds[0] : bounds[1]], found.get(target) or "")
         if place is None:

@@ -27,17 +27,10 @@ from burnish.agents.trace2skill.roles import Roles
 from burnish.agents.trace2skill.skill_env import behind_skill
 from burnish.agents.trace2skill.skill_files import skill_prompt
 from burnish.agents.trace2skill.traces import Trace, gold_of, pool_of
-from burnish.arguments import (
-    as_list,
-    as_number,
-    as_seed,
-    as_text,
-    as_whole,
-    refused,
-    same_length,
-)
+from burnish.arguments import same_length
 from burnish.bench.evaluation import Evaluated, evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mcnemar, paired_difference
+from burnish.boundary import Fraction, PositiveInt, Seed, public
 from burnish.concurrency import gather
 from burnish.digest import code_digest
 from burnish.lm.base import LM, Sampling, model_key
@@ -83,38 +76,34 @@ def paired_change(before: Sequence[bool], after: Sequence[bool]) -> Change | Non
     >>> paired_change([False, False, True], [True, False, True]).is_noise
     True
     """
-    choice = choose_skill(before, after)
+    choice = choose_skill.plain(before, after)
     if not before:
         return None
     old, new = [float(one) for one in before], [float(one) for one in after]
     rates = math.fsum(old) / len(old), math.fsum(new) / len(new)
-    return Change(*rates, paired_difference(old, new), choice.p)
+    return Change(*rates, paired_difference.plain(old, new), choice.p)
 
 
+@public
 def choose_skill(before: Sequence[bool], after: Sequence[bool]) -> Choice:
     """Accept the new skill unless it passes fewer of the same tasks; without a task there is no reason to.
 
     >>> choose_skill([False, False, True], [True, True, True])
     Choice(accepted=True, better=2, worse=0, p=0.5)
     """
-    old, new = as_list("before", before), as_list("after", after)
-    for name, values in (("before", old), ("after", new)):
-        if not all(isinstance(value, bool) for value in values):
-            raise refused(name, values, "a list of True and False")
-    same_length("after", new, len(old), "tasks")
-    better = sum(b and not a for a, b in zip(old, new, strict=True))
-    worse = sum(a and not b for a, b in zip(old, new, strict=True))
-    return Choice(bool(old) and better >= worse, better, worse, mcnemar(worse, better))
+    same_length("after", after, len(before), "tasks")
+    better = sum(b and not a for a, b in zip(before, after, strict=True))
+    worse = sum(a and not b for a, b in zip(before, after, strict=True))
+    return Choice(bool(before) and better >= worse, better, worse, mcnemar.plain(worse, better))
 
 
-def held_out(ids: Sequence[str], share: float = 0.2, seed: int = 0) -> list[bool]:
+@public
+def held_out(ids: Sequence[str], share: Fraction = 0.2, seed: Seed = 0) -> list[bool]:
     """Which tasks are held out from learning: the same ones whatever their order.
 
     >>> sum(held_out([str(i) for i in range(50)]))
     10
     """
-    as_number("share", share, low=0, below=1)
-    ids, seed = [as_text("ids", one) for one in as_list("ids", ids)], as_seed("seed", seed)
     drawn = sorted(set(ids), key=lambda one: (derive(seed, "held_out", one), one))
     chosen = set(drawn[: round(share * len(drawn))])
     return [one in chosen for one in ids]
@@ -141,15 +130,14 @@ async def evolve(
     roles: Callable[[int], Roles],
     settings: Settings | None = None,
     *,
-    seeds: int = 3,
-    share: float = 0.2,
-    limit: int = 4,
+    seeds: PositiveInt = 3,
+    share: Fraction = 0.2,
+    limit: PositiveInt = 4,
 ) -> Evolved:
     """Distil with several seeds, keep the best on the learning tasks, test it on the held-out ones.
 
     `tasks` are by id; `roles` gives those of a seed.
     """
-    as_whole("seeds", seeds, low=1)
     names = sorted(tasks)
     out = dict(zip(names, held_out(names, share), strict=True))
     learn, rest = [n for n in names if not out[n]], [n for n in names if out[n]]
@@ -177,7 +165,7 @@ async def evolve(
     old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
     pairs = _pairs(old, new)
     marks = [a for a, _ in pairs], [b for _, b in pairs]
-    choice = choose_skill(*marks)
+    choice = choose_skill.plain(*marks)
     return Evolved(
         runs[best].files if choice.accepted else dict(files),
         choice.accepted,

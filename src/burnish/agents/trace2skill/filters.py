@@ -136,7 +136,11 @@ class _Text:
 
     def __init__(self, text: str) -> None:
         self.text, self.lowered = text, text.casefold()
-        self.numbers = _numbers(_plain_form(text))
+        self.numbers = {
+            number
+            for one in _DIGITS.findall(_plain_form(text))
+            if (number := _number(one)) is not None
+        }
         self.forms = loose_forms(text.replace("_", " "))
 
     def quotes(self, secret: _Secret) -> bool:
@@ -158,10 +162,6 @@ def _plain_form(text: str) -> str:
 _DIGITS = re.compile(
     r"(?<![\w.])[-+]?\d[\d,.'\u2019_\u00a0\u202f]*(?:[eE][-+]?\d{1,2}(?!\d))?(?: \d{3}(?!\d))*"
 )
-
-
-def _numbers(text: str) -> set[str]:
-    return {number for one in _DIGITS.findall(text) if (number := _number(one)) is not None}
 
 
 def _number(text: str) -> str | None:

@@ -22,6 +22,7 @@ from burnish.agents.trace2skill.edits import (
     OPERATIONS,
     WRITERS,
     Edit,
+    GivenEdit,
     Span,
     as_edit,
     front_lines,
@@ -31,7 +32,8 @@ from burnish.agents.trace2skill.edits import (
     try_edit,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.arguments import as_list, as_table, as_text
+from burnish.arguments import as_list, as_table
+from burnish.boundary import public
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 _FILE = re.compile(r"SKILL\.md|references/\w[\w\-]*(?:\.[\w\-]+)*\.md")
@@ -111,8 +113,9 @@ def _broken(edit: Edit) -> str:
 # --- paths, and files with their links
 
 
+@public
 def sanitize(
-    edits: Sequence[Mapping[str, Any]],
+    edits: Sequence[GivenEdit],
     state: Mapping[str, str],
     protected: Sequence[str] = (),
     scripts: bool = False,
@@ -130,26 +133,24 @@ def sanitize(
 
 
 def sift(
-    edits: Sequence[Mapping[str, Any]],
+    edits: Sequence[Edit],
     state: Mapping[str, str],
     *,
     protected: Sequence[str] = (),
     scripts: bool = False,
 ) -> Sifted:
     """`sanitize`, with the edits that were dropped and the reasons."""
-    files = _as_state(state)
-    safe = frozenset(_same(as_text("protected", one)) for one in as_list("protected", protected))
-    given = [as_edit("edits", edit) for edit in as_list("edits", edits)]
-    made = {edit.get("file") for edit in given if edit["op"] == "create"}
+    safe = frozenset(map(_same, protected))
+    made = {edit.get("file") for edit in edits if edit["op"] == "create"}
     kept: list[Edit] = []
     dropped: list[Dropped] = []
-    for edit in given:
-        problem = _problem(edit, files, made, safe, scripts=scripts)
+    for edit in edits:
+        problem = _problem(edit, state, made, safe, scripts=scripts)
         if problem:
             dropped.append(Dropped(edit, problem))
         else:
             kept.append(edit)
-    paired = _paired(kept, files, links_from=(MANUAL,))
+    paired = _paired(kept, state, links_from=(MANUAL,))
     return Sifted(paired.kept, dropped + paired.dropped)
 
 
@@ -182,9 +183,8 @@ def _same(path: str) -> str:
     return posixpath.normpath(plain).lstrip("/")
 
 
-def enforce_pairs(
-    patches: Sequence[Mapping[str, Any]], state: Mapping[str, str]
-) -> list[dict[str, Any]]:
+@public
+def enforce_pairs(patches: Sequence[object], state: Mapping[str, str]) -> list[dict[str, Any]]:
     """Patches in which every new reference has its link in the same patch, and every link its file.
 
     A file is deleted only with its links. Dropping one side may orphan the other, so the rule is
@@ -194,12 +194,11 @@ def enforce_pairs(
     >>> enforce_pairs([patch], {"SKILL.md": "# S"})
     [{'edits': []}]
     """
-    files = _as_state(state)
     found = []
-    for patch in as_list("patches", patches):
+    for patch in patches:
         table = as_table("patches", patch, "patches: tables with a list of edits")
         edits = [as_edit("patches", edit) for edit in as_list("patches", table.get("edits", ()))]
-        found.append({**table, "edits": _paired(edits, files).kept})
+        found.append({**table, "edits": _paired(edits, state).kept})
     return found
 
 
@@ -262,13 +261,6 @@ def _left(path: str, edits: Sequence[Edit], files: Mapping[str, str]) -> str:
     return text
 
 
-def _as_state(state: Any) -> dict[str, str]:
-    table = as_table("state", state, "a table of texts by path")
-    for path, text in table.items():
-        as_text(f"state: {path}", text)
-    return table
-
-
 # --- edits that are in each other's way
 
 
@@ -314,44 +306,14 @@ def _overlap(a: Span, b: Span) -> bool:
     return (a.takes or b.takes) and max(a.start, b.start) < min(a.end, b.end)
 
 
-_NEGATIVE = frozenset(
-    [
-        "never",
-        "not",
-        "no",
-        "dont",
-        "avoid",
-        "without",
-        "cannot",
-        "cant",
-        "mustnt",
-        "shouldnt",
-        "stop",
-    ]
-)
-_MODAL = frozenset(
-    [
-        "always",
-        "do",
-        "must",
-        "should",
-        "shall",
-        "please",
-        "be",
-        "to",
-        "the",
-        "a",
-        "an",
-        "you",
-        "your",
-        "it",
-        "is",
-        "are",
-        "make",
-        "sure",
-        "ensure",
-    ]
-)
+_NEGATIVE = {
+    *("never", "not", "no", "dont", "avoid", "without"),
+    *("cannot", "cant", "mustnt", "shouldnt", "stop"),
+}
+_MODAL = {
+    *("always", "do", "must", "should", "shall", "please", "be", "to", "the", "a", "an"),
+    *("you", "your", "it", "is", "are", "make", "sure", "ensure"),
+}
 
 
 def contradictions(edits: Sequence[Edit], support: Support = support_of) -> Sifted:

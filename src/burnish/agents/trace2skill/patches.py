@@ -14,7 +14,9 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from burnish.agents.trace2skill.edits import (
     KNOWN,
@@ -31,9 +33,9 @@ from burnish.agents.trace2skill.edits import (
 )
 from burnish.agents.trace2skill.guards import Dropped, Sifted, Support, is_forbidding, support_of
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.arguments import as_number, as_whole, refused
+from burnish.arguments import refused
+from burnish.boundary import Count, Draws, Number, Share, public
 from burnish.concurrency import gather
-from burnish.errors import UserError
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.reading import after_thoughts, objects_in
 from burnish.rewards.judges.skill_rm.package import MANUAL
@@ -56,7 +58,8 @@ class Patch(NamedTuple):
     """Of a merge: edits that it did not keep, and own ones without support."""
 
 
-def balanced_chunks(n: int, size: int) -> list[list[int]]:
+@public
+def balanced_chunks(n: Annotated[int, Meta(ge=0, le=1_000_000)], size: Draws) -> list[list[int]]:
     """Places 0 .. n-1 in chunks of about `size`: a remainder below half of it is spread.
 
     The items of a small remainder go round the earlier chunks, so a chunk may be larger than `size`.
@@ -64,8 +67,6 @@ def balanced_chunks(n: int, size: int) -> list[list[int]]:
     >>> balanced_chunks(7, 3), balanced_chunks(8, 3)
     ([[0, 1, 2, 6], [3, 4, 5]], [[0, 1, 2], [3, 4, 5], [6, 7]])
     """
-    n = as_whole("n", n, low=0, high=1_000_000)
-    size = as_whole("size", size, low=1, high=1_000_000)
     full, rest = divmod(n, size)
     if full == 0:
         return [list(range(n))] if n else []
@@ -160,7 +161,6 @@ async def merge_tree(
     that fails too, the patches are united by code, with a warning (the released code keeps only the
     first patch there).
     """
-    as_whole("size", size, low=2)
     left, level, calls = [patch for patch in patches if patch.edits], 0, 0
     warnings: list[str] = []
     dropped: list[Dropped] = []
@@ -174,7 +174,7 @@ async def merge_tree(
 
     while len(left) > 1 and level < levels:
         level += 1
-        groups = [[left[i] for i in chunk] for chunk in balanced_chunks(len(left), size)]
+        groups = [[left[i] for i in chunk] for chunk in balanced_chunks.plain(len(left), size)]
         calls += sum(len(group) > 1 for group in groups)
         merged = await gather([partial(one, group, level) for group in groups], limit=limit)
         # In the order of the groups, not in that in which calls came back.
@@ -221,7 +221,9 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
             made[file] = {**made[file], "content": joined, "source_ids": sorted(sources)}
         else:
             made[file] = edit
-    edits = [{**edit, "level": level} for edit in dedupe([*made.values(), *others], "content")]
+    edits = [
+        {**edit, "level": level} for edit in dedupe.plain([*made.values(), *others], "content")
+    ]
     return Patch(
         tuple(edits),
         " ".join(sorted({patch.reasoning for patch in patches if patch.reasoning})),
@@ -230,15 +232,15 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     )
 
 
+@public
 def merge_by_meaning(
-    embed: Callable[[Sequence[str]], Any], *, threshold: float = 0.8
+    embed: Callable[[Sequence[str]], Any], *, threshold: Annotated[Number, Meta(ge=-1, le=1)] = 0.8
 ) -> Callable[[Sequence[Patch]], Patch]:
     """A merge of all patches at once: edits of one file and section whose contents mean the same.
 
     `embed` gives a unit vector for each text. Contents of cosine `threshold` and above are joined,
     also through others, so that the order changes nothing; the wording that most of them have stays.
     """
-    as_number("threshold", threshold, low=-1, high=1)
 
     def merge(patches: Sequence[Patch]) -> Patch:
         flat = united(patches, 1)
@@ -376,15 +378,15 @@ class Placed(NamedTuple):
     dropped: list[Dropped]
 
 
-def needed_support(count: int, tau: float = 0.02) -> int:
+@public
+def needed_support(count: Count, tau: Share = 0.02) -> int:
     """Trajectories that must speak for an edit of `SKILL.md`: max(2, ceil(tau * patches)).
 
     >>> needed_support(60), needed_support(323)
     (2, 7)
     """
-    as_whole("count", count, low=0)
     # A product such as 0.07 * 100 is a little more than 7; that must not cost a whole trajectory.
-    return max(2, math.ceil(round(as_number("tau", tau, low=0, high=1) * count, 9)))
+    return max(2, math.ceil(round(tau * count, 9)))
 
 
 def by_task(tasks: Mapping[str, str]) -> Support:
@@ -402,7 +404,7 @@ def by_support(
     *,
     count: int,
     tau: float = 0.02,
-    rare: str = "references",
+    rare: Literal["references", "drop"] = "references",
     support: Support = support_of,
 ) -> Placed:
     """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
@@ -410,9 +412,7 @@ def by_support(
     `rare="drop"` drops them instead. Edits that take text away need the support in any file.
     `support` counts what speaks for an edit (`by_task`: tasks, not trajectories).
     """
-    if rare not in ("references", "drop"):
-        raise UserError(f"rare is '{rare}'; expected references or drop.")
-    needed = needed_support(count, tau)
+    needed = needed_support.plain(count, tau)
     strong = {id(edit) for edit in edits if support(edit) >= needed}
     made = {edit.get("file") for edit in edits if edit["op"] == "create"}
     linked = {

@@ -26,7 +26,7 @@ from burnish.agents.trace2skill.patches import (
     read_patch_loosely,
 )
 from burnish.agents.trace2skill.traces import Trace
-from burnish.arguments import as_text
+from burnish.boundary import public
 from burnish.records import Status
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -54,9 +54,10 @@ _ITEM = re.compile(
     r"\s*#+\s+\**(failure cause|failure memory|success memory) item\s+(\d+)\**:?\s*", re.I
 )
 _FIELD = re.compile(rf"\s*#+\s+\**({'|'.join(_FIELDS)})\**:?\s*", re.I)
-_RULE = re.compile(r"\n\s*(?:---+|\*\*\*+|___+)\s*\Z")
+_RULE = re.compile(r"\s*(?:-{3,}|\*{3,}|_{3,})")
 
 
+@public
 def parse_failures(text: str) -> list[dict[str, Any]]:
     """Causes and lessons of one failed trajectory: type, number, title, description, content.
 
@@ -66,6 +67,7 @@ def parse_failures(text: str) -> list[dict[str, Any]]:
     return _report_items(text, FAILURES)
 
 
+@public
 def parse_successes(text: str) -> list[dict[str, Any]]:
     """Lessons of one trajectory that passed: type, number, title, description, content.
 
@@ -77,7 +79,7 @@ def parse_successes(text: str) -> list[dict[str, Any]]:
 
 def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
     # A report that begins with a line of dashes has no front matter.
-    lines = ["", *_own_words(as_text("text", text)).split("\n")]
+    lines = ["", *_own_words(text).split("\n")]
     known = headings(lines)
     items: list[dict[str, Any]] = []
     parts: dict[str, list[str]] | None = None
@@ -100,9 +102,15 @@ def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
 
 def _item(item: dict[str, Any]) -> dict[str, Any]:
     parts = item.pop("")
-    texts = {name: _RULE.sub("", "\n".join(lines).strip()).strip() for name, lines in parts.items()}
+    texts = {name: _without_rule("\n".join(lines).strip()) for name, lines in parts.items()}
     usual = {name: texts.pop(name, "") for name in ("title", "description", "content")}
     return item | usual | {name: text for name, text in texts.items() if text}
+
+
+def _without_rule(text: str) -> str:
+    """The text without a line across the page at its end."""
+    rest, _, last = text.rpartition("\n")
+    return rest.strip() if rest and _RULE.fullmatch(last) else text
 
 
 def _own_words(text: str) -> str:
@@ -180,7 +188,7 @@ class LMRoles:
             "fix_request": _FIX if asks else "",
         }
         kind = "analyse_success" if trace.passed else "analyse_failure"
-        parse = parse_successes if trace.passed else parse_failures
+        parse = parse_successes.plain if trace.passed else parse_failures.plain
         found = await self._ask(kind, blanks, (trace.id,), partial(_items, parse=parse))
         if isinstance(found, Refused):
             return found

@@ -22,7 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from burnish.agents.trace2skill.edits import front_lines, headings, outline, section_bounds
-from burnish.arguments import as_path, as_table, as_text
+from burnish.arguments import as_path
+from burnish.boundary import public
 from burnish.errors import StoreError, UserError
 from burnish.rewards.judges.skill_rm.package import (
     BANK,
@@ -102,13 +103,13 @@ def skill_name(files: Mapping[str, str]) -> str:
     return name if isinstance(name, str) and _JUDGE_NAME.fullmatch(name) else "skill"
 
 
+@public
 def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
     """What is wrong with a skill by the public convention, one line each; `name`: its folder's.
 
     >>> skill_problems({"SKILL.md": "---\\nname: a\\ndescription: b\\n---\\n# A\\n"})
     []
     """
-    files, name = as_table("files", files, "a table of texts by path"), as_text("name", name)
     if MANUAL not in files:
         return [f"{MANUAL}: missing"]
     front, problem = front_matter(files[MANUAL])
@@ -312,7 +313,8 @@ def split_long(files: Mapping[str, str]) -> dict[str, str]:
         long = [
             path
             for path, text in found.items()
-            if path.startswith("references/") and _count(text) > REFERENCE_LINES
+            if path.startswith("references/")
+            and (len(text.rstrip("\n").split("\n"))) > REFERENCE_LINES
         ]
         if body_lines(found[MANUAL]) > BODY_LINES:
             changed = _move_section(found)
@@ -375,7 +377,7 @@ def _cut(lines: Sequence[str]) -> int | None:
         return starts[-1]
     for place in range(REFERENCE_LINES, 1, -1):
         # Outside of code a heading put here would be found as one.
-        if section_bounds([*lines[:place], "# cut here"], "# cut here") is not None:
+        if section_bounds.plain([*lines[:place], "# cut here"], "# cut here") is not None:
             return place
     return None
 
@@ -391,7 +393,3 @@ def _free_name(files: Mapping[str, str], slug: str) -> str:
 
 def _title(path: str) -> str:
     return path.removeprefix("references/").removesuffix(".md").replace("-", " ")
-
-
-def _count(text: str) -> int:
-    return len(text.rstrip("\n").split("\n"))

@@ -22,7 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.agents.trace2skill.edits import plain_words
-from burnish.arguments import as_number, as_path, shown
+from burnish.arguments import shown
+from burnish.boundary import Number, public
 from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.store import RunStore
@@ -108,10 +109,10 @@ def pool_of(traces: Iterable[Trace], left_out: Iterable[tuple[str, str]] = ()) -
     return Pool(passed, failed, (*left_out, *copies))
 
 
-def read_traces(place: str | Path, *, pass_at: float = 1.0) -> Pool:
+@public
+def read_traces(place: str | Path, *, pass_at: Number = 1.0) -> Pool:
     """Trajectories of a file or a run; a score of `pass_at` and above is a pass."""
-    as_number("pass_at", pass_at)
-    path = as_path("place", place, "a JSON-lines file or a run's folder").expanduser()
+    path = Path(place).expanduser()
     if (path / MANIFEST).is_file():
         rows: Iterator[Trace | tuple[str, str]] = _of_run(path, pass_at)
     elif path.is_file():
@@ -174,7 +175,10 @@ def trace_of(
     row: Mapping[str, Any], where: str = "row", *, pass_at: float = 1.0
 ) -> Trace | tuple[str, str]:
     """One row as a trajectory, or its id and why it teaches nothing."""
-    found = {key: _first(row, names) for key, names in NAMES.items()}
+    found = {
+        key: next((row[name] for name in names if row.get(name) is not None), None)
+        for key, names in NAMES.items()
+    }
     task = found["task_id"]
     task_id = str(task if isinstance(task, str | int) else found["id"] or "")
     name = str(found["id"] or task_id)
@@ -212,10 +216,6 @@ def trace_of(
         gold=_texts(found["gold"]),
         artifacts_dir=str(row.get("artifacts_dir") or ""),
     )
-
-
-def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((row[name] for name in names if row.get(name) is not None), None)
 
 
 def _messages(given: Any, response: Any, where: str) -> tuple[Message, ...]:

@@ -77,7 +77,11 @@ class WorkbookEnv(SkillEnv):
         found = self._open.read(cells, sheet)
         if len(found) > MOST_SHOWN:
             raise UserError(f"{cells} has {len(found)} cells; read up to {MOST_SHOWN} at a time")
-        return {name: _plain(value) for name, value in found.items() if value is not None}
+        return {
+            name: (value.isoformat() if isinstance(value, datetime.date | datetime.time) else value)
+            for name, value in found.items()
+            if value is not None
+        }
 
     def write_cell(self, cell: str, value: str | float | None, sheet: str = "") -> str:
         """Write one cell; a text that begins with = is a formula.
@@ -149,7 +153,3 @@ def _file(task: Task, name: str) -> str | bytes:
     if not isinstance(value, str | bytes) or not value:
         raise RolloutError(f"task {task.id} has no field '{name}'; expected a workbook's path")
     return value
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value

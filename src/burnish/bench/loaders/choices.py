@@ -10,7 +10,6 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from burnish.bench.items import Choice, Item, message, responses_of, shuffled
 from burnish.bench.loaders.reading import (
@@ -126,7 +125,10 @@ def _ppe(row: Source) -> list[Item]:
 
 
 def _ppe_correct(row: Source) -> list[Item]:
-    scores = [_score(value) for value in list_of(row, "scores")]
+    scores = [
+        (float(value[0] if isinstance(value, list) and value else value))
+        for value in list_of(row, "scores")
+    ]
     subset = _ppe_subset(row.path)
     group = f"{subset}/{row.values.get('question_id', row.number)}/{row.number}"
     items = []
@@ -143,11 +145,6 @@ def _ppe_correct(row: Source) -> list[Item]:
         prompt = message(text_of(row, "prompt"))
         items.append(Item(id, prompt, responses_of(id, texts), best, subset, group=group))
     return items
-
-
-def _score(value: Any) -> float:
-    """Right or wrong; some exports keep it in a list of one."""
-    return float(value[0] if isinstance(value, list) and value else value)
 
 
 def _ppe_subset(path: Path) -> str:

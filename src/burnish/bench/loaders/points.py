@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.arguments import as_list, as_numbers, refused, same_length
+from burnish.arguments import same_length
 from burnish.bench.items import Item, message, responses_of
 from burnish.bench.loaders.reading import Source, list_of, parsed, read_rows, text_of
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.judges.rubric.items import tier_of
@@ -61,13 +62,10 @@ def load_healthbench_marks(path: Path) -> list[Marked]:
     return marked
 
 
+@public
 def rubric_score(points: Sequence[float], met: Sequence[bool]) -> float | None:
     """Points of the criteria that are met over all positive points; None where none is positive."""
-    points, met = as_numbers("points", points), as_list("met", met)
     same_length("met", met, len(points), "points")
-    for is_met in met:
-        if is_met not in (True, False):
-            raise refused("met", is_met, "true or false for each of the points")
     total = sum(value for value in points if value > 0)
     if total == 0:
         return None
