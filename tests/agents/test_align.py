@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
@@ -143,25 +142,6 @@ def test_a_guard_that_failed_is_asked_again_by_the_same_call(place):
     assert Guard.asked == failures
 
 
-@pytest.mark.parametrize(
-    ("more", "match"),
-    [
-        ({"instructions": "none.jsonl"}, "cannot read"),
-        ({"score": "best"}, "score"),
-        ({"keep": 2.0}, "keep"),
-        ({"teacher": "nobody"}, "teacher"),
-        ({"keep_truncated": False, "max_tokens": 1}, "no request is left to train on"),
-    ],
-)
-def test_mistakes_are_one_line(place, more, match):
-    with pytest.raises(UserError, match=match) as refused:
-        go(**more)
-    assert "\n" not in str(refused.value)
-    shutil.rmtree(place / "aligned", ignore_errors=True)
-    with pytest.raises(UserError, match="trained here"):
-        align("http://host/v1#m", "policy.md", show=False)
-
-
 def test_advice_can_be_followed_in_the_same_folder_until_something_is_trained(place):
     with pytest.raises(UserError, match=r"Raise --max-tokens, or keep them with --keep-truncated"):
         go(keep_truncated=False, max_tokens=1)
@@ -187,20 +167,6 @@ def test_the_command_prints_json(place, capsys):
     assert set(json.loads(capsys.readouterr().out)["arms"]) >= {"before", "after"}
 
 
-def test_the_command_shows_the_training_and_why_a_cell_is_empty(place, capsys):
-    rows = [{"instruction": f"Tell me about thing {i}", "kind": "violating"} for i in range(8)]
-    (place / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code = command(
-        "tiny", place / "policy.md", SETTINGS, out=place / "x", keep_truncated=True, force=True,
-        instructions=place / "bad.jsonl", steps=2, max_tokens=3,
-    )  # fmt: skip
-    assert code == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "step 2/2" in out
-    assert "before, no over-refusals: no prompt of the report is benign" in out
-    assert "policy in context, no perplexity: neutral text is measured without the policy" in out
-
-
 def test_an_interruption_says_what_is_kept(place, monkeypatch, capsys):
     whole = contents(go(out="whole").folder)
 
@@ -219,46 +185,3 @@ def test_an_interruption_says_what_is_kept(place, monkeypatch, capsys):
     monkeypatch.undo()
     monkeypatch.chdir(place)
     assert contents(go(out="cut2").folder) == whole
-
-
-def test_word_counts_instead_of_an_encoder_are_said(place, monkeypatch):
-    from burnish.agents.policyalign import sensitivity
-
-    monkeypatch.setattr(sensitivity, "_embedded", lambda: None)
-    told = []
-    go(score="response-distance", tell=told.append)
-    assert any("compares word counts: the sentence encoder is not installed" in s for s in told)
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"text": "Tell me."}, "got the columns text; expected instruction or prompt"),
-        ({"instruction": "Tell me.", "Kind": "benign"}, "column 'Kind' is not read. Did you mean"),
-        ({"prompt": "Tell me.", "clauseid": "a"}, "'clauseid' is not read. Did you mean 'clause"),
-    ],
-)
-def test_a_file_with_other_columns_is_refused(place, row, said):
-    (place / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match=r"is not read|got the columns") as refused:
-        go()
-    assert said in str(refused.value)
-
-
-def test_errors_speak_the_language_of_the_caller(place, capsys):
-    from burnish.cli.entry import run
-
-    go()
-    with pytest.raises(UserError, match=r"with out=$"):
-        go(steps=3)
-    words = ["align", "tiny", "policy.md", *SETTINGS, "--instructions", "rows.jsonl", "--force"]
-    assert run([*words, "--steps", "3", "--max-tokens", "4", "--keep-truncated"]) == 2
-    assert "with --out" in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_file_that_cannot_be_read_takes_no_folder(place):
-    (place / "empty.jsonl").write_text("")
-    for name in ("instructions", "evaluate"):
-        with pytest.raises(UserError, match="the file is empty"):
-            go(**{name: "empty.jsonl"})
-        assert not (place / "aligned").exists()

@@ -222,14 +222,6 @@ def test_hostile_documents_stay_one_line_of_data(hostile):
     assert by_role(found)["solver"][0].info["rewards"]["march"] == -1.0
 
 
-@pytest.mark.parametrize("fields", [{"documents": []}, {"documents": "  "}, {"query": 5}])
-def test_a_task_without_documents_or_query_is_refused(fields):
-    from burnish.errors import UserError
-
-    with pytest.raises(UserError, match=r"expected a (list of texts|text)"):
-        played(Model(), task=a_task(**fields))
-
-
 @pytest.mark.parametrize(
     "options",
     [

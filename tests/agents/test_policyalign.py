@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import time
 
 import pytest
 import torch
@@ -37,6 +38,8 @@ from burnish.agents.policyalign import (
 )
 from burnish.agents.policyalign.instructions import Clause
 from burnish.agents.policyalign.sensitivity import DistanceScore
+from burnish.agents.trace2skill import parse_failures
+from burnish.bench.edits import format_marks
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm import ScriptedLM, load_model
 from burnish.lm.base import Sampling
@@ -377,3 +380,20 @@ def test_a_guard_that_contradicts_itself_has_no_verdict(reply, safe):
     found = read_guard(reply)
     assert found.safe is safe
     assert (found.status is Status.OK) is (safe is not None)
+
+
+@pytest.mark.parametrize(
+    ("read", "opening", "worst"),
+    [
+        (read_requests, '["', '\\"'),
+        (read_guard, "Safety", " "),
+        (parse_failures, "# Failure Memory Item 1\n## Content\na", "\n"),
+        (parse_failures, "# Failure Memory Item 1\n## Content\na", "\n---"),
+        (format_marks, "a", "\n "),
+        (format_marks, "", "**a"),
+    ],
+)
+def test_foreign_text_is_read_in_linear_time(read, opening, worst):
+    started = time.process_time()
+    read(opening + worst * (200_000 // len(worst)) + "b")
+    assert time.process_time() - started < 5

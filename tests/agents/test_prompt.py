@@ -27,7 +27,6 @@ from burnish.agents.prompt.prompt_search import Entry, _Search
 from burnish.agents.prompt.proposers import Case, JoinedProposers, worth_trying
 from burnish.api.prompt import shrunk_slices, slices_of
 from burnish.bench.statistics import sign_flip
-from burnish.cli.app import COMMANDS
 from burnish.cli.prompt import optimise as command
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm.lines import LineFile
@@ -180,13 +179,6 @@ def test_the_same_answers_are_no_difference():
     assert {t.verdict for t in result.tried} == {"not better"}
     assert result.prompt == result.start == ""
     assert verdict_line(result).startswith("No candidate of 6")
-
-
-def test_a_proposer_without_candidates_is_named():
-    result = search(ScriptedLM(lambda messages, index: "1"), Ideas([], []))
-    assert result.tried == ()
-    assert verdict_line(result).startswith("The proposer gave no candidate")
-    assert "No candidate of 0" not in prompt_report(result)
 
 
 def test_marks_are_compared_in_pairs():
@@ -466,28 +458,9 @@ def test_few_rows_keep_their_shares():
     assert len(slices_of(one, 3, 4, 1).confirm) == 1  # as asked
 
 
-def test_a_slice_that_shrank_is_said(tmp_path):
-    rows = [{"prompt": f"What is {i}?", "answer": str(i)} for i in range(30)]
-    told = []
-    found = burnish.optimise_prompt(
-        ScriptedLM(follower), rows, rewards="match", proposer=Ideas(["x"]), rounds=1, shown=10,
-        trial=40, confirm=40, tell=told.append,
-    )  # fmt: skip
-    assert told[0] == found.problems[0]
-    assert told[0].startswith("fewer tasks than asked for: shown 3 of 10, trial 13 of 40, confirm")
-
-
 def test_the_present_prompt_is_never_overwritten(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompt.txt").write_text("Be brief.")
     with pytest.raises(UserError, match="would overwrite it; choose another file"):
         command(["tiny"], prompt=tmp_path / "prompt.txt")
     assert (tmp_path / "prompt.txt").read_text() == "Be brief."
-
-
-@pytest.mark.parametrize(
-    "words", [("prompt", "optimize", "optimise"), ("skill", "distil", "distill")]
-)
-def test_the_other_spelling_is_the_same_command(words):
-    group = next(one for one in COMMANDS if one.name == words[0])
-    assert group.commands[words[1]].place == group.commands[words[2]].place

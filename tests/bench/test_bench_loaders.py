@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bench_cases import data
 
-from burnish.bench.loaders import benchmark, load
+from burnish.bench.loaders import load
 from burnish.bench.loaders.points import load_healthbench_marks, rubric_score
 from burnish.errors import UserError
 
@@ -218,15 +218,3 @@ def test_another_file_is_told_by_its_columns(tmp_path: Path) -> None:
         f"{file}:1: no column 'prompt', so this is not JudgeBench; expected prompt, chosen, "
         "rejected; got promt, chosen, rejected. Did you mean 'promt'?"
     )
-
-
-def test_unknown_names_and_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no benchmark 'llmbr'; .* Did you mean 'llmbar'"):
-        benchmark("llmbr")
-    with pytest.raises(UserError, match="no such file"):
-        load("llmbar", tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match="no data file in this folder"):
-        load("llmbar", tmp_path)
-    row = {"id": "same", "input": "i", "output_1": "x", "output_2": "y", "label": 1}
-    with pytest.raises(UserError, match="two items have the id 'same'"):
-        load("llmbar", written(tmp_path / "d.jsonl", row, row))

@@ -15,7 +15,6 @@ from burnish.bench import (
     compare,
     differing,
     mcnemar,
-    p_text,
     sign_flip,
     statistics,
 )
@@ -254,12 +253,6 @@ def test_prompts_that_changed_most_in_either_direction():
     assert changed[0].prompt == "What is 1 + 1? (p1)"
 
 
-def test_one_id_twice_is_refused():
-    twice = HeldOutRun("a", 0, [Answered(task("x"), "", 1.0)] * 2, SETTINGS)
-    with pytest.raises(UserError, match="run 'a' has two held-out prompts with the id 'x'"):
-        compare(twice, held_out({"x": 1.0}, "b"))
-
-
 # --- what may be compared
 
 MARKS = {"x": 1.0, "y": 0.0}
@@ -335,19 +328,6 @@ def test_what_differs_leaves_out_where_a_run_lives():
     assert list(changes) == ["task.level", "steps"]
     assert changes["task.level"] == (1, 3)
     assert repr(changes["steps"]) == "(nothing, 9)"
-
-
-def test_p_values_as_text():
-    shown = [p_text(p) for p in (1.0, 0.1094, 0.0124, 0.0496, 0.05, 0.00031, 0.00001)]
-    assert shown == [
-        "p = 1",
-        "p = 0.11",
-        "p = 0.012",
-        "p = 0.0496",
-        "p = 0.05",
-        "p = 0.00031",
-        "p < 0.0001",
-    ]
 
 
 def test_less_is_better_where_marks_are_losses():

@@ -167,20 +167,6 @@ def test_published_solutions_become_rows(tmp_path):
     assert made[0]["meta"]["subset"] == "gsm8k"
 
 
-def test_labels_that_name_no_step_are_refused(tmp_path):
-    big = {"id": "a-1", "task": "t", "input": "q", "steps": ["x", "y"]}
-    for index in (2, -1, 0.5):
-        path = write(tmp_path, [big | {"mistake_index": index}])
-        with pytest.raises(UserError, match=r"column 'mistake_index' is .*; expected a step of 2"):
-            load("bigbench_mistake", path)
-    with pytest.raises(UserError, match=r"has no steps, or an empty one"):
-        load("bigbench_mistake", write(tmp_path, [big | {"steps": ["x", " "], "mistake_index": 0}]))
-    judged = load("bigbench_mistake", write(tmp_path, [big | {"mistake_index": 0}]))
-    plain = [item.__class__(item.id, item.messages, item.responses) for item in judged]
-    with pytest.raises(ArgumentError, match=r"items of a benchmark of solutions"):
-        solution_rows(plain)
-
-
 def test_ties_in_the_f1_go_to_the_threshold_nearest_to_a_half():
     # Every threshold above 0.1 and up to 0.9 judges both rightly.
     assert best_threshold([[0.9, 0.1], [0.9]], [1, None]) == pytest.approx(0.5)

@@ -15,7 +15,6 @@ from burnish.bench.judging import judge_items
 from burnish.bench.loaders import load
 from burnish.bench.loaders.plans import SHIPPED, strip_images
 from burnish.bench.plans import plan_record, plan_score, with_oracle
-from burnish.errors import UserError
 from burnish.rewards.judges.atp_bench import atp_scorer
 from burnish.seeds import derive
 
@@ -100,17 +99,6 @@ def test_an_image_before_any_text_has_no_place():
     assert strip_images("![logo](l.png)\n\nText.").places == [-1]
 
 
-def test_rows_with_bad_needs_and_folders_without_images_are_refused(tmp_path: Path):
-    row = {"trace_id": "1", "query": "a", "doc": "b", "needs": [{"tool": "search"}]}
-    file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match=r"rows\.jsonl:1.*intent"):
-        load("atp", file)
-    (tmp_path / "c.md").write_text("none")
-    with pytest.raises(UserError, match="no Markdown document with an image"):
-        load("atp", tmp_path / "c.md")
-
-
 def test_the_benchmarks_own_fields_are_read(tmp_path: Path):
     row = {"trace_id": "7", "query": "How?", "image_query": "q.png", "doc": "Text.", "images": ["a.png"],
            "gt": "An answer.", "response": "Mine."}  # fmt: skip
@@ -119,22 +107,3 @@ def test_the_benchmarks_own_fields_are_read(tmp_path: Path):
     assert item.shown == {"documents": ["Text."], "images": ["q.png", "a.png"]}
     assert item.hidden == {"gt": "An answer."}
     assert [one.text for one in item.responses] == ["Mine."]
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"need": 2}, "need = 2"),
-        ({"steps": 0}, "steps = 0"),
-    ],
-)
-def test_the_generator_refuses_what_it_cannot_draw(options, line):
-    with pytest.raises(UserError, match=line):
-        make(Random(0), **options)
-
-
-def test_examples_make_the_mistakes_that_they_are_told_to():
-    spoilt = make(Random(3), steps=9, drop=1.0)
-    assert "<tool" not in spoilt["demonstration"]
-    assert "<tool" in spoilt["answer"]
-    assert "reference" in make(Random(3), steps=9, need=0.0, extra=1.0)["demonstration"]

@@ -20,7 +20,6 @@ from burnish.bench.probe import (
     edit_findings,
     logistic,
     pair_findings,
-    probability,
     probe_verdict,
 )
 from burnish.bench.statistics import signed_estimate
@@ -216,11 +215,6 @@ def test_logistic_stays_finite_and_unsure_where_data_are_separated() -> None:
     (found,) = logistic([[1.0]] * 20, [1.0] * 20, list(range(20)))
     assert 2 < found.value < 20
     assert found.high - found.low > 2
-
-
-@given(st.floats(-700, 700))
-def test_probability_is_symmetric(odds: float) -> None:
-    assert probability(odds) + probability(-odds) == pytest.approx(1)
 
 
 @given(st.text())

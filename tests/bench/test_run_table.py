@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnish.bench import t_estimate
-from burnish.bench.comparable import group_labels, setting_text
+from burnish.bench.comparable import group_labels
 from burnish.bench.run_tables import RunFigures, SeedMean, group_runs, seed_mean
 from burnish.errors import UserError
 from burnish.records import Message, Task
@@ -226,25 +226,6 @@ def test_a_group_of_one_run_has_its_name_but_in_a_sweep():
     assert [group.label for group in swept.groups] == ["learning_rate=1e-06", "learning_rate=3e-06"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [
-        ("task.path", "data/of/mine/animals.jsonl", "task=animals.jsonl"),
-        ("rewards.0.path", "code/my_rewards.py:vowels", "path=my_rewards.py:vowels"),
-        ("task.splits.1", "late", "splits=late"),
-        (
-            "task.prompt",
-            "Question: {question}\nAnswer in one word.",
-            "prompt=Question: {question} An…",
-        ),
-        ("rewards.0.name", "", "name=-"),
-        ("model.layers", [1, 2], "layers=[1,2]"),
-    ],
-)
-def test_a_setting_in_a_label(key, value, text):
-    assert setting_text(key, value) == text
-
-
 def test_the_settings_of_a_label_are_those_that_part_the_groups():
     """Eight groups need the last three of five settings; sixteen of a sweep need all four."""
     names = [[f"{place}-0", f"{place}-1"] for place in range(16)]
@@ -258,20 +239,6 @@ def test_the_settings_of_a_label_are_those_that_part_the_groups():
     swept = group_labels(names, ["tiny"] * 16, bits, list(bits))
     assert swept[:2] == ["w=0 x=0 y=0 z=0", "w=1 x=0 y=0 z=0"]
     assert group_labels(names, ["tiny"] * 16, bits, ()) == [group[0] for group in names]
-
-
-def test_a_table_prints_one_short_line_a_group():
-    table = group_runs([*two_groups(), figures("c", 0, None, policy__kl=0.1)])
-    assert repr(table).splitlines()[:5] == [
-        "held-out reward, mean over seeds and 95 % t interval",
-        "group                runs  before  after                 to baseline",
-        "learning_rate=1e-06  3     0.200   0.600 [0.352, 0.848]  baseline",
-        "learning_rate=3e-06  3     0.200   0.700 [0.452, 0.948]  +0.100 [-0.148, +0.348]",
-        "c                    1     0.200   -                     -",
-    ]
-    assert "note: run 'c' has no score" in str(table)
-    assert repr(table.groups[0]) == "<learning_rate=1e-06: 3 runs, 0.600 [0.352, 0.848]>"
-    assert repr(table.groups[2]) == "<c: 1 run, no score>"
 
 
 def test_a_table_in_a_notebook_escapes_what_it_shows():

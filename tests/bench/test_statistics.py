@@ -3,7 +3,6 @@
 import pytest
 
 from burnish.bench import mean_estimate, paired_difference, wilson
-from burnish.intervals import interval_text
 
 
 def test_wilson_by_hand():
@@ -46,22 +45,3 @@ def test_graded_values_use_the_bootstrap_and_repeat():
     values = [0.1, 0.5, 0.9, 0.4, 0.7, 0.2]
     assert mean_estimate(values) == mean_estimate(values)
     assert mean_estimate(values).low < sum(values) / 6 < mean_estimate(values).high
-
-
-def test_an_interval_that_cannot_be_one_is_named():
-    """Six rewards of exactly +1 have no spread; their bootstrap claims certainty."""
-    few = paired_difference([-1.0] * 6, [0.0] * 6)
-    assert few[:3] == (1.0, 1.0, 1.0)
-    assert (few.doubt, str(few)) == ("too few to say", "1.000 (too few to say)")
-    many = mean_estimate([0.5] * 40)
-    assert (many.doubt, str(many)) == ("all equal: no interval", "0.500 (all equal: no interval)")
-    one = mean_estimate([1.0])
-    assert (one.doubt, str(one)) == ("too few to say", "1.000 (too few to say)")
-
-
-def test_enough_prompts_are_written_with_their_interval():
-    assert str(mean_estimate([1.0] * 10)) == "1.000 [0.722, 1.000]"
-    assert mean_estimate([1.0] * 10).doubt == ""
-    assert str(mean_estimate([1.0] * 9)).endswith("] (too few to say)")
-    change = paired_difference([0.0] * 12, [1.0] * 12)
-    assert interval_text(*change, signed=True).startswith("+1.000 [+0.")

@@ -16,7 +16,7 @@ from burnish.lm import ScriptedLM
 from burnish.records import Author, Finish, Status, Trajectory
 from burnish.rollouts import roll_out
 from burnish.rollouts.base import StepGame
-from burnish.tools.search import Passage, PassageIndex
+from burnish.tools.search import Passage
 
 
 def play(own, script=clever, count=4, seed=5, spare=(), sampling=None, first=0):
@@ -488,31 +488,6 @@ def test_a_policy_that_breaks_fails_its_rollouts_and_not_the_step():
 # --- settings and state
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"noize": 4}, "noize"),
-        ({"agreement": 2}, "agreement is 2; expected at most readers"),
-        ({"reader": "code", "reader_path": ""}, "reader_path"),
-        ({"reader": "judge"}, "judge"),
-        ({"train": []}, "train"),
-        ({"ceiling": 1.5}, "ceiling"),
-        ({"rules": {"min_wordz": 3}}, "min_wordz"),
-        ({"corpus": "burnish.agents.ssp.world:parse_question", "corpus_options": {"question": "x"}}, "search"),
-    ],
-)  # fmt: skip
-def test_bad_options_are_one_line(options, line):
-    with pytest.raises(UserError, match=line) as error:
-        settings(options={**CODE, **options}).build()
-    assert "\n" not in str(error.value)
-
-
-def test_a_penalty_is_allowed_with_a_warning(caplog):
-    game(invalid_reward=-0.25)
-    game(invalid_reward=-0.25)
-    assert caplog.text.count("collapsed the valid rate") == 1
-
-
 def test_the_pool_goes_through_a_checkpoint():
     one, two = game(), game()
     played = play(one)
@@ -522,16 +497,6 @@ def test_the_pool_goes_through_a_checkpoint():
     two.restore({})
     assert len(two.pool) == 0
     assert isinstance(one.pool, QuestionPool)
-
-
-def test_any_retriever_is_a_corpus(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from burnish.tools.search import Passage, PassageIndex\n"
-        "def corpus(word):\n    return PassageIndex([Passage('a', word)])\n"
-    )
-    path = f"{tmp_path}/mine.py:corpus"
-    built = settings(options={"corpus": path, "corpus_options": {"word": "Tol"}}).build()
-    assert isinstance(built.searcher.retriever, PassageIndex)
 
 
 def test_a_folder_of_texts_is_a_corpus(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from burnish.agents.ssp import rule_filter, solver_score
 from burnish.agents.ssp.corpora import listed_answers, table_passages, wikitq, wikitq_answers
 from burnish.agents.ssp.world import (
-    RELATIONS,
     World,
     demonstrate,
     make,
@@ -94,10 +93,6 @@ def test_task_functions_follow_from_their_generator():
     assert task["answer"] in task["messages"][0]["content"]
     roles = {demonstrate(random.Random(i), **options)["role"] for i in range(20)}
     assert roles == {"proposer", "solver"}
-
-
-def test_relations_lead_to_kinds_that_exist():
-    assert {kind for own in RELATIONS.values() for kind in own.values()} <= RELATIONS.keys()
 
 
 def test_rows_of_a_table_are_passages():

@@ -38,7 +38,6 @@ from burnish.agents.trace2skill import (
 from burnish.agents.trace2skill.edits import OPERATIONS
 from burnish.agents.trace2skill.patches import (
     by_support,
-    carry_out,
     cite,
     join_sections,
     read_patch,
@@ -302,20 +301,6 @@ def test_an_empty_merge_loses_nothing_and_what_a_merge_leaves_out_is_reported():
     assert [(one.edit["content"], one.reason) for one in found.dropped] == [
         ("- New.", "the merge names no edit that it was made from"),
         ("- Sort it.", "the merge at level 1 leaves it out"),
-    ]
-
-
-def test_warnings_stand_in_the_order_of_the_merges():
-    async def fails(group, level):
-        await anyio.sleep(0.02 if len(group) == 3 else 0)
-        return None
-
-    async def work():
-        return await merge_tree(patches(5), fails, size=3, levels=1)
-
-    assert [line.split(" patches")[0] for line in anyio.run(work).warnings[:2]] == [
-        "a merge of 3",
-        "a merge of 2",
     ]
 
 
@@ -658,14 +643,6 @@ def test_an_agents_skill_becomes_a_judging_skill_on_request(tmp_path):
     found = run(pool(RULES), SKILL, StubRoles(), Settings(judge=True))
     write_skill(found.files, tmp_path / "sheets")
     assert load_skill(tmp_path / "sheets").name == "sheets"
-
-
-def test_carrying_out_is_reported_edit_by_edit():
-    edits = [append("- new", ["t1"]), append("- Be brief.", ["t1"]), append("- x", ["t1"], "## No")]
-    done = carry_out(edits, SKILL)
-    assert [edit["content"] for edit in done.applied] == ["- new"]
-    assert [one.reason for one in done.skipped] == ["already there", "no section '## No'"]
-    assert SKILL["SKILL.md"].count("- new") == 0
 
 
 def test_a_new_skill_begins_with_a_draft():
