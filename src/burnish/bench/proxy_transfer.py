@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from burnish.arguments import refused
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
@@ -31,7 +31,8 @@ class RubricCase(NamedTuple):
     question: str
     first: str
     second: str
-    label: Literal[1, 2]
+    label: int
+    """1 or 2."""
     rubric: str
     pictures: tuple[ImagePart, ...] = ()
     """What the question is about; an evaluator that sees is shown them."""
@@ -58,8 +59,9 @@ async def rubric_transfer(
 
     A pair counts 1, 0.5 or 0 by its two orders; an answer that names both or none is wrong.
     """
-    if len(cases) < 2:
-        raise refused("cases", cases, "at least two: one has the rubric of another")
+    odd = next((case for case in cases if case.label not in (1, 2)), None)
+    if len(cases) < 2 or odd is not None:
+        raise refused("cases", odd or cases, "at least two, each with the label 1 or 2")
     others = _elsewhere(len(cases), seed)
     rows = []
     for evaluator in evaluators:

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from burnish.arguments import refused, same_length
-from burnish.boundary import Count, Draws, Number, PositiveInt, public
+from burnish.boundary import Count, Number, PositiveInt, public
 from burnish.intervals import interval_doubt, interval_text
 from burnish.seeds import Seeds
 
@@ -91,7 +91,9 @@ def grouped_estimate(values: Observed, groups: Sequence[str]) -> Estimate:
 
 
 @public
-def signed_estimate(values: Observed, rounds: Annotated[Draws, Meta(ge=2)] = 2000) -> Estimate:
+def signed_estimate(
+    values: Observed, rounds: Annotated[int, Meta(ge=2, le=1_000_000)] = 2000
+) -> Estimate:
     """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
     rng = Seeds(0).rng("bootstrap", len(values))
     count = len(values)

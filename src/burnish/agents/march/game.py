@@ -114,7 +114,7 @@ class Rules(Settings, frozen=True, kw_only=True):
     wrong: Number = -1.0
     min_claims: Count = 3
     most_claims: PositiveInt = 10
-    short_penalty: Annotated[Number, Meta(le=0)] = 0.0
+    short_penalty: Annotated[float, Meta(le=0.0)] = 0.0
     """Added to the reward of an answer with fewer than `min_claims`."""
     checker_reward: CheckerReward = "shared"
     """shared: the Solver's reward; consensus: each Checker's agreement with the majority."""

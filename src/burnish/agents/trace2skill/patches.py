@@ -34,7 +34,7 @@ from burnish.agents.trace2skill.edits import (
 from burnish.agents.trace2skill.guards import Dropped, Sifted, Support, is_forbidding, support_of
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import refused
-from burnish.boundary import Count, Draws, Number, Share, public
+from burnish.boundary import Count, Draws, Share, public
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.reading import after_thoughts, objects_in
@@ -234,7 +234,9 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
 
 @public
 def merge_by_meaning(
-    embed: Callable[[Sequence[str]], Any], *, threshold: Annotated[Number, Meta(ge=-1, le=1)] = 0.8
+    embed: Callable[[Sequence[str]], Any],
+    *,
+    threshold: Annotated[float, Meta(ge=-1.0, le=1.0)] = 0.8,
 ) -> Callable[[Sequence[Patch]], Patch]:
     """A merge of all patches at once: edits of one file and section whose contents mean the same.
 
