@@ -180,18 +180,59 @@ def test_mistakes_get_one_line(tiny, tmp_path):
         load_model(tiny, device="gpu")
 
 
-def test_damaged_folders_get_one_line(tiny):
+ODD = [
+    ("config.json", {"num_hidden_layers": 1}, r"layers\.1\.input_layernorm.weight has no place"),
+    ("config.json", {"num_hidden_layers": 3}, r"lacks 9 of 29.*layers\.2\."),
+    ("config.json", {"num_hidden_layers": "2"}, "Expected `int`, got `str` - at `.*layers`"),
+    ("config.json", {"hidden_size": None}, r"hidden_size"),
+    ("config.json", {"num_attention_heads": 0}, "num_attention_heads"),
+    ("config.json", {"num_key_value_heads": 3}, "4 heads of 16 numbers over 3 of keys"),
+    ("config.json", {"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+    ("config.json", {"rope_parameters": {"rope_type": "linear"}}, "'linear' has no factor"),
+    ("config.json", {"rope_parameters": {"rope_theta": 0}}, "rope_theta"),
+    ("config.json", {"vocab_size": 5}, r"embed_tokens.weight has shape \(260, 64\)"),
+    ("config.json", {"model_type": ["llama"]}, "Expected `str`, got `array`"),
+    ("config.json", {"model_type": "nonesuch"}, "cannot be loaded by transformers"),
+    ("config.json", {"architectures": "x"}, "architectures"),
+    ("config.json", {"dtype": 5}, "dtype"),
+    ("config.json", {"eos_token_id": "2"}, "eos_token_id"),
+    ("config.json", b"\xff", "not valid JSON"),
+    ("config.json", b"[" * 100_000, "not valid JSON"),
+    ("generation_config.json", b"[]", "holds a list"),
+    ("tokenizer_config.json", {"eos_token": {"x": 1}}, "content"),
+    ("tokenizer_config.json", {"bos_token": 5}, "bos_token"),
+    ("tokenizer.json", b"null", "is not a tokenizer"),
+    ("tokenizer.json", b"\xff", "is not a tokenizer"),
+    (
+        "tokenizer.json",
+        b'{"added_tokens":[],"model":{"type":"WordLevel","vocab":{},"unk_token":"u"}}',
+        "is not a tokenizer",
+    ),
+    ("chat_template.jinja", b"\xff", "cannot be read as UTF-8"),
+    ("chat_template.json", b"5", "holds a int"),
+    ("model.safetensors", b"not weights", "not a safetensors file"),
+    ("model.safetensors.index.json", b'{"weight_map": {}}', "weight_map"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "said"), ODD)
+def test_an_odd_folder_is_one_line_that_names_the_file(tiny, file, change, said):
+    place = tiny / file
+    if file == "chat_template.json":
+        (tiny / "chat_template.jinja").unlink()
+    if isinstance(change, dict):
+        change = json.dumps(json.loads(place.read_text()) | change).encode()
+    place.write_bytes(change)
+    with pytest.raises(UserError, match=said) as caught:
+        load_model(tiny, device="cpu")
+    assert str(tiny) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_do_not_fit_are_named(tiny):
     weights = load_file(tiny / "model.safetensors")
-    shape_file = dict(weights) | {"model.norm.weight": torch.ones(63)}
-    save_file(shape_file, tiny / "model.safetensors")
+    save_file(dict(weights) | {"model.norm.weight": torch.ones(63)}, tiny / "model.safetensors")
     with pytest.raises(UserError, match=r"model\.norm\.weight has shape \(63,\).*\(64,\)"):
-        load_model(tiny)
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, tiny / "model.safetensors")
-    with pytest.raises(UserError, match=r"lacks 1 of 20.*model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_model(tiny)
-    (tiny / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(UserError, match="not a safetensors file"):
         load_model(tiny)
     (tiny / "model.safetensors").unlink()
     (tiny / "pytorch_model.bin").write_bytes(b"")
@@ -199,12 +240,35 @@ def test_damaged_folders_get_one_line(tiny):
         load_model(tiny)
 
 
-def test_unknown_model_type_is_the_users_to_mend(tiny):
-    config = json.loads((tiny / "config.json").read_text()) | {"model_type": "nonesuch"}
-    (tiny / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="cannot be loaded by transformers") as caught:
-        load_model(tiny)
-    assert "\n" not in str(caught.value)
+def test_a_shorter_stack_than_its_weights_is_refused_of_other_families_too(tiny, tmp_path):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_config(transformers.GPT2Config(**SMALL_GPT2))
+    model.save_pretrained(tmp_path / "gpt2")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "gpt2" / name).write_bytes((tiny / name).read_bytes())
+    file = tmp_path / "gpt2" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_layer": 1}))
+    with pytest.raises(UserError, match=r"h\.1\..* has no place"):
+        load_model(tmp_path / "gpt2", device="cpu")
+
+
+def test_an_answer_of_weights_that_are_no_numbers_is_an_error(tiny):
+    import anyio
+
+    from burnish.errors import ModelError
+    from burnish.lm.base import Sampling
+    from burnish.lm.local import LocalLM
+    from burnish.records import Finish
+
+    loaded = load_model(tiny, device="cpu")
+    with torch.no_grad():
+        loaded.module.model.norm.weight.fill_(float("nan"))
+    lm = LocalLM(loaded)
+    (answer,) = anyio.run(lm.sample, (5, 9), Sampling(max_tokens=3))
+    assert answer.finish is Finish.ERROR
+    with pytest.raises(ModelError, match="no finite log-prob"):
+        anyio.run(lm.score, (5, 9), (4,))
 
 
 def test_the_name_tiny_is_written_once_and_reproducibly(tmp_path, monkeypatch):

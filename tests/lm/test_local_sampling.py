@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.lm.sampling import (
-    check_sampling,
     draw,
     keep_only,
     locate,
@@ -153,16 +152,16 @@ def test_uniforms_are_even():
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"n": 0}, "n is 0"),
-        ({"temperature": -1.0}, "temperature is -1.0"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"top_p": 0.0}, "top_p is 0.0"),
-        ({"min_p": 1.5}, "min_p is 1.5"),
-        ({"top_k": -2}, "top_k is -2"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
-        ({"stop": ("",)}, "stop is"),
+        ({"n": 0}, "n: got 0"),
+        ({"temperature": -1.0}, "temperature: got -1.0"),
+        ({"temperature": float("nan")}, "temperature: got nan"),
+        ({"top_p": 0.0}, "top_p: got 0.0"),
+        ({"min_p": 1.5}, "min_p: got 1.5"),
+        ({"top_k": -2}, "top_k: got -2"),
+        ({"max_tokens": 0}, "max_tokens: got 0"),
+        ({"stop": ("",)}, "stop"),
     ],
 )
 def test_settings_without_meaning_are_refused(options, name):
     with pytest.raises(UserError, match=name):
-        check_sampling(Sampling(**options))
+        Sampling(**options)

@@ -38,7 +38,7 @@ from burnish.bench.run_tables import RunTable, run_table
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, check_sampling
+from burnish.lm.base import Completion, Prompt, Sampling
 from burnish.numbers import plain
 from burnish.records import Message
 from burnish.rewards.config import build_all
@@ -137,7 +137,6 @@ def generate(
         raise UserError(
             f"generate: {error}; expected {', '.join(Sampling.__struct_fields__)}."
         ) from None
-    check_sampling(how)
 
     async def work() -> Generated:
         async with opened(model) as lm:

@@ -18,8 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt
 from burnish.errors import ArgumentError, UserError
 from burnish.models.blocks.topology import Topology
 
@@ -32,6 +36,8 @@ MASKED_DIFFUSION = "burnish-masked-diffusion"
 
 
 PRE = Topology("pre")
+Theta = Annotated[float, Meta(gt=1.0, le=1e15)]
+"""Base of the rotary positions."""
 
 
 class Unsupported(Exception):
@@ -125,71 +131,153 @@ class Architecture:
         return 1.0 if self.rope_yarn is None else self.rope_yarn.attention_factor
 
 
+class RopeConfig(Struct):
+    """Rotary settings, as transformers 5 nests them and version 4 spread them."""
+
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: Theta | None = None
+    factor: Positive | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
+    original_max_position_embeddings: PositiveInt | None = None
+    attention_factor: Positive | None = None
+    mscale: NonNegative | None = None
+    mscale_all_dim: NonNegative | None = None
+    beta_fast: NonNegative | None = None
+    beta_slow: NonNegative | None = None
+    truncate: bool = True
+    partial_rotary_factor: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        return self.rope_type or self.type or "default"
+
+
+class DecoderConfig(Struct):
+    """What the built-in decoder reads of a `config.json`; what else stands there is left alone."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: Annotated[int, Meta(ge=1, le=10_000)]
+    num_attention_heads: PositiveInt
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    rms_norm_eps: NonNegative = 1e-6
+    rope_theta: Theta | None = None
+    rope_parameters: RopeConfig | None = None
+    rope_scaling: RopeConfig | None = None
+    max_position_embeddings: PositiveInt = 2048
+    original_max_position_embeddings: PositiveInt | None = None
+    partial_rotary_factor: float = 1.0
+    hidden_act: str = "silu"
+    attention_dropout: float | None = None
+    attention_bias: bool | None = False
+    mlp_bias: bool | None = False
+    tie_word_embeddings: bool | None = None
+    quantization_config: Any = None
+    sliding_window: int | None = 4096
+    """A config that does not mention its window has this one; `null` says that there is none."""
+    use_sliding_window: bool | None = False
+    max_window_layers: int = 28
+    layer_types: list[str] | None = None
+    norm_eps: NonNegative = 1e-5
+    qkv_norm: str = "none"
+    norm_type: str = "rms"
+    is_causal: bool = True
+    norm_topology: str = Topology.kind
+    normalized_input: bool | None = None
+    depth_scale: str | None = None
+    mask_token_id: int | None = None
+    prompt_sees: str = "all"
+
+    @property
+    def rope(self) -> RopeConfig:
+        return self.rope_parameters or self.rope_scaling or RopeConfig()
+
+
 def read_architecture(config: Mapping[str, Any]) -> Architecture:
     """The architecture that a Hugging Face `config.json` describes, or `Unsupported`."""
     family = config.get("model_type")
-    if family == MASKED_DIFFUSION:
-        return _read_masked_diffusion(config)
+    is_diffusion = family == MASKED_DIFFUSION
+    if is_diffusion:
+        family = config.get("base_model_type")
     if family not in FAMILIES:
         raise Unsupported(f"model_type '{family}' is none of {', '.join(FAMILIES)}")
+    try:
+        read = msgspec.convert(dict(config), DecoderConfig)
+    except msgspec.ValidationError as error:
+        raise UserError(f"config.json: {error}; expected what save_pretrained writes") from None
+    found = _architecture(read, str(family))
+    return _masked_diffusion(found, read) if is_diffusion else found
+
+
+def _architecture(config: DecoderConfig, family: str) -> Architecture:
     _refuse_what_would_change_the_computation(config)
-    heads = int(config["num_attention_heads"])
-    hidden = int(config["hidden_size"])
-    head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
-    bias = bool(config.get("attention_bias", False))
-    own = family == OWN
-    qkv_norm = config.get("qkv_norm", "none") if own else ""
-    rope = _rope_settings(config)
-    layers = int(config["num_hidden_layers"])
-    window, windowed = _sliding_window(config, family, layers)
+    heads, hidden, own = config.num_attention_heads, config.hidden_size, family == OWN
+    kv_heads = config.num_key_value_heads or heads
+    head_dim = config.head_dim or (128 if family == "qwen3" else hidden // heads)
+    if heads % kv_heads or head_dim % 2 or not head_dim:
+        raise UserError(
+            f"config.json: {heads} heads of {head_dim} numbers over {kv_heads} of keys; expected a "
+            "multiple of those of keys, and an even head_dim"
+        )
+    bias, qkv_norm = bool(config.attention_bias), config.qkv_norm if own else ""
+    window, windowed = _sliding_window(config, family)
+    rope = config.rope
     return Architecture(
         family=family,
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=config.vocab_size,
         hidden_size=hidden,
-        intermediate_size=int(config["intermediate_size"]),
-        layers=layers,
+        intermediate_size=config.intermediate_size,
+        layers=config.num_hidden_layers,
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(head_dim),
-        norm_eps=float(config.get("norm_eps", 1e-5) if own else config.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(rope.get("rope_theta", 10000.0)),
-        max_positions=int(config.get("max_position_embeddings", 2048)),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        norm_eps=config.norm_eps if own else config.rms_norm_eps,
+        rope_theta=rope.rope_theta or config.rope_theta or 10000.0,
+        max_positions=config.max_position_embeddings,
         qkv_bias=family == "qwen2" or (family in ("llama", "qwen3") and bias),
         output_bias=family in ("llama", "qwen3") and bias,
-        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
+        mlp_bias=family == "llama" and bool(config.mlp_bias),
         qk_norm=family == "qwen3" or qkv_norm in ("qk", "qkv"),
         v_norm=qkv_norm == "qkv",
         topology=_topology(config) if own else PRE,
-        tied_head=bool(config.get("tie_word_embeddings", own)),
-        rope_linear_factor=_linear_factor(rope),
-        rope_llama3=_llama3_scaling(rope),
-        rope_yarn=_yarn_scaling(rope, config),
+        tied_head=own if config.tie_word_embeddings is None else config.tie_word_embeddings,
+        rope_linear_factor=_needed(rope, "factor") if rope.kind == "linear" else 1.0,
+        rope_llama3=_llama3_scaling(rope) if rope.kind == "llama3" else None,
+        rope_yarn=_yarn_scaling(config) if rope.kind == "yarn" else None,
         sliding_window=window,
         windowed_layers=windowed,
     )
 
 
-def _topology(config: Mapping[str, Any]) -> Topology:
+def _needed(rope: RopeConfig, name: str) -> Any:
+    """A setting that a kind of stretching cannot be without."""
+    found = getattr(rope, name)
+    if found is None:
+        raise UserError(f"config.json: rope type '{rope.kind}' has no {name}; expected a number")
+    return found
+
+
+def _topology(config: DecoderConfig) -> Topology:
     """Where the norms of our own family stand; half precision keeps Y in float32 in any case."""
-    if config.get("norm_type", "rms") != "rms":
-        raise Unsupported(f"norm_type '{config['norm_type']}'; the built-in decoder has rms")
-    if not config.get("is_causal", True):
+    if config.norm_type != "rms":
+        raise Unsupported(f"norm_type '{config.norm_type}'; the built-in decoder has rms")
+    if not config.is_causal:
         raise Unsupported("is_causal is false; the built-in decoder is causal")
     try:
         return Topology(
-            config.get("norm_topology", Topology.kind),
-            config.get("normalized_input"),
-            config.get("depth_scale"),
-            eps=config.get("norm_eps", 1e-5),
+            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
         )
     except ArgumentError as error:
         raise UserError(f"config.json: {error}") from None
 
 
-def _read_masked_diffusion(config: Mapping[str, Any]) -> Architecture:
-    found = read_architecture({**config, "model_type": config.get("base_model_type")})
-    mask, sees = config.get("mask_token_id"), config.get("prompt_sees", "all")
-    if not isinstance(mask, int) or not 0 <= mask < found.vocab_size:
+def _masked_diffusion(found: Architecture, config: DecoderConfig) -> Architecture:
+    mask, sees = config.mask_token_id, config.prompt_sees
+    if mask is None or not 0 <= mask < found.vocab_size:
         raise Unsupported(
             f"mask_token_id is {mask!r}; a masked diffusion model needs an id from 0 to "
             f"{found.vocab_size - 1}"
@@ -201,43 +289,26 @@ def _read_masked_diffusion(config: Mapping[str, Any]) -> Architecture:
     return replace(found, mask_id=mask, prompt_sees=cast(Literal["all", "prompt"], sees))
 
 
-def _refuse_what_would_change_the_computation(config: Mapping[str, Any]) -> None:
-    activation = config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise Unsupported(f"hidden_act '{activation}'; the built-in decoder has silu")
-    if config.get("attention_dropout"):
+def _refuse_what_would_change_the_computation(config: DecoderConfig) -> None:
+    rope = config.rope
+    if config.hidden_act not in ("silu", "swish"):
+        raise Unsupported(f"hidden_act '{config.hidden_act}'; the built-in decoder has silu")
+    if config.attention_dropout:
         raise Unsupported("attention_dropout is not zero")
-    if config.get("quantization_config"):
+    if config.quantization_config:
         raise Unsupported("the weights are quantised")
-    if config.get("partial_rotary_factor", 1.0) != 1.0:
+    if config.partial_rotary_factor != 1.0 or rope.partial_rotary_factor != 1.0:
         raise Unsupported("partial rotary positions")
+    if rope.kind not in ROPE_TYPES:
+        raise Unsupported(f"rope type '{rope.kind}'; known: {', '.join(ROPE_TYPES)}")
 
 
-def _rope_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Rotary settings as one table: transformers 5 nests them, version 4 spread them."""
-    nested = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    nested.setdefault("rope_type", nested.get("type", "default"))
-    if "rope_theta" in config:
-        nested.setdefault("rope_theta", config["rope_theta"])
-    if nested["rope_type"] not in ROPE_TYPES:
-        raise Unsupported(f"rope type '{nested['rope_type']}'; known: {', '.join(ROPE_TYPES)}")
-    if nested.get("partial_rotary_factor", 1.0) != 1.0:
-        raise Unsupported("partial rotary positions")
-    return nested
-
-
-def _linear_factor(rope: Mapping[str, Any]) -> float:
-    return float(rope["factor"]) if rope["rope_type"] == "linear" else 1.0
-
-
-def _llama3_scaling(rope: Mapping[str, Any]) -> Llama3Scaling | None:
-    if rope["rope_type"] != "llama3":
-        return None
+def _llama3_scaling(rope: RopeConfig) -> Llama3Scaling:
     return Llama3Scaling(
-        factor=float(rope["factor"]),
-        low_freq_factor=float(rope["low_freq_factor"]),
-        high_freq_factor=float(rope["high_freq_factor"]),
-        original_max_positions=int(rope["original_max_position_embeddings"]),
+        factor=_needed(rope, "factor"),
+        low_freq_factor=_needed(rope, "low_freq_factor"),
+        high_freq_factor=_needed(rope, "high_freq_factor"),
+        original_max_positions=_needed(rope, "original_max_position_embeddings"),
     )
 
 
@@ -253,28 +324,22 @@ def _stretch(frequency: float, scaling: Llama3Scaling) -> float:
     return (1 - smooth) * frequency / scaling.factor + smooth * frequency
 
 
-def _yarn_scaling(rope: Mapping[str, Any], config: Mapping[str, Any]) -> YarnScaling | None:
+def _yarn_scaling(config: DecoderConfig) -> YarnScaling:
     """As transformers reads it: a length beside the rope settings goes before one inside them."""
-    if rope["rope_type"] != "yarn":
-        return None
-    longest = int(config.get("max_position_embeddings", 2048))
-    inside = rope.get("original_max_position_embeddings") or longest
-    original = int(config.get("original_max_position_embeddings") or inside)
-    factor = longest / original if rope.get("factor") is None else float(rope["factor"])
-    attention = rope.get("attention_factor")
-    if attention is None:
-        all_dim = rope.get("mscale_all_dim")
-        if rope.get("mscale") and all_dim:
-            attention = _magnitude(factor, rope["mscale"]) / _magnitude(factor, all_dim)
-        else:
-            attention = _magnitude(factor)
+    rope, longest = config.rope, config.max_position_embeddings
+    inside = rope.original_max_position_embeddings or longest
+    original = config.original_max_position_embeddings or inside
+    factor = longest / original if rope.factor is None else rope.factor
+    attention = rope.attention_factor
+    if attention is None and rope.mscale and rope.mscale_all_dim:
+        attention = _magnitude(factor, rope.mscale) / _magnitude(factor, rope.mscale_all_dim)
     return YarnScaling(
         factor=factor,
         original_max_positions=original,
-        beta_fast=float(rope.get("beta_fast") or 32),
-        beta_slow=float(rope.get("beta_slow") or 1),
-        attention_factor=float(attention),
-        truncate=bool(rope.get("truncate", True)),
+        beta_fast=rope.beta_fast or 32.0,
+        beta_slow=rope.beta_slow or 1.0,
+        attention_factor=_magnitude(factor) if attention is None else attention,
+        truncate=rope.truncate,
     )
 
 
@@ -300,23 +365,19 @@ def _interpolated(plain: list[float], theta: float, scaling: YarnScaling) -> lis
     return [f * (r / scaling.factor + 1 - r) for f, r in zip(plain, ramp, strict=True)]
 
 
-def _sliding_window(
-    config: Mapping[str, Any], family: str, layers: int
-) -> tuple[int | None, tuple[int, ...]]:
+def _sliding_window(config: DecoderConfig, family: str) -> tuple[int | None, tuple[int, ...]]:
     """The window and the layers that use it."""
-    # A config that does not mention its window has this one; `null` says that there is none.
-    window = config.get("sliding_window", 4096)
+    window, layers, kinds = config.sliding_window, config.num_hidden_layers, config.layer_types
     if family in ("llama", OWN) or window is None:
         return None, ()
     if family == "mistral":
-        return int(window), tuple(range(layers))
-    kinds = config.get("layer_types")
-    if not config.get("use_sliding_window", False):
+        return window, tuple(range(layers))
+    if not config.use_sliding_window:
         if kinds is not None and "sliding_attention" in kinds:
             raise Unsupported("layer_types has windows that use_sliding_window switches off")
         return None, ()
     if kinds is None:
-        windowed = tuple(range(int(config.get("max_window_layers", 28)), layers))
+        windowed = tuple(range(config.max_window_layers, layers))
     else:
         windowed = tuple(i for i, kind in enumerate(kinds) if kind == "sliding_attention")
-    return (int(window), windowed) if windowed else (None, ())
+    return (window, windowed) if windowed else (None, ())

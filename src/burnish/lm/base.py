@@ -10,11 +10,12 @@ ids it sampled says so with empty `token_ids`, and the training room refuses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from burnish.arguments import LARGEST_SEED, shown
+from burnish.arguments import refused
+from burnish.boundary import Count, Name, PositiveInt, PositiveShare, Seed, Settings, Share
 from burnish.errors import UserError
 from burnish.records import Finish, MediaPart, Message, Span
 
@@ -123,61 +124,25 @@ class TooMuchMedia(TooLong):
     """A prompt with more images and sounds than its model may be sent."""
 
 
-class Sampling(Struct, frozen=True, kw_only=True):
+class Sampling(Settings, frozen=True, kw_only=True):
     """How to sample. `temperature=0` is greedy."""
 
-    n: int = 1
-    temperature: float = 1.0
-    top_k: int = 0
+    n: PositiveInt = 1
+    temperature: Annotated[float, Meta(ge=0.0, le=HOTTEST)] = 1.0
+    top_k: Count = 0
     """0: off."""
-    top_p: float = 1.0
-    min_p: float = 0.0
-    max_tokens: int = 256
-    stop: tuple[str, ...] = ()
-    seed: int = 0
+    top_p: PositiveShare = 1.0
+    min_p: Share = 0.0
+    max_tokens: PositiveInt = 256
+    stop: tuple[Name, ...] = ()
+    seed: Seed = 0
     """Completion i of n depends on (seed, i) alone, never on its neighbours in a batch."""
-    top_logprobs: int = 0
+    top_logprobs: Count = 0
     """How many alternatives per token to return, where the backend can."""
 
-
-def check_sampling(sampling: Sampling) -> None:
-    """Refuse settings that have no meaning, in one line."""
-    for name, holds, expected in RULES:
-        if not holds(got := getattr(sampling, name)):
-            raise UserError(f"sampling: {name} is {shown(got)}; expected {expected}")
-
-
-def _whole(low: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and low <= value <= LARGEST_SEED
-
-
-def _number(holds: Callable[[float], bool]) -> Callable[[Any], bool]:
-    return lambda value: type(value) in (int, float) and holds(value)
-
-
-RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("n", _whole(1), "a whole number of at least 1"),
-    (
-        "temperature",
-        _number(lambda value: value == 0 or COLDEST <= value <= HOTTEST),
-        f"0 (greedy) or from {COLDEST:g} to {HOTTEST:g}",
-    ),
-    ("top_k", _whole(0), "0 (off) or a whole number above"),
-    ("top_p", _number(lambda value: 0 < value <= 1), "a number in (0, 1]"),
-    ("min_p", _number(lambda value: 0 <= value <= 1), "a number in [0, 1]"),
-    ("max_tokens", _whole(1), "a whole number of at least 1"),
-    ("top_logprobs", _whole(0), "a whole number of at least 0"),
-    ("seed", _whole(0), f"a whole number from 0 to {LARGEST_SEED}"),
-    (
-        "stop",
-        lambda value: (
-            isinstance(value, tuple | list)
-            and all(isinstance(text, str) and text for text in value)
-        ),
-        "a tuple of texts, none empty",
-    ),
-)
-"""What each setting of `Sampling` may be."""
+    def check(self) -> None:
+        if 0 < self.temperature < COLDEST:
+            raise refused("temperature", self.temperature, f"0 (greedy) or from {COLDEST:g} on")
 
 
 class Completion(Struct, frozen=True, omit_defaults=True):

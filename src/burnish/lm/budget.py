@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from burnish.arguments import as_number, as_whole
+from burnish.boundary import Count, NonNegative, PositiveInt, public
 from burnish.errors import JudgeError, UserError
 from burnish.records import Message
 from burnish.texts import duration
@@ -317,29 +317,20 @@ class Forecast(NamedTuple):
         return f"the budget of {words} ends after about {share:.0%} of it"
 
 
+@public
 def forecast(
-    questions: Sequence[HasMessages] | int,
+    questions: Sequence[HasMessages] | Count,
     *,
-    prompt_tokens: float | None = None,
-    completion_tokens: float = 256,
+    prompt_tokens: NonNegative | None = None,
+    completion_tokens: NonNegative = 256,
     prices: HasPrices | None = None,
-    concurrency: int = 16,
-    call_s: float | None = None,
+    concurrency: PositiveInt = 16,
+    call_s: NonNegative | None = None,
 ) -> Forecast:
     """From the questions themselves, or from their number and mean tokens.
 
     `completion_tokens` is the mean length of a reply, `call_s` the mean time of a call.
     """
-    completion_tokens = as_number("completion_tokens", completion_tokens, low=0)
-    concurrency = as_whole("concurrency", concurrency, low=1)
-    if prompt_tokens is not None:
-        as_number("prompt_tokens", prompt_tokens, low=0)
-    if call_s is not None:
-        as_number("call_s", call_s, low=0)
-    if isinstance(questions, str) or not isinstance(questions, Sequence):
-        questions = as_whole("questions", questions, low=0)
-    for price in ("prompt_usd", "completion_usd") if prices is not None else ():
-        as_number("prices", getattr(prices, price, None), low=0)
     if isinstance(questions, int):
         calls, read = questions, (prompt_tokens or 0) * questions
     else:
@@ -350,7 +341,7 @@ def forecast(
     usd = 0.0
     if prices is not None:
         usd = (read * prices.prompt_usd + written * prices.completion_usd) / 1e6
-    rounds = math.ceil(calls / max(1, concurrency))
+    rounds = math.ceil(calls / concurrency)
     seconds = None if call_s is None else rounds * call_s
     return Forecast(calls, math.ceil(read), math.ceil(written), usd, seconds)
 

@@ -11,6 +11,7 @@ that the built-in decoder knows load without importing transformers; others go t
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import (
     INDEX,
     WEIGHTS,
+    ModelConfig,
+    misplaced,
+    read_file,
     read_json,
     read_weights,
     weight_files,
@@ -127,18 +131,20 @@ def load_model(
     `dtype` "auto" takes what the config says; `device` "auto" takes a GPU where there is one.
     """
     folder = find_folder(path)
-    config = _read_config(folder)
-    if what := _OF_SOUND.get(str(config.get("model_type"))):
+    config, named = _read_config(folder)
+    if what := _OF_SOUND.get(named.model_type):
         raise UserError(f"{path}: {what}; expected a language model")
-    chosen_dtype = _choose_dtype(dtype, config)
+    chosen_dtype = _choose_dtype(dtype, named.dtype or named.torch_dtype or "float32")
     chosen_device = choose_device(device)
     module: Decoder | TransformersDecoder
     head = _load_head(folder, chosen_device, chosen_dtype) if is_classifier(config) else None
     try:
         # A classifier has no language-model head; the tied one has no weights of its own.
         architecture = read_architecture(config | ({"tie_word_embeddings": True} if head else {}))
+    except UserError as error:
+        raise UserError(f"{folder}: {error}") from None
     except Unsupported as reason:
-        register(config.get("model_type"))
+        register(named.model_type)
         logger.warning("%s runs through transformers, which is slower: %s.", folder.name, reason)
         module, tokenizer = _through_transformers(folder, chosen_dtype, chosen_device)
     else:
@@ -269,7 +275,8 @@ def _visual(name: str) -> Path:
     return make_once(f"{source.name}-visual-v1", build)
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
+    """`config.json` as it is, and as its type."""
     file = folder / "config.json"
     if (folder / "run.db").is_file():
         raise UserError(f"{folder} is a run; expected a model: {newest_weights(folder)}")
@@ -278,20 +285,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder} has no config.json (found: {found}); expected a Hugging Face model folder"
         )
-    config = read_json(file)
+    named = read_file(file, ModelConfig)
     if not ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file()):
         raise UserError(
             f"{folder} has no {WEIGHTS} (nor {INDEX}); pickled weights are not read. Convert them "
             "with save_pretrained(folder)."
         )
-    return config
+    return read_json(file), named
 
 
-def _choose_dtype(dtype: str | torch.dtype, config: dict[str, Any]) -> torch.dtype:
+def _choose_dtype(dtype: str | torch.dtype, own: str) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype == "auto":
-        dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+        dtype = own
     if dtype not in DTYPES:
         known = ["auto", *DTYPES]
         raise UserError(
@@ -356,11 +363,8 @@ def _load_decoder(
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         for name, tensor in read_weights(file).items():
-            if architecture.family == OWN and name not in expected and not _is_extra(name):
-                raise UserError(
-                    f"{file}: weight {name} has no place in the model that config.json describes; "
-                    "expected the settings that the weights were saved with"
-                )
+            if name not in expected and _is_misplaced(name, architecture):
+                raise misplaced(folder, name)
             if name in expected:
                 if tensor.dtype not in DTYPES.values():
                     raise _quantised(file, name, tensor.dtype)
@@ -371,9 +375,15 @@ def _load_decoder(
     return module
 
 
-def _is_extra(name: str) -> bool:
-    """Whether a weight may lie beside those of the layers: the head of a reward model, or a tied one."""
-    return name.startswith("score.") or name == "lm_head.weight"
+def _is_misplaced(name: str, architecture: Architecture) -> bool:
+    """Whether a weight says that the model is another one: of a further layer, or of ours an unknown one.
+
+    The head of a reward model, or a tied one, may lie beside those of the layers.
+    """
+    layer = re.match(r"model\.layers\.(\d{1,9})\.", name)
+    if layer is not None and int(layer[1]) >= architecture.layers:
+        return True
+    return architecture.family == OWN and not name.startswith(("score.", "lm_head.weight"))
 
 
 def _quantised(file: Path, name: str, dtype: torch.dtype) -> UserError:

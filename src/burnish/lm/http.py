@@ -14,18 +14,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Meta
 
 from burnish.arguments import as_word
+from burnish.boundary import Settings
 from burnish.errors import UserError
 from burnish.lm import capabilities as scoring
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling, media_of
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
 from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.capabilities import Capabilities, probe
 from burnish.lm.connections import Connections, read_body
@@ -59,27 +60,20 @@ FAILED_AT_FORMAT = (404, 500, 501)
 """Statuses that may mean the same while no reply with a schema was seen."""
 WAIT_S = 0.02
 """How often it is looked whether the first reply has come."""
-MOST_USD = 1e9
-"""A price above this is none."""
 MARKER_TOKENS = 4
 """What a chat template adds to a message, roughly."""
 MEDIA_TOKENS = 1000
 """What an image or a sound costs, roughly, where the server does not count."""
 
 
-class Prices(Struct, frozen=True, kw_only=True):
+Price = Annotated[float, Meta(ge=0.0, le=1e9)]
+
+
+class Prices(Settings, frozen=True, kw_only=True):
     """What a server charges, in dollars for a million tokens."""
 
-    prompt_usd: float = 0.0
-    completion_usd: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            price = getattr(self, name)
-            if not (isinstance(price, int | float) and 0 <= price <= MOST_USD):
-                raise UserError(
-                    f"prices: {name} is {price!r}; expected dollars for a million tokens, 0 or more"
-                )
+    prompt_usd: Price = 0.0
+    completion_usd: Price = 0.0
 
     def cost_usd(self, usage: wire.Usage | Cost) -> float:
         prompt = usage.prompt_tokens * self.prompt_usd
@@ -150,7 +144,6 @@ class OpenAILM:
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of one prompt; see `capabilities` for what they carry."""
-        check_sampling(sampling)
         _refuse_media_ids(prompt)
         if sampling.n == 1 or self.capabilities.n:
             return await self._sample(prompt, sampling)

@@ -2,60 +2,48 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import anyio
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Status
 
 T = TypeVar("T")
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Rate = Annotated[float, Meta(ge=1.0, le=1e12)]
+
+
+class Limits(Settings, frozen=True, kw_only=True):
     """How hard one endpoint may be driven, and how long anything may take."""
 
-    concurrency: int = 16
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    attempt_s: float = 120.0
+    concurrency: PositiveInt = 16
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+    attempt_s: Positive = 120.0
     """Deadline of one request."""
-    deadline_s: float = 300.0
+    deadline_s: Positive = 300.0
     """Deadline of one job with all its attempts and waits, from its first request on."""
-    batch_deadline_s: float = 3600.0
+    batch_deadline_s: Positive = 3600.0
     """Deadline of a whole `run`, queueing included."""
-    retries: int = 4
+    retries: Count = 4
     """Further requests that one job may send, for whatever reason, a hedge included."""
-    retry_share: float = 0.5
+    retry_share: NonNegative = 0.5
     """Further requests of the whole pool, as a share of the jobs it has started ..."""
-    retry_floor: int = 16
+    retry_floor: Count = 16
     """... on top of this many."""
-    backoff_base_s: float = 0.5
-    backoff_cap_s: float = 30.0
-    hedge_after_s: float | None = None
+    backoff_base_s: NonNegative = 0.5
+    backoff_cap_s: NonNegative = 30.0
+    hedge_after_s: Positive | None = None
     """Send a second copy of a request that has taken this long; the first answer wins."""
-
-    def __post_init__(self) -> None:
-        _require("concurrency", self.concurrency, at_least=1)
-        _require("retries", self.retries, at_least=0)
-        _require("retry_share", self.retry_share, at_least=0)
-        _require("retry_floor", self.retry_floor, at_least=0)
-        _require("backoff_base_s", self.backoff_base_s, at_least=0)
-        _require("backoff_cap_s", self.backoff_cap_s, at_least=0)
-        for name in ("attempt_s", "deadline_s", "batch_deadline_s"):
-            _require(name, getattr(self, name), above=0)
-        for name in ("requests_per_minute", "tokens_per_minute"):
-            if getattr(self, name) is not None:
-                _require(name, getattr(self, name), at_least=1)
-        if self.hedge_after_s is not None:
-            _require("hedge_after_s", self.hedge_after_s, above=0)
 
 
 class Job(Struct, frozen=True):
@@ -125,17 +113,6 @@ def check_jobs(jobs: Sequence[Job], endpoints: Mapping[str, Limits], default: Li
                 f"job '{job.id}': {job.tokens} tokens never fit tokens_per_minute={most:g}; "
                 "raise the limit or split the job"
             )
-
-
-def _require(
-    name: str, value: float, *, at_least: float | None = None, above: float | None = None
-) -> None:
-    good = not math.isnan(value)
-    good = good and (at_least is None or value >= at_least)
-    good = good and (above is None or value > above)
-    if not good:
-        bound = f"at least {at_least}" if at_least is not None else f"more than {above}"
-        raise UserError(f"limits.{name} is {value}; expected a number of {bound}")
 
 
 WINDOW_S = 60.0

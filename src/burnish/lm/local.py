@@ -9,6 +9,7 @@ module's own: the trainer writes them between two batches, and nothing is copied
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -19,7 +20,7 @@ import anyio.to_thread
 import torch
 from msgspec.structs import replace
 
-from burnish.errors import UserError
+from burnish.errors import ModelError, UserError
 from burnish.lm.base import (
     Completion,
     MediaIds,
@@ -33,7 +34,6 @@ from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, is_diffusion
 from burnish.lm.model_input import ModelInput, media_names
 from burnish.lm.sampler import Engine, Request
-from burnish.lm.sampling import check_sampling
 from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.lm.weights import files_identity
 from burnish.records import Message
@@ -127,7 +127,6 @@ class LocalLM:
 
     def request(self, prompt: Prompt, sampling: Sampling) -> Request:
         """A checked request: the prompt as ids, the token budget within the model's context."""
-        check_sampling(sampling)
         ids = self._ids(prompt)
         longest = self.loaded.module.longest_row(len(ids))
         left = longest - len(ids)
@@ -184,16 +183,18 @@ class LocalLM:
         canvas = self._sampler.decoding.canvas
         end = next(iter(end_of_turn(self.loaded.tokenizer)), None)
         found = likelihood_bound(module, pairs, canvas=canvas, end=end)
-        for number, one in enumerate(found):
-            if one.logprob is None:
-                raise UserError(
-                    f"response {number} of {len(found)} has no finite bound under '{self.name}'; "
-                    "expected weights without NaN or infinity. Load the model's files again"
-                )
+        if any(one.logprob is None for one in found):
+            raise self._unsound()
         return [
             Scores(one.tokens, bound_samples=one.samples, standard_error=one.standard_error)
             for one in found
         ]
+
+    def _unsound(self) -> ModelError:
+        return ModelError(
+            f"'{self.name}' gives a response no finite log-prob; expected weights without NaN or "
+            "infinity. Load the model's files again"
+        )
 
     def _check_scorable(self, module: Decoder, prompt: int, response: Sequence[int]) -> None:
         """A row must fit, and no response can hold what the model never writes."""
@@ -237,6 +238,8 @@ class LocalLM:
                 best = logprobs_TV.topk(min(top_k, logprobs_TV.shape[1]), dim=-1)
                 rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
                 alternatives += [dict(zip(ids, values, strict=True)) for ids, values in rows]
+        if not math.isfinite(sum(logprobs)):
+            raise self._unsound()
         return Scores(logprobs=tuple(logprobs), top_logprobs=tuple(alternatives))
 
     async def _sample_calls(self, calls: list[_Pending]) -> None:

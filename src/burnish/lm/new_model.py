@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from burnish.boundary import Settings, public
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.embedded import make_once
 from burnish.lm.weights import read_json, write_json
@@ -47,7 +48,10 @@ def write_byte_tokenizer(folder: Path) -> int:
     return len(vocab)
 
 
-def train_bpe(texts: Iterable[str], size: int, folder: str | Path) -> int:
+@public
+def train_bpe(
+    texts: Iterable[str], size: Annotated[int, Meta(ge=LEAST, le=1 << 24)], folder: str | Path
+) -> int:
     """Learn byte-pair encoding from texts and write it; the size that the vocabulary came to.
 
     Digits are split one by one, as SmolLM2 does. Every byte has a token, so every text can be
@@ -59,11 +63,6 @@ def train_bpe(texts: Iterable[str], size: int, folder: str | Path) -> int:
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    if isinstance(size, bool) or not isinstance(size, int) or not LEAST <= size <= 1 << 24:
-        raise UserError(
-            f"size: got {size!r}, expected a whole number from {LEAST} (every byte and "
-            f"{len(SPECIAL_TOKENS)} special tokens) to {1 << 24}"
-        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -128,7 +127,7 @@ ROUND = 64
 """What a chosen inner width is a multiple of."""
 
 
-class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewModel(Settings, frozen=True, kw_only=True):
     """Sizes of a model that starts from random weights: `model.path = "new"`."""
 
     layers: Annotated[int, Meta(ge=1, le=1000)] = 6
@@ -162,7 +161,7 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`byte` (one token a byte) or a folder with a tokenizer.json, as `burnish tokenizer train`
     writes it."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.width % (2 * self.heads):
             raise ArgumentError(
                 f"width: got {self.width} with heads = {self.heads}, expected a multiple of "

@@ -8,6 +8,7 @@ Weights that no file has would be random; in models of ours, weights without a p
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -18,7 +19,10 @@ import torch
 from burnish.errors import UserError, first_line, is_out_of_memory
 from burnish.lm.architecture import OWN
 from burnish.lm.scalar_head import is_classifier
-from burnish.lm.weights import read_json
+from burnish.lm.weights import misplaced, read_json
+
+_LAYER = re.compile(r"(.*?\b(?:layers?|blocks?|h)\.)(\d{1,9})\.")
+"""The name of a stack of layers at the beginning of a weight's name, and the number of the layer."""
 
 
 def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
@@ -47,7 +51,7 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
     is_scored = is_classifier({"architectures": model.config.architectures})
     unused = _output_names(model) if is_scored else ()
-    _check_names(folder, found, unused, is_own=model.config.model_type == OWN)
+    _check_names(folder, model, found, unused, is_own=model.config.model_type == OWN)
     # `generate` would add what the folder's own file asks for, such as a repetition penalty.
     model.generation_config = transformers.GenerationConfig()
     return model
@@ -61,29 +65,26 @@ def _output_names(model: Any) -> set[str]:
 
 
 def _check_names(
-    folder: Path, found: dict[str, Any], unused: Collection[str], *, is_own: bool
+    folder: Path, model: Any, found: dict[str, Any], unused: Collection[str], *, is_own: bool
 ) -> None:
-    """Refuse weights that are missing, or in a model of ours have no place: transformers only warns.
+    """Refuse weights that are missing, or that say that the model is another one: transformers warns.
 
-    Missing ones would be random; `unused` ones may be. Other families' files may hold what their
-    forward does not use.
+    Missing ones would be random; `unused` ones may be. Files of other families may hold what their
+    forward does not use, but not further layers of a stack that the model has.
     """
-    complaints = {"missing_keys": "its config.json asks for weight {} and no file has it"}
-    if is_own:
-        complaints["unexpected_keys"] = (
-            "weight {} has no place in the model that config.json describes"
-        )
-    for kind, what in complaints.items():
-        names = [
-            name
-            for name in sorted(found.get(kind) or ())
-            if not name.startswith("score.") and name not in unused
-        ]
-        if names:
+    for name in sorted(found.get("missing_keys") or ()):
+        if not name.startswith("score.") and name not in unused:
             raise UserError(
-                f"{folder}: {what.format(names[0])}; expected the settings that the weights were "
-                "saved with"
+                f"{folder}: its config.json asks for weight {name} and no file has it; expected the "
+                "settings that the weights were saved with"
             )
+    stacks = {stack[1] for name in model.state_dict() if (stack := _LAYER.match(name))}
+    own_layers = {stack[0] for name in model.state_dict() if (stack := _LAYER.match(name))}
+    for name in sorted(found.get("unexpected_keys") or ()):
+        layer = _LAYER.match(name)
+        is_further = layer is not None and layer[1] in stacks and layer[0] not in own_layers
+        if (is_own and not name.startswith("score.") and name not in unused) or is_further:
+            raise misplaced(folder, name)
 
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from msgspec.structs import asdict, replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
-from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores, check_sampling
+from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
 from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
 from burnish.lm.failures import failure_of
 from burnish.records import Finish, Message
@@ -71,7 +71,6 @@ class ScriptedLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """The script's next `n` answers, cut at stop strings and, with a tokenizer, at the
         token budget."""
-        check_sampling(sampling)
         messages = self._messages(prompt)
         texts = tuple(self._line(messages, index) for index in range(sampling.n))
         self.calls.append(Asked(prompt, sampling, texts))

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from burnish import seeds
 from burnish.lm.base import Sampling
-from burnish.lm.base import check_sampling as check_sampling
 
 _BLOCK = 256
 """Tokens summed at once when a draw is located in a large vocabulary."""

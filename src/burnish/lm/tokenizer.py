@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from burnish.errors import MediaError, UserError
+from burnish.errors import MediaError, UserError, first_line
 from burnish.lm.base import ids_of, media_of
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.control_tokens import (
@@ -39,7 +39,13 @@ from burnish.lm.control_tokens import (
     parts_of,
 )
 from burnish.lm.model_input import MediaReader, ModelInput
-from burnish.lm.weights import read_json
+from burnish.lm.weights import (
+    EndTokens,
+    ModelConfig,
+    TokenizerSettings,
+    read_file,
+    read_text,
+)
 from burnish.records import Author, ImagePart, Message, Span, TextPart
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
@@ -63,17 +69,6 @@ REMEMBERED = 1024
 """Conversations whose tokens are kept, the most recently used ones."""
 REMEMBERED_CHARACTERS = 4000
 """Longer conversations are rendered each time: a thousand of them would fill the memory."""
-
-_NAMED_SPECIALS = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-
 
 _ROLE = re.compile(r"[\w .-]{1,64}")
 
@@ -127,22 +122,26 @@ class Tokenizer:
                 f"{folder} has no tokenizer.json. Write one with transformers: "
                 "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
             )
-        settings = read_json(folder / "tokenizer_config.json")
-        config = read_json(folder / "config.json")
-        generation = read_json(folder / "generation_config.json")
-        named = read_json(folder / "special_tokens_map.json") | settings
-        specials = {name: _text_of(named[name]) for name in _NAMED_SPECIALS if named.get(name)}
+        tokens = folder / "special_tokens_map.json"
+        settings = read_file(folder / "tokenizer_config.json", TokenizerSettings, tokens)
+        config = read_file(folder / "config.json", ModelConfig)
+        generation = read_file(folder / "generation_config.json", EndTokens)
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
-        # Boundary: the tokenizers library raises bare Exception for any unreadable file.
-        except Exception as error:
-            raise UserError(f"{file} is not a tokenizer: {error}") from error
+            backend.encode(
+                "\U0010fffd"
+            )  # no tokenizer knows it: some fail at what they do not know
+        # Boundary: the tokenizers library raises bare Exception for any unreadable file, or panics.
+        except BaseException as error:
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                raise UserError(f"{file} is not a tokenizer: {first_line(error)}") from error
+            raise
         return cls(
             backend,
-            special_tokens=specials,
+            special_tokens=settings.texts,
             chat_template=_chat_template(folder, settings),
-            eos_ids=_ids(generation.get("eos_token_id")) + _ids(config.get("eos_token_id")),
-            pad_id=next(iter(_ids(config.get("pad_token_id"))), None),
+            eos_ids=generation.eos_ids + config.eos_ids,
+            pad_id=config.pad_id,
             media=media,
         )
 
@@ -493,29 +492,12 @@ def odd_token(one: Tokenizer, other: Tokenizer) -> str | None:
     return next(token for token in (*ours, *theirs) if ours.get(token) != theirs.get(token))
 
 
-def _text_of(token: Any) -> str:
-    """A special token is written as text or as a table with its text under `content`."""
-    return str(token["content"]) if isinstance(token, dict) else str(token)
-
-
-def _ids(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [int(v) for v in value] if isinstance(value, list) else [int(value)]
-
-
-def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+def _chat_template(folder: Path, settings: TokenizerSettings) -> str | None:
     """`chat_template.jinja` first, then the entry in `tokenizer_config.json`."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
-    entry = settings.get("chat_template") or read_json(folder / "chat_template.json").get(
-        "chat_template"
-    )
-    if isinstance(entry, list):
-        by_name = {str(one["name"]): str(one["template"]) for one in entry}
-        return by_name.get("default", next(iter(by_name.values()), None))
-    return None if entry is None else str(entry)
+        return read_text(file)
+    return settings.template or read_file(folder / "chat_template.json", TokenizerSettings).template
 
 
 def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -1,4 +1,10 @@
-"""The weight files of a Hugging Face folder: safetensors, never pickle."""
+"""The files of a Hugging Face folder, each read as its type: the one place where odd ones are refused.
+
+    read_file(folder / "generation_config.json", EndTokens).eos_ids
+    for file in weight_files(folder): read_weights(file)
+
+A type names what is read and lets everything else stand. Weights are safetensors, never pickle.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,10 @@ import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
 
 from burnish.errors import UserError
 from burnish.lm.base import shipped_model
@@ -18,6 +27,101 @@ if TYPE_CHECKING:  # a tokenizer reads its folder without torch
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+
+T = TypeVar("T")
+TokenId = Annotated[int, Meta(ge=-1, lt=2**31)]
+"""-1 is none, as some configs write it."""
+
+
+class EndTokens(Struct):
+    """Of `config.json` and `generation_config.json`: how texts end and are padded."""
+
+    eos_token_id: TokenId | list[TokenId] | None = None
+    pad_token_id: TokenId | None = None
+
+    @property
+    def eos_ids(self) -> list[int]:
+        given = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        return [token for token in given if token is not None and token >= 0]
+
+    @property
+    def pad_id(self) -> int | None:
+        return self.pad_token_id if (self.pad_token_id or 0) >= 0 else None
+
+
+class ModelConfig(EndTokens):
+    """What every `config.json` says; a family's sizes are `DecoderConfig`, or transformers' matter."""
+
+    model_type: str = ""
+    architectures: list[str] | None = None
+    dtype: str | None = None
+    torch_dtype: str | None = None
+
+
+class WrittenToken(Struct):
+    """A special token as a table."""
+
+    content: str
+
+
+class NamedTemplate(Struct):
+    """One of several chat templates."""
+
+    name: str
+    template: str
+
+
+class TokenizerSettings(Struct):
+    """Of `tokenizer_config.json` over `special_tokens_map.json`, and of `chat_template.json`."""
+
+    bos_token: str | WrittenToken | None = None
+    eos_token: str | WrittenToken | None = None
+    unk_token: str | WrittenToken | None = None
+    sep_token: str | WrittenToken | None = None
+    pad_token: str | WrittenToken | None = None
+    cls_token: str | WrittenToken | None = None
+    mask_token: str | WrittenToken | None = None
+    chat_template: str | list[NamedTemplate] | None = None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each token that is named."""
+        named = ((name, getattr(self, name)) for name in self.__struct_fields__[:-1])
+        return {
+            name: token.content if isinstance(token, WrittenToken) else token
+            for name, token in named
+            if token
+        }
+
+    @property
+    def template(self) -> str | None:
+        """The chat template; of several the one named default, else the first."""
+        if not isinstance(self.chat_template, list):
+            return self.chat_template
+        by_name = {one.name: one.template for one in self.chat_template}
+        return by_name.get("default", next(iter(by_name.values()), None))
+
+
+class WeightIndex(Struct):
+    """Of `model.safetensors.index.json`: which file holds which weight."""
+
+    weight_map: Annotated[dict[str, str], Meta(min_length=1)]
+
+
+def read_file(file: Path, kind: type[T], beneath: Path | None = None) -> T:
+    """A JSON file as its type, over another one; the type's defaults where there is no such file."""
+    try:
+        return msgspec.convert((read_json(beneath) if beneath else {}) | read_json(file), kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{file}: {error}; expected what save_pretrained writes") from None
+
+
+def read_text(file: Path) -> str:
+    """A text in UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read as UTF-8: {error}") from None
 
 
 def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
@@ -30,18 +134,20 @@ def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
     os.replace(partial, file)
 
 
+def misplaced(folder: Path, name: str) -> UserError:
+    """For a weight that the model of `config.json` has no place for, such as one of a further layer."""
+    return UserError(
+        f"{folder}: weight {name} has no place in the model that config.json describes; expected the "
+        "settings that the weights were saved with"
+    )
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold a folder's weights: one, or those that its index names."""
     index = folder / INDEX
     if not index.is_file():
         return [folder / WEIGHTS]
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise UserError(
-            f"{index} has no 'weight_map' from weights to files; expected what save_pretrained "
-            "writes beside its shards"
-        )
-    names = sorted({str(name) for name in places.values()})
+    names = sorted(set(read_file(index, WeightIndex).weight_map.values()))
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
             raise UserError(f"{index} names '{name}', which is not a file of this folder")
@@ -55,7 +161,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
     try:
         weights: dict[str, Tensor] = load_file(str(file))
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise UserError(f"{file} is not a safetensors file: {error}") from error
     return weights
 
@@ -79,12 +185,8 @@ def read_json(file: Path) -> dict[str, Any]:
         return {}
     try:
         read = json.loads(file.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{file} is not valid JSON: {error}") from error
-    except RecursionError:
-        raise UserError(f"{file} is not valid JSON: nested too deeply") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if not isinstance(read, dict):
         raise UserError(f"{file} holds a {type(read).__name__}; expected a JSON object")
     return read

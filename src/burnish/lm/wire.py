@@ -13,11 +13,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from burnish.boundary import Count, Settings
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling, TooMuchMedia
 from burnish.lm.failures import (
@@ -37,18 +38,12 @@ if TYPE_CHECKING:
     from burnish.store.blobs import Blobs
 
 
-class MediaLimits(Struct, frozen=True, kw_only=True):
+class MediaLimits(Settings, frozen=True, kw_only=True):
     """How many images and sounds one request may hold, and how large they may be together."""
 
-    count: int = 16
-    megabytes: float = 20.0
+    count: Count = 16
+    megabytes: Annotated[float, Meta(ge=0.0, le=1024.0)] = 20.0
     """Of the files; the request's text is a third larger."""
-
-    def __post_init__(self) -> None:
-        if not (type(self.count) is int and self.count >= 0):
-            raise UserError(f"media_count is {self.count!r}; expected a whole number, 0 or more")
-        if not (isinstance(self.megabytes, int | float) and 0 <= self.megabytes <= 1024):
-            raise UserError(f"media_mb is {self.megabytes!r}; expected megabytes, 0 to 1024")
 
 
 def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:

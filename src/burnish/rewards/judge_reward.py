@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
 from typing import Self
 
-from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, check_sampling, model_key
+from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, model_key
 from burnish.lm.call_log import Paid, asked_sample, note_judge
 from burnish.lm.failures import EXPECTED, Reach, classify
 from burnish.records import Evidence, Finish, MediaPart, Message, Status, Visibility
@@ -268,7 +268,6 @@ class LMPairJudge(ExplainingJudge):
         self._parts: tuple[MediaPart, ...] = ()
         self.template = default_template() if template is None else template
         self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
-        check_sampling(self.sampling)
         check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
         if concurrency < 1:
             raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")

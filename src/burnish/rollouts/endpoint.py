@@ -32,8 +32,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from burnish.boundary import PositiveInt
-from burnish.errors import UserError
-from burnish.lm.base import RULES
+from burnish.errors import ArgumentError, UserError
+from burnish.lm.base import Sampling
 from burnish.records import Finish, Message
 from burnish.rollouts.tool import Call
 from burnish.seeds import digest
@@ -152,10 +152,10 @@ def read_request(body: bytes) -> ChatRequest:
     stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
     given = {"temperature": found.temperature, "top_p": found.top_p}
     sampling = {name: value for name, value in given.items() if value is not None}
-    for name, holds, expected in RULES:
-        value = {"stop": stop, **sampling}.get(name)
-        if value is not None and not holds(value):
-            raise BadRequest(f"{name} is {value!r:.60}; expected {expected}")
+    try:
+        Sampling(stop=stop, **sampling)
+    except ArgumentError as error:
+        raise BadRequest(str(error)) from None
     return ChatRequest(
         _read_messages(found.messages),
         () if found.tool_choice == "none" else _read_tools(found.tools or []),

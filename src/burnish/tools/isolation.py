@@ -8,11 +8,14 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from msgspec import Meta
+
+from burnish.boundary import Count, Positive, PositiveInt, Settings
 from burnish.errors import UserError, did_you_mean
 from burnish.tools.inside.confine import DEVICES
 from burnish.tools.inside.run_spec import Bounds
@@ -151,40 +154,26 @@ def _is_under(path: str, other: str) -> bool:
     return path != other and path.startswith(other.rstrip("/") + "/")
 
 
-@dataclass(frozen=True)
-class SandboxLimits:
+class SandboxLimits(Settings, frozen=True):
     """Limits of one run. Every one is a ceiling; none is a promise."""
 
-    cpu_s: float = 10.0
+    cpu_s: Positive = 10.0
     """Processor seconds of each process; rounded up to whole ones."""
-    wall_s: float = 15.0
+    wall_s: Positive = 15.0
     """Seconds on the clock from the moment the code starts."""
-    memory_mb: int = 512
+    memory_mb: Annotated[int, Meta(ge=64, le=1 << 30)] = 512
     """Address space of each process, the interpreter's own 30 MB included."""
-    disk_mb: int = 16
+    disk_mb: PositiveInt = 16
     """All that is written to the work folder."""
-    files: int = 256
+    files: PositiveInt = 256
     """Files and folders in the work folder."""
-    processes: int = 1
+    processes: PositiveInt = 1
     """Processes at one time, the first included; 1 forbids to start others."""
-    threads: int = 16
+    threads: Count = 16
     """Threads beside the processes."""
-    open_files: int = 64
-    output_kb: int = 1024
+    open_files: Annotated[int, Meta(ge=16, le=1 << 20)] = 64
+    output_kb: PositiveInt = 1024
     """What is kept of stdout and of stderr; a run that prints more is killed."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            floor = 0 if field.name == "threads" else 1e-3
-            if isinstance(value, bool) or not (floor <= value < math.inf):
-                raise UserError(
-                    f"sandbox limit {field.name} is {value}; expected a finite number above 0."
-                )
-        if self.open_files < 16:
-            raise UserError(f"sandbox limit open_files is {self.open_files}; expected at least 16.")
-        if self.memory_mb < 64:
-            raise UserError(f"sandbox limit memory_mb is {self.memory_mb}; expected at least 64.")
 
     def bounds(self) -> Bounds:
         """The same in the units of the kernel."""

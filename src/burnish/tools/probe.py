@@ -15,10 +15,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from burnish.errors import SandboxError
 from burnish.tools.inside.confine import KEEPERS

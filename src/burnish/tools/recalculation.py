@@ -13,8 +13,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
-from burnish.arguments import as_path, as_word
+from burnish.boundary import Seconds, public
 from burnish.tools.spreadsheet import (
     Spreadsheet,
     SpreadsheetError,
@@ -32,9 +33,12 @@ MOST_MEMORY = 4 << 30
 """Bytes of address space of the child."""
 
 
-def recalculation_engine(engine: str = "auto") -> str:
+Engine = Literal["auto", "libreoffice", "formulas"]
+
+
+@public
+def recalculation_engine(engine: Engine = "auto") -> str:
     """`libreoffice` or `formulas`, whichever is there; one line where none is."""
-    as_word("engine", engine, ("auto", "libreoffice", "formulas"))
     if engine in ("auto", "libreoffice") and _office():
         return "libreoffice"
     if engine in ("auto", "formulas"):
@@ -49,19 +53,20 @@ def recalculation_engine(engine: str = "auto") -> str:
     )
 
 
+@public
 def recalculate(
     path: str | Path,
     out: str | Path | None = None,
     *,
-    engine: str = "auto",
-    timeout_s: float = 60.0,
+    engine: Engine = "auto",
+    timeout_s: Seconds = 60.0,
 ) -> str:
     """Compute every formula of a file and store the results; the engine that did it.
 
     Runs in a child process that is killed after `timeout_s`. `formulas` knows fewer functions than
     LibreOffice and stores values in place of formulas.
     """
-    source = as_path("path", path, "a workbook").resolve()
+    source = Path(path).resolve()
     refuse_bomb(read_bytes(source), str(source))
     chosen = recalculation_engine(engine)
     for cell in formula_cells(open_workbook(source)):
@@ -101,7 +106,7 @@ def recalculate(
         if code != 0 or not files:
             said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
             raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
-        target = source if out is None else as_path("out", out)
+        target = source if out is None else Path(out)
         if chosen == "formulas":
             _with_results(source, files[0]).save(target)
         else:

@@ -19,10 +19,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from burnish.errors import SandboxError, UserError
 from burnish.tools.inside.run_spec import RunSpec

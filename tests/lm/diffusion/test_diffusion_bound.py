@@ -9,7 +9,7 @@ import anyio
 import pytest
 import torch
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm import load_model
 from burnish.lm.base import TooLong
 from burnish.lm.diffusion.convert import convert
@@ -170,7 +170,7 @@ def test_weights_without_a_number_give_none(tmp_path):
     with torch.no_grad():
         next(broken.module.parameters()).fill_(float("nan"))
     assert likelihood_bound(broken.module, [(PROMPT, ANSWER)], samples=2)[0].logprob is None
-    with pytest.raises(UserError, match="response 0 of 1 has no finite bound"):
+    with pytest.raises(ModelError, match="no finite log-prob"):
         LocalLM(broken).score_batch([(PROMPT, ANSWER)])
 
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 import torch
-from msgspec import Struct
+from msgspec import Meta
 from torch import Tensor
 
 from burnish import seeds
+from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.base import Completion
 from burnish.lm.decoder import Decoder
@@ -43,26 +44,21 @@ KEY = "masked_diffusion"
 """Of `generation_config.json`: the settings that a model is decoded with unless told otherwise."""
 
 
-class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Tokens = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class Decoding(Settings, frozen=True, kw_only=True):
     """How a masked diffusion model writes an answer."""
 
-    block: int = 32
+    block: Annotated[int, Meta(ge=1, le=1_000_000)] = 32
     """Tokens of a block; blocks are filled from left to right."""
-    steps: int = 0
+    steps: Tokens = 0
     """Denoising steps of a block, each a pass over the whole row; 0: one for each token."""
     order: Order = "confidence"
     """Which places are filled first: the likeliest candidate, the lowest entropy, the largest lead of
     the likeliest token over the second, or `random`."""
-    canvas: int = 0
+    canvas: Tokens = 0
     """Mask tokens that are laid out at once, as answers were trained; 0: the whole token budget."""
-
-    def __post_init__(self) -> None:
-        for name, low in (("block", 1), ("steps", 0), ("canvas", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= 1_000_000:
-                raise ArgumentError(f"{name}: got {value!r}, expected a whole number from {low} on")
-        if self.order not in ORDERS:
-            raise ArgumentError(f"order: got {self.order!r}, expected one of {', '.join(ORDERS)}")
 
     def to_text(self) -> str:
         """As `parse_decoding` reads them.

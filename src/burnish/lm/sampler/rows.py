@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,14 +133,15 @@ def completions(
 
 
 def _completion(row: Row, tokenizer: Tokenizer, model: str) -> Completion:
-    """A finished row as a completion."""
+    """A finished row as a completion; weights that are no numbers are a failure, not an answer."""
     text = tokenizer.decode(row.tokens)
+    is_sound = math.isfinite(sum(row.logprobs))
     return Completion(
         text=text if row.cut is None else text[: row.cut],
         token_ids=tuple(row.tokens),
         logprobs=tuple(row.logprobs),
         raw_logprobs=tuple(row.raw_logprobs),
-        finish=row.finish,
+        finish=row.finish if is_sound else Finish.ERROR,
         prompt_ids=row.prompt,
         top_logprobs=tuple(row.alternatives),
         model=model,

@@ -29,7 +29,6 @@ from burnish.lm.base import (
     Sampling,
     TooLong,
     TooMuchMedia,
-    check_sampling,
     model_key,
 )
 from burnish.lm.budget import SAFETY, Budget, Cost, Meter, Spent, estimate_tokens, metered
@@ -115,7 +114,6 @@ class JudgeModel:
 
         `deadline_s` bounds one call; a server's own limits (`Limits`) hold besides.
         """
-        check_sampling(sampling)
         if repairs < 0:
             raise UserError(f"judge '{lm.name}': repairs is {repairs}; expected 0 or more")
         if deadline_s is not None and not deadline_s > 0:

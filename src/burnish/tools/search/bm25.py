@@ -23,12 +23,12 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from burnish.arguments import as_list, as_number
-from burnish.errors import ArgumentError
+from burnish.boundary import NonNegative, public
+from burnish.errors import ArgumentError, UserError
 from burnish.store.durable import write_file
-from burnish.tools.search.sources import Report, no_report
+from burnish.tools.search.passages import K1, B
+from burnish.tools.search.sources import Report, file_digest, no_report
 
-K1, B = 1.5, 0.75
 CHUNK = 4_000_000
 """Words that are counted at once."""
 _SEARCH_COST = 8
@@ -130,11 +130,8 @@ def top(places: Ints, scores: Floats, limit: int) -> Found:
 # --- building
 
 
-def build_postings(
-    word_ids: Ints, lengths: Ints, *, words: int, k1: float = K1, b: float = B
-) -> Postings:
+def build_postings(word_ids: Ints, lengths: Ints, *, words: int) -> Postings:
     """Scores of all passages, whose words stand one after the other in `word_ids`."""
-    k1, b = as_number("k1", k1, low=0), as_number("b", b, low=0, high=1)
     count = len(lengths)
     counted = list(_counts(word_ids, lengths))
     held_by = np.zeros(words, np.int64)
@@ -142,7 +139,7 @@ def build_postings(
         held_by += np.bincount(part.words, minlength=words)
     rare = np.log(1 + (count - held_by + 0.5) / (held_by + 0.5)).astype(np.float32)
     mean = max(lengths.mean(), 1e-9) if count else 1.0  # 0 where no passage has a word
-    norm_N = k1 * ((1 - b) + b * lengths / mean)
+    norm_N = K1 * ((1 - B) + B * lengths / mean)
     starts = np.zeros(words + 1, np.int64)
     np.cumsum(held_by, out=starts[1:])
     scores = np.empty(starts[-1], np.float32)
@@ -266,16 +263,26 @@ def write_vectors(
         vectors[done : done + len(block)] = block
         vectors.flush()
         done += len(block)
-        write_file(folder / _DONE, msgspec.json.encode({"rows": done}))
+        write_file(folder / _DONE, msgspec.json.encode(_Done(done)))
+    write_file(folder / _DONE, msgspec.json.encode(_Done(done, file_digest(folder / _VECTORS))))
     report("encoding", count, count)
 
 
 def rows_done(folder: Path) -> int:
-    """How many vectors are written."""
+    """How many vectors are written; none where they are not as they were written."""
     try:
-        return int(msgspec.json.decode((folder / _DONE).read_bytes())["rows"])
-    except FileNotFoundError:
+        done = msgspec.json.decode((folder / _DONE).read_bytes(), type=_Done)
+        is_whole = not done.sha256 or done.sha256 == file_digest(folder / _VECTORS)
+    except (OSError, msgspec.MsgspecError, UserError):
         return 0
+    return done.rows if is_whole else 0
+
+
+class _Done(msgspec.Struct):
+    """How far the vectors are, and once all are there, their checksum."""
+
+    rows: int
+    sha256: str = ""
 
 
 class Vectors:
@@ -295,8 +302,9 @@ class Vectors:
         return top(np.concatenate(places), np.concatenate(scores), limit)
 
 
+@public
 def reciprocal_rank_fusion(
-    rankings: Sequence[Sequence[K]], constant: float = CONSTANT
+    rankings: Sequence[Sequence[K]], constant: NonNegative = CONSTANT
 ) -> list[tuple[K, float]]:
     """Join rankings: each gives 1 / (constant + rank) to what it holds, the first rank being 1.
 
@@ -305,10 +313,8 @@ def reciprocal_rank_fusion(
     >>> [key for key, _ in reciprocal_rank_fusion([["a", "b"], ["b", "c"]])]
     ['b', 'a', 'c']
     """
-    constant = as_number("constant", constant, low=0)
     sums: dict[K, float] = {}
-    for ranking in as_list("rankings", rankings):
-        keys = as_list("rankings", ranking)
+    for keys in rankings:
         if len(set(keys)) != len(keys):
             raise ArgumentError("rankings: an item stands twice in one ranking, expected once")
         for rank, key in enumerate(keys, start=1):

@@ -36,8 +36,6 @@ from burnish.store.blobs import cache_folder
 from burnish.store.durable import remove_drafts, whole_folder, write_file
 from burnish.store.lock import WriterLock
 from burnish.tools.search.bm25 import (
-    K1,
-    B,
     Found,
     Vectors,
     build_postings,
@@ -48,6 +46,8 @@ from burnish.tools.search.bm25 import (
     write_vectors,
 )
 from burnish.tools.search.passages import (
+    K1,
+    B,
     Passage,
     as_limit,
     indexed_text,
@@ -67,11 +67,13 @@ How = Literal["bm25", "dense", "hybrid"]
 HOWS = ("bm25", "dense", "hybrid")
 DEPTH = 100
 """Passages of each kind of search that a hybrid one joins, at least."""
-_LAYOUT = 1
+_LAYOUT = 2
 """Counts changes of what is written here."""
 _SETTLED_S = 2.0
 """A file that was changed this shortly before it was read may change again within one clock tick."""
 _PASSAGES, _OFFSETS, _SEEN = "passages.jsonl", "offsets.npy", "source.json"
+_SUMS = "checksums.json"
+"""SHA-256 of the other files of a generation, its vectors aside."""
 _GENERATION = re.compile("g-[0-9a-f]{16}")
 
 
@@ -98,11 +100,12 @@ class SearchIndex:
         self.how = as_word("how", how, HOWS)
         self._encoder = encoder
         try:
+            _check_sums(self.folder)
             self._offsets = np.load(self.folder / _OFFSETS, allow_pickle=False)
             self.postings, self.vocabulary = read_postings(self.folder)
             with (self.folder / _PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, KeyError, msgspec.MsgspecError, UserError) as error:
             raise StoreError(
                 f"{self.folder}: not a readable search index ({error}); remove the folder, and "
                 "the next search builds it again"
@@ -242,8 +245,18 @@ def write_index(
         )
         write_postings(draft, postings, vocabulary)
         np.save(draft / _OFFSETS, np.frombuffer(offsets, np.int64))
+        sums = {file.name: file_digest(file) for file in sorted(draft.iterdir())}
+        (draft / _SUMS).write_bytes(msgspec.json.encode(sums))
         report("indexing", len(lengths), len(lengths))
     return place
+
+
+def _check_sums(folder: Path) -> None:
+    """Refuse files that are not as they were written: places in them are read without a look."""
+    sums = msgspec.json.decode((folder / _SUMS).read_bytes(), type=dict[str, str])
+    for name, known in sums.items():
+        if Path(name).name != name or file_digest(folder / name) != known:
+            raise ValueError(f"{name} is damaged")
 
 
 # --- which generation belongs to a source

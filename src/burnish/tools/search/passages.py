@@ -18,9 +18,11 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from burnish.arguments import as_number, as_text, as_whole, refused
+from burnish.arguments import as_text, as_whole, refused
 from burnish.errors import UserError
 
+K1, B = 1.5, 0.75
+"""Of BM25: how much repeated words count, and how much long passages are discounted."""
 _CJK = "\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 _ASCII = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}
@@ -44,16 +46,15 @@ class Retriever(Protocol):
 
 
 class PassageIndex:
-    """BM25 over passages in memory; `k1` bounds repeated words, `b` discounts long passages.
+    """BM25 over passages in memory.
 
     >>> index = PassageIndex([Passage("lamp", "Two batteries."), Passage("kettle", "A cord.")])
     >>> [passage.id for passage in index.search("which batteries?")]
     ['lamp']
     """
 
-    def __init__(self, passages: Iterable[Passage], *, k1: float = 1.5, b: float = 0.75) -> None:
+    def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = tuple(as_passage(passage) for passage in passages)
-        self.k1, self.b = as_number("k1", k1, low=0), as_number("b", b, low=0, high=1)
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
             raise UserError(f"search: two passages have the id '{twice[0]}'; expected unique ids.")
@@ -73,8 +74,8 @@ class PassageIndex:
             found = self._places.get(word, ())
             rare = math.log(1 + (len(self.passages) - len(found) + 0.5) / (len(found) + 0.5))
             for place, times in found:
-                length = 1 - self.b + self.b * self._lengths[place] / self._mean
-                gain = rare * times / (times + self.k1 * length)
+                length = 1 - B + B * self._lengths[place] / self._mean
+                gain = rare * times / (times + K1 * length)
                 scores[place] = scores.get(place, 0.0) + gain
         best = sorted(scores, key=lambda place: (-scores[place], place))
         return [self.passages[place] for place in best[:limit]]

@@ -17,12 +17,12 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta
 
-from burnish.arguments import as_whole
+from burnish.boundary import Settings
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.seeds import digest
 from burnish.texts import half_pair
@@ -38,7 +38,7 @@ _USUAL = {
 """Names of columns that are taken where none is given."""
 _PARAGRAPHS = re.compile(r"\n[ \t\r]*\n\s*")
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 LONGEST_CELL = 1 << 28
 """Characters of a CSV cell; a longer one is a quote that was left open."""
 # The csv module has one limit for the whole process, 131,072 characters: shorter than many documents.
@@ -60,7 +60,7 @@ def no_report(what: str, done: int, total: int) -> None:
     """Tell nobody."""
 
 
-class Source(Struct, frozen=True):
+class Source(Settings, frozen=True):
     """A file or folder, and how passages are made of it."""
 
     path: str
@@ -71,7 +71,7 @@ class Source(Struct, frozen=True):
     """Column of the title; the first of title, name, heading; none is needed."""
     id: str = ""
     """Column of the id; the first of id, _id, doc_id, docid, passage_id, pid, else the row number."""
-    longest: int = 1200
+    longest: Annotated[int, Meta(ge=40, le=1_000_000)] = 1200
     """Characters of a passage; a longer document is cut at its paragraphs."""
 
 
@@ -88,10 +88,12 @@ def source_files(source: Source) -> list[SourceFile]:
     root = Path(source.path).expanduser()
     if root.is_dir():
         found = [one for one in _files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
+        whole = root.resolve()
         for file in found:
-            if not file.path.is_file():
+            if not (file.path.is_file() and file.path.resolve().is_relative_to(whole)):
                 raise UserError(
-                    f"{file.path}: a link that leads to no file; expected a text. Mend or remove it."
+                    f"{file.path}: a link that leads to no file of {root}; expected a text. Mend or "
+                    "remove it."
                 )
         if not found:
             raise UserError(
@@ -166,7 +168,7 @@ def tree_digest(path: Path) -> str:
 
 def read_passages(source: Source, report: Report = no_report) -> Iterator[Passage]:
     """The passages of a source; documents without a word are left out."""
-    longest = as_whole("longest", source.longest, low=40, high=1_000_000)
+    longest = source.longest
     files = source_files(source)
     sizes = [file.path.stat().st_size for file in files]
     total = sum(sizes)
@@ -252,7 +254,7 @@ def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
             f"{file.path}:{line}: not UTF-8 (byte {content[error.start]:#04x}); save it as UTF-8."
         ) from None
     heading = _HEADING.search(text) if file.path.suffix.lower() == ".md" else None
-    yield Passage(file.name, text, heading[1] if heading else file.path.stem), 1.0
+    yield Passage(file.name, text, (heading and heading[1].rstrip(" \t#")) or file.path.stem), 1.0
 
 
 class SourceRow(NamedTuple):

@@ -23,10 +23,11 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_list, as_text, as_whole
+from burnish.arguments import as_text, as_whole
+from burnish.boundary import PositiveInt, public
 from burnish.errors import UserError
 from burnish.tools.search.index import SearchIndex, open_index
-from burnish.tools.search.passages import Passage, Retriever, as_passage, query_words
+from burnish.tools.search.passages import Passage, Retriever, query_words
 from burnish.tools.search.sources import Source
 
 REMEMBERED = 4096
@@ -119,15 +120,15 @@ def search_tool(root: Path = Path(), **options: Any) -> Callable[[str], Awaitabl
     return search
 
 
-def shown_passages(passages: Sequence[Passage], characters: int = 500) -> str:
+@public
+def shown_passages(passages: Sequence[Passage], characters: PositiveInt = 500) -> str:
     """Passages as a model reads them, one a line: `[1] Title: text`, each cut to a length.
 
     >>> shown_passages([Passage("p", "Two\\nbatteries.", "Lamp")])
     '[1] Lamp: Two batteries.'
     """
-    characters = as_whole("characters", characters, low=1)
     lines = []
-    for number, passage in enumerate(map(as_passage, as_list("passages", passages)), start=1):
+    for number, passage in enumerate(passages, start=1):
         title = " ".join(passage.title.split())[:200]
         text = " ".join(passage.text.split())
         cut = text[:characters] + ("..." if len(text) > characters else "")

@@ -23,7 +23,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import check_sampling
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.combine import FirstDecisive
 from burnish.rewards.judges.build import Options, read_options
@@ -393,7 +392,6 @@ def _with_room(judge: JudgeModel, max_tokens: int | None) -> JudgeModel:
             return judge
         max_tokens = MAX_TOKENS
     sampling = replace(judge.sampling, max_tokens=max_tokens)
-    check_sampling(sampling)
     judge = copy(judge)  # cache, budget and record stay shared
     judge.sampling = sampling
     return judge

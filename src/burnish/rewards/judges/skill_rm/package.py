@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from burnish.errors import UserError, did_you_mean
 from burnish.rewards.judges.skill_rm.resources import Mode, Resource, read_entry
 from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
+from burnish.tools.archives import ArchiveError, unpacked
 
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
@@ -399,9 +400,8 @@ def _of_zip(archive: zipfile.ZipFile) -> Iterator[_Found]:
             continue
         # One byte over the limit is enough to refuse it: a bomb is never blown up.
         try:
-            with archive.open(member) as stream:
-                yield _Found(name, stream.read(FILE_BYTES + 1))
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
+            yield _Found(name, unpacked(archive, member, FILE_BYTES + 1))
+        except ArchiveError as error:
             yield _Found(name, problem=f"cannot be unpacked: {error}")
 
 
@@ -449,6 +449,8 @@ def read_yaml(text: str) -> Loaded:
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 return Loaded(None, f"line {line}: anchors and aliases are not allowed")
+            if getattr(event, "tag", None) is not None:
+                return Loaded(None, f"line {line}: explicit tags are not allowed")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -459,7 +461,7 @@ def read_yaml(text: str) -> Loaded:
         if twice:
             return Loaded(None, twice)
         return Loaded(yaml.safe_load(text))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         said = getattr(error, "problem", None) or str(error)
