@@ -216,11 +216,6 @@ def test_a_refused_answer_has_the_status_refused(choice, said):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("settings", [{"stop": ("",)}, {"temperature": float("nan")}, {"n": -1}])
-def test_settings_without_meaning_never_reach_the_server(settings):
-    with HostileServer([ok()]) as server, pytest.raises(UserError, match="sampling: "):
-        using(server, lambda lm: lm.sample(HELLO, Sampling(**settings)))
-    assert server.requests == []
 
 
 def test_half_a_character_is_one_clear_line_and_no_request():

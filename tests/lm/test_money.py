@@ -287,11 +287,6 @@ def test_a_call_past_the_judges_own_deadline_is_paid():
     assert spent.usd == pytest.approx((1 + 4 + 1024) * 1.5 / 1e6)
 
 
-@pytest.mark.parametrize("price", [-5.0, float("nan"), float("inf"), "1", None])
-def test_a_price_that_is_none_is_refused(price):
-    """A negative one would give a budget back what it spends, NaN would never reach a limit."""
-    with pytest.raises(UserError, match="prices: prompt_usd is"):
-        Prices(prompt_usd=price)
 
 
 @pytest.mark.parametrize(

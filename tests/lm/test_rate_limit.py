@@ -140,20 +140,6 @@ def test_what_is_retried(error, status, retry):
     assert (failure.status, failure.retry) == (status, retry)
 
 
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"concurrency": 0}, "concurrency"),
-        ({"retries": -1}, "retries"),
-        ({"deadline_s": 0.0}, "deadline_s"),
-        ({"attempt_s": float("nan")}, "attempt_s"),
-        ({"requests_per_minute": 0.0}, "requests_per_minute"),
-        ({"hedge_after_s": -1.0}, "hedge_after_s"),
-    ],
-)
-def test_senseless_limits_are_refused_by_name(settings, word):
-    with pytest.raises(UserError, match=f"limits.{word} is"):
-        Limits(**settings)
 
 
 def test_impossible_jobs_are_refused_before_the_first_request():

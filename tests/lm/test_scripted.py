@@ -95,17 +95,3 @@ def test_scoring_is_refused():
         anyio.run(ScriptedLM([]).score, [1], [2])
 
 
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"stop": ("",)}, "stop"),
-        ({"stop": "END"}, "stop"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"n": 0}, "n is 0"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings, word):
-    lm = ScriptedLM(["a"])
-    with pytest.raises(UserError, match=f"sampling: {word}"):
-        say(lm, **settings)
-    assert lm.calls == []

@@ -136,13 +136,6 @@ def test_files_that_do_not_fit_are_trouble_of_the_caller_not_a_result():
         Sandbox(SandboxLimits(disk_mb=1)).run("print(1)", files={"big": "x" * (2 << 20)})
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"cpu_s": 0}, {"wall_s": float("inf")}, {"memory_mb": -1}, {"open_files": 4},
-              {"processes": 0}, {"cpu_s": float("nan")}, {"memory_mb": 32}],
-)  # fmt: skip
-def test_limits_make_sense(wrong):
-    with pytest.raises(UserError, match="sandbox limit"):
-        SandboxLimits(**wrong)
 
 
 def test_unknown_and_impossible_layers():

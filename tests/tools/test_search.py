@@ -39,21 +39,8 @@ def test_equal_ids_are_refused() -> None:
         PassageIndex([LAMP, LAMP])
 
 
-@pytest.mark.parametrize(
-    ("passage", "says"),
-    [("lamp", "Passage objects"), (Passage("a", None), "text: got None"), (Passage(1, ""), "id:")],  # type: ignore[arg-type]
-)
-def test_what_is_no_passage_is_refused(passage, says) -> None:
-    with pytest.raises(UserError, match=says):
-        PassageIndex([passage])
 
 
-@pytest.mark.parametrize(
-    ("query", "limit"), [(None, 3), (math.nan, 3), ("a", math.nan), ("a", "b")]
-)
-def test_odd_queries_are_refused(query, limit) -> None:
-    with pytest.raises(UserError, match="got"):
-        INDEX.search(query, limit)
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))

@@ -163,13 +163,10 @@ def _system(talk: Chat, rest: str) -> str:
 def _temperature(talk: Chat, rest: str) -> str:
     import msgspec
 
-    from burnish.lm.base import check_sampling
-
     try:
         sampling = msgspec.structs.replace(talk.sampling, temperature=float(rest))
     except ValueError:
         raise UserError(f"/temperature: got '{rest}', expected a number such as 0.7") from None
-    check_sampling(sampling)
     talk.sampling = sampling
     return f"temperature {sampling.temperature:g}"
 

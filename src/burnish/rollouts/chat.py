@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from burnish.errors import MediaError, UserError
-from burnish.lm.base import LM, Sampling, TooLong, check_sampling
+from burnish.lm.base import LM, Sampling, TooLong
 from burnish.records import Finish, MediaPart, Message, TextPart
 from burnish.rollouts.session import LimitReached, Session
 from burnish.seeds import derive
@@ -31,7 +31,6 @@ class Chat:
     ) -> None:
         self.lm, self.system, self.seed = lm, system, seed
         self.sampling = sampling or Sampling()
-        check_sampling(self.sampling)
         self._session: Session | None = None
         self._begun = 0
         self._attached: tuple[MediaPart, ...] = ()

@@ -26,7 +26,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -153,7 +153,7 @@ def read_request(body: bytes) -> ChatRequest:
     given = {"temperature": found.temperature, "top_p": found.top_p}
     sampling = {name: value for name, value in given.items() if value is not None}
     try:
-        Sampling(stop=stop, **sampling)
+        Sampling(stop=stop, **cast(Any, sampling))
     except ArgumentError as error:
         raise BadRequest(str(error)) from None
     return ChatRequest(

@@ -203,13 +203,6 @@ def test_settings_travel_with_the_model(tmp_path):
         read_decoding(folder)
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [("steps", "key=value"), ("stride=3", "key=value"), ("order=best", "order: got")],
-)
-def test_bad_words_are_refused(text, what):
-    with pytest.raises(UserError, match=what):
-        parse_decoding(text, Decoding())
 
 
 def test_bad_settings_are_refused():
