@@ -67,8 +67,8 @@ def column_number(name: Annotated[str, Meta(pattern="^[A-Za-z]{1,6}$")]) -> int:
 @public
 def expand_range(
     text: str,
-    max_row: Annotated[int, Meta(ge=1, le=LAST_ROW)] = OPEN_ROW,
-    max_col: Annotated[int, Meta(ge=1, le=LAST_COLUMN)] = OPEN_COLUMN,
+    max_row: Annotated[int, Meta(ge=1, le=LAST_ROW)] | None = None,
+    max_col: Annotated[int, Meta(ge=1, le=LAST_COLUMN)] | None = None,
 ) -> list[str]:
     """Names of all cells of a range, column by column; open ends stop at `max_row`, `max_col`.
 
@@ -83,22 +83,23 @@ def expand_range(
     found = RANGE.fullmatch(text.strip())
     if found is None or not any(found.groups()):
         raise refused("text", text, "a range of cells such as B2, A1:C9, A:C or 2:5")
+    last_row, last_col = max_row or OPEN_ROW, max_col or OPEN_COLUMN
     first_col, first_row, second_col, second_row = found.groups()
     if ":" not in text:
         if not (first_col and first_row and int(first_row)):
             raise refused("text", text, "a cell such as B2")
         return [f"{first_col.upper()}{int(first_row)}"]
     left = column_number.plain(first_col) if first_col else 1
-    right = column_number.plain(second_col) if second_col else max_col
+    right = column_number.plain(second_col) if second_col else last_col
     top = int(first_row) if first_row else 1
-    bottom = int(second_row) if second_row else max_row
+    bottom = int(second_row) if second_row else last_row
     if second_col:
         left, right = sorted((left, right))
     if second_row:
         top, bottom = sorted((top, bottom))
     count = (right - left + 1) * (bottom - top + 1)
     if right < left or bottom < top or top < 1:
-        raise refused("text", text, f"a range with a cell in it (to row {max_row}, {max_col})")
+        raise refused("text", text, f"a range with a cell in it (to row {last_row}, {last_col})")
     if count > MOST_CELLS:
         raise ArgumentError(
             f"text: {text.strip()} has {count:,} cells, expected up to {MOST_CELLS:,}"
