@@ -22,7 +22,7 @@ def lm() -> LocalLM:
 def test_temperatures_that_cannot_be_sampled_with_are_refused(
     lm: LocalLM, temperature: float
 ) -> None:
-    with pytest.raises(UserError, match=r"expected 0 \(greedy\) or from 1e-06 to 1e\+06"):
+    with pytest.raises(UserError, match="temperature: got"):
         anyio.run(lm.sample, PROMPT, Sampling(temperature=temperature))
 
 
