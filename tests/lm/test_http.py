@@ -216,8 +216,6 @@ def test_a_refused_answer_has_the_status_refused(choice, said):
     assert len(server.requests) == 1
 
 
-
-
 def test_half_a_character_is_one_clear_line_and_no_request():
     with HostileServer([ok()]) as server, pytest.raises(ModelError, match="half a character"):
         using(server, lambda lm: lm.sample((Message("user", "x\ud800"),), Sampling()))

@@ -146,5 +146,3 @@ def test_uniforms_are_even():
         assert abs(float((a * b).mean())) < 5 * deviation
     assert float(u.min()) >= 0
     assert float(u.max()) < 1
-
-

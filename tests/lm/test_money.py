@@ -287,8 +287,6 @@ def test_a_call_past_the_judges_own_deadline_is_paid():
     assert spent.usd == pytest.approx((1 + 4 + 1024) * 1.5 / 1e6)
 
 
-
-
 @pytest.mark.parametrize(
     "limit",
     [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"tokens": 1e9}, {"usd": float("nan")}],

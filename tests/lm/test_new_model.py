@@ -45,8 +45,6 @@ def test_bpe_opens_in_transformers_with_the_same_ids_and_template(tmp_path):
     assert theirs.pad_token == "<|pad|>"
 
 
-
-
 def test_a_new_model_has_the_sizes_asked_for(cache):
     sizes = NewModel(layers=3, width=32, heads=4, kv_heads=2, context=96, tied=False)
     loaded = load_model(new_model_folder(sizes, 5), device="cpu")

@@ -140,8 +140,6 @@ def test_what_is_retried(error, status, retry):
     assert (failure.status, failure.retry) == (status, retry)
 
 
-
-
 def test_impossible_jobs_are_refused_before_the_first_request():
     limits = Limits(tokens_per_minute=100)
     with pytest.raises(UserError, match="two jobs have the id 'a'"):

@@ -93,5 +93,3 @@ def test_calls_are_recorded():
 def test_scoring_is_refused():
     with pytest.raises(ModelError, match="cannot score"):
         anyio.run(ScriptedLM([]).score, [1], [2])
-
-

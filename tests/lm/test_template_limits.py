@@ -162,8 +162,6 @@ def folder(tmp_path):
     return shutil.copytree(cached_tiny_model(), tmp_path / "model")
 
 
-
-
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.uint8, torch.float8_e4m3fn])
 def test_weights_without_their_scales_are_refused(folder, dtype):
     weights = load_file(folder / "model.safetensors")

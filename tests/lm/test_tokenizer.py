@@ -221,5 +221,3 @@ def test_what_may_change_or_is_long_is_rendered_each_time(tiny, source, content)
 def test_bad_or_hostile_templates_end_in_one_line(source, message):
     with pytest.raises(UserError, match=message):
         ChatTemplate(source, {}).render([Message("user", "x")])
-
-

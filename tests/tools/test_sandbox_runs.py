@@ -136,8 +136,6 @@ def test_files_that_do_not_fit_are_trouble_of_the_caller_not_a_result():
         Sandbox(SandboxLimits(disk_mb=1)).run("print(1)", files={"big": "x" * (2 << 20)})
 
 
-
-
 def test_unknown_and_impossible_layers():
     with pytest.raises(UserError, match="Did you mean 'seccomp'"):
         Sandbox(layers=["secomp"])

@@ -39,10 +39,6 @@ def test_equal_ids_are_refused() -> None:
         PassageIndex([LAMP, LAMP])
 
 
-
-
-
-
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_the_quick_way_to_words_finds_the_same(text) -> None:
     assert tokens(text) == _WORD.findall(text.lower())

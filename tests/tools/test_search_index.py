@@ -154,8 +154,6 @@ def test_words_in_english_and_chinese(source, folder) -> None:
     assert index.search("lamp", 0) == index.search("lamp", -1) == []
 
 
-
-
 def test_an_unknown_way_is_refused_before_anything_is_built(source, folder) -> None:
     with pytest.raises(UserError, match=r"how: got 'bm52'.*Did you mean 'bm25'"):
         open_index(source, folder=folder, how="bm52")  # type: ignore[arg-type]
@@ -302,8 +300,6 @@ def test_rank_fusion_by_hand() -> None:
     assert joined == pytest.approx({"b": 1 / 3 + 1 / 2, "a": 1 / 2, "c": 1 / 3})
     assert [key for key, _ in reciprocal_rank_fusion([[2], [1]])] == [1, 2]
     assert reciprocal_rank_fusion([]) == []
-
-
 
 
 # --- what a build tells

@@ -48,8 +48,6 @@ def test_ranges_by_hand():
     assert len(expand_range("1:1")) == 26
 
 
-
-
 def test_a_range_behind_the_end_of_the_sheet_is_refused():
     with pytest.raises(UserError, match="with a cell in it"):
         expand_range("BD2:308", max_row=400, max_col=5)

@@ -203,8 +203,6 @@ def test_settings_travel_with_the_model(tmp_path):
         read_decoding(folder)
 
 
-
-
 def test_bad_settings_are_refused():
     with pytest.raises(ArgumentError, match="block: got 0"):
         Decoding(block=0)
