@@ -23,8 +23,6 @@ Point = tuple[float, float]
 
 
 class HeldOutPoint(NamedTuple):
-    """A held-out score with its 95 % interval; `step` updates had been made."""
-
     step: int
     value: float
     low: float
@@ -51,7 +49,6 @@ class RunCurves:
 
 
 def curves_of(store: RunReader) -> RunCurves:
-    """The curves of a stored run."""
     metrics = store.metrics()
     parts = {part: _points(metrics[name]) for part, name in reward_parts(metrics).items()}
     total = _points(metrics.get(main_reward(metrics) or REWARD, []))
@@ -119,7 +116,7 @@ def text_plot(
     Each character holds 2 x 4 dots; `ascii_only` draws stars for terminals without braille. Values
     that are not finite are left out.
     """
-    drawn = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    drawn = _drawn(points)
     if not drawn:
         return "(nothing to plot)"
     xs, ys = [x for x, _ in drawn], [y for _, y in drawn]
@@ -328,7 +325,7 @@ def sparkline(
     columns = max(min(width, round(scale.last - scale.first) + 1), 1)
     cells: dict[int, list[float]] = {}
     for x, y in drawn:
-        across = _share_sparkline(x, scale.first, scale.last)
+        across = _share(x, scale.first, scale.last, 0.0)
         cells.setdefault(min(int(across * columns), columns - 1), []).append(y)
     marks = PLAIN if ascii_only else BLOCKS
     line = (
@@ -346,10 +343,4 @@ def _height(value: float, scale: Scale) -> int:
     if scale.high == scale.low:
         return len(BLOCKS) // 2
     top = len(BLOCKS) - 1
-    return min(max(round(_share_sparkline(value, scale.low, scale.high) * top), 0), top)
-
-
-def _share_sparkline(value: float, low: float, high: float) -> float:
-    """Where a value lies between two others; halved, for the span of large floats is infinite."""
-    span = high / 2 - low / 2
-    return (value / 2 - low / 2) / span if span else 0.0
+    return min(max(round(_share(value, scale.low, scale.high, 0.0) * top), 0), top)

@@ -131,8 +131,6 @@ class Gold(Struct, frozen=True):
 
 
 class Audit(Struct, frozen=True):
-    """All findings of a run, the strongest first."""
-
     run: str
     steps: int
     answers: int
@@ -197,7 +195,6 @@ class Drawn:
 def mean_by_step(
     answers: Sequence[Answer], values: Sequence[float]
 ) -> tuple[tuple[int, float], ...]:
-    """The mean of the answers' values at each step."""
     steps = grouped((a.step, value) for a, value in zip(answers, values, strict=True))
     return tuple((step, sum(found) / len(found)) for step, found in sorted(steps.items()))
 

@@ -30,8 +30,6 @@ FEWEST = 30
 
 
 class _Column(NamedTuple):
-    """One feature over all answers."""
-
     monitor: str
     title: str
     values: list[float]

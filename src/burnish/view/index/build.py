@@ -86,7 +86,6 @@ def parts_of(tree: str | bytes) -> tuple[_Part, ...]:
 
 
 def newest(run: RunReader) -> int:
-    """The highest rowid of the samples; 0 where there are none."""
     ((n,),) = run.query("SELECT coalesce(max(rowid), 0) FROM samples")
     return int(n)
 
@@ -108,7 +107,6 @@ def read_chunk(read: Callable[[int], list[Sample]], columns: Columns, behind: in
 
 
 def read_batch(run: RunReader, after: int) -> list[Sample]:
-    """The next samples by rowid."""
     rows = run.query(_SELECT, (after, BATCH))
     return [Sample(*row[:-1], parts_of(row[-1])) for row in rows]  # type: ignore[call-arg]
 
@@ -189,8 +187,6 @@ class Chunk(NamedTuple):
 
 
 class StoredChunk(NamedTuple):
-    """A chunk without its texts."""
-
     number: int
     first_row: int
     rows: Array
@@ -198,7 +194,6 @@ class StoredChunk(NamedTuple):
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Several chunks as one."""
     rows = np.concatenate([chunk.rows for chunk in chunks])
     counts = np.cumsum([0, *(len(chunk.prompts.ends) for chunk in chunks[:-1])])
     rows["prompt"] += np.repeat(counts, [len(chunk.rows) for chunk in chunks]).astype(np.int32)

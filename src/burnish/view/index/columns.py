@@ -115,7 +115,6 @@ class Snapshot(NamedTuple):
         return self.columns[name]
 
     def part(self, name: str) -> Array:
-        """The values of a reward part."""
         column: Array = self.parts[:, self.words["part"].index(name)]
         return column
 
@@ -138,7 +137,6 @@ class Columns:
         self._now = self._take()
 
     def snapshot(self) -> Snapshot:
-        """The rows as they are now."""
         return self._now
 
     def code(self, kind: str, word: str) -> int:

@@ -99,7 +99,6 @@ class IndexFile:
         return file
 
     def discard(self) -> None:
-        """Remove the file."""
         if self.path is None:
             return
         for suffix in ("", "-wal", "-shm", "-journal", ".text"):
@@ -111,17 +110,14 @@ class IndexFile:
             return _last(connection)
 
     def words(self) -> dict[str, list[str]]:
-        """The words behind the codes, by kind."""
         with self._connection() as connection:
             return grouped(connection.execute("SELECT kind, word FROM words ORDER BY kind, code"))
 
     def count(self) -> int:
-        """How many samples are indexed."""
         with self._connection() as connection:
             return _next(connection)[1]
 
     def chunks(self) -> Iterator[StoredChunk]:
-        """All chunks in order."""
         query = "SELECT number, first_row, rows, parts, count FROM chunks ORDER BY number"
         with self._connection() as connection:
             for number, first, rows, parts, count in connection.execute(query):
@@ -235,7 +231,6 @@ class IndexFile:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block's writes, or none of them."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -341,8 +336,6 @@ class Scope(StrEnum):
 
 
 class ChunkSpan(NamedTuple):
-    """The rows of one chunk of the index."""
-
     number: int
     first: int
     end: int
@@ -388,7 +381,6 @@ class TextHits:
 
     @property
     def share(self) -> float:
-        """How much of the rows was looked at, 0 to 1."""
         return self._share
 
     def _in_chunk(self, texts: Callable[[int, str], Texts], span: ChunkSpan) -> Flags:

@@ -47,8 +47,6 @@ READ_S = 10.0
 
 
 class Progress(Struct, frozen=True):
-    """How far the index is."""
-
     rows: int
     total: int
     ready: bool
@@ -66,8 +64,6 @@ NEWEST = SortOrder()
 
 
 class Found(NamedTuple):
-    """One page of a search."""
-
     n: list[int]
     """Rowids in `run.db`, in the order asked for."""
     values: list[float | None]
@@ -141,7 +137,6 @@ class RunIndex:
         return True
 
     def snapshot(self) -> Snapshot:
-        """The rows that are indexed by now."""
         return self._state.rows
 
     def search(

@@ -20,8 +20,6 @@ MOST = 64
 
 
 class CheckedClaim(Struct, frozen=True):
-    """One claim, as the game kept it."""
-
     question: str
     answer: str
     checks: list[str | None] = []

@@ -26,8 +26,6 @@ TEXT = 200_000
 
 
 class GroupLine(Struct, frozen=True, kw_only=True):
-    """A group in the list of a step."""
-
     key: str
     split: str
     role: str
@@ -66,8 +64,6 @@ class GroupsPage(Struct, frozen=True, kw_only=True):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One answer of a group, whole."""
-
     id: str
     name: str
     """What people call it, such as `train-3-2-4`."""
@@ -82,8 +78,6 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class GroupPage(Struct, frozen=True, kw_only=True):
-    """One group side by side."""
-
     step: int
     key: str
     number: int
@@ -101,8 +95,6 @@ class GroupPage(Struct, frozen=True, kw_only=True):
 
 
 class PromptStep(Struct, frozen=True):
-    """The answers to a prompt at one step."""
-
     step: int
     split: str
     mean: float | None

@@ -36,8 +36,6 @@ KEPT = 4
 
 
 class Estimated(Struct, frozen=True):
-    """A mean with its 95 % interval."""
-
     value: float
     low: float
     high: float
@@ -47,8 +45,6 @@ class Estimated(Struct, frozen=True):
 
 
 class BenchLine(Struct, frozen=True, kw_only=True):
-    """One result file of the list."""
-
     key: str
     benches: list[str]
     judges: list[str]
@@ -61,8 +57,6 @@ class BenchLine(Struct, frozen=True, kw_only=True):
 
 
 class BenchList(Struct, frozen=True):
-    """All result files."""
-
     benches: list[BenchLine]
     folder: str
 
@@ -87,8 +81,6 @@ class Cell(Struct, frozen=True):
 
 
 class JudgeBlock(Struct, frozen=True):
-    """One judge of a result file."""
-
     judge: str
     bench: str
     shares: Shares
@@ -106,15 +98,11 @@ class JudgeBlock(Struct, frozen=True):
 
 
 class BenchPage(Struct, frozen=True):
-    """One result file."""
-
     key: str
     judges: list[JudgeBlock]
 
 
 class ItemLine(Struct, frozen=True, kw_only=True):
-    """One judged item with its whole explanation."""
-
     id: str
     judge: str
     kind: str

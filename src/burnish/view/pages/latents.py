@@ -23,8 +23,6 @@ MOST_CHARACTERS = 200_000
 
 
 class ImaginedView(Struct, frozen=True, kw_only=True):
-    """One span."""
-
     slots: int
     picture: str
     """What the latents decode to; empty where they cannot be."""
@@ -37,8 +35,6 @@ class ImaginedView(Struct, frozen=True, kw_only=True):
 
 
 class LatentsView(Struct, frozen=True, kw_only=True):
-    """All spans of an answer."""
-
     question: str
     """The picture of the question."""
     spans: list[ImaginedView]
@@ -49,7 +45,6 @@ class LatentsView(Struct, frozen=True, kw_only=True):
 
 
 def latents_view(sample: StoredSample) -> LatentsView | None:
-    """The latents of an answer."""
     found = sample.trajectory.info.get("latents")
     if not isinstance(found, list) or not found:
         return None

@@ -40,8 +40,6 @@ class Mean(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """One run of a group."""
-
     key: str
     name: str
     seed: int | None
@@ -85,8 +83,6 @@ class Varied(Struct, frozen=True):
 
 
 class ManyPage(Struct, frozen=True, kw_only=True):
-    """Groups of runs beside each other."""
-
     sweep: str
     measure: str
     baseline: int
@@ -106,8 +102,6 @@ class ManyPage(Struct, frozen=True, kw_only=True):
 
 
 class SweepLine(Struct, frozen=True):
-    """A sweep of the list."""
-
     name: str
     recipe: str
     varied: list[str]
@@ -119,14 +113,10 @@ class SweepLine(Struct, frozen=True):
 
 
 class SweepList(Struct, frozen=True):
-    """The sweeps of the folder of runs."""
-
     sweeps: list[SweepLine]
 
 
 class ManyAsked(Struct, frozen=True, kw_only=True):
-    """The parameters of the page."""
-
     runs: Sequence[str]
     sweep: str
     baseline: str
@@ -158,7 +148,6 @@ def sweeps_page(runs: Runs) -> SweepList:
 
 
 def many_page(runs: Runs, asked: ManyAsked) -> ManyPage:
-    """The runs that are named, or those of a sweep."""
     chosen, keys = _chosen(runs, asked)
     key_of = {folder: key for key, folder in chosen.items()}
     with ExitStack() as stack:

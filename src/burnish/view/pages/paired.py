@@ -38,8 +38,6 @@ class Difference(Struct, frozen=True):
 
 
 class PairLine(Struct, frozen=True):
-    """One held-out prompt with the answer of both runs."""
-
     task: str
     prompt: str
     mark_a: float
@@ -50,15 +48,11 @@ class PairLine(Struct, frozen=True):
 
 
 class TwoCurves(Struct, frozen=True):
-    """One metric of both runs."""
-
     a: Curve
     b: Curve
 
 
 class ComparePage(Struct, frozen=True, kw_only=True):
-    """Two runs side by side."""
-
     a: RunLine
     b: RunLine
     differs: list[Difference]
@@ -86,8 +80,6 @@ class ComparePage(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True):
-    """The parameters of a comparison."""
-
     step: int | None
     names: Sequence[str]
     points: int
@@ -96,7 +88,6 @@ class Asked(Struct, frozen=True):
 
 
 def compare_page(a: tuple[str, Path], b: tuple[str, Path], asked: Asked) -> ComparePage:
-    """Two runs, each given as key and folder."""
     with open_run(a[1], COMPARE_S) as run_a, open_run(b[1], COMPARE_S) as run_b:
         curves = [curves_of(a[1]), curves_of(b[1])]
         for lines, run in zip(curves, (run_a, run_b), strict=True):

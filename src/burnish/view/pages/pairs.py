@@ -35,8 +35,6 @@ SHOWN = 1500
 
 
 class Side(Struct, frozen=True):
-    """One answer of a pair."""
-
     text: str
     of: int
     """Characters of the whole text."""
@@ -68,8 +66,6 @@ class PairView(Struct, frozen=True, kw_only=True):
 
 
 class PairLine(Struct, frozen=True, kw_only=True):
-    """A pair in the list."""
-
     name: str
     task: str
     prompt: str

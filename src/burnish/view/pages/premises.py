@@ -26,8 +26,6 @@ _BOX = re.compile(r"picture ([0-9a-f]{12}), box (-?\d{1,6}) (-?\d{1,6}) (-?\d{1,
 
 
 class PremiseView(Struct, frozen=True):
-    """One premise and what the evidence says of it."""
-
     claim: str
     support: float | None
     """1 supported, 0 contradicted, between them unknown; null where it could not be checked."""
@@ -35,8 +33,6 @@ class PremiseView(Struct, frozen=True):
 
 
 class StepView(Struct, frozen=True):
-    """One step with its score."""
-
     text: str
     value: float | None
     how: str

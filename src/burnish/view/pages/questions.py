@@ -23,8 +23,6 @@ SHOWN = 1000
 
 
 class Played(Struct, frozen=True):
-    """A question in one step."""
-
     step: int
     number: int
     """The step as people count."""
@@ -36,8 +34,6 @@ class Played(Struct, frozen=True):
 
 
 class QuestionLine(Struct, frozen=True, kw_only=True):
-    """A question over all steps."""
-
     question: str
     answer: list[str]
     plays: list[Played]

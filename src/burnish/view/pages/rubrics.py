@@ -18,8 +18,6 @@ from burnish.view.pages.groups import TEXT
 
 
 class RubricPart(Struct, frozen=True):
-    """A part of the reward and how much it counts."""
-
     name: str
     value: float | None
     weight: float

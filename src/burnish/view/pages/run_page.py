@@ -45,8 +45,6 @@ class Line(NamedTuple):
 
 
 class Curve(Struct, frozen=True):
-    """One metric for the screen."""
-
     steps: list[int]
     values: list[float]
     of: int
@@ -55,16 +53,12 @@ class Curve(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """What a metric measures."""
-
     title: str
     unit: str
     meaning: str
 
 
 class MetricsPage(Struct, frozen=True):
-    """What the curves page shows."""
-
     names: list[str]
     last_step: int | None
     curves: dict[str, Curve]
@@ -106,12 +100,10 @@ class Curves:
             self._last = max(newest, self._last)
 
     def names(self) -> list[str]:
-        """Every metric that was ever stored."""
         with self._lock:
             return sorted(self._lines)
 
     def last_step(self) -> int | None:
-        """The newest step with a metric."""
         return self._last if self._last >= 0 else None
 
     def of(self, name: str, since: int | None = None) -> Line:
@@ -143,7 +135,6 @@ def metrics_page(folder: Path, names: Sequence[str], points: int, since: int | N
 
 
 def about(names: Sequence[str]) -> dict[str, About]:
-    """What the catalogue says of these metrics."""
     found = {name: known(name) for name in names}
     return {n: About(m.title or n, m.unit, m.meaning) for n, m in found.items() if m is not None}
 
@@ -183,16 +174,12 @@ STEP_COLUMNS = {"useful": USEFUL, "groups": GROUPS, "length": LENGTH, "entropy":
 
 
 class Setting(Struct, frozen=True):
-    """One value of the config and where it came from."""
-
     key: str
     value: Any
     origin: str
 
 
 class Session(Struct, frozen=True):
-    """One start of the run."""
-
     id: int
     started: str
     ended: str | None
@@ -201,8 +188,6 @@ class Session(Struct, frozen=True):
 
 
 class EvaluationLine(Struct, frozen=True):
-    """One evaluation."""
-
     step: int
     name: str
     samples: int
@@ -213,8 +198,6 @@ class EvaluationLine(Struct, frozen=True):
 
 
 class EventLine(Struct, frozen=True):
-    """Something the run said."""
-
     id: int
     time: str
     step: int | None
@@ -296,7 +279,6 @@ class StepsPage(Struct, frozen=True):
 
 
 def run_page(key: str, folder: Path, index: Progress) -> RunPage:
-    """The page of one run."""
     with open_run(folder) as run:
         about = run.about
         ((first, last),) = run.query("SELECT min(step), max(step) FROM rollouts")
@@ -327,7 +309,6 @@ def run_page(key: str, folder: Path, index: Progress) -> RunPage:
 
 
 def pulse(folder: Path, index: Progress) -> Pulse:
-    """The numbers that move."""
     with open_run(folder) as run:
         steps, samples = counts(run)
         status = run.status()

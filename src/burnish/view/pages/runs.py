@@ -189,8 +189,6 @@ SPARK = 40
 
 
 class Score(Struct, frozen=True):
-    """A held-out score after `step` steps, with its 95 % interval over `prompts` prompts."""
-
     step: int
     value: float
     low: float
@@ -212,8 +210,6 @@ class RewardLine(Struct, frozen=True):
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
-    """One run of the list."""
-
     key: str
     name: str
     status: RunStatus
@@ -252,7 +248,6 @@ class Lines:
         self._lock = threading.Lock()
 
     def all(self) -> RunList:
-        """Every run as it stands now."""
         found = self._runs.listing()
         lines = [self._line(key, folder) for key, folder in found.folders.items()]
         with self._lock:
@@ -314,7 +309,6 @@ def counts(run: RunReader) -> tuple[int, int]:
 
 
 def held_out(run: RunReader) -> list[Score]:
-    """The held-out scores of a run, in the order they were made."""
     query = (
         "SELECT step, json_extract(summary, '$.score') FROM evaluations "
         "WHERE name = 'held_out' ORDER BY step"
@@ -354,7 +348,6 @@ def setting(about: Manifest, key: str) -> Any:
 
 
 def planned(about: Manifest) -> int | None:
-    """How many steps the run was asked for."""
     steps = setting(about, "steps")
     return steps if isinstance(steps, int) else None
 

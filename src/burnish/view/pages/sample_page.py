@@ -32,8 +32,6 @@ PEERS = 256
 
 
 class Peer(Struct, frozen=True):
-    """Another answer of the same group."""
-
     id: str
     name: str
     reward: float | None
@@ -42,8 +40,6 @@ class Peer(Struct, frozen=True):
 
 
 class SampleGroup(Struct, frozen=True):
-    """The group of a sample, itself included."""
-
     key: str
     size: int
     signal: Signal
@@ -63,8 +59,6 @@ class Counted(Struct, frozen=True):
 
 
 class SamplePage(Struct, frozen=True, kw_only=True):
-    """Everything the store knows of one sample."""
-
     id: str
     """The store's key."""
     name: str

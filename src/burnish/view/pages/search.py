@@ -56,8 +56,6 @@ class Excerpt(Struct, frozen=True):
 
 
 class SampleRow(Struct, frozen=True, kw_only=True):
-    """A sample in a list."""
-
     id: str
     name: str = ""
     """What people call it, such as `train-3-2-4`."""
@@ -94,7 +92,6 @@ def rows_by_number(
 
 
 def named(run: RunReader, rows: Sequence[SampleRow]) -> list[SampleRow]:
-    """The rows with their names."""
     names = sample_names(run, ((row.step, row.split, row.index) for row in rows))
     return [replace(row, name=name) for name, row in zip(names, rows, strict=True)]
 
@@ -131,8 +128,6 @@ FIRST_WAIT_S = 2.0
 
 
 class Question(NamedTuple):
-    """One search."""
-
     filter: Filter = Filter()
     order: SortOrder = NEWEST
     text: str = ""
@@ -200,7 +195,6 @@ BINS = 24
 
 
 def search(indexer: Indexer, folder: Path, question: Question) -> SearchPage:
-    """One page of the samples that fit."""
     with open_run(folder) as run:
         if question.is_plain:
             indexer.want(folder)

@@ -29,8 +29,6 @@ FOLDERS = 200
 
 
 class SkillEdit(Struct, frozen=True, kw_only=True):
-    """One edit, carried out or left out."""
-
     op: str
     file: str = ""
     target_section: str = ""
@@ -47,8 +45,6 @@ class SkillEdit(Struct, frozen=True, kw_only=True):
 
 
 class SkillTrace(Struct, frozen=True, kw_only=True):
-    """A trajectory behind an edit."""
-
     task: str = ""
     passed: bool = False
     log: str = ""
@@ -81,8 +77,6 @@ class SkillReport(Struct, frozen=True, kw_only=True):
 
 
 class SkillLine(Struct, frozen=True, kw_only=True):
-    """One distilled skill of the list."""
-
     key: str
     name: str = ""
     status: str = ""
@@ -91,8 +85,6 @@ class SkillLine(Struct, frozen=True, kw_only=True):
 
 
 class SkillList(Struct, frozen=True):
-    """All distilled skills."""
-
     skills: list[SkillLine]
 
 
@@ -116,7 +108,6 @@ class SkillFolders:
         return SkillList(lines)
 
     def page(self, key: str) -> SkillReport:
-        """The report of one."""
         folders = self._folders()
         if key not in folders:
             raise NotFound(f"no distilled skill '{key}' here; the list has {len(folders)}.")
@@ -155,7 +146,6 @@ pre.diff span { display: block; min-height: 1.2em; }
 
 
 def skill_page(report: Mapping[str, Any]) -> str:
-    """The whole file."""
     name, status = escape(str(report["skill"])), str(report["status"])
     state = "finished" if status == "changed" else "stopped"
     counts = report["counts"]
@@ -208,7 +198,6 @@ def _place(edit: Mapping[str, Any]) -> str:
 
 
 def _diff(text: str) -> str:
-    """A unified diff in colours."""
     kinds = {"+": "add", "-": "cut", "@": "at"}
     rows = "".join(
         f'<span class="{kinds.get(line[:1], "")}">{escape(line)}</span>'

@@ -22,8 +22,6 @@ MOST = 16
 
 
 class SoundView(Struct, frozen=True):
-    """One sound."""
-
     label: str
     part: AudioPart
 

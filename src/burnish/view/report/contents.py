@@ -24,16 +24,12 @@ LATE_STEPS = 10
 
 
 class Fact(NamedTuple):
-    """A figure that was forecast, and what came."""
-
     what: str
     expected: str
     came: str
 
 
 class Shown(NamedTuple):
-    """One answer of the report."""
-
     name: str
     prompt: str
     response: str
@@ -45,8 +41,6 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class RunReport:
-    """All there is to say."""
-
     name: str
     recipe: str
     command: str

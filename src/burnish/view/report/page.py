@@ -23,7 +23,6 @@ FINDINGS = 6
 
 
 def html_page(report: RunReport) -> str:
-    """The whole file."""
     sections = [
         _head(report),
         _section("Curves", _curves(report)),

@@ -13,7 +13,6 @@ FINDINGS = 6
 
 
 def markdown(report: RunReport) -> str:
-    """The whole text."""
     summary = report.summary
     of = f" of {report.planned}" if report.planned else ""
     parts = [

@@ -34,7 +34,7 @@ from burnish.errors import BurnishError, StoreError, UserError
 from burnish.media.kinds import media_type_of
 from burnish.store.blobs import Blobs
 from burnish.view.pages.runs import NotFound, TookTooLong
-from burnish.view.server.routes import ENDPOINTS, Endpoint, Parameters, Viewer
+from burnish.view.server.routes import ENDPOINTS, At, Endpoint, Parameters, Viewer
 from burnish.web.request_checks import foreign, malformed
 from burnish.web.server import Bounds, make_server
 
@@ -228,7 +228,7 @@ def _answer(viewer: Viewer, endpoint: Endpoint, request: Request) -> Response:
     """One answer; runs in a worker thread."""
     try:
         asked = Parameters(request.query_params, endpoint.known)
-        body = msgspec.json.encode(endpoint.answer(viewer, asked, dict(request.path_params)))
+        body = msgspec.json.encode(endpoint.answer(At(viewer, asked, dict(request.path_params))))
     except BurnishError as error:
         return JSONResponse({"error": _one_line(error)}, _status(error))
     return _tagged(request, body, "application/json")
@@ -343,7 +343,6 @@ NICE = 10
 
 
 def new_token() -> str:
-    """256 random bits."""
     return secrets.token_urlsafe(32)
 
 

@@ -33,7 +33,6 @@ from burnish.view.pages.runs import Lines, NotFound, Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
 from burnish.view.pages.skills import SkillFolders
-from burnish.view.pages.tokens import TOKENS
 
 PAGE = 50
 MOST = 200
@@ -77,7 +76,6 @@ class Parameters:
         return values
 
     def one_of(self, name: str, allowed: Sequence[str], default: str) -> str:
-        """One of a few words."""
         value = self.text(name, default)
         if value not in allowed and value != default:
             raise _unexpected(name, value, allowed)
@@ -104,11 +102,9 @@ class Parameters:
         return default if value is None else value
 
     def limit(self) -> int:
-        """Rows of a page."""
         return self.count("limit", PAGE, low=1, high=MOST)
 
     def number(self, name: str) -> float | None:
-        """A finite number."""
         text = self._query.get(name)
         if not text:
             return None
@@ -168,33 +164,47 @@ class Viewer:
         """Held by the one audit that is being made: it reads a good part of a run."""
 
     def close(self) -> None:
-        """Stop the background thread."""
         self.indexer.close()
 
 
 class About(Struct, frozen=True):
-    """What this viewer is and where its limits lie."""
+    """What this viewer is."""
 
     version: str
     folder: str
     results: str
     runs: int
-    limits: dict[str, int]
     statuses: list[str]
     signals: list[str]
-    finishes: list[str]
-    sorts: list[str]
 
 
 class AuditPage(Struct, frozen=True):
-    """The audit of a run, or why there is none."""
-
     available: bool
     line: str
+    """Why there is none."""
     audit: Any
 
 
-Answer = Callable[[Viewer, Parameters, dict[str, str]], Struct]
+class At(NamedTuple):
+    """One request: who is asked, what for, and where."""
+
+    viewer: Viewer
+    asked: Parameters
+    path: dict[str, str]
+
+    @property
+    def run(self) -> Path:
+        """The folder of the run in the path."""
+        return self.viewer.runs.find(self.path["run"])
+
+    @property
+    def page(self) -> tuple[int, int]:
+        """What was shown before, and rows of this page."""
+        return self.asked.count("after", 0), self.asked.limit()
+
+    @property
+    def points(self) -> int:
+        return self.asked.count("points", POINTS, low=4, high=MOST_POINTS)
 
 
 class Endpoint(NamedTuple):
@@ -202,66 +212,26 @@ class Endpoint(NamedTuple):
 
     path: str
     known: tuple[str, ...]
-    answer: Answer
+    answer: Callable[[At], Struct]
 
 
-def _about(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    folder = viewer.runs.folder
-    results = viewer.judged.folder
+def _about(at: At) -> Struct:
+    folder, results = at.viewer.runs.folder, at.viewer.judged.folder
     return About(
         version=burnish.__version__,
         folder="" if folder is None else readable(str(folder)),
         results="" if results is None else readable(str(results)),
-        runs=len(viewer.runs.listing().folders),
-        limits={"page": MOST, "points": MOST_POINTS, "tokens": TOKENS},
+        runs=len(at.viewer.runs.listing().folders),
         statuses=[str(status) for status in Status],
         signals=[str(signal) for signal in Signal],
-        finishes=[str(finish) for finish in Finish],
-        sorts=list(SORTS),
     )
 
 
-def _runs(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.lines.all()
-
-
-def _run(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    folder = viewer.runs.find(path["run"])
-    return run_page(path["run"], folder, viewer.indexer.want(folder).progress)
-
-
-def _pulse(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    folder = viewer.runs.find(path["run"])
-    return pulse(folder, viewer.indexer.want(folder).progress)
-
-
-def _events(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return events_page(viewer.runs.find(path["run"]), asked.count("after", 0), asked.limit())
-
-
-def _metrics(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return metrics_page(
-        viewer.runs.find(path["run"]),
-        asked.texts("name"),
-        asked.count("points", POINTS, low=4, high=MOST_POINTS),
-        asked.whole("since", low=-1),
-    )
-
-
-def _steps(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return steps_page(viewer.runs.find(path["run"]), asked.whole("before"), asked.limit())
-
-
-def _facets(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return facets(viewer.indexer, viewer.runs.find(path["run"]))
-
-
-def _samples(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return search(viewer.indexer, viewer.runs.find(path["run"]), question(asked))
+def _run(at: At) -> Struct:
+    return run_page(at.path["run"], at.run, at.viewer.indexer.want(at.run).progress)
 
 
 def question(asked: Parameters) -> Question:
-    """The search that the parameters ask for."""
     return Question(
         filter=Filter(
             split=asked.texts("split"),
@@ -289,138 +259,88 @@ def question(asked: Parameters) -> Question:
     )
 
 
-def _groups(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    folder = viewer.runs.find(path["run"])
-    step = asked.whole("step")
+def _groups(at: At) -> Struct:
+    step = at.asked.whole("step")
     if step is None:
-        with open_run(folder) as run:
+        with open_run(at.run) as run:
             step = run.last_step() or 0
-    signal = asked.one_of("signal", [str(signal) for signal in Signal], "")
-    return groups_page(
-        folder, step, asked.text("split"), signal, asked.count("after", 0), asked.limit()
-    )
+    signal = at.asked.one_of("signal", [str(signal) for signal in Signal], "")
+    return groups_page(at.run, step, at.asked.text("split"), signal, *at.page)
 
 
-def _group(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return group_page(
-        viewer.runs.find(path["run"]),
-        asked.count("step", 0),
-        asked.needed("key"),
-        asked.text("split"),
-    )
-
-
-def _sample(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return sample_page(
-        viewer.runs.find(path["run"]),
-        asked.needed("id"),
-        asked.count("tokens_from", 0),
-    )
-
-
-def _pairs(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+def _pairs(at: At) -> Struct:
+    after, limit = at.page
     return pairs_page(
-        viewer.runs.find(path["run"]),
-        step=asked.whole("step"),
-        split=asked.text("split", HELD_OUT),
-        sort=asked.one_of("sort", PAIR_SORTS, "wrong"),
-        outcome=asked.one_of("outcome", OUTCOMES, ""),
-        after=asked.count("after", 0),
-        limit=asked.limit(),
+        at.run,
+        step=at.asked.whole("step"),
+        split=at.asked.text("split", HELD_OUT),
+        sort=at.asked.one_of("sort", PAIR_SORTS, "wrong"),
+        outcome=at.asked.one_of("outcome", OUTCOMES, ""),
+        after=after,
+        limit=limit,
     )
 
 
-def _questions(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return questions_page(
-        viewer.runs.find(path["run"]),
-        sort=asked.one_of("sort", QUESTION_SORTS, "newest"),
-        after=asked.count("after", 0),
-        limit=asked.limit(),
-    )
+def _questions(at: At) -> Struct:
+    after, limit = at.page
+    sort = at.asked.one_of("sort", QUESTION_SORTS, "newest")
+    return questions_page(at.run, sort=sort, after=after, limit=limit)
 
 
-def _prompt(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return prompt_page(
-        viewer.runs.find(path["run"]),
-        asked.needed("task"),
-        asked.text("split"),
-        asked.whole("before"),
-        asked.limit(),
-    )
+def _prompt(at: At) -> Struct:
+    asked = at.asked
+    split, before = asked.text("split"), asked.whole("before")
+    return prompt_page(at.run, asked.needed("task"), split, before, asked.limit())
 
 
-def _compare(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    a, b = asked.needed("a"), asked.needed("b")
+def _compare(at: At) -> Struct:
+    a, b = at.asked.needed("a"), at.asked.needed("b")
     if a == b:
         raise UserError(f"run '{a}' is compared with itself; expected two different runs.")
-    wanted = Asked(
-        asked.whole("step"),
-        asked.texts("name"),
-        asked.count("points", POINTS, low=4, high=MOST_POINTS),
-        asked.count("after", 0),
-        asked.limit(),
-    )
-    return compare_page((a, viewer.runs.find(a)), (b, viewer.runs.find(b)), wanted)
+    wanted = Asked(at.asked.whole("step"), at.asked.texts("name"), at.points, *at.page)
+    find = at.viewer.runs.find
+    return compare_page((a, find(a)), (b, find(b)), wanted)
 
 
-def _many(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+def _many(at: At) -> Struct:
+    asked = at.asked
     wanted = ManyAsked(
         runs=asked.texts("run"),
         sweep=asked.text("sweep"),
         baseline=asked.text("baseline"),
         step=asked.whole("step"),
         names=asked.texts("name"),
-        points=asked.count("points", POINTS, low=4, high=MOST_POINTS),
+        points=at.points,
         each=bool(asked.flag("each")),
     )
-    return many_page(viewer.runs, wanted)
+    return many_page(at.viewer.runs, wanted)
 
 
-def _sweeps(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return sweeps_page(viewer.runs)
-
-
-def _audit(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    folder = viewer.runs.find(path["run"])
+def _audit(at: At) -> Struct:
     try:
         from burnish.view.audit import audit_run
     except ModuleNotFoundError as error:
         return AuditPage(False, f"this burnish has no audit: {error}", None)
-    with viewer.auditing, open_run(folder, AUDIT_S) as run:
+    with at.viewer.auditing, open_run(at.run, AUDIT_S) as run:
         return AuditPage(True, "", audit_run(run))
 
 
-def _benches(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.judged.listing()
-
-
-def _bench(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.judged.page(path["bench"])
-
-
-def _bench_items(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.judged.items(
-        path["bench"],
-        kind=asked.one_of("kind", KINDS, ""),
-        judge=asked.text("judge"),
-        subset=asked.text("subset"),
-        text=asked.text("q"),
-        after=asked.count("after", 0),
-        limit=asked.limit(),
+def _bench_items(at: At) -> Struct:
+    after, limit = at.page
+    return at.viewer.judged.items(
+        at.path["bench"],
+        kind=at.asked.one_of("kind", KINDS, ""),
+        judge=at.asked.text("judge"),
+        subset=at.asked.text("subset"),
+        text=at.asked.text("q"),
+        after=after,
+        limit=limit,
     )
 
 
-def _skills(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.skills.listing()
-
-
-def _skill(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
-    return viewer.skills.page(path["skill"])
-
-
-def _sound(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> SoundPicture:
+def _sound(at: At) -> SoundPicture:
     """The waveform and the spectrogram of a sound of a run."""
-    blobs, sha256 = Blobs(viewer.runs.find(path["run"]) / "blobs"), path["sha256"]
+    blobs, sha256 = Blobs(at.run / "blobs"), at.path["sha256"]
     try:
         is_here = blobs.holds(sha256)
     except ValueError as error:
@@ -438,17 +358,45 @@ def _picture_of(folder: Path, sha256: str) -> SoundPicture:
 
 ENDPOINTS = (
     Endpoint("/about", (), _about),
-    Endpoint("/runs", (), _runs),
+    Endpoint("/runs", (), lambda at: at.viewer.lines.all()),
     Endpoint("/runs/{run}", (), _run),
-    Endpoint("/runs/{run}/pulse", (), _pulse),
-    Endpoint("/runs/{run}/events", ("after", "limit"), _events),
-    Endpoint("/runs/{run}/metrics", ("name", "points", "since"), _metrics),
-    Endpoint("/runs/{run}/steps", ("before", "limit"), _steps),
-    Endpoint("/runs/{run}/facets", (), _facets),
-    Endpoint("/runs/{run}/samples", FILTERS, _samples),
+    Endpoint(
+        "/runs/{run}/pulse",
+        (),
+        lambda at: pulse(at.run, at.viewer.indexer.want(at.run).progress),
+    ),
+    Endpoint("/runs/{run}/events", ("after", "limit"), lambda at: events_page(at.run, *at.page)),
+    Endpoint(
+        "/runs/{run}/metrics",
+        ("name", "points", "since"),
+        lambda at: metrics_page(
+            at.run, at.asked.texts("name"), at.points, at.asked.whole("since", low=-1)
+        ),
+    ),
+    Endpoint(
+        "/runs/{run}/steps",
+        ("before", "limit"),
+        lambda at: steps_page(at.run, at.asked.whole("before"), at.asked.limit()),
+    ),
+    Endpoint("/runs/{run}/facets", (), lambda at: facets(at.viewer.indexer, at.run)),
+    Endpoint(
+        "/runs/{run}/samples",
+        FILTERS,
+        lambda at: search(at.viewer.indexer, at.run, question(at.asked)),
+    ),
     Endpoint("/runs/{run}/groups", ("step", "split", "signal", "after", "limit"), _groups),
-    Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
-    Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
+    Endpoint(
+        "/runs/{run}/group",
+        ("step", "key", "split"),
+        lambda at: group_page(
+            at.run, at.asked.count("step", 0), at.asked.needed("key"), at.asked.text("split")
+        ),
+    ),
+    Endpoint(
+        "/runs/{run}/sample",
+        ("id", "tokens_from"),
+        lambda at: sample_page(at.run, at.asked.needed("id"), at.asked.count("tokens_from", 0)),
+    ),
     Endpoint("/runs/{run}/blobs/{sha256}/picture", (), _sound),
     Endpoint("/runs/{run}/pairs", ("step", "split", "sort", "outcome", "after", "limit"), _pairs),
     Endpoint("/runs/{run}/questions", ("sort", "after", "limit"), _questions),
@@ -458,11 +406,11 @@ ENDPOINTS = (
     Endpoint(
         "/compare/runs", ("run", "sweep", "baseline", "step", "name", "points", "each"), _many
     ),
-    Endpoint("/sweeps", (), _sweeps),
-    Endpoint("/skills", (), _skills),
-    Endpoint("/skills/{skill}", (), _skill),
-    Endpoint("/benches", (), _benches),
-    Endpoint("/benches/{bench}", (), _bench),
+    Endpoint("/sweeps", (), lambda at: sweeps_page(at.viewer.runs)),
+    Endpoint("/skills", (), lambda at: at.viewer.skills.listing()),
+    Endpoint("/skills/{skill}", (), lambda at: at.viewer.skills.page(at.path["skill"])),
+    Endpoint("/benches", (), lambda at: at.viewer.judged.listing()),
+    Endpoint("/benches/{bench}", (), lambda at: at.viewer.judged.page(at.path["bench"])),
     Endpoint(
         "/benches/{bench}/items",
         ("kind", "judge", "subset", "q", "after", "limit"),
