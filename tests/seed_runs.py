@@ -8,7 +8,7 @@ from typing import Any
 
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
-from burnish.store.sweep import SweepRecord, SweepRun, write_sweep
+from burnish.store.manifest import SweepRecord, SweepRun, write_sweep
 
 CONFIG = {
     "steps": 4,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from burnish.store import RunStore
-from burnish.store.sweep import SUFFIX
+from burnish.store.manifest import SUFFIX
 
 FINISH, FAIL, GUARD, WAIT, KILLED, LARGE, CHATTY = 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5
 SETTINGS = ("optimiser.learning_rate", "run.seed")

@@ -16,7 +16,7 @@ from burnish.errors import UserError
 from burnish.lm.wire import Reply
 from burnish.memory import keep_rows, restore_rows, rows_file
 from burnish.source import describe
-from burnish.store.sweep import sweep_path
+from burnish.store.manifest import sweep_path
 
 
 @pytest.mark.parametrize(

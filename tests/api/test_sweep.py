@@ -19,8 +19,8 @@ from burnish.api.sweep_plan import Grid, plan_sweep, read_file, read_words, spli
 from burnish.config.text import toml_value
 from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
+from burnish.store.manifest import read_sweep, sweep_path
 from burnish.store.processes import ProcessRecord
-from burnish.store.sweep import read_sweep, sweep_path
 
 RATE = "optimiser.learning_rate"
 

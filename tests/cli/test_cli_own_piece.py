@@ -9,7 +9,7 @@ import pytest
 from cli_words import Type
 
 from burnish.store import RunStatus, RunStore, list_runs
-from burnish.store.calibration import CALIBRATION
+from burnish.store.manifest import CALIBRATION
 from burnish.training import reset
 
 RECIPE = """# burnish train small.toml

@@ -11,7 +11,7 @@ import pytest
 
 from burnish.media import read_sound, write_sound
 from burnish.speech import read_script
-from burnish.store.lock import WriterLock
+from burnish.store.durable import WriterLock
 
 pytest.importorskip("soundfile", reason="writing sounds needs soundfile")
 PLAY = """Ann: Are you there? I have been waiting here since seven.

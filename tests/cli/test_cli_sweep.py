@@ -16,7 +16,7 @@ from test_cli_light import without_torch
 
 from burnish.cli.entry import run
 from burnish.store import RunStore
-from burnish.store.lock import is_held
+from burnish.store.durable import is_held
 
 SMALL = ["rollout.prompts=1", "rollout.samples=2", "rollout.max_tokens=4", "evaluation.prompts=2"]
 RATES = "optimiser.learning_rate=1e-4,1e-3,1e-2"

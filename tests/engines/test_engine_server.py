@@ -373,32 +373,9 @@ def test_a_port_that_is_taken_is_named():
             serve(Fussy(), port=port)
 
 
-def test_settings_are_checked():
-    with pytest.raises(UserError, match="deadline_s is 0"):
-        ServeSettings(deadline_s=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"), [("deadline_s", "long"), ("concurrency", 2.5), ("waiting", None)]
-)
-def test_a_setting_of_the_wrong_type_is_named(name, bad):
-    with pytest.raises(UserError, match=rf"serve-reward: {name} is .*; expected a (whole )?number"):
-        ServeSettings(**{name: bad})
-
-
 @pytest.mark.parametrize(
     ("argument", "bad"),
-    [
-        ("scorer", len),
-        ("scorer", None),
-        ("host", 5),
-        ("host", None),
-        ("port", "http"),
-        ("port", 70000),
-        ("token", 7),
-        ("settings", {"concurrency": 2}),
-        ("ready", "yes"),
-    ],
+    [("scorer", len), ("host", 5), ("port", 70000), ("token", 7), ("settings", 5), ("ready", "yes")],
 )
 def test_an_argument_of_the_wrong_type_is_one_line(argument, bad):
     given = {"scorer": Fussy(), "port": 0, argument: bad}

@@ -212,7 +212,7 @@ def test_what_a_killed_process_was_building_is_removed_by_the_next(monkeypatch, 
 
 
 def test_a_folder_is_built_where_nothing_can_be_locked(monkeypatch, tmp_path):
-    from burnish.store import lock
+    from burnish.store import durable as lock
 
     def refuses(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -24,7 +24,7 @@ from burnish.errors import StoreError, UserError
 from burnish.records import Reward
 from burnish.store import RunStatus, RunStore, find_run, list_runs
 from burnish.store.database import PAGE_BYTES
-from burnish.store.lock import is_held
+from burnish.store.durable import is_held
 from burnish.store.processes import ProcessRecord
 
 
@@ -137,7 +137,7 @@ def test_a_run_has_one_writer_and_many_readers(tmp_path: Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_lock_of_a_dead_writer(tmp_path: Path) -> None:
     writing = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom burnish.store.lock import WriterLock\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom burnish.store.durable import WriterLock\n"
         "lock = WriterLock(Path(sys.argv[1]))\n"
         "if os.fork() == 0:\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
         "time.sleep(60)\n"

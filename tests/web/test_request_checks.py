@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnish.web.request_checks import foreign, is_own_host, malformed
+from burnish.web.asgi import foreign, is_own_host, malformed
 
 OWN = "127.0.0.1:8000"
 

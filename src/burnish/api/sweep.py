@@ -57,7 +57,7 @@ from burnish.lm.base import shipped_model
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
 from burnish.store.durable import store_errors
-from burnish.store.sweep import lock_sweep
+from burnish.store.manifest import lock_sweep
 from burnish.tools.supervisor import ChildProcess
 
 SPARE = 0.9

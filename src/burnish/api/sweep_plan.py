@@ -28,8 +28,7 @@ from burnish.config.text import toml_key, toml_value
 from burnish.errors import StoreError, UserError
 from burnish.seeds import Seeds
 from burnish.store import RunStatus, RunStore, manifest
-from burnish.store.manifest import now
-from burnish.store.sweep import SweepRecord, SweepRun, read_sweep, sweep_path, write_sweep
+from burnish.store.manifest import SweepRecord, SweepRun, now, read_sweep, sweep_path, write_sweep
 
 SEED = "run.seed"
 OWN = ("run.name", "run.folder")

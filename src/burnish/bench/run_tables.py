@@ -37,8 +37,8 @@ from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text
 from burnish.metrics import STEP_S
 from burnish.records import Task
 from burnish.store import manifest
+from burnish.store.manifest import read_sweep
 from burnish.store.reader import RunReader
-from burnish.store.sweep import read_sweep
 from burnish.texts import counted, safe
 
 SEED = "run.seed"

@@ -21,7 +21,7 @@ from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run, manifest
-from burnish.store.sweep import find_sweep
+from burnish.store.manifest import find_sweep
 from burnish.texts import counted, duration, safe
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from burnish.engines.adapters import as_inspect, as_openrlhf, as_verl
     from burnish.engines.bridge import Bridge, TraceFile, read_traces
     from burnish.engines.client import RemoteScorer
-    from burnish.engines.inspect import as_inspect
-    from burnish.engines.openrlhf import as_openrlhf
     from burnish.engines.server import ServeSettings, create_app, serve
     from burnish.engines.trl import as_trl, as_trl_rollout
     from burnish.engines.verifiers import (
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
         as_verifiers_env,
         legacy_functions,
     )
-    from burnish.engines.verl import as_verl
 
 __all__ = [
     "Bridge",

@@ -22,33 +22,237 @@ Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Meta, Raw
 
-from burnish.arguments import as_function, as_text, as_whole, refused
+from burnish.boundary import PositiveInt, Seconds, Settings, public
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
-from burnish.engines.reward_service import Busy, RewardService, ServeSettings, problem_kind
-from burnish.errors import BurnishError, UserError
-from burnish.rewards.scorer import Scorer
-from burnish.web.asgi import Refused, bearer, is_same, json_body, while_connected
-from burnish.web.request_checks import foreign, is_loopback, malformed
+from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
+from burnish.records import Response, Reward, Task
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.scorer import Scorer, checked, gather
+from burnish.web.asgi import (
+    Refused,
+    bearer,
+    foreign,
+    is_loopback,
+    is_same,
+    json_body,
+    malformed,
+    while_connected,
+)
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.responses import Response as HttpResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+logger = logging.getLogger(__name__)
+
+
+class ServeSettings(Settings, frozen=True, kw_only=True):
+    """How much a reward server takes on."""
+
+    concurrency: PositiveInt = 16
+    """Tasks that are scored at the same time, over all requests and jobs."""
+    waiting: PositiveInt = 1024
+    """Tasks that may be under way or wait for a slot; beyond that new ones are told to come back
+    (503), unless there are none."""
+    deadline_s: Seconds = 120.0
+    """Wall clock of one task's scoring; its rewards are then `timeout`."""
+    max_connections: PositiveInt = 512
+    """Open at the same time; beyond that the one that has waited longest for its client is closed."""
+    request_s: Seconds = 30.0
+    """How long a client may take to send its whole request; its headers, 10 s."""
+    max_body_bytes: PositiveInt = 8 * 1024 * 1024
+    max_items: PositiveInt = 1024
+    """Tasks in one batch or job."""
+    max_responses: PositiveInt = 256
+    """Responses to one task."""
+    max_jobs: PositiveInt = 64
+    """Jobs that are kept, running or done."""
+    keep_s: Seconds = 3600.0
+    """How long a finished job's results wait to be fetched."""
+    stop_s: Seconds = 30.0
+    """How long running requests may go on after the server was told to stop."""
+
+
+class Busy(BoundaryError):
+    """More work is waiting than the server takes on."""
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    """Being scored."""
+    DONE = "done"
+    """Every item has its result."""
+    CANCELLED = "cancelled"
+    """Taken back by the client or by the server's end."""
+
+
+class Work:
+    """One job: its items' results, and how far it is."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.id, self.total, self.done = name, total, 0
+        self.state = JobState.RUNNING
+        self.results: list[dict[str, Any]] | None = None
+        self.ended = math.inf
+        self.scope = anyio.CancelScope()
+
+    def body(self) -> dict[str, Any]:
+        """What `GET /jobs/{id}` says."""
+        return {
+            "id": self.id,
+            "state": self.state.value,
+            "done": self.done,
+            "total": self.total,
+            "results": self.results,
+        }
+
+
+class RewardService:
+    """A scorer with slots."""
+
+    def __init__(self, scorer: Scorer, settings: ServeSettings) -> None:
+        self.scorer, self.settings = scorer, settings
+        own = getattr(scorer, "fingerprint", None)
+        self.fingerprint = fingerprint(scorer) if isinstance(own, str) else ""
+        self._slots = anyio.Semaphore(settings.concurrency)
+        self._waiting = 0
+        self._jobs: dict[str, Work] = {}
+        self.group: TaskGroup | None = None
+        """Where jobs run; set while the server is up."""
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """One task's rewards, when a slot is free."""
+        self._admit(1)
+        try:
+            return await self._score(task, responses)
+        finally:
+            self._waiting -= 1
+
+    async def batch(self, items: Sequence[Raw]) -> list[dict[str, Any]]:
+        """The result of each item, in order: its rewards, or the error of this item alone."""
+        self._admit(len(items))
+        return await self._score_all(items, None)
+
+    def begin(self, items: Sequence[Raw]) -> Work:
+        """Start a job and return at once."""
+        if self.group is None:
+            raise Busy("the server takes no jobs now; come back later.")
+        self._forget()
+        if len(self._jobs) >= self.settings.max_jobs:
+            raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
+        self._admit(len(items))
+        work = Work(secrets.token_urlsafe(16), len(items))
+        self._jobs[work.id] = work
+        self.group.start_soon(self._run, work, items)
+        return work
+
+    def job(self, name: str) -> Work | None:
+        """A job by its id."""
+        self._forget()
+        return self._jobs.get(name)
+
+    def cancel(self, work: Work) -> None:
+        """Stop a job and forget it."""
+        work.scope.cancel()
+        self._jobs.pop(work.id, None)
+
+    def _admit(self, items: int) -> None:
+        """Count tasks in, or refuse work that would wait too long."""
+        most = self.settings.max_items
+        if items > most:
+            raise UserError(
+                f"items has {items} entries; expected at most {most}. Send several batches."
+            )
+        if self._waiting and self._waiting + items > self.settings.waiting:
+            raise Busy(f"{self._waiting} tasks are waiting already; come back later.")
+        self._waiting += items
+
+    async def _score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        most = self.settings.max_responses
+        if len(responses) > most:
+            raise UserError(
+                f"task {task.id} has {len(responses)} responses; expected at most {most}."
+            )
+        async with self._slots:
+            deadline_s = self.settings.deadline_s
+            return await checked(self.scorer, task, responses, deadline_s=deadline_s)
+
+    async def _score_all(self, items: Sequence[Raw], work: Work | None) -> list[dict[str, Any]]:
+        left = len(items)
+
+        async def one(item: Raw) -> dict[str, Any]:
+            nonlocal left
+            try:
+                return await self._result(item)
+            finally:
+                left -= 1
+                self._waiting -= 1
+                if work is not None:
+                    work.done += 1
+
+        try:
+            calls = [partial(one, item) for item in items]
+            return await gather(calls, limit=self.settings.concurrency)
+        finally:
+            self._waiting -= left
+
+    async def _result(self, item: Raw) -> dict[str, Any]:
+        try:
+            rewards = await self._score(*read(item, ScoreBody, "the item").parts())
+        except BurnishError as error:
+            return {"error": str(error), "kind": problem_kind(error)}
+        except Exception:  # boundary: a bug costs the item it met; the log has the traceback
+            logger.exception("scoring an item failed")
+            return {"error": "the server failed; its log says why.", "kind": "server"}
+        return {"rewards": [reward_body(reward) for reward in rewards]}
+
+    async def _run(self, work: Work, items: Sequence[Raw]) -> None:
+        with work.scope:
+            work.results = await self._score_all(items, work)
+        is_done = work.results is not None
+        work.state = JobState.DONE if is_done else JobState.CANCELLED
+        work.ended = time.monotonic()
+
+    def _forget(self) -> None:
+        oldest = time.monotonic() - self.settings.keep_s
+        for name in [name for name, work in self._jobs.items() if work.ended < oldest]:
+            del self._jobs[name]
+
+
+def problem_kind(error: BaseException) -> str:
+    """Who has to act: user, reward (the scorer broke its contract), busy or server."""
+    if isinstance(error, UserError):
+        return "user"
+    if isinstance(error, Busy):
+        return "busy"
+    return "reward" if isinstance(error, RewardError) else "server"
+
 
 __all__ = ["ServeSettings", "create_app", "serve"]
 
 logger = logging.getLogger(__name__)
 
 PORT = 8321
-Handler = Callable[["Request"], Awaitable["Response"]]
+Handler = Callable[["Request"], Awaitable["HttpResponse"]]
 
 
 def create_app(
@@ -121,44 +325,44 @@ class _Endpoints:
     def __init__(self, service: RewardService) -> None:
         self.service = service
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, request: Request) -> HttpResponse:
         return _json({"status": "ok"})
 
-    async def about(self, request: Request) -> Response:
+    async def about(self, request: Request) -> HttpResponse:
         from burnish import __version__
 
         scorer = self.service.scorer
         needs = tuple(sorted(scorer.needs))
         return _json(About(scorer.name, scorer.scope, needs, self.service.fingerprint, __version__))
 
-    async def score(self, request: Request) -> Response:
+    async def score(self, request: Request) -> HttpResponse:
         body = read(await self._body(request), ScoreBody, "the body")
         task, responses = body.parts()
         rewards = await while_connected(request, lambda: self.service.score(task, responses))
         bodies = [reward_body(reward) for reward in rewards]
         return _json({"fingerprint": self.service.fingerprint, "rewards": bodies})
 
-    async def score_batch(self, request: Request) -> Response:
+    async def score_batch(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
         results = await while_connected(request, lambda: self.service.batch(items))
         return _json({"fingerprint": self.service.fingerprint, "results": results})
 
-    async def begin_job(self, request: Request) -> Response:
+    async def begin_job(self, request: Request) -> HttpResponse:
         items = read(await self._body(request), BatchBody, "the body").items
         return _json(self.service.begin(items).body(), 202)
 
-    async def show_job(self, request: Request) -> Response:
+    async def show_job(self, request: Request) -> HttpResponse:
         work = self.service.job(request.path_params["name"])
         return _json(work.body()) if work else _no_job()
 
-    async def drop_job(self, request: Request) -> Response:
-        from starlette.responses import Response
+    async def drop_job(self, request: Request) -> HttpResponse:
+        from starlette.responses import Response as HttpResponse
 
         work = self.service.job(request.path_params["name"])
         if work is None:
             return _no_job()
         self.service.cancel(work)
-        return Response(status_code=204)
+        return HttpResponse(status_code=204)
 
     async def _body(self, request: Request) -> bytes:
         """The request's JSON, not a byte longer than the settings allow."""
@@ -171,7 +375,7 @@ def _answered(handler: Handler, token: str) -> Handler:
     """The handler behind the token, its errors as one line with a code."""
     from starlette.requests import ClientDisconnect
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: Request) -> HttpResponse:
         try:
             if token and not is_same(bearer(request), token):
                 raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
@@ -195,18 +399,18 @@ def _code(error: BurnishError) -> int:
     return 422 if isinstance(error, UserError) else 500
 
 
-async def _no_such_path(request: Request, error: Exception) -> Response:
+async def _no_such_path(request: Request, error: Exception) -> HttpResponse:
     code = getattr(error, "status_code", 404)
     paths = "/health, /about, /score, /score_batch, /jobs, /jobs/ID"
     where = f"{request.method[:20]} {request.scope['path'][:60]}"
     return _problem(code, f"{where}: expected {paths}.", "user")
 
 
-def _no_job() -> Response:
+def _no_job() -> HttpResponse:
     return _problem(404, "no such job: never begun, deleted, or its time is over.", "user")
 
 
-def _problem(code: int, message: str, kind: str) -> Response:
+def _problem(code: int, message: str, kind: str) -> HttpResponse:
     reply = _json({"error": " ".join(message.split()), "kind": kind}, code)
     if kind == "busy":
         reply.headers["retry-after"] = "1"
@@ -217,33 +421,19 @@ def _problem(code: int, message: str, kind: str) -> Response:
     return reply
 
 
-def _json(value: Any, code: int = 200) -> Response:
-    from starlette.responses import Response
+def _json(value: Any, code: int = 200) -> HttpResponse:
+    from starlette.responses import Response as HttpResponse
 
     data = msgspec.json.encode(value)
-    return Response(data, code, media_type="application/json")
+    return HttpResponse(data, code, media_type="application/json")
 
 
-def _check_arguments(
-    scorer: object, host: object, port: object, token: object, settings: object, ready: object
-) -> None:
-    """Refuse what a caller in Python mixed up; the command line has checked its own."""
-    if not isinstance(scorer, Scorer):
-        raise refused("scorer", scorer, "a scorer, such as burnish.rewards.from_function(f)")
-    as_text("host", host)
-    as_whole("port", port, low=0, high=65535)
-    as_text("token", token)
-    if settings is not None and not isinstance(settings, ServeSettings):
-        raise refused("settings", settings, "ServeSettings or None")
-    if ready is not None:
-        as_function("ready", ready)
-
-
+@public
 def serve(
     scorer: Scorer,
     *,
     host: str = "127.0.0.1",
-    port: int = PORT,
+    port: Annotated[int, Meta(ge=0, le=65535)] = PORT,
     token: str = "",
     settings: ServeSettings | None = None,
     ready: Callable[[str], None] | None = None,
@@ -259,7 +449,6 @@ def serve(
         raise UserError(
             f"serving needs the package '{error.name}'; install it: pip install 'burnish[serve]'"
         ) from error
-    _check_arguments(scorer, host, port, token, settings, ready)
     if not token and not is_loopback(host):
         raise UserError(
             f"host {host} can be reached from other machines, and there is no token; expected one "

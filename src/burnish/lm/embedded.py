@@ -253,7 +253,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
     Its process holds the lock on a file in it, which the system releases when the process dies.
     """
-    from burnish.store.lock import WriterLock
+    from burnish.store.durable import WriterLock
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +278,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 def _remove_abandoned(target: Path) -> None:
     """Remove the scratch folders of a target that no living process holds."""
-    from burnish.store.lock import WriterLock
+    from burnish.store.durable import WriterLock
 
     for file in target.parent.glob(f".{glob.escape(target.name)}-*/{_LOCK}"):
         try:

@@ -37,8 +37,7 @@ from burnish.lm.base import Sampling
 from burnish.records import Finish, Message
 from burnish.rollouts.tool import Call
 from burnish.seeds import digest
-from burnish.web.asgi import Refused, bearer, json_body, while_connected
-from burnish.web.request_checks import foreign, malformed
+from burnish.web.asgi import Refused, bearer, foreign, json_body, malformed, while_connected
 
 if TYPE_CHECKING:
     from starlette.requests import Request

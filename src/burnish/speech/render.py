@@ -44,7 +44,7 @@ from burnish.models.long_speech.timeline import Span
 from burnish.seeds import derive, digest
 from burnish.speech.cast import Cast, cast_scene
 from burnish.speech.manner import arousal_of, resolve_manners
-from burnish.store.lock import WriterLock
+from burnish.store.durable import WriterLock
 from burnish.tensors import torch
 
 if TYPE_CHECKING:

@@ -1,9 +1,8 @@
 """One run = one folder: its config, every sample with its evidence, every number, in plain SQL."""
 
-from burnish.store.calibration import StartRewards, read_start_rewards, write_start_rewards
 from burnish.store.export import export
 from burnish.store.frames import RunInfo, find_run, list_runs
-from burnish.store.manifest import Manifest
+from burnish.store.manifest import Manifest, StartRewards, read_start_rewards, write_start_rewards
 from burnish.store.reader import (
     STAGE,
     UNSCORED,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
-from burnish.store.durable import write_file
+from burnish.store.durable import WriterLock, write_file
+from burnish.texts import safe
 
 FILE = "config.json"
 
@@ -117,3 +119,134 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+SUFFIX = ".sweep.json"
+
+
+class SweepRun(Struct, kw_only=True):
+    """One run of a sweep."""
+
+    name: str
+    """Of its folder, which lies beside the sweep's file."""
+    settings: dict[str, Any]
+    """The varied settings by dotted key, without the seed."""
+    seed: int
+    words: list[str]
+    """What `burnish train` is given to start or continue it."""
+    failure: str = ""
+    """Why it failed the last time; empty where it did not."""
+
+
+class SweepRecord(Struct, kw_only=True):
+    """A sweep: what is varied, and the runs in the order they are started."""
+
+    name: str
+    recipe: str
+    created: str
+    grid: dict[str, list[Any]]
+    seeds: list[int]
+    runs: list[SweepRun]
+    sampled: int | None = None
+    """How many combinations of the grid were drawn; None where all are run."""
+
+
+def sweep_path(folder: Path, name: str) -> Path:
+    """Where the sweep of this name is stored in a folder of runs."""
+    is_name = isinstance(name, str) and re.fullmatch(r"[\w][\w.+=-]{0,199}", name)
+    if not is_name:
+        raise UserError(
+            f"the sweep's name: got {safe(repr(name))}, expected letters, digits and ._+=-, at most "
+            "200, without slashes."
+        )
+    return folder / f"{name}{SUFFIX}"
+
+
+def lock_sweep(folder: Path, name: str) -> WriterLock:
+    """The right to train a sweep, until it is released; refused while another process has it."""
+    return WriterLock(
+        sweep_path(folder, name).with_suffix(".lock"),
+        f"sweep '{name}' is being trained by {{holder}}. Wait for it or stop it, then the same call "
+        "continues it; burnish sweep ... --list shows where it stands.",
+    )
+
+
+def write_sweep(folder: Path, record: SweepRecord) -> None:
+    """Store a sweep whole, in place of what was known of it before."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    write_file(sweep_path(folder, record.name), text)
+
+
+def read_sweep(path: Path) -> SweepRecord:
+    """The sweep in a file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SweepRecord)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot read the sweep: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"{path}: not a sweep: {error}. The command that started the sweep writes it again."
+        ) from error
+
+
+def list_sweeps(folder: Path) -> list[Path]:
+    """The files of the sweeps in a folder of runs, by name."""
+    return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+
+
+def find_sweep(folder: Path, reference: str) -> Path | None:
+    """The file of the sweep that a name or a path means; None where there is none."""
+    as_path = Path(reference)
+    if reference.endswith(SUFFIX) and as_path.is_file():
+        return as_path
+    named = folder / f"{reference.removesuffix(SUFFIX)}{SUFFIX}"
+    return named if named in list_sweeps(folder) else None
+
+
+CALIBRATION = "calibration.json"
+"""The file's name in the run's folder."""
+
+
+class StartRewards(Struct, frozen=True):
+    """Mean and deviation of each reward on the start model's own answers."""
+
+    answers: int
+    names: tuple[str, ...]
+    mean: list[float]
+    deviation: list[float]
+    counts: list[int]
+
+    def columns(self, names: Sequence[str]) -> tuple[list[float], list[float], list[int]]:
+        """Mean, deviation and count of these rewards, in their order."""
+        places = [self.names.index(name) for name in names]
+        return (
+            [self.mean[place] for place in places],
+            [self.deviation[place] for place in places],
+            [self.counts[place] for place in places],
+        )
+
+
+def read_start_rewards(folder: Path) -> StartRewards | None:
+    """What the run in this folder measured; None where it measured nothing."""
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return None
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=StartRewards)
+        sizes = {len(found.names), len(found.mean), len(found.deviation), len(found.counts)}
+        if (
+            len(sizes) > 1
+            or not all(sd > 0 for sd in found.deviation)
+            or min(found.counts, default=0) < 0
+        ):
+            raise msgspec.ValidationError(
+                "expected a mean, a deviation above 0 and a count a reward"
+            )
+        return found
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        raise StoreError(f"{path}: damaged: {error}.") from error
+
+
+def write_start_rewards(folder: Path, measured: StartRewards) -> None:
+    """Keep it: whole, or not at all."""
+    write_file(folder / CALIBRATION, msgspec.json.encode(measured))

@@ -15,7 +15,7 @@ from burnish.errors import StoreError, UserError
 from burnish.grouping import grouped
 from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
-from burnish.store.lock import is_held
+from burnish.store.durable import is_held
 from burnish.store.manifest import Manifest
 from burnish.store.processes import death_line, deaths
 from burnish.store.sample import COLUMNS, StoredSample, decode, sample_id

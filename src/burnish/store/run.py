@@ -28,8 +28,7 @@ from burnish.errors import StoreError
 from burnish.store import manifest
 from burnish.store.blobs import held_messages, shared_blobs
 from burnish.store.database import Database, Row
-from burnish.store.durable import store_errors, sync
-from burnish.store.lock import WriterLock
+from burnish.store.durable import WriterLock, store_errors, sync
 from burnish.store.manifest import Manifest, now
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
 from burnish.store.sample import (

@@ -53,7 +53,7 @@ from burnish.rewards.versus import VersusReference
 from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout, SingleTurn
 from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS, file_options
 from burnish.store import RunStore, manifest
-from burnish.store.calibration import CALIBRATION
+from burnish.store.manifest import CALIBRATION
 from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY

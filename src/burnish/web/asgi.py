@@ -7,8 +7,11 @@ result = await while_connected(request, lambda: work(body))
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -16,6 +19,75 @@ from burnish.errors import UserError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""The usual names of this machine, for messages."""
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
+
+Scope = Mapping[str, Any]
+"""What ASGI tells of a request."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_own_host(host: str) -> bool:
+    """Whether a `Host` header is a loopback address or `localhost`, with or without a port.
+
+    A name that merely begins or ends like one is another name; so is what is no host at all.
+    """
+    found = _HOST.fullmatch(host)
+    if found is None or int(found[2] or 0) > 65535:
+        return False
+    name = found[1].lower().strip("[]")
+    return is_loopback(name) and found[1].startswith("[") == (":" in name)
+
+
+def foreign(scope: Scope) -> str:
+    """Why a request comes from elsewhere; empty where it does not."""
+    hosts = _values(scope, b"host")
+    if len(hosts) != 1 or not is_own_host(hosts[0]):
+        return f"this server answers to {', '.join(LOOPBACK)} only, not to another name."
+    if not all(_is_own_origin(origin, hosts[0]) for origin in _values(scope, b"origin")):
+        return "another site asks for this; refused."
+    # A local page on another port is `same-site`, and as foreign as any.
+    if not set(_values(scope, b"sec-fetch-site")) <= {"none", "same-origin"}:
+        return "another site asks for this; refused. Open the address by hand."
+    return ""
+
+
+def malformed(scope: Scope) -> str:
+    """Why a request could be read in two ways; empty where it cannot.
+
+    An absolute target names a host of its own beside the `Host` header, and a length beside a
+    chunked body lets a proxy and this server disagree on where the next request begins.
+    """
+    if not scope.get("raw_path", scope["path"].encode()).startswith(b"/"):
+        return "the request's target is no path; expected one that begins with a slash."
+    if _values(scope, b"content-length") and _values(scope, b"transfer-encoding"):
+        return "the request has both content-length and transfer-encoding; expected one of them."
+    return ""
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+
+
+def _is_own_origin(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme == "http" and parts.netloc.lower() == host.lower()
+
 
 T = TypeVar("T")
 

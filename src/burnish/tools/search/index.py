@@ -33,8 +33,7 @@ from burnish.errors import StoreError, UserError
 from burnish.lm.embedded import SentenceEncoder
 from burnish.seeds import digest
 from burnish.store.blobs import cache_folder
-from burnish.store.durable import remove_drafts, whole_folder, write_file
-from burnish.store.lock import WriterLock
+from burnish.store.durable import WriterLock, remove_drafts, whole_folder, write_file
 from burnish.tools.search.bm25 import (
     Found,
     Vectors,

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from burnish.errors import BurnishError, StoreError
-from burnish.store.lock import is_held
+from burnish.store.durable import is_held
 from burnish.store.reader import LOCK
 from burnish.view.index.build import Sample, StoredChunk, newest, read_batch, read_chunk
 from burnish.view.index.columns import (

@@ -18,8 +18,8 @@ from burnish.bench import ABSENT, RunGroup, RunTable, SeedMean, run_table
 from burnish.bench.comparison import CURVES, evaluations
 from burnish.errors import StoreError, UserError
 from burnish.metrics import title_of
+from burnish.store.manifest import list_sweeps, read_sweep
 from burnish.store.reader import RunReader
-from burnish.store.sweep import list_sweeps, read_sweep
 from burnish.view.pages.run_page import Curve, Line, curves_of, thinned
 from burnish.view.pages.runs import NotFound, Runs, open_run, readable
 

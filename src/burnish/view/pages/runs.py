@@ -21,7 +21,7 @@ from burnish.intervals import interval_doubt
 from burnish.metrics import main_reward, reward_parts
 from burnish.store import manifest
 from burnish.store.database import Database
-from burnish.store.lock import is_held
+from burnish.store.durable import is_held
 from burnish.store.manifest import FILE, Manifest
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
 

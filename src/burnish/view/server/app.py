@@ -35,7 +35,7 @@ from burnish.media.kinds import media_type_of
 from burnish.store.blobs import Blobs
 from burnish.view.pages.runs import NotFound, TookTooLong
 from burnish.view.server.routes import ENDPOINTS, At, Endpoint, Parameters, Viewer
-from burnish.web.request_checks import foreign, malformed
+from burnish.web.asgi import foreign, malformed
 from burnish.web.server import Bounds, make_server
 
 PARAMETER = "token"

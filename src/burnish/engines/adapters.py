@@ -13,11 +13,13 @@ OpenRLHF knows no None and masks nothing: a reward without a value becomes 0.0, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal
 
-from burnish.engines.bridge import Bridge, Item, pointwise
+from burnish.engines.bridge import Bridge, Item, engine, missing, pointwise
 from burnish.errors import UserError
+from burnish.records import Finish, Reward, Status
 from burnish.rewards.scorer import Scorer
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>")
@@ -83,3 +85,79 @@ def _without(text: str, ends: Sequence[str]) -> str:
     while found := next((end for end in ends if text.rstrip().endswith(end)), None):
         text = text.rstrip()[: -len(found)]
     return text
+
+
+ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
+
+
+def as_verl(
+    scorer: Scorer,
+    *,
+    missing: Literal["flag", "nan"] = "flag",
+    prompt: str = "prompt",
+    **options: Any,
+) -> ComputeScore:
+    """`async compute_score(data_source, solution_str, ground_truth, extra_info) -> dict`.
+
+    The ground truth is the task's `answer`; the entries of `extra_info` are its other fields, and
+    the one named `prompt` (a text or messages) is what the model was asked. verl's own managers
+    put no prompt there; `PromptRewardManager` does. Further options are those of `Bridge`.
+    """
+    if missing not in ("flag", "nan"):
+        raise UserError(f"as_verl: missing is {missing!r}; expected 'flag' or 'nan'.")
+    bridge = Bridge(scorer, **options)
+    nothing = math.nan if missing == "nan" else 0.0
+
+    async def compute_score(
+        data_source: str,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> dict[str, float]:
+        extra = dict(extra_info or {})
+        asked = extra.pop(prompt, "")
+        fields = {"answer": ground_truth, "data_source": data_source, **extra}
+        (scored,) = await bridge.score_from([bridge.item(asked, solution_str, fields)])
+        value = scored.reward.value
+        score = nothing if value is None else value
+        return {"score": score, **bridge.numbers(scored.reward)}
+
+    return compute_score
+
+
+_REASONS = {Status.PARSE_ERROR: "grader_failed", Status.REFUSED: "grader_failed"}
+
+
+def as_inspect(scorer: Scorer, **options: Any) -> Any:
+    """An inspect_ai scorer with the metrics mean and stderr; options are those of `Bridge`."""
+    room = engine("inspect_ai.scorer")
+    bridge = Bridge(scorer, **options)
+
+    @room.scorer(metrics=[room.mean(), room.stderr()], name=bridge.name)  # type: ignore[untyped-decorator]
+    def factory() -> Any:
+        async def score(state: Any, target: Any) -> Any:
+            texts = list(target)
+            fields = {**(state.metadata or {}), "answer": texts[0] if len(texts) == 1 else texts}
+            output = state.output
+            finish = Finish.LENGTH if output.stop_reason == "max_tokens" else Finish.STOP
+            fields.setdefault("task_id", state.sample_id)
+            item = bridge.item(state.input, output.completion, fields, finish=finish)
+            (scored,) = await bridge.score_from([item])
+            return _score(room, bridge, scored.reward, scored.key, output.completion)
+
+        return score
+
+    return factory()
+
+
+def _score(room: Any, bridge: Bridge, reward: Reward, key: str, text: str) -> Any:
+    metadata = {"trace": key, "status": reward.status.value, **bridge.numbers(reward)}
+    if reward.value is not None:
+        return room.Score(
+            value=reward.value, answer=text, explanation=reward.reason or None, metadata=metadata
+        )
+    reason = _REASONS.get(reward.status, "scoring_failed")
+    return room.Score.unscored(
+        reason=reason, answer=text, explanation=missing(reward), metadata=metadata
+    )
