@@ -375,7 +375,14 @@ def test_a_port_that_is_taken_is_named():
 
 @pytest.mark.parametrize(
     ("argument", "bad"),
-    [("scorer", len), ("host", 5), ("port", 70000), ("token", 7), ("settings", 5), ("ready", "yes")],
+    [
+        ("scorer", len),
+        ("host", 5),
+        ("port", 70000),
+        ("token", 7),
+        ("settings", 5),
+        ("ready", "yes"),
+    ],
 )
 def test_an_argument_of_the_wrong_type_is_one_line(argument, bad):
     given = {"scorer": Fussy(), "port": 0, argument: bad}

@@ -285,7 +285,6 @@ class TraceFile:
 
 
 def trace_key(task: Task, response: Response) -> str:
-    """`task id/response hash`."""
     return f"{task.id}/{digest(response.text)}"
 
 

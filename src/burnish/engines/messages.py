@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 
 class MessageBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of the conversation."""
-
     role: str
     content: Content
     name: str | None = None
@@ -51,8 +49,6 @@ class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResponseBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """One response."""
-
     text: str
     id: str = ""
     finish: Finish = Finish.STOP
@@ -94,8 +90,6 @@ class About(Struct, frozen=True):
 
 
 class ScoreReply(Struct, frozen=True):
-    """The reply of `/score`."""
-
     fingerprint: str
     rewards: tuple[Reward, ...]
 

@@ -95,8 +95,6 @@ class Busy(BoundaryError):
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
-
     RUNNING = "running"
     """Being scored."""
     DONE = "done"
@@ -246,8 +244,6 @@ def problem_kind(error: BaseException) -> str:
         return "busy"
     return "reward" if isinstance(error, RewardError) else "server"
 
-
-__all__ = ["ServeSettings", "create_app", "serve"]
 
 logger = logging.getLogger(__name__)
 

@@ -79,7 +79,6 @@ class Blobs:
         return data
 
     def bytes_of(self, sha256: str) -> bytes:
-        """The bytes with this hash."""
         path = self.path(sha256)
         if not path.is_file():
             raise StoreError(f"{self.folder} has no file {sha256[:12]}; was it moved or removed?")
@@ -90,7 +89,6 @@ class Blobs:
         return data
 
     def path(self, sha256: str) -> Path:
-        """Where the bytes are; 256 folders keep each of them short."""
         check_sha256(sha256)
         return self.folder / sha256[:2] / sha256
 

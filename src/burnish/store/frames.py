@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import Struct
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.store import manifest
+from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunStatus, StoredEvaluation
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS, EVIDENCE_COLUMNS, PART_COLUMNS
 from burnish.store.sample_name import sample_names
 
 if TYPE_CHECKING:
     from burnish.store.database import Row
-from msgspec import Struct
-
-from burnish.errors import StoreError
-from burnish.store import manifest
-from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunStatus, StoredEvaluation
 
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")
@@ -255,8 +253,6 @@ _KINDS = {
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """One line of a listing."""
-
     name: str
     folder: Path
     status: RunStatus

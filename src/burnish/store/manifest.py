@@ -77,7 +77,6 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a run folder."""
     path = folder / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
@@ -110,7 +109,6 @@ def newest_weights(folder: Path) -> Path:
 
 
 def now() -> str:
-    """The moment in UTC, as text that sorts."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
@@ -178,7 +176,6 @@ def write_sweep(folder: Path, record: SweepRecord) -> None:
 
 
 def read_sweep(path: Path) -> SweepRecord:
-    """The sweep in a file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SweepRecord)
     except OSError as error:
@@ -190,7 +187,6 @@ def read_sweep(path: Path) -> SweepRecord:
 
 
 def list_sweeps(folder: Path) -> list[Path]:
-    """The files of the sweeps in a folder of runs, by name."""
     return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
 
 

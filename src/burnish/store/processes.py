@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 
 class LastWords(Struct, frozen=True, kw_only=True):
-    """Why a process died."""
-
     kind: str
     """`exception`, `exit` (os._exit), `signal`, `memory` or `silence` (killed, or lost)."""
     line: str
@@ -53,8 +51,6 @@ class LastWords(Struct, frozen=True, kw_only=True):
 
 
 class ProcessState(Struct, frozen=True, kw_only=True):
-    """One process of a run."""
-
     rank: int
     size: int
     """How many processes the run has."""

@@ -47,8 +47,6 @@ class RunStatus(StrEnum):
 
 
 class MetricPoint(NamedTuple):
-    """One number of one step."""
-
     step: int
     value: float | None
 
@@ -96,8 +94,6 @@ class _Ending(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True):
-    """A run at a glance."""
-
     status: RunStatus
     created: str
     sessions: int
@@ -123,12 +119,10 @@ class RunReader:
 
     @property
     def name(self) -> str:
-        """The run's name is its folder's."""
         return self.folder.resolve().name
 
     @property
     def blobs(self) -> Blobs:
-        """The images and sounds that its samples hold."""
         return Blobs(self.folder / "blobs")
 
     def samples(
@@ -395,7 +389,6 @@ class RunReader:
         return max(found, default="")
 
     def summary(self) -> RunSummary:
-        """The run at a glance."""
         last = self._database.row(
             "SELECT count(*), (SELECT summary FROM sessions ORDER BY id DESC LIMIT 1) FROM sessions"
         )

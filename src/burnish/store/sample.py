@@ -113,7 +113,6 @@ _LOGPROBS = msgspec.json.Decoder(tuple[float | None, ...])
 
 
 def _joined(before: _Stretch, spans: Sequence[Span]) -> _Stretch:
-    """The stretch with the spans behind it."""
     count, ids, mask, logprobs, shapes = before
     for span in spans:
         tokens = len(span.token_ids)
@@ -211,7 +210,6 @@ class StoredSample(Struct, frozen=True, kw_only=True):
 
 
 def sample_id(step: int, split: str, index: int) -> str:
-    """The address of a sample in its run."""
     return f"{step}/{split}/{index}"
 
 

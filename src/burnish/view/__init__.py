@@ -1,5 +1,14 @@
 """What a person sees of a run: curves in the terminal and as a picture."""
 
-from burnish.view.curves import HeldOutPoint, RunCurves, curves_of, draw_picture, text_plot
+from typing import TYPE_CHECKING
 
-__all__ = ["HeldOutPoint", "RunCurves", "curves_of", "draw_picture", "text_plot"]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.view.curves import HeldOutPoint as HeldOutPoint
+    from burnish.view.curves import RunCurves as RunCurves
+    from burnish.view.curves import curves_of as curves_of
+    from burnish.view.curves import draw_picture as draw_picture
+    from burnish.view.curves import text_plot as text_plot
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -18,17 +18,29 @@ from burnish.store.reader import RunReader
 from burnish.store.sample_name import names_of_keys
 from burnish.view.audit.numbers import (
     SAMPLES,
-    Answer,
-    Audit,
-    Drawn,
-    Finding,
-    Gold,
     correlation,
-    draw,
     mean,
     mean_by_step,
     shift,
     within,
+)
+from burnish.view.audit.numbers import (
+    Answer as Answer,
+)
+from burnish.view.audit.numbers import (
+    Audit as Audit,
+)
+from burnish.view.audit.numbers import (
+    Drawn as Drawn,
+)
+from burnish.view.audit.numbers import (
+    Finding as Finding,
+)
+from burnish.view.audit.numbers import (
+    Gold as Gold,
+)
+from burnish.view.audit.numbers import (
+    draw as draw,
 )
 from burnish.view.audit.surface import FEWEST, comparable, duplicates, surface_findings
 
@@ -264,8 +276,6 @@ def _part_curve(drawn: Drawn, name: str) -> Curve:
     has = [answer for answer in drawn.answers if name in answer.parts]
     return mean_by_step(has, [answer.parts[name] for answer in has])
 
-
-__all__ = ["Answer", "Audit", "Drawn", "Finding", "Gold", "audit_run", "draw"]
 
 FEWEST_STEPS = 4
 

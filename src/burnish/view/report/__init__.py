@@ -4,8 +4,16 @@ report = contents_of(store)
 Path("report.html").write_text(html_page(report))
 """
 
-from burnish.view.report.contents import Fact, RunReport, Shown, contents_of
-from burnish.view.report.page import html_page
-from burnish.view.report.text import markdown
+from typing import TYPE_CHECKING
 
-__all__ = ["Fact", "RunReport", "Shown", "contents_of", "html_page", "markdown"]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.view.report.contents import Fact as Fact
+    from burnish.view.report.contents import RunReport as RunReport
+    from burnish.view.report.contents import Shown as Shown
+    from burnish.view.report.contents import contents_of as contents_of
+    from burnish.view.report.page import html_page as html_page
+    from burnish.view.report.text import markdown as markdown
+
+__getattr__, __dir__ = lazy_exports(__name__)
