@@ -424,25 +424,32 @@ def generator_folder(place: Path) -> Path:
 
 def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
     """Refuse a generator that was not made for the latents of this tokenizer."""
+    if fault := _pair_fault(tokenizer, generator):
+        raise UserError(f"{where}: {fault}")
+
+
+def _pair_fault(tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> str:
+    """What keeps two models from belonging together, in one line; empty where nothing does."""
     ours, theirs = generator.config, tokenizer.config
     for name in ("latent_size", "is_normalised"):
         got, needed = getattr(ours, name), getattr(theirs, name)
         if got != needed:
-            raise UserError(
-                f"{where}: {name} is {needed} for the tokenizer's latents and {got} for the generator's; "
-                "expected the same. Train the generator on latents of this tokenizer"
+            return (
+                f"{name} is {needed} for the tokenizer's latents and {got} for the generator's; expected "
+                "the same. Train the generator on latents of this tokenizer"
             )
     learned = ours.tokenizer_fingerprint
     if learned and learned != (own := tokenizer.fingerprint()):
-        raise UserError(
-            f"{where}: the generator learned latents of another tokenizer ({learned}, this is {own}); "
-            "expected its own. Name that one, or train a generator on this one: model.path=new"
+        return (
+            f"the generator learned latents of another tokenizer ({learned}, this is {own}); expected its "
+            "own. Name that one, or train a generator on this one: model.path=new"
         )
-    if not ours.alphabet:
-        raise UserError(
-            f"{where}: the generator has no alphabet; expected its characters by id. Make it with "
-            "new_generator(alphabet=...)"
-        )
+    if ours.alphabet:
+        return ""
+    return (
+        "the generator has no alphabet; expected its characters by id. Make it with "
+        "new_generator(alphabet=...)"
+    )
 
 
 AutoConfig.register(AudioGeneratorConfig.model_type, AudioGeneratorConfig, exist_ok=True)

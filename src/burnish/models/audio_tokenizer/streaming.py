@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from burnish.boundary import public_method
 from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
@@ -29,11 +30,8 @@ from burnish.models.audio_tokenizer.spectral import overlapped
 class _Stream:
     """What both directions share: the model, the rows, and that an end is an end."""
 
+    @public_method
     def __init__(self, model: AudioTokenizerModel) -> None:
-        if not isinstance(model, AudioTokenizerModel):
-            raise ArgumentError(
-                f"model: got a {type(model).__name__}, expected an AudioTokenizerModel"
-            )
         if not model.config.causal:
             raise ArgumentError(
                 "model: its convolutions look ahead, expected one with causal = true"
