@@ -178,7 +178,7 @@ def test_folders_that_hold_no_voices_are_one_line(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"latent_size": 6}, "4 channels, the generator makes 6"),
+        ({"latent_size": 6}, "latent_size is 4 for the tokenizer's latents and 6"),
         ({"bottleneck": "plain"}, "is_normalised is False"),
         ({"alphabet": "", "vocab_size": 9}, "no alphabet"),
     ],
