@@ -71,7 +71,7 @@ CASES = [
     Case(
         policyalign.parse_policy,
         {"text": "Be kind.", "name": "p", "digest": ""},
-        {"text": "word", "name": "empty word", "digest": "none empty word number"},
+        {"text": "word", "name": "empty word", "digest": "empty word"},
     ),
     Case(policyalign.read_guard, {"reply": "Safety: Safe"}, {"reply": "empty word"}),
     Case(policyalign.read_requests, {"reply": '["a"]'}, {"reply": "empty word"}),

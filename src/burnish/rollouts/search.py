@@ -87,6 +87,7 @@ def first_action(text: str, final: str) -> Action:
     return Action(tag, inner.strip())
 
 
+@public
 def parse_queries(text: str) -> list[str]:
     """The queries of one search tag: its text, or the items of a JSON list of texts.
 
@@ -161,7 +162,7 @@ class SearchEnv:
 
     async def step(self, reply: Message) -> Observation:
         asked = first_action(reply.text, ANSWER)
-        queries = parse_queries(asked.text) if asked.tag == SEARCH else []
+        queries = parse_queries.plain(asked.text) if asked.tag == SEARCH else []
         if asked.tag != SEARCH:
             return Observation(done=True, info=self._info())
         if len(self.queries) >= self.searches:

@@ -266,14 +266,11 @@ def _check_files(place: Path) -> Checksums:
     state = load_state(place)
     if state.step != _number(place):
         raise Damaged(place, f"{STATE} is that of step {state.step}")
-    if state.layout < LAYOUT:
+    if state.layout != LAYOUT:
         raise StoreError(
-            f"checkpoint {shown_path(place)} was written by an earlier burnish, whose runs can be "
-            "looked at and not continued; start a new run with --again."
+            f"checkpoint {shown_path(place)} was written by another burnish (layout {state.layout}, here "
+            f"{LAYOUT}), whose runs can be looked at and not continued; start a new run with --again."
         )
-    if state.layout > LAYOUT:
-        newer = f"layout {state.layout}, of a newer burnish; this one reads up to {LAYOUT}"
-        raise Damaged(place, f"{STATE} has {newer}")
     written = _decoded(place, CHECKSUMS, Checksums)
     for name in (STATE, OPTIMISER, ALGORITHM, WEIGHTS):
         if name not in written.files and (place / name).exists():

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from burnish.activity import waiting_for
-from burnish.errors import UserError
 
 Item = TypeVar("Item")
 
@@ -33,15 +32,7 @@ def local_rank() -> int:
 
 
 def _number(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UserError(
-            f"the environment variable {name} is {text[:40]!r}; expected a whole number, as "
-            "`accelerate launch` sets it. Unset it to train in one process."
-        )
-    return int(text)
+    return int(os.environ.get(name) or default)
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from burnish.arguments import as_text
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Message
 from burnish.texts import shown_path
-
-MOST_BYTES = 1_000_000
-"""A longer file is no policy: it fits no context."""
 
 _EXAMPLES = re.compile(r"^#{1,6}\s*(?:worked\s+)?examples?\b.*$", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}\s")
@@ -63,17 +60,14 @@ def read_policy(path: Path | str) -> PolicyText:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"policy {where}: cannot read it: {error.strerror}.") from None
-    if len(content) > MOST_BYTES:
-        raise UserError(
-            f"policy {where} has {len(content):,} bytes; expected at most {MOST_BYTES:,}."
-        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"policy {where} is no UTF-8 text (byte {error.start}).") from None
-    return parse_policy(text, path.name, digest=hashlib.sha256(content).hexdigest())
+    return parse_policy.plain(text, path.name, digest=hashlib.sha256(content).hexdigest())
 
 
+@public
 def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> PolicyText:
     """A policy from its text.
 
@@ -81,9 +75,6 @@ def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> Policy
     >>> found.system, found.examples
     ('Be brief.', (('Hi, how are you?', 'Well.'),))
     """
-    text, name = as_text("text", text), as_text("name", name)
-    if "\0" in text:
-        raise UserError(f"policy {name} holds a NUL character; expected plain text.")
     rules: list[str] = []
     turns: list[tuple[str, list[str]]] = []
     inside = False

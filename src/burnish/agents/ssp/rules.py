@@ -108,7 +108,7 @@ def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
         return Proposal(question, *read)
     said, observations = _said_and_seen(trajectory)
     questions = tag_pairs(said, tag)
-    queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries(text)]
+    queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries.plain(text)]
     return Proposal(questions[0] if questions else None, tuple(queries), tuple(observations))
 
 

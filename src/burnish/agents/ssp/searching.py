@@ -127,7 +127,7 @@ async def play_searching(
         await players.generate(session)
         text = _with_closing_tag(session, final)
         action = first_action(text, final)
-        queries = parse_queries(action.text) if action.tag == SEARCH else []
+        queries = parse_queries.plain(action.text) if action.tag == SEARCH else []
         if not queries:
             return
         lines, errors, defused = await searcher.search(queries)

@@ -6,14 +6,11 @@ before the update, so that an interrupted step is read back and neither sampled 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -540,18 +537,7 @@ class PolicyAlgorithm(PolicyUpdate):
 def _read_scored(path: Path) -> list[Scored]:
     """The rollouts of a saved file; none where it is not there."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
-    return [msgspec.convert(_with_nan(json.loads(line)), Scored) for line in lines]
-
-
-def _with_nan(scored: Any) -> Any:
-    """Folders of earlier versions have null for a log-prob that is not finite."""
-    # What is not a rollout at all is left to the conversion, which names it.
-    with contextlib.suppress(TypeError, KeyError, AttributeError):
-        for span in scored["trajectory"]["spans"]:
-            known = span.get("logprobs", ())
-            if None in known:
-                span["logprobs"] = [math.nan if p is None else p for p in known]
-    return scored
+    return [msgspec.convert(json.loads(line), Scored) for line in lines]
 
 
 ALGORITHM = PolicyAlgorithm
