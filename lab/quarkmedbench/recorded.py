@@ -11,24 +11,48 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from burnish.rewards.judges.rubric import (
-    Interval,
-    PointsItem,
-    Truncation,
-    bootstrap_interval,
-    explain,
-    points_items,
-    points_score,
-    tiered,
-)
+from burnish.rewards.judges.rubric import Interval, Truncation, bootstrap_interval, explain
+from burnish.rewards.judges.rubric.formula import MarkedItem
+from burnish.rewards.judges.rubric.items import tier_of
 
 THRESHOLDS = (0.25, 0.5, 0.75)
 RESULTS = Path(__file__).resolve().parent / "results"
+
+
+class PointsItem(NamedTuple):
+    """An item worth points where it is met."""
+
+    points: float
+    is_met: bool | None
+    """None where nobody marked it."""
+    tag: str = ""
+
+
+def points_score(items: Sequence[PointsItem]) -> float | None:
+    """Points of the items that are met, over all positive points; None without any, or a mark."""
+    possible = math.fsum(item.points for item in items if item.points > 0)
+    if possible <= 0 or any(item.is_met is None for item in items):
+        return None
+    return math.fsum(item.points for item in items if item.is_met) / possible
+
+
+def tiered(items: Sequence[PointsItem]) -> list[MarkedItem]:
+    """The items in tiers, each of weight 1: met is level 2, not met level 0."""
+    return [
+        MarkedItem(
+            tier_of(item.points).value,
+            None if item.is_met is None else 2.0 * item.is_met,
+            tag=item.tag,
+            id=str(number),
+        )
+        for number, item in enumerate(items)
+    ]
 
 
 def read(file: Path) -> list[list[PointsItem]]:
@@ -36,17 +60,17 @@ def read(file: Path) -> list[list[PointsItem]]:
     from pyarrow import parquet
 
     return [
-        points_items(
-            (mark["points"], mark["response_dict"]["criteria_met"], _axis(mark["tags"]))
+        [
+            PointsItem(mark["points"], mark["response_dict"]["criteria_met"], _axis(mark["tags"]))
             for mark in _opened(row["responses"])
-        )
+        ]
         for row in parquet.read_table(file, columns=["responses"]).to_pylist()
     ]
 
 
 def table(answers: Sequence[Sequence[PointsItem]]) -> str:
     """Means with intervals, and on how many answers a mechanism fired."""
-    own = bootstrap_interval(points_score(items) for items in answers)
+    own = bootstrap_interval([points_score(items) for items in answers])
     lines = [
         "# quarkmedbench: recorded marks", "",
         f"{len(answers)} answers, {sum(map(len, answers))} items of HealthBench with recorded marks. "
@@ -57,7 +81,7 @@ def table(answers: Sequence[Sequence[PointsItem]]) -> str:
     for name, settings in _settings().items():
         found = [explain(tiered(items), **settings) for items in answers]
         fired = sum(bool(one.fired) for one in found)
-        mean = bootstrap_interval(one.score for one in found)
+        mean = bootstrap_interval([one.score for one in found])
         lines.append(f"| {name} | {_shown(mean)} | {fired if settings else ''} |")
     lines += ["", "Repeat: `python -m lab.quarkmedbench.recorded FILE.parquet`.", ""]
     return "\n".join(lines)

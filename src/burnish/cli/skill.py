@@ -15,7 +15,7 @@ from burnish.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from burnish.rewards.judges.skill_rm.package import SkillPackage
-    from burnish.rewards.judges.skill_rm.resources import Mode
+    from burnish.rewards.judges.skill_rm.verifiers import Mode
 
 
 Place = Annotated[
@@ -36,7 +36,7 @@ def validate(place: Place, as_json: AsJson = False) -> int:
       burnish skill validate my_skill.zip --json
     """
     from burnish.rewards.judges.skill_rm.package import check_skill, skill_place
-    from burnish.rewards.judges.skill_rm.resources import Mode
+    from burnish.rewards.judges.skill_rm.verifiers import Mode
 
     package, problems = check_skill(skill_place(place))
     if as_json:
@@ -75,7 +75,7 @@ def show(
       burnish skill show code
       burnish skill show my_skill.zip --mode fair
     """
-    from burnish.rewards.judges.skill_rm.resources import Mode
+    from burnish.rewards.judges.skill_rm.verifiers import Mode
 
     if mode not in list(Mode):
         known = [str(one) for one in Mode]

@@ -111,19 +111,12 @@ def test_a_request_of_one_user_message_is_that_message():
     assert request_of(a_task("Hello {name}")) == "Hello {name}"
 
 
-def test_a_wording_of_ones_own_needs_its_blanks():
-    with pytest.raises(UserError, match=r"no \{second\}"):
-        DirectPair(told(""), template="{mark} {request} {first}")
-
-
 def test_a_rating_is_scaled_and_the_number_kept():
     judge = told('{"reasons": "one slip", "rating": 7}')
     reward = score(PointRating(judge, lo=1, hi=10), "Paris")[0]
     assert reward.value == pytest.approx(6 / 9)
     assert reward.verdicts[0].value == 7.0
     assert reward.reason == "7 of 10: one slip"
-    with pytest.raises(UserError, match="expected lo below hi"):
-        PointRating(judge, lo=5, hi=5)
 
 
 def test_a_rubric_gives_the_weighted_share_of_items_met():
@@ -141,14 +134,6 @@ def test_a_rubric_gives_the_weighted_share_of_items_met():
     assert reward.reason == "2 of 3 items met; not: item 2"
     prompt = judge.lm.calls[0].prompt[0].content
     assert "1. names Paris\n2. is polite\n3. short" in prompt
-
-
-@pytest.mark.parametrize(
-    "rubric", [[], [" "], [Criterion("a", "x", weight=0)], [Criterion("a", "x", weight=-1), "y"]]
-)
-def test_a_rubric_without_sense_is_refused(rubric):
-    with pytest.raises(UserError, match="rubric"):
-        PointRubric(told(""), rubric)
 
 
 def by_length(messages, index):
@@ -212,18 +197,6 @@ def test_judges_by_name():
     assert [r.value for r in score(anchored, "long", "longest", task=task)] == [-1.0, 1.0]
     assert build_judge("point", judge, {"lo": 0, "hi": 5}).scope is Scope.POINT
     assert build_judge("list", judge).scope is Scope.LIST
-
-
-def test_mistakes_in_names_and_options_are_one_line():
-    judge = told("")
-    with pytest.raises(UserError, match="Did you mean 'direct'"):
-        build_judge("dirct", judge)
-    with pytest.raises(UserError, match=r"no option 'low'.*Did you mean 'lo'"):
-        build_judge("point", judge, {"low": 1})
-    with pytest.raises(UserError, match=r"judge 'point'.*expected .int."):
-        build_judge("point", judge, {"lo": "one"})
-    with pytest.raises(UserError, match="takes no anchor"):
-        build_judge("point", judge, anchor="reference")
 
 
 def test_every_name_of_the_registry_is_there():

@@ -169,8 +169,3 @@ class TestLimits:
         assert reward.value is None
         assert reward.status is not Status.OK
         assert "at most 1 a request (media_count)" in reward.reason
-
-    @pytest.mark.parametrize("bad", [{"count": -1}, {"count": 1.5}, {"megabytes": float("nan")}])
-    def test_bad_limits(self, bad):
-        with pytest.raises(UserError, match=r"media_(count|mb) is"):
-            MediaLimits(**bad)

@@ -232,10 +232,6 @@ def test_the_other_matchers():
     assert not answers_match("Paris in spring", "London in spring", "f1")
     assert not answers_match("1.5", "15", "f1")
     assert answers_match("a", "b", lambda a, b: True)
-    with pytest.raises(ArgumentError, match=r"matcher returned: got 'yes'"):
-        answers_match("a", "b", lambda a, b: "yes")
-    with pytest.raises(ArgumentError, match="Did you mean 'march-ref'"):
-        answers_match("a", "b", "march_ref")
     assert not answers_match("1" * 400 + ".0", "2" * 400, "march-ref")
 
 
@@ -305,8 +301,6 @@ def test_a_leak_in_another_spelling_is_one():
     leaks = [Claim("Which of the 1 200 towers?", "1,200"), Claim("Who is Jose\u0301?", "José")]
     assert kept_claims(leaks) == ([], 0, 2, 0, 0)
     assert kept_claims(leaks, leaks="plain").claims == leaks
-    with pytest.raises(ArgumentError, match="rule: got 'loose'"):
-        kept_claims(leaks, leaks="loose")
 
 
 @pytest.mark.parametrize(
@@ -423,21 +417,6 @@ def test_samples_may_come_in_several_shapes():
         assert fact_reward(CLAIMS, checks) == whole
     tables = [{"question": q, "answer": a} for q, a in CLAIMS]
     assert fact_reward(tables, [text]) == whole
-
-
-@pytest.mark.parametrize(
-    ("claims", "checks", "says"),
-    [
-        ([("q", "3")], [], "checks: got none for 1 claims"),
-        ([("q", math.nan)], [{}], "claims: item 0"),
-        (["q"], [{}], "claims: item 0"),
-        ([("q", "3")], [{1: math.nan}], "checks: item 0"),
-        ([("q", "3")], [{"one": "3"}], "checks: item 0"),
-    ],
-)
-def test_bad_claims_and_checks_are_refused(claims, checks, says):
-    with pytest.raises(ArgumentError, match=says):
-        fact_reward(claims, checks)
 
 
 VOTES = st.integers(1, 5).flatmap(

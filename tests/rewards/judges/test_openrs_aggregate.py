@@ -120,8 +120,6 @@ def test_other_weights_and_wrong_ones():
     pair = [c("core", "A", 1), c("highlight", "B", -1)]
     assert aggregate_criteria(pair, weights={"core": 1}) == 0
     assert aggregate_criteria(pair, weights={"核心": 0}) == pytest.approx(-1, abs=1e-5)
-    with pytest.raises(UserError, match="Did you mean 'core'"):
-        aggregate_criteria(pair, weights={"cor": 1})
 
 
 @given(ANY, st.booleans(), st.booleans(), st.booleans(), st.floats(0, 2))
@@ -180,8 +178,6 @@ def test_the_published_two_order_rule_is_asymmetric_and_ours_is_not():
     assert two_order_verdict((0.3, -2), min_score=0.5) == "same"
     assert two_order_votes((0.3, -2), min_score=0.5) == "good"
     assert two_order_verdict((0, -1), 0, "votes") == "good"
-    with pytest.raises(UserError, match="Did you mean 'votes'"):
-        two_order_verdict((0, 1), rule="vote")
 
 
 SCORES = st.one_of(st.none(), st.integers(-4, 4), st.floats(-4, 4))

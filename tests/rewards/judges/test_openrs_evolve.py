@@ -223,18 +223,6 @@ def test_an_edit_that_does_not_fit_is_in_the_log():
     assert "no item 'proof'" in result.log[0].reason
 
 
-def test_pairs_and_settings_are_checked():
-    same = cases("d", 3)
-    for dev, choice, search, line in (
-        ([], same, {}, "dev: got 0 pairs"),
-        (same, same, {}, "searched on and decided on"),
-        (same, [Case("x", 0)], {}, "has no label"),
-        (same, cases("c", 3), {"level": 0}, "level between 0 and 1"),
-    ):
-        with pytest.raises(UserError, match=line):
-            anyio.run(lambda d=dev, c=choice, s=search: _run(d, c, s))
-
-
 async def _run(dev, choice, search):
     return await evolve_rubric(
         START, dev, choice, judge=deaf(), propose=random_edits(POOL), search=Search(**search)

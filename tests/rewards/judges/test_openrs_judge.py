@@ -318,11 +318,6 @@ def test_a_limit_that_somebody_set_is_kept(sampling, options, used):
     assert model.sampling is before
 
 
-def test_a_limit_of_no_tokens_is_refused():
-    with pytest.raises(UserError, match="max_tokens"):
-        build(judge(fair), {"max_tokens": 0})
-
-
 def test_fingerprint_changes_with_rules_and_principles():
     base = OpenRS(judge(fair))
     other = OpenRS(judge(fair), rules=Rules(strict=True))

@@ -128,13 +128,6 @@ def test_by_name_with_a_gate_in_front():
     assert by_constraint[0].reason == "constraints: 1 against 0"
 
 
-def test_a_gate_takes_point_checks_only():
-    with pytest.raises(UserError, match="one response at a time"):
-        Verifiable([OpenRS(judge(say))])
-    with pytest.raises(UserError, match="no checks"):
-        Verifiable([])
-
-
 def test_the_training_reward_is_the_pair_plus_mu_times_the_check():
     pair, check = BothOrders(OpenRS(judge(say))), constant(0.5)
     (plain,) = score(anchored(pair, GOOD), [BAD])

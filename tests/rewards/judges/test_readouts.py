@@ -27,7 +27,7 @@ from burnish.rewards.judges import (
     stable_int,
     ties_score,
 )
-from burnish.rewards.judges.sanitise import is_blocked
+from burnish.rewards.judges.prompting import is_blocked
 from burnish.rewards.select import sequential_knockout
 
 

@@ -208,23 +208,6 @@ def test_best_of_n_by_knockout(tmp_path: Path) -> None:
     assert len(lm.calls) == 2 * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"skill": ["code"]}, "no option 'skill'.*Did you mean 'skills'"),
-        ({"skills": ["cod"]}, "Did you mean 'code'"),
-        ({"mode": "oracle"}, "'oracle'"),
-        ({"steps": 0}, ">= 1"),
-        ({"method": "tool", "python": False}, "no tool at all"),
-        ({"skills": ["code", "code"]}, "two skills are named 'code'"),
-    ],
-)
-def test_wrong_options_are_one_line(options: dict[str, Any], line: str) -> None:
-    with pytest.raises(UserError, match=line) as told:
-        build(JudgeModel(ScriptedLM([])), options)
-    assert "\n" not in str(told.value)
-
-
 def test_options_reach_the_limits() -> None:
     judge = build(JudgeModel(ScriptedLM([])), {"mode": "operational", "steps": 8, "skills": []})
     assert (judge.limits.steps, judge.limits.resources, judge.limits.run_calls) == (8, 5, 3)

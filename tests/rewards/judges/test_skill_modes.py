@@ -13,8 +13,7 @@ from skill_cases import EchoRunner, a_judge, a_task, answers, call, judged, summ
 from burnish.records import Visibility
 from burnish.rewards.judges.skill_rm import Limits, Mode, SkillPackage, Toolbox
 from burnish.rewards.judges.skill_rm.readout import Call
-from burnish.rewards.judges.skill_rm.resources import Resource, read_entry
-from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, Case
+from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, Case, Resource, read_entry
 
 SECRET = "xyzzy"
 REFERENCE = "plugh"

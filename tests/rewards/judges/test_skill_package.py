@@ -18,7 +18,7 @@ from skill_cases import MANUAL, a_skill, entry, verifier, write_skill, zipped
 from burnish.errors import UserError
 from burnish.rewards.judges.skill_rm import load_skill, problems_of, shipped_skills
 from burnish.rewards.judges.skill_rm.package import FILE_BYTES, package_hash, read_yaml
-from burnish.rewards.judges.skill_rm.resources import Resource, read_entry
+from burnish.rewards.judges.skill_rm.verifiers import Resource, read_entry
 
 
 def only(problems: tuple[str, ...]) -> str:

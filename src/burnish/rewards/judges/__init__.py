@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.prompting import Question as Question
     from burnish.rewards.judges.prompting import Reply as Reply
     from burnish.rewards.judges.prompting import Unreadable as Unreadable
+    from burnish.rewards.judges.prompting import sanitize_metadata as sanitize_metadata
     from burnish.rewards.judges.reading import parse_pairwise_verdict as parse_pairwise_verdict
     from burnish.rewards.judges.reading import (
         parse_pairwise_verdict_truncated as parse_pairwise_verdict_truncated,
     )
     from burnish.rewards.judges.reading import parse_rating as parse_rating
-    from burnish.rewards.judges.sanitise import sanitize_metadata as sanitize_metadata
     from burnish.rewards.judges.simple import DirectPair as DirectPair
     from burnish.rewards.judges.simple import ListRanking as ListRanking
     from burnish.rewards.judges.simple import PointRating as PointRating

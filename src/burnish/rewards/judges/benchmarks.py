@@ -61,8 +61,6 @@ class TwoOrders(NamedTuple):
 
 
 class Wins(NamedTuple):
-    """How many of how many."""
-
     win: int
     total: int
 

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from enum import EnumType
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast
 
-import msgspec
-from msgspec import Struct
-
-from burnish.errors import UserError, did_you_mean
+from burnish.boundary import Settings
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Response
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.pair_scorers import Anchor, BothOrders, OrderRule
@@ -104,8 +101,8 @@ def find_builder(name: str) -> Builder:
     return cast(Builder, getattr(importlib.import_module(module), function))
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of a method's settings: closed, frozen."""
+class Options(Settings, frozen=True, kw_only=True):
+    """Base of a method's settings."""
 
 
 S = TypeVar("S", bound=Options)
@@ -121,23 +118,15 @@ def read_options(judge: str, options: Mapping[str, Any], kind: type[S]) -> S:
                 f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
             )
     try:
-        return msgspec.convert(dict(options), kind)
-    except msgspec.ValidationError as error:
-        raise UserError(f"judge '{judge}': {_misfit(error, options, kind)}") from None
+        return kind(**options)
+    except ArgumentError as error:
+        raise UserError(f"judge '{judge}': {error}") from None
 
 
-def _misfit(error: msgspec.ValidationError, options: Mapping[str, Any], kind: type[Options]) -> str:
-    """What an option holds and what it may hold."""
-    said, mark, place = str(error).replace("`", "'").partition(" - at '$.")
-    name = place.partition(".")[0].partition("[")[0].rstrip("'")
-    if not mark or name not in options:
-        return said
-    asked = get_type_hints(kind)[name]
-    words: list[str] = []
-    for part in (asked, *get_args(asked)):
-        known = part if isinstance(part, EnumType) else ()
-        words += map(str, get_args(part) if get_origin(part) is Literal else known)
-    told = (
-        f"expected {', '.join(words)}.{did_you_mean(str(options[name]), words)}" if words else said
-    )
-    return f"option '{name}' is {options[name]!r}; {told[:1].lower()}{told[1:]}"
+def check_votes(judge: JudgeModel, name: str, what: str, count: int) -> None:
+    """Refuse votes that would all be the same."""
+    if count > 1 and judge.sampling.temperature == 0:
+        raise UserError(
+            f"judge '{name}': {what} is {count} at temperature 0, where all say the same; expected a "
+            f"temperature such as 0.6, or {what} of 1."
+        )

@@ -19,10 +19,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
-from burnish.arguments import as_list, as_number, as_text, refused
-from burnish.errors import ArgumentError, UserError
+from burnish.boundary import Share, public
+from burnish.errors import UserError
 from burnish.records import Evidence, Response, Status, Task
 from burnish.rewards.judges.atp_bench.three_roles import (
     Case,
@@ -31,7 +31,6 @@ from burnish.rewards.judges.atp_bench.three_roles import (
     Mark,
     RoleReply,
     ThreeRoles,
-    Value,
 )
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.evpv.matching import numbers_in
@@ -58,8 +57,6 @@ _SENTENCE = re.compile(
 
 
 class Cited(NamedTuple):
-    """A sentence of an answer with the documents that it cites."""
-
     text: str
     """Without its marks."""
     start: int
@@ -69,9 +66,11 @@ class Cited(NamedTuple):
     """Where each mark begins in the answer."""
 
 
-class Supported(NamedTuple):
-    """Whether a document supports a sentence."""
+class DocumentTable(TypedDict):
+    text: str
 
+
+class Supported(NamedTuple):
     is_so: bool
     share: float
     why: str
@@ -80,15 +79,13 @@ class Supported(NamedTuple):
 
 
 class CitationOptions(Options, frozen=True):
-    """How citations are read and judged."""
-
     documents: str = "documents"
     """Task field with the documents: a list of texts or of tables with `text`; [1] is the first."""
     by: Literal["words", "judge"] = "words"
     """words: no model. judge: the model is asked about each citation and each gap that the words see."""
-    least: float = LEAST
+    least: Share = LEAST
     """Share of a sentence's words that a document must hold."""
-    value: Value = "f1"
+    value: Literal["f1", "precision", "recall", "validity"] = "f1"
     """f1, precision (right citations of all), recall (of sentences that have a source) or validity."""
     otherwise: float | None = None
     """The value where it is not defined, such as the precision of an answer without citations."""
@@ -104,12 +101,6 @@ def citation_scorer(
     frozenset({'documents'})
     """
     chosen = options or read_options("citations", more, CitationOptions)
-    as_number("least", chosen.least, low=0, high=1)
-    if chosen.value in ("quality", "final"):
-        raise UserError(
-            f"judge '{chosen.name}': value is '{chosen.value}'; expected f1, precision, recall or "
-            "validity."
-        )
     if chosen.by == "judge" and judge is None:
         raise UserError(
             f"judge '{chosen.name}': by = 'judge' asks a model; give one, or by = 'words'."
@@ -133,11 +124,11 @@ def citation_scorer(
 
 
 def build(judge: JudgeModel | None, options: Mapping[str, Any]) -> ThreeRoles:
-    """The judge by the name `citations`; without a model by words."""
     chosen = {"by": "words" if judge is None else "judge", **options}
     return citation_scorer(read_options("citations", chosen, CitationOptions), judge)
 
 
+@public
 def cited_sentences(text: str) -> list[Cited]:
     """The sentences of an answer with what each cites; marks may stand in it or right behind it.
 
@@ -145,7 +136,7 @@ def cited_sentences(text: str) -> list[Cited]:
     [('Tea is 3.20.', (1,)), ('Salt is 9.', (2, 3)), ('Rye.', ())]
     """
     found = []
-    for sentence in _SENTENCE.finditer(as_text("text", text)):
+    for sentence in _SENTENCE.finditer(text):
         marks = list(_MARKS.finditer(sentence[0]))
         bare = re.sub(r"\s+([.!?,;:])", r"\1", " ".join(_MARKS.sub(" ", sentence[0]).split()))
         numbers, places = [], []
@@ -163,8 +154,9 @@ def cited_sentences(text: str) -> list[Cited]:
     return found
 
 
+@public
 def supports(
-    sentence: str, document: str, others: Sequence[str] = (), least: float = LEAST
+    sentence: str, document: str, others: Sequence[str] = (), least: Share = LEAST
 ) -> Supported:
     """Whether a document holds a sentence's words and all of its numbers.
 
@@ -176,9 +168,8 @@ def supports(
     >>> supports("Tea costs 15 pounds.", "The price of tea: it costs 14 pounds.").why
     'the document has no 15'
     """
-    share = as_number("least", least, low=0, high=1)
-    read = [_Document(as_text("document", one)) for one in dict.fromkeys([document, *others])]
-    return _of_sentence(as_text("sentence", sentence), read, share)[0]
+    read = [_Document(one) for one in dict.fromkeys([document, *others])]
+    return _of_sentence(sentence, read, least)[0]
 
 
 class _Document:
@@ -189,7 +180,6 @@ class _Document:
 
 
 def _of_sentence(sentence: str, documents: Sequence[_Document], least: float) -> list[Supported]:
-    """What each document says of a sentence."""
     words = [word for word in query_words(sentence) if len(word) > 1 or not word.isalpha()]
     if not words:
         return [Supported(False, 0.0, "no words to compare", False)] * len(documents)
@@ -210,8 +200,6 @@ def _of_sentence(sentence: str, documents: Sequence[_Document], least: float) ->
 
 
 class _Read(NamedTuple):
-    """An answer beside the documents of its task."""
-
     sentences: list[Cited]
     documents: list[str]
     found: list[list[Supported]]
@@ -219,40 +207,31 @@ class _Read(NamedTuple):
 
 
 def _documents(task: Task, options: CitationOptions) -> list[str]:
-    where = f"task {task.id}, field '{options.documents}'"
-    return documents_of(task.fields.get(options.documents), where)
+    try:
+        return documents_of(task.fields[options.documents])
+    except (UserError, KeyError) as error:
+        raise UserError(f"task {task.id}, field '{options.documents}': {error}") from None
 
 
 def _read(task: Task, response: Response, options: CitationOptions) -> _Read:
     documents = _documents(task, options)
-    sentences = cited_sentences(response.text)[:MOST_SENTENCES]
+    sentences = cited_sentences.plain(response.text)[:MOST_SENTENCES]
     known = [_Document(one) for one in documents]
     found = [_of_sentence(one.text, known, options.least) for one in sentences]
     return _Read(sentences, documents, found)
 
 
-def documents_of(given: Any, where: str = "documents") -> list[str]:
-    """The texts of a list of documents."""
-    texts: list[str] = []
-    try:
-        for one in as_list(where, given):
-            text = one.get("text") if isinstance(one, Mapping) else one
-            if not isinstance(text, str):
-                raise refused(where, text, "a text, or a table with `text`")
-            texts.append(text)
-    except ArgumentError as error:
-        raise UserError(str(error)) from None
-    if len(texts) > MOST_DOCUMENTS:
-        raise UserError(
-            f"{where}: got {len(texts):,}, expected at most {MOST_DOCUMENTS:,} documents"
-        )
-    return texts
+@public
+def documents_of(given: Sequence[str | DocumentTable]) -> list[str]:
+    if len(given) > MOST_DOCUMENTS:
+        raise UserError(f"got {len(given):,}, expected at most {MOST_DOCUMENTS:,} documents")
+    return [one if isinstance(one, str) else one["text"] for one in given]
 
 
 def _parse(task: Task, response: Response, options: CitationOptions) -> Sequence[Item]:
     documents = _documents(task, options)
     items = []
-    for place, one in enumerate(cited_sentences(response.text)):
+    for place, one in enumerate(cited_sentences.plain(response.text)):
         before: set[int] = set()
         for order, (number, start) in enumerate(zip(one.numbers, one.places, strict=True)):
             reason = ""

@@ -18,14 +18,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self
 
 from msgspec.structs import asdict
 
-from burnish.arguments import as_list, as_text
-from burnish.errors import UserError, did_you_mean
+from burnish.boundary import PositiveInt, public
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
     JudgeReply,
@@ -47,12 +46,9 @@ from burnish.rewards.pairs import (
     parse_pair_scores,
     settled,
     tally,
-    vote,
 )
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
-
-__all__ = ["GenRM", "Judgement", "Principle", "build", "read_judgement", "read_principles"]
 
 BLANKS = ("mark", "request", "first", "second")
 SHOWN_FIRST, SHOWN_SECOND = "wins_shown_first", "wins_shown_second"
@@ -60,8 +56,6 @@ SHOWN_FIRST, SHOWN_SECOND = "wins_shown_first", "wins_shown_second"
 
 
 class PairReply(NamedTuple):
-    """One question of one vote."""
-
     number: int
     is_swapped: bool
     """True where the second response is shown first."""
@@ -104,31 +98,10 @@ class GenRM:
         self.asks_both_orders = both_orders
         self.first_vote = 0
         check_template(self.template, BLANKS, f"judge '{name}'")
-        self._check()
-
-    def _check(self) -> None:
-        known = get_args(VoteRule)
-        if self.rule not in known:
-            raise UserError(
-                f"judge '{self.name}': rule is '{self.rule}'; expected {', '.join(known)}."
-                f"{did_you_mean(self.rule, known)}"
-            )
-        vote([1.0, -1.0], self.rule, self.inconsistent)  # refuses what is no outcome
-        if self.value not in ("outcome", "margin"):
-            raise UserError(
-                f"judge '{self.name}': value is '{self.value}'; expected outcome or margin."
-            )
-        if self.votes < 1:
-            raise UserError(f"judge '{self.name}': votes is {self.votes}; expected at least 1.")
-        if self.votes > 1 and self.judge.sampling.temperature == 0:
-            raise UserError(
-                f"judge '{self.name}': votes is {self.votes} at temperature 0, where every vote is "
-                "the same; expected a temperature such as 0.6, or one vote."
-            )
+        check_votes(judge, name, "votes", votes)
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the wording and how votes are counted."""
         settings: tuple[object, ...] = (self.votes, self.both_orders, self.rule, self.value)
         settings += (self.first_vote,)
         if self.inconsistent != 0:  # the default leaves no trace, so that its scores stay in caches
@@ -164,7 +137,7 @@ class GenRM:
         shown = {"first": first, "second": second}
         question = question_about("genrm", self.template, task, shown, number)
         rivals = first.text, second.text
-        read = partial(read_judgement, shown=(request_of(task),), rivals=rivals)
+        read = partial(read_judgement.plain, shown=(request_of(task),), rivals=rivals)
         return PairReply(number, is_swapped, await self.judge.ask(question, read))
 
     def _reward(self, replies: Sequence[PairReply], side: float) -> Reward:
@@ -248,12 +221,11 @@ class Principle(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """A judge's scores and what it says they rest on."""
-
     scores: tuple[float, float]
     principles: tuple[Principle, ...] = ()
 
 
+@public
 def read_judgement(
     text: str, shown: Sequence[str] = (), *, rivals: tuple[str, str] | None = None
 ) -> Judgement:
@@ -263,8 +235,7 @@ def read_judgement(
     `rivals`, the texts to compare, unless they say that this very text lost: a text that holds all
     its possible defeats would otherwise have none.
     """
-    said = after_thoughts(as_text("text", text))
-    shown = as_list("shown", shown)
+    said = after_thoughts(text)
     scores = parse_pair_scores(said) if said.lower().endswith("</scores>") else None
     if scores is None:
         raise Unreadable(
@@ -278,12 +249,12 @@ def read_judgement(
     suspects += [second] if scores[1] >= scores[0] else []
     if any(holds(given, own) or scores in all_pair_scores(given) for given in suspects):
         raise Unreadable("expected your own scores, got some that stand in a text to judge")
-    return Judgement((scores[0], scores[1]), tuple(read_principles(said)))
+    return Judgement((scores[0], scores[1]), tuple(read_principles.plain(said)))
 
 
+@public
 def read_principles(text: str) -> list[Principle]:
     """The principles of a reply, in order; a number that stands twice counts once, the last time."""
-    as_text("text", text)
     verdicts: dict[str, tuple[tuple[float, float], str]] = {}
     for number, first, second, why in _VERDICT.findall(text):
         scores = float(first), float(second)
@@ -297,9 +268,7 @@ def read_principles(text: str) -> list[Principle]:
 
 
 class GenRMOptions(Options, frozen=True):
-    """How often the judge is asked, and how votes become a value."""
-
-    votes: int = 1
+    votes: PositiveInt = 1
     """Each in both orders; more than one needs a temperature above 0."""
     both_orders: bool = True
     """False where the caller asks in both orders itself."""
@@ -313,5 +282,4 @@ class GenRMOptions(Options, frozen=True):
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> GenRM:
-    """The scorer that the options describe."""
     return GenRM(judge, **asdict(read_options("genrm", options, GenRMOptions)))

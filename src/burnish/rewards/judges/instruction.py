@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from burnish.arguments import as_list, refused, same_length
-from burnish.errors import UserError
+from burnish.arguments import same_length
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt, public
+from burnish.errors import ArgumentError, UserError
 from burnish.rewards.scorer import gather
 
 C = TypeVar("C")
@@ -29,8 +30,6 @@ S = TypeVar("S")
 
 
 class Tried(NamedTuple, Generic[C, S]):
-    """What became of one edit."""
-
     record: S | None
     """For the log; None where it was tried before."""
     child: C | None = None
@@ -88,12 +87,9 @@ async def improve(
 
 
 Grade = int | str
-_Record = TypeVar("_Record")
 
 
 class Labelled(Struct, frozen=True, omit_defaults=True):
-    """A record whose right grade is known."""
-
     id: str
     grade: Grade
     content: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -110,8 +106,6 @@ class Disagreement(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True, omit_defaults=True):
-    """A change to an instruction, as pieces of its text."""
-
     kind: Literal["add", "sharpen", "merge", "delete"]
     new: str = ""
     """What is written: behind everything (`add`), or in the place of the first of `old`."""
@@ -147,8 +141,6 @@ class Edit(Struct, frozen=True, omit_defaults=True):
 
 
 class Accuracy(Struct, frozen=True):
-    """How well an instruction grades labelled records."""
-
     macro: float
     """Mean over grades of the share of their records that is graded right."""
     overall: float
@@ -158,10 +150,11 @@ class Accuracy(Struct, frozen=True):
     """Records without a readable grade; they count as not right."""
 
 
+@public
 def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) -> Accuracy:
     """Accuracy over all records, each grade and each rule; grades are compared as texts."""
-    records = _all_of(Labelled, "records", as_list("records", records, least=1))
-    predicted = as_list("predicted", predicted)
+    if not records:
+        raise ArgumentError("records: got none, expected at least one")
     same_length("predicted", predicted, len(records), "records")
     grades: dict[str, list[bool]] = {}
     rules: dict[str, list[bool]] = {}
@@ -182,17 +175,17 @@ def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) 
     )
 
 
+@public
 def by_rule(disagreements: Sequence[Disagreement]) -> dict[str, list[Disagreement]]:
     """Disagreements under each rule they touch, the largest cluster first; "" where none is named."""
     clusters: dict[str, list[Disagreement]] = {}
-    for one in _all_of(Disagreement, "disagreements", as_list("disagreements", disagreements)):
+    for one in disagreements:
         for rule in dict.fromkeys(one.record.rules or ("",)):
             clusters.setdefault(rule, []).append(one)
     return dict(sorted(clusters.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 def is_grade(found: Grade | None, record: Labelled) -> bool:
-    """Whether a grade is the record's."""
     return found is not None and str(found) == str(record.grade)
 
 
@@ -203,13 +196,6 @@ def fallen_rules(
     # A fall of exactly one point is allowed, whatever 0.99 - 0.98 is in binary.
     falls = {rule: before[rule] - after[rule] for rule in before}
     return {rule: fall for rule, fall in falls.items() if fall > most + 1e-9}
-
-
-def _all_of(kind: type[_Record], what: str, given: list[Any]) -> list[_Record]:
-    for one in given:
-        if not isinstance(one, kind):
-            raise refused(what, one, f"a {kind.__name__}")
-    return given
 
 
 def _mean(marks: Sequence[bool]) -> float:
@@ -223,8 +209,6 @@ Proposer = Callable[[str, Mapping[str, Sequence[Disagreement]]], Awaitable[Seque
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
-    """One proposed edit and what became of it; JSON-able."""
-
     round: int
     edit: Edit
     accepted: bool
@@ -238,8 +222,6 @@ class Change(Struct, frozen=True, omit_defaults=True):
 
 
 class Evolution(Struct, frozen=True):
-    """The improved instruction and its whole history; JSON-able."""
-
     instruction: str
     before: Accuracy
     after: Accuracy
@@ -249,6 +231,7 @@ class Evolution(Struct, frozen=True):
     log: tuple[Change, ...]
 
 
+@public
 async def evolve_instruction(
     instruction: str,
     pool: Sequence[Labelled],
@@ -256,11 +239,11 @@ async def evolve_instruction(
     *,
     grade: Grader,
     propose: Proposer,
-    margin: float = 0.005,
-    max_fall: float = 0.01,
-    patience: int = 3,
-    max_rounds: int = 50,
-    limit: int = 8,
+    margin: Positive = 0.005,
+    max_fall: NonNegative = 0.01,
+    patience: PositiveInt = 3,
+    max_rounds: Count = 50,
+    limit: PositiveInt = 8,
 ) -> Evolution:
     """Improve an instruction until `patience` rounds in a row brought nothing.
 
@@ -268,13 +251,13 @@ async def evolve_instruction(
     accuracy falls by more than `max_fall`; each is tried on what the ones before it left. `limit`
     records are graded at a time.
     """
-    _check(pool, held_out, margin, patience)
+    check_apart(pool, held_out)
     trial = _Trial(pool, held_out, grade, margin, max_fall, limit)
     start = _Graded(instruction, await trial.accuracy(instruction))
 
     async def edits(now: _Graded, number: int, place: int) -> Sequence[Edit] | None:
         wrong = await trial.disagreements(now.instruction)
-        return await propose(now.instruction, by_rule(wrong)) if wrong else None
+        return await propose(now.instruction, by_rule.plain(wrong)) if wrong else None
 
     found = await improve(start, edits, trial.of, rounds=max_rounds, patience=patience)
     stopped = f"{max_rounds} rounds were done"
@@ -288,8 +271,6 @@ async def evolve_instruction(
 
 
 class _Graded(NamedTuple):
-    """An instruction and its accuracy on the held-out records."""
-
     instruction: str
     accuracy: Accuracy
 
@@ -308,7 +289,6 @@ class _Trial:
     """By instruction and record id: proposers come back to edits that were refused."""
 
     async def of(self, now: _Graded, edit: Edit, number: int) -> Tried[_Graded, Change]:
-        """What becomes of one edit in a round."""
         before = now.accuracy
         try:
             changed = edit.applied_to(now.instruction)
@@ -324,7 +304,7 @@ class _Trial:
         return Tried(change, None if objection else _Graded(changed, after))
 
     async def accuracy(self, instruction: str) -> Accuracy:
-        return accuracy_of(self.held_out, await self._grades(instruction, self.held_out))
+        return accuracy_of.plain(self.held_out, await self._grades(instruction, self.held_out))
 
     async def disagreements(self, instruction: str) -> list[Disagreement]:
         found = await self._grades(instruction, self.pool)
@@ -355,24 +335,25 @@ class _Trial:
         return ""
 
 
-def _check(
-    pool: Sequence[Labelled], held_out: Sequence[Labelled], margin: float, patience: int
-) -> None:
-    for name, records in (("pool", pool), ("held_out", held_out)):
+class HasId(Protocol):
+    """A record or a pair with an id of its own."""
+
+    @property
+    def id(self) -> str: ...
+
+
+def check_apart(search: Sequence[HasId], decide: Sequence[HasId]) -> None:
+    """Refuse records without ids of their own, and ones that are searched on and decided on."""
+    for what, records in (("searched on", search), ("decided on", decide)):
         ids = [record.id for record in records]
         if not ids or len(set(ids)) < len(ids):
             raise UserError(
-                f"{name}: got {len(ids)} records with {len(set(ids))} different ids; expected at "
-                "least one, each with an id of its own."
+                f"got {len(ids)} records to be {what} with {len(set(ids))} different ids; expected "
+                "at least one, each with an id of its own."
             )
-    shared = sorted({r.id for r in pool} & {r.id for r in held_out})
+    shared = sorted({r.id for r in search} & {r.id for r in decide})
     if shared:
         raise UserError(
-            f"record '{shared[0]}' and {len(shared) - 1} more are in the pool and held out; expected "
-            "none in both, or edits are judged on what they were made from."
-        )
-    if not margin > 0 or patience < 1:
-        raise UserError(
-            f"margin is {margin} and patience {patience}; expected a margin above 0, or edits that "
-            "change nothing are accepted for ever, and a patience of at least 1."
+            f"'{shared[0]}' and {len(shared) - 1} more are searched on and decided on; expected none "
+            "in both, or edits are judged on what they were made for."
         )

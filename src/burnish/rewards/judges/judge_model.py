@@ -70,8 +70,6 @@ logger = logging.getLogger(__name__)
 
 
 class _InFlight:
-    """A call under way, for others who ask the same."""
-
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.reply: Reply | None = None
@@ -79,8 +77,6 @@ class _InFlight:
 
 
 class _Round(NamedTuple):
-    """One call: the question or a repair of it."""
-
     question: Question
     number: int
     asked: Call
@@ -143,7 +139,6 @@ class JudgeModel:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, its sampling and the number of repairs."""
         settings: tuple[str, ...] = (repr(self.sampling), str(self.repairs), str(self.seed))
         structured = getattr(self.lm, "structured", "auto")
         settings += () if structured == "auto" else (structured,)
@@ -199,7 +194,6 @@ class JudgeModel:
     def _recorded(
         self, this: _Round, outcome: JudgeReply[V], reply: Reply | None = None
     ) -> JudgeReply[V]:
-        """The outcome, after it is on record."""
         if self.record is not None:
             self.record.append(
                 replace(

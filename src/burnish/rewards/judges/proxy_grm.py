@@ -14,49 +14,194 @@ is the reward. Where we differ from the published code: a rubric without its clo
 
 from __future__ import annotations
 
-import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
-from burnish.arguments import (
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    as_word,
-    read_each,
-    refused,
+from msgspec import Meta
+
+from burnish.arguments import as_list, as_text, read_each, refused
+from burnish.boundary import public
+from burnish.errors import ArgumentError
+
+__all__ = ["leaks", "without_leaks"]
+
+_NOUN = r"(?:response|answer|candidate|assistant|text|option|reply|output|solution|completion)"
+_VERB = r"(?:is|was|wins?|won|beats|has|seems|looks|appears|should|deserves|clearly|over|than)\b"
+_STOP = r"\s*(?:$|[^\w\s])"
+_UNIT = (
+    r"\s*(?:%|[-–/]\s*\d)|[.,]?\d|\s*(?:to|x|times|percent|(?:full |bonus )?(?:point|mark|star)s?|"
+    r"sentences?|words?|sources?|examples?|lines?|pages?|paragraphs?|steps?|facts?|reasons?)\b"
 )
-from burnish.numbers import plain
-from burnish.rewards.judges.rubric_leaks import leaks, without_leaks
+_DIGIT = rf"[12](?!{_UNIT})"
+# "one" and "A" are also a pronoun and an article: what follows decides.
+_LETTER = rf"(?-i:[AB])(?={_STOP}|\s+(?:{_VERB}|\w+(?:s|ly|ed)\b))|(?-i:II?)(?={_STOP}|\s+{_VERB})"
+_WHICH = (
+    rf"(?:{_DIGIT}|[(\[\"'*]\s*(?:[12ab]|one|two)\s*[)\]\"'*]|\b(?:{_LETTER})"
+    rf"|\b(?:one|two)\b(?={_STOP}|\s+{_VERB})|\b[ab](?=\s+(?:is|wins|was|beats)\b))"
+)
+_NUMBER_SIGN = r"(?:#|no\b\.?|nr\b\.?|number|num\b\.?)?\s*"
+_ORDINAL = r"(?:first|second|1st|2nd|former|latter)"
+_NAMED = (
+    rf"\b(?:{_NOUN}[\s_-]*{_NUMBER_SIGN}{_WHICH}|the\s+{_ORDINAL}\s+(?:{_NOUN}|one)\b"
+    # "must first answer the question" names nothing.
+    rf"|{_ORDINAL}\s+{_NOUN}\b(?!\s+(?:the|an?|all|every|each|any|what|whether|with|in|to|for)\b))"
+)
+_GOOD = r"better|best|superior|prefer\w*|winner|stronger|right|correct|chosen"
+_BAD = r"worse|worst|inferior|loses|loser|weaker|wrong"
+_PICK = r"(?:choose|pick|select|prefer|favou?r|vote\s+for|go\s+with)"
+_GAP = r"[^\w.!?;]+"
+_BEFORE = r"[\s\"'*_`]*(?:the\s+)?" + _NUMBER_SIGN
+_END = r"(?=\s*(?:$|[.!?;,\"'*_`<](?!\s*\d)|(?:because|since|as|over|here)\b))"
+_BARE = (
+    rf"(?:[(\[]\s*(?:[12ab]|one|two)\s*[)\]]|(?<![\w.,])(?:[12](?!\)|{_UNIT})|(?-i:[AB]|II?)\b|"
+    rf"(?:[ab]|{_ORDINAL})\b){_END})"
+)
+_BARE_OR_WORD = rf"(?:{_BARE}|\b(?:one|two)\b{_END})"  # "choose one" names nothing
+_SAID = r"\s*(?:is|are|was|:|=|-+>|→)"
+# "Response 1 is more accurate": compared with the other, though no word says which is better.
+_COMPARED = (
+    r"(?:is|was|seems|looks|appears|sounds|feels)\s+(?:(?:much|far|a\s+lot|clearly|slightly|the)\s+)?"
+    r"(?:(?:more|less|most|least)\s+\w+|(?:clear|saf|full|deep|rich|clos|great|neat|clean|poor)(?:er|est))"
+)
+_LEAK = re.compile(
+    rf"{_NAMED}{_GAP}(?:\w+{_GAP}){{0,6}}?(?:{_GOOD}|wins?|{_BAD})\b"
+    rf"|{_NAMED}\s+(?:\w+\s+){{0,2}}?{_COMPARED}\b"
+    rf"|\b(?:better|best|prefer\w*|choose|pick|select|winner|favou?r|stronger)\b"
+    rf"{_GAP}(?:\w+{_GAP}){{0,4}}?{_NAMED}"
+    rf"|{_NAMED}\s*(?:>|≻|beats\b|over\b)\s*(?:the\b|{_NOUN}|\w+\b)"
+    rf"|\b(?:answer|verdict|winner|choice|label|preferred|result|decision){_SAID}{_BEFORE}{_BARE_OR_WORD}"
+    rf"|\b(?:{_GOOD}|{_BAD})(?:\s+(?:{_NOUN}|one|choice))?{_SAID}{_BEFORE}{_BARE_OR_WORD}"
+    rf"|\b(?:winner|verdict|{_PICK}){_BEFORE}{_BARE}"
+    rf"|(?<![\w.,%])(?:[12]|the\s+{_ORDINAL})\s+(?:(?:is|was|seems|looks)\s+(?:(?:the|much|far|a|"
+    rf"\w+ly)\s+){{0,2}}(?:{_GOOD}|{_BAD})\b|wins\b|loses\b|beats\b)"
+    r"|(?<!\d)[12]\s*(?:>|≻|beats)\s*[12](?!\d)",
+    re.I,
+)
+# Other languages, without accents: (nouns, ordinals, better or worse, both).
+_NEAR = r"[^\w.,;!?:]+"
+_FOREIGN = tuple(
+    re.compile(
+        rf"\b(?:(?:{nouns})\s*(?:#|nr\.?|no\.?)?\s*(?:[12](?!{_UNIT}|\s*(?:punkt|punto))\b|(?-i:[AB])\b)"
+        rf"|(?:{ordinals})\s+(?:{nouns})\b){_NEAR}(?:\w+{_NEAR}){{0,4}}?(?:{judged})\b"
+        rf"|\b(?:{judged}|{picks})\b{_NEAR}(?:\w+{_NEAR}){{0,3}}?"
+        rf"(?:(?:{nouns})\s*(?:[12](?!{_UNIT}|\s*(?:punkt|punto))\b|(?-i:[AB])\b)|(?:{ordinals})\s+(?:{nouns})\b)",
+        re.I,
+    )
+    for nouns, ordinals, judged, picks in (
+        (
+            "antwort|losung|variante|ausgabe|kandidat|text|option",
+            "(?:die|der|den)\\s+(?:erste|zweite)[nr]?",
+            "besser\\w*|beste\\w*|schlechter\\w*|schlechteste\\w*|uberlegen\\w*|unterlegen\\w*|gewinnt|"
+            "verliert|bevorzug\\w*|genauer|richtig|falsch|vorzuziehen",
+            "wahle?n?|nimm|gewinner\\w*",
+        ),
+        (
+            "reponse|solution|texte|option|candidate?",
+            "l[ae]\\s+(?:premiere?|seconde?|deuxieme)",
+            "meilleure?s?|mieux|pire|superieure?|inferieure?|gagne|perd|prefer\\w*|correcte?|fausse|"
+            "plus\\s+(?:precise?|exacte?|claire?|complete?)",
+            "choisi\\w*|prends|gagnante?",
+        ),
+        (
+            "respuesta|solucion|texto|opcion|candidat[ao]",
+            "(?:la|el)\\s+(?:primer[ao]?|segund[ao])",
+            "mejor\\w*|peor\\w*|superior|inferior|gana|pierde|prefer\\w*|correcta|incorrecta|"
+            "mas\\s+(?:precis[ao]|exact[ao]|clar[ao]|complet[ao])",
+            "elig\\w*|eleg\\w*|escog\\w*|ganador\\w*",
+        ),
+    )
+)
+_HAN_ONE = (
+    r"(?:(?:回答|答案|回复|回復|响应|選項|选项|文本|候选)\s*(?:[12一二甲乙]|(?-i:[AB]))(?![\w%.]*分)"
+    r"|第\s*[12一二]\s*[个個]?\s*(?:回答|答案|回复|回復|响应|选项|選項|文本)?|[前后後]者)"
+)
+_HAN_JUDGED = r"(?:[更较較最][好优優佳差劣准準]|胜出|勝出|获胜|獲勝|优于|優於|不如|好于|好於|是?正[确確]的|是?[错錯][误誤]的)"
+_HAN = re.compile(
+    rf"{_HAN_ONE}[^。，！？；.!?;:,\s]{{0,8}}?{_HAN_JUDGED}"
+    rf"|(?:{_HAN_JUDGED}的?(?:回答|答案)?是?|[选選][择擇]?|[胜勝]者是?|推荐|推薦)[:：]?\s*{_HAN_ONE}"
+)
+# What names no response: a list's number, both responses at once, the number of something else.
+_BULLET = re.compile(r"^[^\S\n]*(?:<rubric>)?[^\S\n]*(?:[-*•]|\(?\w{1,2}[.)])(?=[^\S\n]+(?!is\b|wins\b)\w)", re.M)  # fmt: skip
+_PAIR = r"(?:and|or|nor|vs\.?|versus|/|&|und|oder|et|ou|y|o|和|与|與|或)"
+_BOTH = re.compile(
+    rf"(?<![\w.])(?:1\s*{_PAIR}\s*(?:{_NOUN}\s*)?2|2\s*{_PAIR}\s*(?:{_NOUN}\s*)?1|"
+    rf"A\s+{_PAIR}\s+(?:{_NOUN}\s*)?B)\b(?![^.]{0, 80}\brespectively)"
+)
+_OTHER = re.compile(
+    r"\b(?:criteri(?:on|a)|levels?|scores?|step|item|grade|rating|points?|part|rule|section|weight|"
+    r"least|most|of|than)\s+(?:of\s+)?#?\d",
+    re.I,
+)
 
-__all__ = [
-    "VARIANTS",
-    "WEIGHTS",
-    "Cells",
-    "accuracy_reward",
-    "compose",
-    "compose_variants",
-    "extract_rubric",
-    "format_ok",
-    "leaks",
-    "mm_rlhf",
-    "mmrb_group",
-    "multimodal_rewardbench",
-    "proxy_choice",
-    "proxy_reward",
-    "variant_score",
-    "vl_rewardbench",
-    "weights_ok",
-    "without_leaks",
-]
+
+_LOOK_ALIKE = str.maketrans(
+    "аеорсухіѕјԁһԛԝкмтвнгпАВЕЅІЈКМНОРСТУХԚԜαβεικνορτυχωΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxisjdhqwkmtbhrnABESIJKMHOPCTYXQWabeiknoptuxwABEZHIKMNOPTYX",
+)
+"""Cyrillic and Greek letters that look like Latin ones."""
+
+
+def leaks(rubric: str) -> list[str]:
+    """Sentences of a rubric that name a winner: with these a proxy needs no rubric."""
+    return [part for part, is_leak in _sentences(as_text("rubric", rubric)) if is_leak]
+
+
+def without_leaks(rubric: str) -> str | None:
+    """The rubric without such sentences; None where nothing is left."""
+    parts = _sentences(as_text("rubric", rubric))
+    kept = "".join(part for part, is_leak in parts if not is_leak)
+    if not kept.replace("<rubric>", "").replace("</rubric>", "").strip():
+        return None
+    open_, close = "<rubric>", "</rubric>"
+    return f"{open_}{kept.removeprefix(open_).removesuffix(close)}{close}"
+
+
+def _sentences(text: str) -> list[tuple[str, bool]]:
+    """The sentences in their order, and whether a match reaches into them."""
+    folded, places = _folded(text)
+    spans = [
+        (places[m.start()], places[m.end() - 1] + 1)
+        for pattern in (_LEAK, *_FOREIGN, _HAN)
+        for m in pattern.finditer(folded)
+    ]
+    found, start = [], 0
+    for part in re.split(r"(?<=[.!?;\n。！？；])", text):
+        end = start + len(part)
+        if part:
+            found.append((part, any(a < end and b > start for a, b in spans)))
+        start = end
+    return found
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """One form for each digit, letter and white space, and where each character came from."""
+    plain: list[str] = []
+    places: list[int] = []
+    for place, character in enumerate(text):
+        if unicodedata.category(character) in ("Mn", "Me", "Cf"):  # invisible, or a frame
+            continue
+        if character.isspace() and plain and plain[-1].isspace():  # a run would cost its square
+            plain[-1] = "\n" if character == "\n" else plain[-1]
+            continue
+        digit = unicodedata.digit(character, None)
+        form = str(digit) if digit is not None else unicodedata.normalize("NFKD", character)
+        form = "".join(c for c in form if not unicodedata.combining(c)).translate(_LOOK_ALIKE)
+        plain += form
+        places += [place] * len(form)
+    whole = "".join(plain)
+    for pattern, mark in ((_BULLET, ";"), (_BOTH, "_"), (_OTHER, "_")):
+        whole = pattern.sub(lambda m, mark=mark: mark * len(m[0]), whole)  # type: ignore[misc]
+    return re.sub(r"\s", " ", whole), places
+
 
 WEIGHTS = (1.0, 1.0, 0.5)
 """Of accuracy, proxy and format."""
 _FORMAT = 0.5
+Flag = bool | Literal[0, 1]
+Sign = Annotated[float, Meta(ge=-1, le=1)]
 _BLOCKS = re.compile(
     r"<rubric>(.*?)</rubric>(\s*)<eval>(.*?)</eval>(\s*)<answer>(.*?)</answer>", re.S
 )
@@ -65,7 +210,12 @@ _NUMBER = re.compile(r"(?<!\d)(?<!(?<![^\W\d])[.,/–−-])[12](?![.,/–−-]?\
 """1 or 2 alone: no part of a decimal, a fraction or a range, and not below 0; `no.1` and `response-2` do."""
 _OPEN = re.compile(r"<\s*rubric\s*>", re.I)
 _CLOSE = re.compile(r"<\s*/\s*rubric\s*>", re.I)
-_OTHER = re.compile(r"<\s*(/?)\s*(?:justif\w*|eval\w*|answer|think|summary|verdict|rubric)\b", re.I)
+_BLOCK_TAG = re.compile(
+    r"<\s*(/?)\s*(?:justif\w*|eval\w*|answer|think|summary|verdict|rubric)\b", re.I
+)
+
+
+Variant = Annotated[int, Meta(ge=0, le=10)]
 
 
 class Cells(NamedTuple):
@@ -92,6 +242,14 @@ VARIANTS: Mapping[int, Cells] = {
     10: Cells(1.5, 1.0, -0.5, -0.5),
 }
 """Published ways to couple verdict and rubric, at good format; 0 is the sum."""
+
+
+class PairRow(TypedDict):
+    """A row of a benchmark of pairs; other keys are its own."""
+
+    rewards: Annotated[list[float], Meta(min_length=2)]
+    """Of the first and of the second response."""
+    id: NotRequired[object]
 
 
 def format_ok(texts: Any, *, strict: bool = True) -> Any:
@@ -140,9 +298,10 @@ def proxy_reward(cases: Any) -> Any:
     return _each_case(cases, lambda text, label: 1.0 if proxy_choice(text) == label else -1.0)
 
 
+@public
 def proxy_choice(text: str) -> int | None:
     """1 or 2, as a proxy's reply names it; None where it names both or none."""
-    block = _answer(as_text("text", text))
+    block = _answer(text)
     named = [int(digit) for digit in _NUMBER.findall(text if block is None else block)]
     if block is None:
         return named[-1] if named else None
@@ -156,6 +315,7 @@ def _answer(text: str) -> str | None:
     return None if end < 0 else text[start + len("<answer>") : end]
 
 
+@public
 def extract_rubric(text: str | None) -> str | None:
     """The rubric block without its justification, tags included; None where there is none.
 
@@ -163,118 +323,115 @@ def extract_rubric(text: str | None) -> str | None:
     so that no evaluation, justification or answer is in it. Without a closing tag, with a block that
     only closes inside it, or with nothing in it there is no rubric.
     """
-    text = "" if text is None else as_text("text", text)
+    text = text or ""
     start = _OPEN.search(text)
     end = None if start is None else _CLOSE.search(text, start.end())
     if start is None or end is None:
         return None
     body = text[start.end() : end.start()]
-    other = _OTHER.search(body)
+    other = _BLOCK_TAG.search(body)
     if other is not None and other[1]:  # a block that ends here began before: its words are inside
         return None
     body = body[: other.start()] if other else body
     return f"<rubric>{body}</rubric>" if body.strip() else None
 
 
+@public
 def weights_ok(rubric: str) -> bool:
     """True where the percentages of a rubric add up to 100."""
     # From the first digit of a number on: a reply of digits alone would cost its square.
-    found = re.findall(r"(?<!\d)(\d+(?:\.\d+)?)\s*%", as_text("rubric", rubric))
+    found = re.findall(r"(?<!\d)(\d+(?:\.\d+)?)\s*%", rubric)
     return bool(found) and abs(sum(map(float, found)) - 100) < 0.5
 
 
+@public
 def compose(
-    mode: str = "additive",
-    format_ok: bool = True,
-    weights: Sequence[float] = WEIGHTS,
+    mode: Literal["additive", "no_proxy"] = "additive",
+    format_ok: Flag = True,
+    weights: tuple[float, float, float] = WEIGHTS,
     *,
-    acc: float | None = None,
-    prox: float | None = None,
+    acc: Sign | None = None,
+    prox: Sign | None = None,
 ) -> Any:
     """`w_a acc + w_p prox + w_f format`; without `acc` the four cells of (verdict, rubric).
 
     `acc` and `prox` are 1 or -1. A `prox` of None is missing and adds nothing, and so does every
     one with `mode="no_proxy"`, the outcome alone.
     """
-    as_word("mode", mode, ("additive", "no_proxy"))
-    given = as_numbers("weights", weights)
-    if len(given) != 3:
-        raise refused("weights", weights, "three numbers: accuracy, proxy, format")
-    if not math.isfinite(sum(map(abs, given))):
-        raise refused("weights", weights, "numbers with a finite sum")
-    for_acc, for_prox, for_format = given
+    for_acc, for_prox, for_format = weights
     for_prox = for_prox if mode == "additive" else 0.0
-    base = for_format if _flag(format_ok) else 0.0
+    base = for_format if format_ok else 0.0
     if acc is None and prox is None:
         signs = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
         return Cells(*(for_acc * a + for_prox * p + base for a, p in signs))
-    right, found = _sign("acc", acc), 0.0 if prox is None else _sign("prox", prox)
-    return for_acc * right + for_prox * found + base
+    if acc is None:
+        raise ArgumentError("acc: got none beside prox, expected 1 (right) or -1 (wrong)")
+    return for_acc * acc + for_prox * (prox or 0.0) + base
 
 
-def compose_variants(format_ok: bool = True, variant_ids: Any = tuple(VARIANTS)) -> Any:
+@public
+def compose_variants(
+    format_ok: Flag = True, variant_ids: Variant | Sequence[Variant] = tuple(VARIANTS)
+) -> Any:
     """The four cells of the published variants, 0 to 10, by id; one id gives its cells alone."""
-    lost = 0.0 if _flag(format_ok) else _FORMAT
-    ids = plain(variant_ids)
-    is_one = not isinstance(ids, list | tuple | range)
-    listed = [ids] if is_one else as_list("variant_ids", ids)
-    known = [as_whole("variant_ids", one, low=0, high=max(VARIANTS)) for one in listed]
-    found = {one: Cells(*(cell - lost for cell in VARIANTS[one])) for one in known}
-    return found[known[0]] if is_one else found
+    lost = 0.0 if format_ok else _FORMAT
+    ids = [variant_ids] if isinstance(variant_ids, int) else variant_ids
+    found = {one: Cells(*(cell - lost for cell in VARIANTS[one])) for one in ids}
+    return found[variant_ids] if isinstance(variant_ids, int) else found
 
 
-def variant_score(variant: int, acc: float, prox: float | None, format_ok: bool = True) -> float:
+@public
+def variant_score(variant: Variant, acc: Sign, prox: Sign | None, format_ok: Flag = True) -> float:
     """One cell of a variant; without a proxy the outcome and the format alone."""
-    right = _sign("acc", acc)
     if prox is None:
-        return right + (_FORMAT if _flag(format_ok) else 0.0)
-    cells: Cells = compose_variants(format_ok, as_whole("variant", variant))
-    return cells[2 * (right < 0) + (_sign("prox", prox) < 0)]
+        return acc + (_FORMAT if format_ok else 0.0)
+    cells: Cells = compose_variants.plain(format_ok, variant)
+    return cells[2 * (acc < 0) + (prox < 0)]
 
 
 # Benchmarks: rows {id, rewards: [first, second], reverse}; the first response is the better one,
 # or the second where `reverse` is set. An unparsed verdict is [0, 0]: wrong, never a choice.
 
 
-def vl_rewardbench(
-    rows: Sequence[Mapping[str, Any]], *, any_case: bool = False
-) -> dict[str, float | None]:
+@public
+def vl_rewardbench(rows: Sequence[PairRow], *, any_case: bool = False) -> dict[str, float | None]:
     """Accuracy of VL-RewardBench by category, over all rows (`micro`) and of categories (`macro`).
 
     The category follows from the id as published, in small letters. The benchmark's own file has ids
     such as `RLAIF-V-14`, which that rule counts as general: `any_case` reads them too.
     """
     marks: dict[str, list[bool]] = {"reasoning": [], "hallucination": [], "general": []}
-    for row in _rows(rows):
-        marks[vl_category(str(row.get("id", "")), any_case=any_case)].append(_is_right(row))
+    for row in rows:
+        marks[vl_category.plain(str(row.get("id", "")), any_case=any_case)].append(_is_right(row))
     found: dict[str, float | None] = {name: _mean(hits) for name, hits in marks.items()}
     present = [value for value in found.values() if value is not None]
     every = [hit for hits in marks.values() for hit in hits]
     return {**found, "micro": _mean(every), "macro": _mean(present)}
 
 
+@public
 def vl_category(id: str, *, any_case: bool = True) -> str:
     """reasoning, hallucination or general, by what the id of a VL-RewardBench row holds.
 
     >>> vl_category("RLAIF-V-14"), vl_category("RLAIF-V-14", any_case=False)
     ('hallucination', 'general')
     """
-    name = as_text("id", id)
-    name = name.lower() if any_case else name
+    name = id.lower() if any_case else id
     if "mmmu" in name or "mathverse" in name:
         return "reasoning"
     is_hallucination = any(word in name for word in ("hallucination", "rlhf", "rlaif"))
     return "hallucination" if is_hallucination else "general"
 
 
-def mm_rlhf(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+@public
+def mm_rlhf(rows: Sequence[PairRow]) -> dict[str, Any]:
     """MM-RLHF's `acc` over pairs and `acc_plus`, the share of ids whose pairs are all right.
 
     `categories` has both for mcq, long, short, safety and video, by the media path of an id.
     """
     by_id: dict[str, list[bool]] = {}
     media: dict[str, str] = {}
-    for row in _rows(rows):
+    for row in rows:
         if row.get("id") in (None, ""):
             raise refused(
                 "rows: id", row.get("id"), "the id of each row; pairs of one id count as one"
@@ -303,10 +460,11 @@ def mmrb_group(rows: Any) -> Any:
         if category == "reasoning":
             return "reasoning/math" if name.startswith("math") else "reasoning/coding"
         return category
-    return [mmrb_group(row) for row in _rows(rows)]
+    return [mmrb_group(row) for row in as_list("rows", rows)]
 
 
-def multimodal_rewardbench(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+@public
+def multimodal_rewardbench(rows: Sequence[PairRow]) -> dict[str, Any]:
     """Accuracy of Multimodal RewardBench over all rows (`micro`), and of its groups (`macro`).
 
     `groups` are those of `mmrb_group`. The published macro average counts "all" as one more group;
@@ -317,7 +475,7 @@ def multimodal_rewardbench(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     {'reasoning/math': 1.0}
     """
     marks: dict[str, list[bool]] = {}
-    for row in _rows(rows):
+    for row in rows:
         marks.setdefault(mmrb_group(row), []).append(_is_right(row))
     groups = {name: fmean(hits) for name, hits in sorted(marks.items())}
     every = [hit for hits in marks.values() for hit in hits]
@@ -347,33 +505,9 @@ def _label(label: Any) -> int:
     return int(label)
 
 
-def _flag(value: Any) -> bool:
-    given = plain(value)
-    if given not in (0, 1):
-        raise refused("format_ok", value, "True or False")
-    return bool(given)
-
-
-def _sign(what: str, value: Any) -> float:
-    number = as_number(what, value, low=-1, high=1)
-    if number not in (1.0, -1.0):
-        raise refused(what, value, "1 (right) or -1 (wrong)")
-    return number
-
-
-def _rows(rows: Any) -> list[Mapping[str, Any]]:
-    found = as_list("rows", rows)
-    for row in found:
-        if not isinstance(row, Mapping):
-            raise refused("rows", row, "a table with id, rewards and reverse")
-    return found
-
-
 def _is_right(row: Mapping[str, Any]) -> bool:
-    first, second, *_ = [*as_numbers("rows: rewards", row.get("rewards")), None, None]
-    if first is None or second is None:
-        raise refused("rows: rewards", row.get("rewards"), "two rewards")
-    return second > first if row.get("reverse") else first > second
+    first, second = row["rewards"][:2]
+    return bool(second > first if row.get("reverse") else first > second)
 
 
 def _mean(values: Sequence[float]) -> float | None:

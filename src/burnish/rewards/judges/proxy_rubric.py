@@ -28,15 +28,7 @@ import anyio.to_thread
 
 from burnish.arguments import as_number, as_numbers, as_whole, as_word, refused
 from burnish.errors import RewardError, UserError
-from burnish.records import (
-    Evidence,
-    ImagePart,
-    Response,
-    Reward,
-    Status,
-    Task,
-    Visibility,
-)
+from burnish.records import Evidence, ImagePart, Response, Reward, Status, Task, Visibility
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import function_fingerprint
@@ -102,8 +94,6 @@ class TwoResponses(NamedTuple):
 
 
 class ProxyReply(NamedTuple):
-    """What a proxy said."""
-
     choice: int | None
     """1 or 2, by what it was shown; None where it named both, none, or failed."""
     said: str = ""
@@ -118,9 +108,7 @@ class Proxy(Protocol):
     def name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
-    async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
-        """Which response is better by the rubric."""
-        ...
+    async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply: ...
 
 
 class FunctionProxy:
@@ -208,8 +196,6 @@ class ModelProxy:
 
 
 class _Proxied(NamedTuple):
-    """What became of a rubric."""
-
     reward: float | None
     saw: str
     guard: str = ""
@@ -320,7 +306,9 @@ class ProxyVerifiedRubric:
     def _total(self, acc: float, prox: float | None, has_format: bool) -> float:
         if self.variant:
             return variant_score(self.variant, acc, prox, has_format)
-        return float(compose("additive", has_format, self.weights, acc=acc, prox=prox))
+        for_acc, for_prox, for_format = self.weights
+        weights = (for_acc, for_prox, for_format)
+        return float(compose.plain("additive", has_format, weights, acc=acc, prox=prox))
 
     def _parts(self, acc: float, found: _Proxied, has_format: bool) -> tuple[Reward, ...]:
         for_acc, for_prox, for_format = self.weights
@@ -381,7 +369,6 @@ class ProxyVerifiedRubric:
 
 
 def pictures_of(task: Task) -> tuple[ImagePart, ...]:
-    """The pictures of a task's prompt, in order."""
     media = (part for message in task.messages for part in message.media)
     return tuple(part for part in media if isinstance(part, ImagePart))
 
@@ -416,7 +403,6 @@ class ProxyModelConfig(BaseJudgeConfig, frozen=True, tag="model"):
     """Requests under way at a server at once."""
 
     def build(self, base: str | Path) -> ModelProxy:
-        """The proxy; nothing is asked or loaded yet."""
         settings = {key: getattr(self, key) for key in self.__struct_fields__ if key != "template"}
         asked = JudgeRewardConfig(method="direct", repairs=0, **settings)
         return ModelProxy(asked.judge_model(base), self.template)
@@ -460,7 +446,6 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
         return _asks_proxy(self.value, self.variant, self.weights)
 
     def build(self, base: str | Path) -> ProxyVerifiedRubric:
-        """The reward, with its proxy if it asks one."""
         proxy: Proxy | None = None
         if isinstance(self.proxy, ProxyModelConfig):
             proxy = self.proxy.build(base)

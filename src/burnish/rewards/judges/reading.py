@@ -15,6 +15,7 @@ ratings in free text are read by `free_forms`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,6 @@ class Table(Generic[T]):
         self.make, self.open, self.fields = make, open, fields
 
     def read(self, found: Mapping[str, Any]) -> T:
-        """The value of one JSON object."""
         needed = [key for key, read in self.fields.items() if not isinstance(read, Maybe)]
         foreign = [] if self.open else [key for key in found if key not in self.fields]
         if foreign or not set(needed) <= set(found):
@@ -127,7 +127,6 @@ def one_of(*known: str) -> Field:
 
 
 def choice(meanings: Mapping[str, V]) -> Callable[[str, Any], V]:
-    """What one of the known words means."""
     word = one_of(*meanings)
     return lambda key, value: meanings[word(key, value)]
 
@@ -161,13 +160,10 @@ def loose_text(key: str, value: Any) -> str:
 
 
 def anything(key: str, value: Any) -> Any:
-    """The value as it came."""
     return value
 
 
 def number(lo: float, hi: float) -> Field:
-    """A number of the range."""
-
     def read(key: str, value: Any) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and lo <= value <= hi:
@@ -202,8 +198,6 @@ def truth(key: str, value: Any) -> bool:
 
 
 def rows(table: Table[T]) -> Field:
-    """A list of objects of one form."""
-
     def read(key: str, value: Any) -> list[T]:
         if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
             raise Unreadable(f'expected "{key}" to be a list of objects')
@@ -298,7 +292,22 @@ def _no_number(word: str) -> NoReturn:
     raise Unreadable(f"expected JSON numbers, got {word}")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+def _finite(word: str) -> float:
+    number = float(word)
+    return number if math.isfinite(number) else _no_number(word[:40])
+
+
+def decoder(*, once: bool = True, strict: bool = True) -> json.JSONDecoder:
+    """A reader of JSON from a model: numbers are finite and, with `once`, each key stands once."""
+    return json.JSONDecoder(
+        object_pairs_hook=_once if once else None,
+        parse_constant=_no_number,
+        parse_float=_finite,
+        strict=strict,
+    )
+
+
+_DECODER = decoder()
 
 
 def _holds(text: str, raw: str, found: Any) -> bool:
@@ -326,6 +335,8 @@ def _shown(value: Any) -> str:
 # --- a value that carries a mark, or stands in a fence
 
 _MARKED = re.compile(r'\{\s*"mark"\s*:')
+MOST_MARKS = 50
+"""Objects with a mark that are read, from the last: each that is broken costs the rest of the text."""
 
 
 def marked_object(reply: str, mark: str | None) -> dict[str, Any]:
@@ -336,9 +347,9 @@ def marked_object(reply: str, mark: str | None) -> dict[str, Any]:
     said = after_thoughts(reply)
     problem = ""
     if mark is not None:
-        for found in reversed(list(_MARKED.finditer(said))):
+        for found in reversed([one.start() for one in _MARKED.finditer(said)][-MOST_MARKS:]):
             try:
-                table = _decoded(said[found.start() :], whole=False)
+                table = _decoded(said, found)
             except ValueError as error:
                 problem = problem or str(error)
                 continue
@@ -346,7 +357,7 @@ def marked_object(reply: str, mark: str | None) -> dict[str, Any]:
                 return table
             problem = problem or f'expected "mark": "{mark}", got {table["mark"]!r:.40}'
     try:
-        table = _decoded(json_text(said), whole=True)
+        table = _decoded(json_text(said))
     except ValueError as error:
         raise Unreadable(problem or str(error)) from None
     if mark is not None and table.get("mark") != mark:
@@ -374,7 +385,7 @@ def extract_json(
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        return _decoded(json_text(text), whole=True)
+        return _decoded(json_text(text))
     except ValueError:
         return None
 
@@ -403,25 +414,22 @@ def json_text(text: str) -> str:
     return next((found[-1].strip() for f in _FENCES if (found := f.findall(text))), text.strip())
 
 
-def _decoded(text: str, *, whole: bool) -> dict[str, Any]:
+def _decoded(text: str, start: int | None = None) -> dict[str, Any]:
+    """The object that is all of a text, or that begins at a place of it."""
     try:
-        value = _LENIENT.decode(text) if whole else _LENIENT.raw_decode(text)[0]
+        value = _LENIENT.decode(text) if start is None else _LENIENT.raw_decode(text, start)[0]
     except RecursionError:
         raise ValueError("expected a JSON object, got one that is nested too deep") from None
     except ValueError as error:
-        got = " ".join(text[:60].split()) or "nothing"
+        got = " ".join(text[start or 0 :][:60].split()) or "nothing"
         raise ValueError(f"expected a JSON object, got {got!r}: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got a {type(value).__name__}")
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_LENIENT = json.JSONDecoder(parse_constant=_no_constant)
-_LOOSE = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+_LENIENT = decoder(once=False)
+_LOOSE = decoder(once=False, strict=False)
 """Takes line feeds inside of texts."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Criterion, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -52,7 +52,6 @@ class Winner(NamedTuple):
 
     @property
     def value(self) -> float:
-        """From A's side."""
         return VALUES[self.winner]
 
 
@@ -124,15 +123,12 @@ def both(name: str, winner: Winner, **more: Any) -> list[Reward]:
 
 
 class PairOptions(Options, frozen=True):
-    """Options of `direct`."""
-
     name: str = "direct"
     template: str | None = None
     """Your own wording, with the blanks {mark}, {request}, {first} and {second}."""
 
 
 def build_pair(judge: JudgeModel, options: Mapping[str, Any]) -> DirectPair:
-    """The judge by the name `direct`, in one order."""
     return DirectPair(judge, **asdict(read_options("direct", options, PairOptions)))
 
 
@@ -140,15 +136,11 @@ V = TypeVar("V")
 
 
 class Rating(NamedTuple):
-    """A number of a scale, with reasons."""
-
     rating: int
     reasons: str
 
 
 class Mark(NamedTuple):
-    """Whether one item of a rubric is met."""
-
     item: int
     met: bool
     reasons: str
@@ -239,8 +231,6 @@ class PointRating(PointJudge[Rating]):
         name: str = "point",
         template: str | None = None,
     ) -> None:
-        if not lo < hi:
-            raise UserError(f"judge '{name}': the scale is {lo} to {hi}; expected lo below hi")
         self.lo, self.hi = lo, hi
         super().__init__(judge, name, template or wording("rating"), ("lo", "hi"))
 
@@ -321,8 +311,6 @@ class PointRubric(PointJudge[list[Mark]]):
 
 
 class PointOptions(Options, frozen=True):
-    """Options of `point`: a scale, or a rubric."""
-
     name: str = "point"
     lo: int = 1
     hi: int = 10
@@ -330,9 +318,12 @@ class PointOptions(Options, frozen=True):
     """Items as texts, or as tables {id, text, weight}."""
     template: str | None = None
 
+    def check(self) -> None:
+        if not self.lo < self.hi:
+            raise ArgumentError(f"lo: got {self.lo}, expected below hi, {self.hi}")
+
 
 def build_point(judge: JudgeModel, options: Mapping[str, Any]) -> PointRating | PointRubric:
-    """The judge by the name `point`."""
     settings = read_options("point", options, PointOptions)
     if settings.rubric:
         return PointRubric(judge, settings.rubric, name=settings.name, template=settings.template)
@@ -483,13 +474,10 @@ class ListRanking:
 
 
 class ListOptions(Options, frozen=True):
-    """Options of `list`."""
-
     name: str = "list"
     both_orders: bool = True
     template: str | None = None
 
 
 def build_list(judge: JudgeModel, options: Mapping[str, Any]) -> ListRanking:
-    """The judge by the name `list`."""
     return ListRanking(judge, **asdict(read_options("list", options, ListOptions)))

@@ -215,13 +215,6 @@ def test_each_value_and_what_is_not_defined():
     assert judged(text="Plain.", task=nothing).value == 1.0
 
 
-def test_a_judge_of_the_whole_needs_a_model():
-    with pytest.raises(UserError, match="overall role"):
-        judged(task=TASK, value="final")
-    with pytest.raises(UserError, match="oracle is 'none' without a model"):
-        judged(task=TASK, oracle="none")
-
-
 # --- three judges
 
 

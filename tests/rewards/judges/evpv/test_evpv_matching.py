@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 
 import anyio
 import numpy as np
@@ -19,7 +18,6 @@ from burnish.rewards.judges.evpv import (
     FactIndex,
     Outcome,
     extract_all,
-    read_fact,
     read_statement,
 )
 from burnish.rewards.judges.evpv.evidence import pieces_of
@@ -102,19 +100,6 @@ def test_a_cell_has_one_value_and_a_sentence_may_have_several():
     assert FactIndex(cells).match("Colour of Arlen is blue").outcome is NO
     assert FactIndex(cells).match("the colour of Bree is blue").outcome is YES
     assert FactIndex(cells).match("Arlen is red").outcome is YES
-
-
-def test_facts_that_are_no_facts_are_refused_by_name():
-    for bad in (math.nan, math.inf, None, 5, "", "a" * 401, {"subject": "a"}):
-        with pytest.raises(UserError, match="fact"):
-            read_fact(bad)
-    for value in (math.nan, math.inf, "nan"):
-        with pytest.raises(UserError, match="finite"):
-            read_fact({"subject": "AB", "value": value})
-    with pytest.raises(UserError, match="confidence"):
-        read_fact({"text": "AB = 1", "confidence": math.nan})
-    typed = read_fact({"type": "geometric", "subject": "AB", "relation": "parallel", "value": "CD"})
-    assert (typed.kind, typed.text) == ("geometric", "AB is parallel to CD")
 
 
 @given(st.text(max_size=60))

@@ -178,22 +178,6 @@ def test_by_name_and_against_an_anchor() -> None:
     assert scorer.fingerprint != build(model(by_word), {"rule": "majority"}).fingerprint
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"vote": 2}, "Did you mean 'votes'"),
-        ({"votes": 0}, "votes is 0"),
-        ({"votes": 2}, "at temperature 0"),
-        ({"rule": "all"}, "genrm"),
-        ({"value": "score"}, "genrm"),
-        ({"template": "{request} {first} {mark}"}, r"has no \{second\}"),
-    ],
-)
-def test_wrong_options_are_refused_in_one_line(options, told) -> None:
-    with pytest.raises(UserError, match=told):
-        build(model(by_word), options)
-
-
 def test_by_name_it_is_asked_in_one_order_where_the_caller_wants_one() -> None:
     lm = ScriptedLM(lambda messages, index: "<scores>9, 2</scores>")
     one = build_judge("genrm", JudgeModel(lm), both_orders=False)

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.rewards.judges.rubric import (
     band,
     bootstrap_interval,
@@ -62,8 +61,6 @@ def test_scaling_is_continuous_increasing_and_identity_at_one(a, b, mean, width)
 def test_scaling_by_hand() -> None:
     assert scale_reward([0.2, 0.5, 0.7], 0.5, 2.0) == pytest.approx([0.2, 0.5, 0.9])
     assert scale_reward(scores=0.7, mean_of_references=0.5, w_scale=3.0) == pytest.approx(1.1)
-    with pytest.raises(UserError, match="w_scale: got 0"):
-        scale_reward(0.1, 0.5, 0)
 
 
 def test_concordance_counts_ordered_pairs() -> None:
@@ -79,8 +76,6 @@ def test_bands() -> None:
         "consistent", "consistent", "acceptable", "acceptable", "unlabelled", "unlabelled", "severe",
     ]  # fmt: skip
     assert band(deviations=3) == "consistent"
-    with pytest.raises(UserError, match="deviations: got nan"):
-        band(float("nan"))
 
 
 def test_the_interval_holds_the_mean_and_leaves_missing_queries_out() -> None:

@@ -6,11 +6,9 @@ import json
 import re
 
 import anyio
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.rewards.judges.rubric import (
     Plan,
     Point,
@@ -218,11 +216,6 @@ def test_the_audit_decides_and_a_missing_safety_item_is_a_veto() -> None:
     assert wrong.reason == "audit 26 of 35: right"
     vetoed = built(*two, auditor=auditor(safety_omitted=True))
     assert (vetoed.outcome, vetoed.audit.earned) == ("needs_human", 0)
-
-
-def test_roles_are_needed() -> None:
-    with pytest.raises(UserError, match="at least one writer"):
-        built()
 
 
 @given(

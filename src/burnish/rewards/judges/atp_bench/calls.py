@@ -19,11 +19,15 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
-from burnish.arguments import as_list, as_text, as_whole, as_word, refused
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Count, public
 from burnish.errors import SandboxError
+from burnish.rewards.judges.reading import decoder
 from burnish.texts import whole_texts
 from burnish.tools.isolation import SandboxLimits
 from burnish.tools.sandbox import Sandbox
@@ -40,7 +44,7 @@ IMAGE = "image_id"
 """The argument that names an image of the context."""
 
 Syntax = Literal["tags", "json", "markdown"]
-SYNTAXES = get_args(Syntax)
+ToolNames = Annotated[Sequence[str], Meta(min_length=1)] | Mapping[str, object]
 Fenced = Literal["call", "refuse"]
 
 UNKNOWN, BAD, UNCLOSED = "unknown_tool", "bad_arguments", "unclosed"
@@ -79,8 +83,6 @@ class Call(NamedTuple):
 
 
 class Validity(NamedTuple):
-    """Whether a call can be carried out, and why not."""
-
     valid: bool
     reason: str = ""
 
@@ -93,9 +95,8 @@ class Located(NamedTuple):
     end: int
 
 
-def parse_calls(
-    text: str, tools: Collection[str] | Mapping[str, Any], *, syntax: Syntax = "tags"
-) -> list[Call]:
+@public
+def parse_calls(text: str, tools: ToolNames, *, syntax: Syntax = "tags") -> list[Call]:
     """The calls of a text, in order; `tools` are the known names.
 
     An unknown name is not valid (`unknown_tool`; its arguments are kept where they can be read), and
@@ -108,31 +109,29 @@ def parse_calls(
     >>> parse_calls('<tool name="paint">{}</tool> <tool name="search">', ["search"])[1].reason
     'unclosed'
     """
-    return [one.call for one in locate_calls(text, tools, syntax=syntax)]
+    return [one.call for one in locate_calls.plain(text, tools, syntax=syntax)]
 
 
-def locate_calls(
-    text: str, tools: Collection[str] | Mapping[str, Any], *, syntax: Syntax = "tags"
-) -> list[Located]:
+@public
+def locate_calls(text: str, tools: ToolNames, *, syntax: Syntax = "tags") -> list[Located]:
     """The same with the place of each call.
 
     >>> locate_calls('Go. <tool name="search">{"query": "a"}</tool>', ["search"])[0].start
     4
     """
-    as_text("text", text), as_word("syntax", syntax, SYNTAXES)
-    known = _names(tools)
     find = {"tags": _tags, "json": _objects, "markdown": _images}[syntax]
     return [
-        Located(_call(tool, args, reason, known), start, end)
+        Located(_call(tool, args, reason, tools), start, end)
         for tool, args, reason, start, end in find(text)
     ]
 
 
+@public
 def validate_call(
     tool: str,
-    args: Mapping[str, Any] | None,
+    args: Mapping[str, object] | None,
     required: Sequence[str] | Mapping[str, Sequence[str]],
-    n_context_images: int | None = None,
+    n_context_images: Count | None = None,
 ) -> Validity:
     """Whether a call has its arguments: the first that is missing (`missing:NAME`), in the order of
     `required`, then whether the image is one of the context (`image_id_out_of_range`).
@@ -145,32 +144,28 @@ def validate_call(
     >>> validate_call("reference", {"image_id": 2}, ["image_id"], n_context_images=2).reason
     'image_id_out_of_range'
     """
-    as_text("tool", tool)
     if isinstance(required, Mapping):
         if tool not in required:
             return Validity(False, UNKNOWN)
         required = required[tool]
-    names = [as_text("required", name) for name in as_list("required", required)]
-    count = None if n_context_images is None else _count(n_context_images)
     if args is None:
         return Validity(False, BAD)
-    if not isinstance(args, Mapping):
-        raise refused("args", args, "a dict of arguments, or None where they cannot be read")
-    for name in names:
+    for name in required:
         if name not in args:
             return Validity(False, f"missing:{name}")
-    if IMAGE in names:
+    if IMAGE in required:
         image = args[IMAGE]
-        is_whole = isinstance(image, int) and not isinstance(image, bool)
-        if not is_whole or not image >= 0 or (count is not None and image >= count):
+        most = math.inf if n_context_images is None else n_context_images
+        if not isinstance(image, int) or isinstance(image, bool) or not 0 <= image < most:
             return Validity(False, OUT_OF_RANGE)
     return Validity(True)
 
 
+@public
 def check_calls(
     text: str,
-    tools: Mapping[str, Sequence[str]] = TOOLS,
-    n_context_images: int | None = None,
+    tools: Annotated[Mapping[str, Sequence[str]], Meta(min_length=1)] = TOOLS,
+    n_context_images: Count | None = None,
     *,
     syntax: Syntax = "tags",
     fenced: Fenced = "refuse",
@@ -184,10 +179,7 @@ def check_calls(
     >>> [one.call.reason for one in check_calls(twice)]
     ['', 'duplicate']
     """
-    as_word("fenced", fenced, get_args(Fenced))
-    if not isinstance(tools, Mapping):
-        raise refused("tools", tools, "required arguments by the name of their tool")
-    found = locate_calls(text, tools, syntax=syntax)
+    found = locate_calls.plain(text, tools, syntax=syntax)
     quoted = _fences(text, found) if fenced == "refuse" and found else []
     seen: set[str] = set()
     checked = []
@@ -197,7 +189,7 @@ def check_calls(
             fence += 1
         reason = call.reason
         if call.valid:
-            reason = validate_call(call.tool, call.args, tools, n_context_images).reason
+            reason = validate_call.plain(call.tool, call.args, tools, n_context_images).reason
         if not reason and fence < len(quoted) and quoted[fence][0] <= start:
             reason = FENCED
         if not reason:
@@ -208,7 +200,8 @@ def check_calls(
     return checked
 
 
-def render_call(tool: str, args: Mapping[str, Any], *, syntax: Syntax = "tags") -> str:
+@public
+def render_call(tool: str, args: Mapping[str, object], *, syntax: Syntax = "tags") -> str:
     """A call as text that `parse_calls` reads back to the same tool and arguments.
 
     >>> render_call("search", {"query": "a </tool> b"})
@@ -216,9 +209,6 @@ def render_call(tool: str, args: Mapping[str, Any], *, syntax: Syntax = "tags") 
     >>> render_call("reference", {"image_id": 2}, syntax="markdown")
     '![](tool://reference?image_id=2)'
     """
-    as_text("tool", tool), as_word("syntax", syntax, SYNTAXES)
-    if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
-        raise refused("args", args, "a dict of arguments with text keys")
     try:
         written = json.dumps(dict(args), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -235,6 +225,7 @@ def render_call(tool: str, args: Mapping[str, Any], *, syntax: Syntax = "tags") 
     return f'<tool name="{tool}">{closed}{_CLOSE}'
 
 
+@public
 def with_placeholders(text: str, calls: Sequence[Located]) -> str:
     """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls, and nowhere else.
 
@@ -242,12 +233,8 @@ def with_placeholders(text: str, calls: Sequence[Located]) -> str:
     >>> with_placeholders(text, locate_calls(text, TOOLS))
     'A. [picture 1]'
     """
-    as_text("text", text)
-    found = as_list("calls", calls)
-    if not all(isinstance(one, Located) for one in found):
-        raise refused("calls", calls, "calls of this text, as `locate_calls` gives them")
     parts, end = [], 0
-    for number, (_, start, stop) in enumerate(found, start=1):
+    for number, (_, start, stop) in enumerate(calls, start=1):
         parts += [without_marks(text[end:start]), f"[picture {number}]"]
         end = stop
     return "".join([*parts, without_marks(text[end:])])
@@ -383,38 +370,8 @@ def _object_at(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
     return value, end
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
-
-
-def _finite(word: str) -> float:
-    number = float(word)
-    return number if math.isfinite(number) else _no_number(word)
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, strict=False
-)
+_DECODER = decoder(strict=False)
 """Takes line breaks inside of texts: programs have them."""
-
-
-def _names(tools: Any) -> frozenset[str]:
-    given = list(tools) if isinstance(tools, Mapping | set | frozenset) else as_list("tools", tools)
-    names = frozenset(as_text("tools", name) for name in given)
-    if not names:
-        raise refused("tools", tools, "the name of at least one tool")
-    return names
-
-
-def _count(images: Any) -> int:
-    return as_whole("n_context_images", images, low=0)
 
 
 def _fences(text: str, calls: Sequence[Located]) -> list[tuple[int, int]]:
@@ -498,8 +455,6 @@ if found and os.path.getsize(found[0]) <= {LARGEST}:
 
 
 class Executed(NamedTuple):
-    """What came of carrying out one call."""
-
     ok: bool | None
     """None: not carried out, such as a search."""
     reason: str
@@ -507,8 +462,9 @@ class Executed(NamedTuple):
     """The picture that a program drew."""
 
 
+@public
 def execute_call(
-    call: Call, images: Sequence[Any] = (), sandbox: Sandbox | None = None
+    call: Call, images: Sequence[object] = (), sandbox: Sandbox | None = None
 ) -> Executed:
     """Carry out a call where that is cheap; a failure has a reason and never raises.
 
@@ -517,16 +473,13 @@ def execute_call(
     >>> execute_call(Call("reference", {"image_id": 3}, True), images=["a", "b"])
     Executed(ok=False, reason='image_id_out_of_range', image=b'')
     """
-    if not isinstance(call, Call):
-        raise refused("call", call, "a call, as parse_calls gives it")
-    known = as_list("images", images)
     if not call.valid or call.args is None:
         return Executed(False, call.reason or "not valid")
-    checked = validate_call(call.tool, call.args, TOOLS, len(known))
+    checked = validate_call.plain(call.tool, call.args, TOOLS, len(images))
     if not checked.valid:
         return Executed(False, checked.reason)
     if call.tool == "reference":
-        image = known[call.args["image_id"]]
+        image = images[call.args["image_id"]]
         is_there = not isinstance(image, Path) or image.is_file()
         return Executed(is_there, "the image is there" if is_there else OUT_OF_RANGE)
     if call.tool == "code":

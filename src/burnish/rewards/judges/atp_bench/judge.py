@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from burnish.boundary import Count, PositiveInt, Share
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Status, Task
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
@@ -50,13 +51,14 @@ from burnish.rewards.judges.atp_bench.three_roles import (
     Item,
     Mark,
     Missing,
+    Passes,
     Present,
     Reports,
     RoleReply,
     ThreeRoles,
     Value,
 )
-from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question, as_user, fill, mark_for, request_of, wording
 from burnish.rewards.judges.reading import (
@@ -85,8 +87,6 @@ FAILS = "carried out, it fails: "
 
 
 class AtpOptions(Options, frozen=True):
-    """How calls are read, judged and counted."""
-
     value: Value = "f1"
     """f1, precision (right calls of all calls), recall (needs that are met), validity (valid calls of
     all), quality (the third judge alone) or final (quality and f1, by `w_quality`); 0 to 1."""
@@ -102,22 +102,22 @@ class AtpOptions(Options, frozen=True):
     """Task field with the documents: a list of texts, or one."""
     images: str = "images"
     """Task field with the images of the context: their captions in order, or their number."""
-    passes: int = 1
+    passes: Passes = 1
     """How often the first two judges are asked, with other seeds; above 1 at a temperature above 0."""
     combine: Combine = "union"
     """union: a fault that any pass finds counts. majority: one that most passes find."""
-    context: int = 2
+    context: Count = 2
     """Paragraphs before and behind a call that the first judge sees."""
-    most_missed: int = 10
+    most_missed: PositiveInt = 10
     """Places that the second judge may name."""
-    most_calls: int = 64
+    most_calls: PositiveInt = 64
     """Calls that can be right; further ones are wrong (too_many) and nobody is asked about them."""
     fenced: Fenced = "refuse"
     """Whether a call inside of a code fence counts."""
     execute: bool = False
     """Carry out the calls that are cheap: one whose image is not there, or whose program draws none in
     the sandbox, is wrong."""
-    w_quality: float = 0.5
+    w_quality: Share = 0.5
     """Weight of the quality in the final score."""
     otherwise: float | None = None
     """The value where it is not defined, such as the precision of an answer without calls."""
@@ -128,16 +128,11 @@ class AtpConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="atp"):
     """A plan of tool calls in place of pictures (ATP-Bench): by the task's needs, or by three judges;
     0 to 1."""
 
-    method: str = msgspec.field(default="atp", name="with")
-    """Always atp."""
+    method: Literal["atp"] = msgspec.field(default="atp", name="with")
     model: str = ""
     """The judges; empty: the task's needs decide, and no model is asked."""
     both_orders: bool = False
     """Nothing is compared here."""
-
-    def __post_init__(self) -> None:
-        if self.method != "atp":
-            raise ValueError(f"with is '{self.method}'; kind 'atp' is that judge: leave it out")
 
     def build(self, base: str | Path) -> Scorer:
         """The scorer: three judges, or the oracle alone."""
@@ -243,8 +238,6 @@ def image_count(given: Any, task: str = "", field: str = "images") -> int:
 
 
 class CallVerdict(NamedTuple):
-    """What the first judge says of one call."""
-
     call: int
     reason: str
     needed: bool
@@ -254,14 +247,10 @@ class CallVerdict(NamedTuple):
 
 
 class MissedList(NamedTuple):
-    """What the second judge says."""
-
     missed: list[Gap]
 
 
 class Quality(NamedTuple):
-    """What the third judge says."""
-
     reasons: str
     score: int
 
@@ -480,22 +469,9 @@ def _check(options: AtpOptions, judge: JudgeModel | None, which: str) -> None:
             f"judge '{options.name}': oracle is '{options.oracle}' without a model, so nobody judges "
             "the calls; give a model, or leave oracle at auto."
         )
-    if judge is not None and options.passes > 1 and judge.sampling.temperature == 0:
-        raise UserError(
-            f"judge '{options.name}': passes is {options.passes} at temperature 0, where both say the "
-            "same; expected a temperature such as 0.6, or one pass."
-        )
-    if options.context < 0 or options.most_missed < 1 or options.most_calls < 1:
-        raise UserError(
-            f"judge '{options.name}': context is {options.context}, most_missed "
-            f"{options.most_missed}, most_calls {options.most_calls}; expected at least 0, 1 and 1."
-        )
-    if not 0 <= options.w_quality <= 1:
-        raise UserError(
-            f"judge '{options.name}': w_quality is {options.w_quality}; expected 0 to 1."
-        )
+    if judge is not None:
+        check_votes(judge, options.name, "passes", options.passes)
 
 
 def build(judge: JudgeModel | None, options: Mapping[str, Any]) -> Scorer:
-    """The judge by the name `atp`; without a model by the needs of the data."""
     return atp_scorer(judge, read_options("atp", options, AtpOptions))

@@ -20,8 +20,6 @@ _FLAGS = ("calls_correct", "correct", "calls")
 
 
 class Metrics(NamedTuple):
-    """The plan of one response."""
-
     success_rate: float | None
     """Correct calls over calls; None where there is no call."""
     recall: float | None
@@ -37,8 +35,6 @@ class Metrics(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The plans of many responses."""
-
     success_rate_macro: float | None
     """Mean over responses with calls."""
     success_rate_micro: float | None

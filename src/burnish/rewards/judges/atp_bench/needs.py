@@ -66,8 +66,6 @@ class Need(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Met(NamedTuple):
-    """Which needs are met."""
-
     pairs: dict[int, int]
     """The item's place by the need's."""
     reasons: list[str]

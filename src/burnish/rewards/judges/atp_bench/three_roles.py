@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import anyio.to_thread
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from burnish.arguments import as_number
+from burnish.arguments import as_word
+from burnish.boundary import Number
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.atp_bench.metrics import Metrics, final_score, response_metrics
@@ -37,6 +38,7 @@ CONCURRENT = 32
 
 Value = Literal["f1", "precision", "recall", "validity", "quality", "final"]
 Combine = Literal["union", "majority"]
+Passes = Annotated[int, Meta(ge=1, le=9)]
 T = TypeVar("T")
 
 
@@ -54,8 +56,6 @@ class Item(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a role says of one item."""
-
     correct: bool
     reason: str = ""
 
@@ -71,8 +71,6 @@ class Gap(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An answer as the roles see it."""
-
     task: Task
     response: Response
     items: tuple[Item, ...]
@@ -130,8 +128,6 @@ class PlanGap(Struct, frozen=True):
 
 
 class Agreement(Struct, frozen=True):
-    """How well two passes of a role agree."""
-
     share: float | None
     """Items on which both say the same, of those that both marked."""
     kappa: float | None
@@ -142,8 +138,6 @@ class Agreement(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What three roles found in one answer."""
-
     items: list[PlanItem]
     missed: list[PlanGap] | None
     """None: nobody could say."""
@@ -170,11 +164,11 @@ class ThreeRoles:
     overall: Overall | None = None
     covers: Covers | None = None
     value: Value = "f1"
-    passes: int = 1
+    passes: Passes = 1
     combine: Combine = "union"
     """union: a fault that any pass finds counts. majority: one that most passes find does."""
     w_quality: float = 0.5
-    otherwise: float | None = None
+    otherwise: Number | None = None
     """The value where it is not defined, such as the precision of no call; None: no value."""
     needs: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
@@ -188,20 +182,13 @@ class ThreeRoles:
     scope: Scope = field(default=Scope.POINT, init=False)
 
     def __post_init__(self) -> None:
-        if self.value not in get_args(Value) or self.combine not in get_args(Combine):
-            raise UserError(
-                f"judge '{self.name}': value is '{self.value}' and combine '{self.combine}'; expected "
-                f"{', '.join(get_args(Value))}, and {' or '.join(get_args(Combine))}."
-            )
+        as_word("value", self.value, get_args(Value))
+        as_word("combine", self.combine, get_args(Combine))
         if self.value in ("quality", "final") and self.overall is None:
             raise UserError(
                 f"judge '{self.name}': value '{self.value}' needs the overall role, which is a model; "
                 "give one, or take f1, precision, recall or validity."
             )
-        if not 1 <= self.passes <= 9:
-            raise UserError(f"judge '{self.name}': passes is {self.passes}; expected 1 to 9.")
-        if self.otherwise is not None:
-            as_number("otherwise", self.otherwise)
 
     @property
     def fingerprint(self) -> str:

@@ -205,7 +205,6 @@ def _paired(
     colours: Colours | None,
     size: float,
 ) -> list[Reading]:
-    """The values beside each label."""
     own = set(labels.words)
     numbers = [one for one in words if number_in(one.text) is not None and one not in own]
     ticks = find_ticks(numbers, size)
@@ -418,8 +417,6 @@ _one_reader = threading.Lock()
 
 
 class Page(NamedTuple):
-    """The words of a picture."""
-
     words: list[Word]
     unsure: int
     """Words that were left out."""

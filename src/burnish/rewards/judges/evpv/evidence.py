@@ -12,8 +12,6 @@ against anybody.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import csv
 import html.parser
 import importlib
@@ -27,8 +25,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import anyio.to_thread
+import msgspec
 
-from burnish.errors import ArgumentError, BoundaryError, UserError, did_you_mean
+from burnish.arguments import as_word
+from burnish.errors import ArgumentError, BoundaryError, UserError
 from burnish.records import Evidence, Message, Status
 from burnish.rewards.checks.texts import sentences
 from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_cell, read_fact
@@ -59,13 +59,11 @@ DEEPEST = 20
 TABLES = ("csv", "markdown", "html", "rows", "xlsx")
 """Forms of a table."""
 _DESCRIPTION = free_table("caption", key_facts=anything, uncertain=anything)
-_CLAUSE = re.compile(r"\s*[;\n]\s*")
+_CLAUSE = re.compile(r"[;\n]")
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """What was found in evidence."""
-
     facts: tuple[Fact, ...] = ()
     unreadable: int = 0
     """Facts that were left out: not finite, too long, no text."""
@@ -106,12 +104,7 @@ EXTRACTORS = {
 
 
 def find_extractor(name: str) -> Extractor:
-    """The extractor of that type of evidence."""
-    if name not in EXTRACTORS:
-        raise UserError(
-            f"there is no extractor for evidence of type '{name}'; expected "
-            f"{', '.join(EXTRACTORS)}.{did_you_mean(name, EXTRACTORS)}"
-        )
+    as_word("type of evidence", name, tuple(EXTRACTORS))
     module, _, function = EXTRACTORS[name].partition(":")
     found: Extractor = getattr(importlib.import_module(module), function)
     return found
@@ -181,8 +174,8 @@ async def from_text(
     parts: dict[str, None] = {}
     for sentence in sentences(text[:MOST_TEXT]):
         for clause in _CLAUSE.split(sentence):
-            if clause.strip(" .-*•"):
-                parts[clause.strip(" -*•")] = None
+            if (bare := clause.strip()).strip(" .-*•"):
+                parts[bare.strip(" -*•")] = None
     return collect(list(parts), "sentence {}", cut=len(text) > MOST_TEXT)
 
 
@@ -317,8 +310,11 @@ async def from_table(
             f"{', '.join(TABLES)}"
         )
     try:
-        pages = _READERS[kinds[0]](piece[kinds[0]])
-    except (ValueError, TypeError, csv.Error, BoundaryError) as error:
+        read, given = _READERS[kinds[0]], piece[kinds[0]]
+        if kinds[0] in ("csv", "markdown", "html"):
+            given = msgspec.convert(given, str)
+        pages = read(given)
+    except (ValueError, TypeError, csv.Error, BoundaryError, msgspec.ValidationError) as error:
         reason = f"the table could not be read as {kinds[0]}: {error}"
         return Extraction(status=Status.PARSE_ERROR, reason=reason[:300])
     found = Extraction()
@@ -371,17 +367,13 @@ def _cell(value: Any) -> str | None:
     return " ".join(str(value)[:LONGEST].split())
 
 
-def _from_csv(text: Any) -> list[list[list[Any]]]:
-    if not isinstance(text, str):
-        raise TypeError("expected a text")
+def _from_csv(text: str) -> list[list[list[Any]]]:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     return [list(csv.reader(io.StringIO(text), delimiter=separator))]
 
 
-def _from_markdown(text: Any) -> list[list[list[Any]]]:
-    if not isinstance(text, str):
-        raise TypeError("expected a text")
+def _from_markdown(text: str) -> list[list[list[Any]]]:
     rows = [_BAR.split(found[1]) for line in text.splitlines() if (found := _ROW.match(line))]
     kept = [
         [cell.replace(r"\|", "|").strip(" *`") for cell in row]
@@ -394,8 +386,6 @@ def _from_markdown(text: Any) -> list[list[list[Any]]]:
 
 
 class _Cell:
-    """A cell of a page while it is read."""
-
     def __init__(self, attrs: Mapping[str, str | None], *, is_head: bool) -> None:
         self.text, self.raised, self.is_head = "", "", is_head
         self.is_unreadable = False
@@ -412,7 +402,6 @@ class _Cell:
 
     @property
     def value(self) -> Any:
-        """What cell_facts takes."""
         return UNREADABLE if self.is_unreadable else " ".join(self.text.split())
 
 
@@ -489,9 +478,7 @@ class _Tables(html.parser.HTMLParser):
         self._cell, self._skipped, self._is_raised = None, "", False
 
 
-def _from_html(text: Any) -> list[list[list[Any]]]:
-    if not isinstance(text, str):
-        raise TypeError("expected a text")
+def _from_html(text: str) -> list[list[list[Any]]]:
     reader = _Tables()
     reader.feed(text[:MOST_TEXT])
     reader.close()
@@ -548,22 +535,13 @@ def _head(cells: Sequence[_Cell | None]) -> Any:
 
 
 def _from_rows(rows: Any) -> list[list[list[Any]]]:
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise TypeError("expected a list of lists")
-    return [rows]
+    return [msgspec.convert(rows, list[list[Any]])]
 
 
 def _from_xlsx(data: Any) -> list[list[list[Any]]]:
     from burnish.tools.spreadsheet import open_workbook
 
-    if isinstance(data, str):
-        try:
-            data = base64.b64decode(data, validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"no base64: {error}") from None
-    if not isinstance(data, bytes):
-        raise TypeError("expected bytes or base64")
-    book = open_workbook(data, values=True)
+    book = open_workbook(msgspec.convert(data, bytes), values=True)
     return [[list(row) for row in page.iter_rows(values_only=True)] for page in book.worksheets]
 
 

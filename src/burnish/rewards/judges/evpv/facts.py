@@ -270,7 +270,6 @@ def read_cell(
 
 
 def _written(table: Mapping[str, Any]) -> str:
-    """A typed fact in words."""
     if "subject" not in table or "value" not in table:
         raise refused("fact", dict(table), "a text, or a table with subject and value")
     value = table["value"]

@@ -27,18 +27,14 @@ from typing import Any, Literal, NamedTuple
 import anyio.to_thread
 import msgspec
 
+from burnish.boundary import Count, Fraction, PositiveInt, Share
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.checks.steps import Split, check_split
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.build import Options, read_options
-from burnish.rewards.judges.evpv.evidence import (
-    EXTRACTORS,
-    Extraction,
-    extract_all,
-    pieces_of,
-)
+from burnish.rewards.judges.evpv.evidence import Extraction, extract_all, pieces_of
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
@@ -79,8 +75,6 @@ EMPTY = "the evidence holds no fact"
 
 
 class EvpvOptions(Options, frozen=True):
-    """How premises are checked, steps scored and scores joined."""
-
     evidence: str = "evidence"
     """Task field with the evidence: a text, a table, a picture, recorded facts, or a list of such."""
     pictures: Literal["ignore", "ocr", "vision"] = "ignore"
@@ -91,21 +85,21 @@ class EvpvOptions(Options, frozen=True):
     stands in it is no premise."""
     tool_results: bool = False
     """What tools said in the response's own conversation is evidence, too."""
-    extractor: str = "auto"
+    extractor: Literal["auto", "text", "table", "facts", "llm", "ocr", "vision"] = "auto"
     """auto: by the type of each piece. llm: the model lists the facts, also of a picture. Or another
     one: text, table, facts, ocr, vision."""
     matcher: Literal["canonical", "embedding", "judge", "audit"] = "canonical"
     """canonical: subject, relation and value with units. embedding, judge: sentence vectors or the
     model settle what that leaves unknown. audit: the model lists contradictions, as in the paper."""
-    unknown: float = 0.5
+    unknown: Share = 0.5
     """Support of a premise that the evidence says nothing about."""
-    relative: float = 1e-3
+    relative: Fraction = 1e-3
     """Tolerance of numbers that are not whole."""
     scope: Literal["step", "mean", "min"] = "step"
     """step: a step is gated by its own premises. mean, min: all by one number, as in the paper."""
     undeclared: Literal["unknown", "ignore"] = "unknown"
     """A step that uses the evidence without declaring it is gated as unknown, or not at all."""
-    min_premises: int = 0
+    min_premises: Count = 0
     """Premises that a solution must declare; with fewer, its steps without one are gated by the share
     that is there, so that a bare answer earns nothing for its steps."""
     unchecked: Literal["open", "zero"] = "open"
@@ -115,7 +109,7 @@ class EvpvOptions(Options, frozen=True):
     """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
     verdicts: Literal["strict", "reference"] = "strict"
     """strict: a reply of 1 or -1 alone. reference: the lenient rule, which reads any text."""
-    history: int = 12
+    history: Count = 12
     """Earlier steps that the verifier sees."""
     aggregate: Aggregate = "weighted"
     """How step scores become one value: weighted, rate, streak, geometric, first_error."""
@@ -125,52 +119,34 @@ class EvpvOptions(Options, frozen=True):
     """Where steps of a plain text end; a solution in JSON has its own."""
     headings: tuple[str, ...] = ()
     """How steps begin, with `split = "headings"`."""
-    most_steps: int = 64
+    most_steps: PositiveInt = 64
     """A longer solution has no value."""
     name: str = "evpv"
 
+    def check(self) -> None:
+        check_split(self.split, self.headings)
 
-def check_options(
-    name: str, options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None
-) -> None:
-    """Refuse options out of their range, and those that ask a model where there is none."""
-    check_split(options.split, options.headings)
-    if not 0 <= options.unknown <= 1 or not 0 <= options.relative < 1:
-        raise UserError(
-            f"judge '{name}': unknown is {options.unknown} and relative {options.relative}; expected "
-            "numbers from 0 to 1."
-        )
-    if options.history < 0 or options.most_steps < 1 or options.min_premises < 0:
-        raise UserError(
-            f"judge '{name}': history is {options.history}, most_steps {options.most_steps} and "
-            f"min_premises {options.min_premises}; expected at least 0, 1 and 0."
-        )
-    if options.extractor != "auto" and options.extractor not in EXTRACTORS:
-        raise UserError(
-            f"judge '{name}': extractor is '{options.extractor}'; expected auto, "
-            f"{', '.join(EXTRACTORS)}."
-        )
+
+def _check_model(options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None) -> None:
+    """Refuse options that ask a model where there is none."""
     asks = {
         "verifier = 'judge'": options.verifier == "judge" and steps is None,
-        "matcher = 'judge'": options.matcher == "judge",
-        "matcher = 'audit'": options.matcher == "audit",
-        "extractor = 'llm'": options.extractor == "llm",
-        "extractor = 'vision'": options.extractor == "vision",
+        f"matcher = '{options.matcher}'": options.matcher in ("judge", "audit"),
+        f"extractor = '{options.extractor}'": options.extractor in ("llm", "vision"),
         "pictures = 'vision'": options.pictures == "vision",
     }
     asked = [what for what, is_so in asks.items() if is_so]
     if judge is None and asked:
         raise UserError(
-            f"judge '{name}': {asked[0]} asks a model and there is none; give `model`, or choose "
-            "verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
+            f"judge '{options.name}': {asked[0]} asks a model and there is none; give `model`, or "
+            "choose verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
         )
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
     """Steps of a solution, gated by premises checked against the task's evidence (EVPV); 0 to 1."""
 
-    method: str = msgspec.field(default="evpv", name="with")
-    """Always evpv."""
+    method: Literal["evpv"] = msgspec.field(default="evpv", name="with")
     model: str = ""
     """As of kind `judge`; may be left out with options.verifier = "none", or with `process`."""
     process: str = ""
@@ -178,13 +154,8 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
     both_orders: bool = False
     """Nothing is compared here."""
 
-    def __post_init__(self) -> None:
-        if self.method != "evpv":
-            raise ValueError(f"with is '{self.method}'; kind 'evpv' is that judge: leave it out")
-
     @property
     def chosen(self) -> EvpvOptions:
-        """The options, read."""
         return read_options("evpv", self.options, EvpvOptions)
 
     def build(self, base: str | Path) -> Scorer:
@@ -209,8 +180,6 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
 
 
 class Premises(NamedTuple):
-    """The premises of a solution and how far they are reliable."""
-
     claims: list[str]
     matched: dict[str, Matched]
     undeclared: dict[int, str]
@@ -222,8 +191,6 @@ class Premises(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """The raw score of a step, or why there is none."""
-
     raw: float | None
     status: Status = Status.OK
     reason: str = ""
@@ -251,7 +218,7 @@ class EvpvJudge:
         """
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
         self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
-        check_options(self.name, chosen, judge, steps)
+        _check_model(chosen, judge, steps)
         is_verifier = steps is None and chosen.verifier != "none"
         self.shows_media = is_verifier or chosen.pictures == "vision"
         has_other = chosen.tool_results or chosen.pictures != "ignore"
@@ -267,7 +234,6 @@ class EvpvJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the wording and how premises are checked."""
         model = self.judge.fingerprint if self.judge is not None else ""
         steps = fingerprint(self.steps) if self.steps is not None else ""
         return digest("evpv", model, steps, *wordings(), msgspec.json.encode(self.options))
@@ -525,7 +491,6 @@ def _after_audit(matched: Matched, support: float | None, level: float) -> float
 
 
 def _why(matched: Matched) -> str:
-    """What decided, in one line."""
     fact = f": {matched.fact}" if matched.fact else ""
     where = f" ({matched.source})" if matched.source else ""
     by = f" by {matched.by}" if matched.by != "canonical" else ""
@@ -534,5 +499,4 @@ def _why(matched: Matched) -> str:
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
-    """The judge by the name `evpv`."""
     return EvpvJudge(judge, read_options("evpv", options, EvpvOptions))

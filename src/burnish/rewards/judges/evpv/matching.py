@@ -16,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from burnish.arguments import as_list, as_number, as_text, as_word
+from burnish.arguments import as_number, as_text
+from burnish.boundary import Share, public
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity, same_quantity
 from burnish.rewards.judges.evpv.facts import (
     LONGEST,
@@ -49,8 +50,6 @@ _SIGNS = frozenset(["<", ">", "<=", ">=", "=", "!="])
 
 
 class Outcome(StrEnum):
-    """What the evidence says of a claim."""
-
     SUPPORTED = "supported"
     """A fact says the same."""
     CONTRADICTED = "contradicted"
@@ -66,8 +65,6 @@ OUTCOMES = (*(one.value for one in Outcome), UNCHECKED)
 
 
 class Matched(NamedTuple):
-    """A claim beside the fact that decided."""
-
     claim: str
     outcome: Outcome | None
     """None: it could not be decided, such as a model's reply that could not be read."""
@@ -83,32 +80,32 @@ class Matched(NamedTuple):
         return UNCHECKED if self.outcome is None else self.outcome.value
 
 
-def support_of(matched: Matched, unknown: float = UNKNOWN) -> float | None:
+@public
+def support_of(matched: Matched, unknown: Share = UNKNOWN) -> float | None:
     """Supported 1, contradicted 0, unknown `unknown`; None where it could not be decided.
 
     >>> support_of(Matched("AB = 10", Outcome.UNKNOWN))
     0.5
     """
-    level = as_number("unknown", unknown, low=0, high=1)
     if matched.outcome is None:
         return None
-    levels = {Outcome.SUPPORTED: 1.0, Outcome.CONTRADICTED: 0.0, Outcome.UNKNOWN: level}
+    levels = {Outcome.SUPPORTED: 1.0, Outcome.CONTRADICTED: 0.0, Outcome.UNKNOWN: unknown}
     return levels[matched.outcome]
 
 
-def response_reliability(supports: Sequence[Any], rule: str = "mean") -> float | None:
+@public
+def response_reliability(
+    supports: Sequence[Share | None], rule: Literal["mean", "min"] = "mean"
+) -> float | None:
     """One reliability for all claims of a response: their mean, or the least. None: 1 where there is
     no claim, none where one of them is None; but of the least, that of the others is a bound.
 
     >>> response_reliability([1.0, 0.5, 0.0]), response_reliability([])
     (0.5, 1.0)
     """
-    as_word("rule", rule, ("mean", "min"))
-    given = as_list("supports", supports)
-    known = [one for one in given if one is not None]
-    if len(known) < len(given) and (rule == "mean" or not known):
+    values = [one for one in supports if one is not None]
+    if len(values) < len(supports) and (rule == "mean" or not values):
         return None
-    values = [as_number("supports", one, low=0, high=1) for one in known]
     if not values:
         return 1.0
     return min(values) if rule == "min" else sum(values) / len(values)
@@ -209,7 +206,6 @@ class FactIndex:
 
     @cached_property
     def numbers(self) -> frozenset[float]:
-        """Numbers that the facts hold."""
         return frozenset(number for fact in self.facts for number in numbers_in(fact.text))
 
 

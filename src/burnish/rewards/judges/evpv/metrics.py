@@ -16,19 +16,10 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from burnish.arguments import (
-    as_list,
-    as_number,
-    as_seed,
-    as_text,
-    as_word,
-    plain_number,
-    refused,
-    same_length,
-)
-from burnish.errors import ArgumentError
+from burnish.arguments import as_list, as_number, as_text, refused, same_length
+from burnish.boundary import Seed, Share, public
 from burnish.numbers import plain
 from burnish.records import Reward
 from burnish.rewards.judges.evpv.matching import OUTCOMES
@@ -36,6 +27,7 @@ from burnish.rewards.judges.evpv.scores import weighted_correctness
 from burnish.seeds import derive
 
 TieRule = Literal["expected", "optimistic"]
+StepLabel = Literal[1, 0, -1]
 RELATIONS = ("<", ">", "<=", ">=", "=", "!=")
 FACTORS, SHIFTS, FROM_ZERO = (0.5, 0.8, 1.2, 1.5, 2.0), (-2, -1, 1, 2), (1, 2, 3, 5, 10)
 """How a number is misread: times one and plus one; 0 becomes one of the last."""
@@ -53,8 +45,6 @@ T = TypeVar("T")
 
 
 class PremiseCounts(NamedTuple):
-    """What became of the premises of some responses."""
-
     responses: int
     gate_open: int
     """Responses whose gate is open: their evidence or a model's reply could not be read."""
@@ -70,7 +60,6 @@ class PremiseCounts(NamedTuple):
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Premises by outcome."""
         return {name: getattr(self, name) for name in OUTCOMES}
 
     @property
@@ -128,8 +117,6 @@ def _is_own(reward: Reward) -> bool:
 
 
 class _Curves(NamedTuple):
-    """The curves of BestOfK."""
-
     pass_at_k: list[float]
     """Any of them is right."""
     bon_at_k: list[float | None]
@@ -145,13 +132,15 @@ class BestOfK(_Curves):
     def __new__(
         cls, pass_at_k: list[float], bon_at_k: list[float | None], unscored_at_k: Sequence[int] = ()
     ) -> BestOfK:
-        """Two curves, and beside them what was left out."""
         found = super().__new__(cls, pass_at_k, bon_at_k)
         found.unscored_at_k = list(unscored_at_k) or [0] * len(bon_at_k)
         return found
 
 
-def best_of_k(candidates: Any, correct: Any, tie_rule: TieRule = "expected") -> BestOfK:
+@public
+def best_of_k(
+    candidates: Sequence[object], correct: Sequence[object], tie_rule: TieRule = "expected"
+) -> BestOfK:
     """pass@k and the accuracy of the best-scored of k, for every prefix of the candidates.
 
     `candidates` are scores of one problem, or lists of them of several problems with as many each,
@@ -165,7 +154,6 @@ def best_of_k(candidates: Any, correct: Any, tie_rule: TieRule = "expected") -> 
     >>> best_of_k([None, 0.1], [True, False]).bon_at_k
     [None, 0.0]
     """
-    as_word("tie_rule", tie_rule, get_args(TieRule))
     scores, flags = as_list("candidates", candidates, least=1), as_list("correct", correct, least=1)
     if not isinstance(flags[0], list | tuple):
         return _curves(scores, flags, tie_rule)
@@ -224,7 +212,8 @@ def _is_right(given: Any) -> bool:
     return as_number("correct", given, low=0, high=1, whole=True) == 1
 
 
-def macro_f1(gold: Any, pred: Any) -> float:
+@public
+def macro_f1(gold: Sequence[StepLabel], pred: Sequence[StepLabel | None]) -> float:
     """Mean of the F1 of right (1) and of wrong (-1) steps; steps with the gold label 0 are left out.
 
     A prediction of 0 or None is neither: the step counts as missed. A class that nobody has and nobody
@@ -233,31 +222,19 @@ def macro_f1(gold: Any, pred: Any) -> float:
     >>> macro_f1([1, 1, -1, 0], [1, -1, -1, 1])
     0.6666666666666666
     """
-    labels = [_label("gold", one) for one in as_list("gold", gold)]
-    said = [_label("pred", one) for one in as_list("pred", pred)]
-    same_length("pred", said, len(labels), "steps of gold")
-    if None in labels:
-        raise ArgumentError("gold: got None, expected 1, -1 or 0 for each step")
-    pairs = [pair for pair in zip(labels, said, strict=True) if pair[0] != 0]
+    same_length("pred", pred, len(gold), "steps of gold")
+    pairs = [pair for pair in zip(gold, pred, strict=True) if pair[0] != 0]
     return math.fsum(_f1(pairs, kind) for kind in (1, -1)) / 2
 
 
-def _f1(pairs: list[tuple[int | None, int | None]], kind: int) -> float:
+def _f1(pairs: Sequence[tuple[int | None, int | None]], kind: int) -> float:
     hits = sum(a == b == kind for a, b in pairs)
     either = sum(a == kind for a, _ in pairs) + sum(b == kind for _, b in pairs)
     return 2 * hits / either if either else 0.0
 
 
-def _label(what: str, given: Any) -> int | None:
-    if given is None:
-        return None
-    number = plain_number(given)
-    if number not in (1.0, -1.0, 0.0):
-        raise refused(what, given, "1, -1 or 0")
-    return int(number)
-
-
-def corrupt_drop(constraints: T, ratio: float, *, seed: int = 0, sample_id: str = "") -> T:
+@public
+def corrupt_drop(constraints: T, ratio: Share, *, seed: Seed = 0, sample_id: str = "") -> T:
     """The facts with each one dropped by the chance `ratio`, independently.
 
     `constraints` is a list of facts (texts, or tables with `text`), or a table with `caption` and
@@ -266,21 +243,22 @@ def corrupt_drop(constraints: T, ratio: float, *, seed: int = 0, sample_id: str 
     >>> corrupt_drop({"caption": "A triangle.", "key_facts": ["AB = 10"]}, 1.0)
     {'caption': '', 'key_facts': []}
     """
-    chance, rng = as_number("ratio", ratio, low=0, high=1), _rng("drop", seed, sample_id)
+    rng = _rng("drop", seed, sample_id)
 
     def kept(facts: list[Any]) -> list[Any]:
-        return [one for one in facts if rng.random() >= chance]
+        return [one for one in facts if rng.random() >= ratio]
 
     if isinstance(constraints, Mapping):
         found: dict[str, Any] = _described(constraints)
-        if found.get("caption") and rng.random() < chance:
+        if found.get("caption") and rng.random() < ratio:
             found["caption"] = ""
         found["key_facts"] = kept(found["key_facts"])
         return found  # type: ignore[return-value]
     return kept(_facts(constraints))  # type: ignore[return-value]
 
 
-def corrupt_flip(constraints: T, ratio: float, *, seed: int = 0, sample_id: str = "") -> T:
+@public
+def corrupt_flip(constraints: T, ratio: Share, *, seed: Seed = 0, sample_id: str = "") -> T:
     """The facts with a number or a relation of each misread by the chance `ratio`, independently.
 
     `constraints` as in `corrupt_drop`. A fact with neither stays.
@@ -288,14 +266,14 @@ def corrupt_flip(constraints: T, ratio: float, *, seed: int = 0, sample_id: str 
     >>> corrupt_flip(["AB is parallel to CD", "AB = 10"], 1.0, seed=1)[0]
     'AB is parallel to CD'
     """
-    chance, rng = as_number("ratio", ratio, low=0, high=1), _rng("flip", seed, sample_id)
+    rng = _rng("flip", seed, sample_id)
 
     def changed(fact: Any) -> Any:
-        if rng.random() >= chance:
+        if rng.random() >= ratio:
             return fact
         if isinstance(fact, Mapping):
-            return {**fact, "text": flip_text(fact["text"], rng)}
-        return flip_text(fact, rng)
+            return {**fact, "text": flip_text.plain(fact["text"], rng)}
+        return flip_text.plain(fact, rng)
 
     if isinstance(constraints, Mapping):
         found: dict[str, Any] = _described(constraints)
@@ -306,13 +284,14 @@ def corrupt_flip(constraints: T, ratio: float, *, seed: int = 0, sample_id: str 
     return [changed(one) for one in _facts(constraints)]  # type: ignore[return-value]
 
 
+@public
 def flip_text(text: str, rng: random.Random) -> str:
     """One number of a text misread, or where it has none one relation sign; else the text itself.
 
     >>> flip_text("AB = 10", random.Random(1)) != "AB = 10"
     True
     """
-    numbers = list(_NUMBER.finditer(as_text("text", text)))
+    numbers = list(_NUMBER.finditer(text))
     found = numbers or list(_RELATION.finditer(text))
     if not found:
         return text
@@ -339,12 +318,10 @@ def _misread(token: str, rng: random.Random) -> str:
 
 
 def _rng(purpose: str, seed: int, sample_id: str) -> random.Random:
-    name = as_text("sample_id", sample_id)
-    return random.Random(derive("evpv", purpose, as_seed("seed", seed), name))
+    return random.Random(derive("evpv", purpose, seed, sample_id))
 
 
 def _described(constraints: Mapping[str, Any]) -> dict[str, Any]:
-    """A caption with key facts, copied."""
     if "key_facts" not in constraints:
         raise refused("constraints", constraints, "a list of facts, or a table with `key_facts`")
     found = dict(constraints)

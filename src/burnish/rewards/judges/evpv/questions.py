@@ -79,7 +79,6 @@ _AUDIT: Table[dict[str, Any]] = Table(dict, open=True, contradictions=rows(_CONT
 
 
 def wordings() -> list[str]:
-    """The prompts, for a fingerprint."""
     return [wording(name, PROMPTS) for name in ("extract", "look", "match", "audit", "verify")]
 
 
@@ -160,8 +159,6 @@ def _read_matches(shown: Sequence[str], reply: str) -> list[_Match]:
 
 
 class Audit(NamedTuple):
-    """What became of the audits of one response."""
-
     reliability: float | None
     """None where no audit could be read."""
     evidence: tuple[Evidence, ...] = ()
@@ -224,7 +221,6 @@ def _worst(entries: Sequence[_Contradiction]) -> _Contradiction:
 
 
 def _audited(old: Matched, against: Sequence[_Contradiction], reply: JudgeReply[Any]) -> Matched:
-    """A claim after its audit."""
     note = f"{_worst(against).severity}: {_worst(against).why}"[:300] if against else ""
     if old.outcome is Outcome.CONTRADICTED:
         return old._replace(note=f"audit {note}" if note else old.note)

@@ -17,20 +17,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args, overload
+from typing import Annotated, Any, Literal, NamedTuple, cast, overload
 
-from burnish.arguments import (
-    as_flag,
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    as_word,
-    read_each,
-    refused,
-    same_length,
-)
+from msgspec import Meta
+
+from burnish.arguments import as_text, as_word, read_each, refused
+from burnish.boundary import Share, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.steps import Split, find_steps
 from burnish.rewards.judges.evpv.facts import words_of
@@ -44,7 +36,7 @@ HIGH, LOW = 0.5, 0.2
 FLOOR = 0.1
 """A wrong step in the geometric mean."""
 Aggregate = Literal["weighted", "rate", "streak", "geometric", "first_error"]
-AGGREGATES = get_args(Aggregate)
+StepScores = Sequence[Annotated[float, Meta(ge=-1, le=1)]]
 
 _FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*(.*?)\s*```\Z", re.DOTALL)
 _OPEN_FENCE, _CLOSED_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*"), re.compile(r"\s*```\Z")
@@ -54,8 +46,6 @@ _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,4})?", re.AS
 
 
 class Checklist(NamedTuple):
-    """The premises that a solution declares."""
-
     claims: list[str]
     """Each once, in the order of their first mention."""
     visual_steps: list[int]
@@ -139,7 +129,8 @@ def premises_of(step: Any) -> list[str]:
     return [one for one in found if one and one.casefold() != "null"]
 
 
-def build_checklist(steps: Sequence[Any]) -> Checklist:
+@public
+def build_checklist(steps: Sequence[object]) -> Checklist:
     """The distinct premises of a solution, and the steps that rest on one.
 
     A step is a table with `premise` (or the reference's `visualdependency`), a pair (text, premise),
@@ -150,7 +141,7 @@ def build_checklist(steps: Sequence[Any]) -> Checklist:
     """
     claims: dict[str, None] = {}
     visual = []
-    for place, step in enumerate(as_list("steps", steps)):
+    for place, step in enumerate(steps):
         own = premises_of(step)
         claims.update(dict.fromkeys(own))
         if own:
@@ -158,7 +149,8 @@ def build_checklist(steps: Sequence[Any]) -> Checklist:
     return Checklist(list(claims), visual)
 
 
-def reliability_from_audit(severities: Any) -> Any:
+@public
+def reliability_from_audit(severities: Sequence[object] | None) -> Any:
     """1 less 0.5 for each contradiction that is high and 0.2 for each that is low, not below 0.
 
     `severities` are words, or tables with `severity`; a list of such lists gives a list. None, an audit
@@ -169,20 +161,22 @@ def reliability_from_audit(severities: Any) -> Any:
     """
     if severities is None:
         return None
-    given = as_list("severities", severities)
-    if given and all(one is None or isinstance(one, list | tuple) for one in given):
-        return [reliability_from_audit(one) for one in given]
+    if severities and all(one is None or isinstance(one, list | tuple) for one in severities):
+        return [reliability_from_audit.plain(cast(Any, one)) for one in severities]
     words = [
-        as_text(
-            "severities", one["severity"] if isinstance(one, Mapping) and "severity" in one else one
-        )
-        for one in given
+        as_text("severities", one.get("severity") if isinstance(one, Mapping) else one)
+        for one in severities
     ]
     known = [as_word("severities", word.strip().casefold(), ("high", "low")) for word in words]
     return max(0.0, 1.0 - HIGH * known.count("high") - LOW * known.count("low"))
 
 
-def gate(raw: Any, visual_steps: Any, reliability: Any) -> list[Any]:
+@public
+def gate(
+    raw: Sequence[float | None],
+    visual_steps: Sequence[int],
+    reliability: Share | Sequence[Share | None] | None,
+) -> list[Any]:
     """Step scores with the positive ones of `visual_steps` times their reliability.
 
     `reliability` is one number from 0 to 1, one for each of `visual_steps`, or None where nothing is
@@ -192,28 +186,22 @@ def gate(raw: Any, visual_steps: Any, reliability: Any) -> list[Any]:
     >>> gate([1, 1, -1], visual_steps=[0, 2], reliability=0.5)
     [0.5, 1.0, -1.0]
     """
-    scores = as_numbers("raw", raw, missing=True)
-    places = [as_whole("visual_steps", place) for place in as_list("visual_steps", visual_steps)]
-    if reliability is None or _is_one_number(reliability):
-        given = [reliability] * len(places)
-    else:
-        given = as_list("reliability", reliability)
-        same_length("reliability", given, len(places), "visual_steps")
+    given = reliability if isinstance(reliability, list) else [reliability] * len(visual_steps)
+    if len(given) != len(visual_steps):
+        raise ArgumentError(
+            f"reliability: got {len(given)}, expected one for each of the {len(visual_steps)} visual_steps"
+        )
     shares: dict[int, float] = {}
-    for place, one in zip(places, given, strict=True):
-        share = 1.0 if one is None else as_number("reliability", one, low=0, high=1)
-        shares[place] = min(share, shares.get(place, 1.0))
+    for place, share in zip(visual_steps, given, strict=True):
+        shares[place] = min(1.0 if share is None else share, shares.get(place, 1.0))
     return [
         score * shares.get(place, 1.0) if score is not None and score > 0 else score
-        for place, score in enumerate(scores)
+        for place, score in enumerate(raw)
     ]
 
 
-def _is_one_number(value: Any) -> bool:
-    return isinstance(value, int | float) or getattr(value, "ndim", None) == 0
-
-
-def correctness_rate(step_scores: Any, *, soft: bool = False) -> float:
+@public
+def correctness_rate(step_scores: StepScores, *, soft: bool = False) -> float:
     """Share of steps with the score 1; soft: mean of (s + 1) / 2. Empty: 0.
 
     >>> correctness_rate([1, -1, 0.5]), correctness_rate([1, -1, 0.5], soft=True)
@@ -223,21 +211,22 @@ def correctness_rate(step_scores: Any, *, soft: bool = False) -> float:
     return math.fsum(shares) / len(shares) if shares else 0.0
 
 
-def weighted_correctness(step_scores: Any) -> float:
+@public
+def weighted_correctness(step_scores: StepScores) -> float:
     """Mean score with later steps counting more, `(sum t s_t / sum t + 1) / 2`. Empty: 0.
 
     >>> weighted_correctness([1, 1, -1]), weighted_correctness([1, 0.5])
     (0.5, 0.8333333333333333)
     """
-    scores = _scores(step_scores)
-    count = len(scores)
+    count = len(step_scores)
     if not count:
         return 0.0
-    total = math.fsum(place * score for place, score in enumerate(scores, start=1))
+    total = math.fsum(place * score for place, score in enumerate(step_scores, start=1))
     return (2 * total / (count * (count + 1)) + 1) / 2
 
 
-def streak(step_scores: Any, *, soft: bool = False) -> float:
+@public
+def streak(step_scores: StepScores, *, soft: bool = False) -> float:
     """Runs of steps with the score 1: the run's length at each of them, -1 at each other, from 0 to 1.
 
     Soft: what that is on average where a step is right with the chance (s + 1) / 2. Empty: 0.
@@ -257,7 +246,8 @@ def streak(step_scores: Any, *, soft: bool = False) -> float:
     return (total + count) / (most + count)
 
 
-def geometric_mean(step_scores: Any, *, soft: bool = False) -> float:
+@public
+def geometric_mean(step_scores: StepScores, *, soft: bool = False) -> float:
     """`(prod m_t)^(1/n)` with m = 1 for the score 1 and 0.1 for any other. Empty: 0.
 
     Soft: m = (s + 1) / 2, at least 0.1.
@@ -272,7 +262,8 @@ def geometric_mean(step_scores: Any, *, soft: bool = False) -> float:
     return math.exp(math.fsum(logs) / len(shares))
 
 
-def first_error(step_scores: Any, *, soft: bool = False) -> float:
+@public
+def first_error(step_scores: StepScores, *, soft: bool = False) -> float:
     """Share of steps before the first -1; 1 where there is none. Empty: 0.
 
     Soft: what that is on average where a step is right with the chance (s + 1) / 2.
@@ -280,55 +271,42 @@ def first_error(step_scores: Any, *, soft: bool = False) -> float:
     >>> first_error([1, 1, -1, 1]), first_error([1, 0.5])
     (0.5, 1.0)
     """
-    scores = _scores(step_scores)
-    if not scores:
+    if not step_scores:
         return 0.0
-    if as_flag("soft", soft):
+    if soft:
         chance, before = 1.0, []
-        for score in scores:
+        for score in step_scores:
             chance *= (score + 1) / 2
             before.append(chance)
-        return math.fsum(before) / len(scores)
-    return scores.index(-1.0) / len(scores) if -1.0 in scores else 1.0
+        return math.fsum(before) / len(step_scores)
+    return step_scores.index(-1.0) / len(step_scores) if -1.0 in step_scores else 1.0
 
 
+@public
 def aggregate_steps(
-    step_scores: Any, aggregate: Aggregate = "weighted", *, soft: bool = True
+    step_scores: StepScores, aggregate: Aggregate = "weighted", *, soft: bool = True
 ) -> float:
     """One value from 0 to 1 by the name of an aggregator.
 
     >>> aggregate_steps([1, -1], "rate")
     0.5
     """
-    as_word("aggregate", aggregate, AGGREGATES)
     if aggregate == "weighted":
-        as_flag("soft", soft)
-        return weighted_correctness(step_scores)
+        return weighted_correctness.plain(step_scores)
     return _FUNCTIONS[aggregate](step_scores, soft=soft)
 
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
-    "rate": correctness_rate,
-    "streak": streak,
-    "geometric": geometric_mean,
-    "first_error": first_error,
+    "rate": correctness_rate.plain,
+    "streak": streak.plain,
+    "geometric": geometric_mean.plain,
+    "first_error": first_error.plain,
 }
 
 
-def _scores(step_scores: Any) -> list[float]:
-    found = as_numbers("step_scores", step_scores)
-    for place, score in enumerate(found):
-        if not -1 <= score <= 1:
-            raise ArgumentError(
-                f"step_scores: item {place} is {score:g}, expected a number from -1 to 1"
-            )
-    return found
-
-
-def _shares(step_scores: Any, soft: bool) -> list[float]:
+def _shares(step_scores: StepScores, soft: bool) -> list[float]:
     """How right each step is: 1 or 0, or with `soft` a share."""
-    is_soft = as_flag("soft", soft)
-    return [(s + 1) / 2 if is_soft else float(s == 1) for s in _scores(step_scores)]
+    return [(s + 1) / 2 if soft else float(s == 1) for s in step_scores]
 
 
 LONGEST_SOLUTION = 20_000_000
@@ -352,12 +330,11 @@ class SolutionStep(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """A solution as its steps."""
-
     steps: list[SolutionStep]
     final_answer: str | None = None
 
 
+@public
 def read_solution(
     text: str, split: Split = "blank_lines", headings: Sequence[str] = ()
 ) -> Solution:
@@ -366,7 +343,7 @@ def read_solution(
     >>> read_solution("AB is 10. [premise: AB = 10]\\n\\nSo 50.").steps[0]
     SolutionStep(text='AB is 10.', premises=['AB = 10'])
     """
-    start = as_text("text", text)[:200].lstrip()
+    start = text[:200].lstrip()
     if len(text) > LONGEST_SOLUTION:
         return Solution([])
     if start[:1] == "{" or start[:3] == "```":

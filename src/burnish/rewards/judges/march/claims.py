@@ -17,13 +17,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 
-from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Count, NonNegative, PositiveShare, public
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import token_f1
 from burnish.rewards.checks.quantities import bare_text, read_quantity
 from burnish.rewards.judges.prompting import Unreadable
+from burnish.tensors import LARGEST
 
 _BULLET = re.compile(
     r"(?:[-•]|(?<![ \t*])[ \t]*+\*)[ \t*]*+question[ \t*]*+[:：][ \t*]*+", re.IGNORECASE
@@ -72,19 +76,16 @@ class Claim(NamedTuple):
 
 
 class Thinking(NamedTuple):
-    """A reply in two parts."""
-
     thinking: str
     answer: str
 
 
 class DocsAndQuery(NamedTuple):
-    """The two parts of a prompt, as texts."""
-
     docs: str
     query: str
 
 
+@public
 def parse_claims(text: str) -> list[Claim]:
     """The claims of a Proposer: bullets `- Question: ... [Answer: ...]`, one a line, in order.
 
@@ -94,7 +95,7 @@ def parse_claims(text: str) -> list[Claim]:
     [Claim(question='How many towers?', answer='3')]
     """
     claims = []
-    for line in as_text("text", text).split("\n"):
+    for line in text.split("\n"):
         begin = 0
         for tag in _answers(line):
             bullet = _BULLET.search(line, begin, tag.start())
@@ -112,10 +113,11 @@ def read_claims(text: str) -> list[Claim]:
     >>> read_claims("1. Question: How many towers? [Answer: 3]")
     [Claim(question='How many towers?', answer='3')]
     """
-    return parse_claims(_NO_BULLET.sub("- ", as_text("text", text)))
+    return parse_claims.plain(_NO_BULLET.sub("- ", text))
 
 
-def parse_checks(text: str, count: int | None = None) -> dict[int, str]:
+@public
+def parse_checks(text: str, count: Count | None = None) -> dict[int, str]:
     """The answers of a Checker by item number: blocks `1. Evidence: ... [Answer: ...]`.
 
     A block reaches to the next line that begins with a number and a dot; its last answer counts, and
@@ -137,10 +139,8 @@ def _answers(text: str) -> Iterator[re.Match[str]]:
     return _ANSWER.finditer(text, 0, text.rfind("]") + 1)
 
 
-def check_items(text: str, count: int | None) -> list[tuple[int, str]]:
+def check_items(text: str, most: int | None) -> list[tuple[int, str]]:
     """The items of a Checker that have an answer, in the order in which they stand there."""
-    as_text("text", text)
-    most = None if count is None else as_whole("count", count, low=0)
     head_form = _ITEM if most is None else _ANY_ITEM
     heads = [(int(head[1]), *head.span()) for head in head_form.finditer(text) if int(head[1]) > 0]
     if most != 0 and not any(number == 1 for number, _, _ in heads):
@@ -162,6 +162,7 @@ def check_items(text: str, count: int | None) -> list[tuple[int, str]]:
     ]
 
 
+@public
 def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
     """Thoughts between `<think>` and `</think>` at the start of a reply, and the answer behind them.
 
@@ -171,8 +172,8 @@ def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
     >>> split_thinking("<think>3 + 4</think> It is 7.")
     Thinking(thinking='3 + 4', answer='It is 7.')
     """
-    form = _PREFILLED if as_flag("prefilled", prefilled) else _THOUGHTS
-    found = form.match(as_text("text", text))
+    form = _PREFILLED if prefilled else _THOUGHTS
+    found = form.match(text)
     if found is None or "<think>" in found[2].lower() or "</think>" in found[2].lower():
         return Thinking("", text)
     return Thinking(found[1].strip(), found[2].strip())
@@ -180,7 +181,7 @@ def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
 
 def claims_of_reply(text: str) -> list[Claim]:
     """The claims of a Proposer that a judge asks; `Unreadable` where there is none."""
-    found = read_claims(split_thinking(text).answer)
+    found = read_claims(split_thinking.plain(text).answer)
     if not found:
         raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
     return found
@@ -188,7 +189,7 @@ def claims_of_reply(text: str) -> list[Claim]:
 
 def same_of_reply(text: str) -> dict[int, str]:
     """Same or different by item number, of the model that settles it."""
-    lines = {(int(n), word.lower()) for n, word in _SAME.findall(split_thinking(text).answer)}
+    lines = {(int(n), word.lower()) for n, word in _SAME.findall(split_thinking.plain(text).answer)}
     found = dict(lines)
     if len(found) < len(lines):
         raise Unreadable("expected each item once, got one as both same and different")
@@ -197,6 +198,7 @@ def same_of_reply(text: str) -> dict[int, str]:
     return found
 
 
+@public
 def split_docs_and_query(prompt: str) -> DocsAndQuery:
     """The documents and the question of a rendered prompt, as texts.
 
@@ -208,7 +210,6 @@ def split_docs_and_query(prompt: str) -> DocsAndQuery:
     >>> split_docs_and_query("Passages:\\n[1] Three towers.\\n\\nQuestion: How many towers?")
     DocsAndQuery(docs='[1] Three towers.', query='How many towers?')
     """
-    as_text("prompt", prompt)
     tagged = next(iter(_between(prompt, _DOCUMENT_TAG)), None)
     if tagged is not None:
         rest = prompt[tagged.end :]
@@ -269,6 +270,8 @@ Mode = Literal["ztr", "err", "count"]
 Leaks = Literal["plain", "normalised"]
 Invented = Literal["drop", "keep"]
 MATCHERS, MODES, LEAKS, INVENTED = map(get_args, (Matcher, Mode, Leaks, Invented))
+Agreement = Annotated[int, Meta(ge=-1, le=1)]
+NonPositive = Annotated[float, Meta(ge=-LARGEST, le=0.0)]
 COUNT_STEP, COUNT_MOST = 0.1, 13
 """Of the mode `count`: what a faulty claim costs, and how many of them at most."""
 
@@ -293,9 +296,16 @@ _REFUSAL = re.compile(
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
 
 
-class FactReward(NamedTuple):
-    """What an answer's claims are worth, and why."""
+class ClaimTable(TypedDict):
+    question: str
+    answer: str
 
+
+Pair = tuple[str, str] | ClaimTable
+Sample = str | Sequence[str | None] | Mapping[int | str, str | None]
+
+
+class FactReward(NamedTuple):
     reward: float
     faults: int
     """Claims that the Checkers do not confirm."""
@@ -313,14 +323,15 @@ class FactReward(NamedTuple):
     """Fewer claims than `min_claims`."""
 
 
+@public
 def answers_match(
     a: str,
     b: str,
     matcher: Matcher | Callable[[str, str], bool] = "numeric",
     *,
-    relative: float = 1e-3,
-    absolute: float = 1e-9,
-    threshold: float = 0.8,
+    relative: NonNegative = 1e-3,
+    absolute: NonNegative = 1e-9,
+    threshold: PositiveShare = 0.8,
 ) -> bool:
     """Whether two answers say the same.
 
@@ -335,13 +346,8 @@ def answers_match(
     >>> answers_match("10k", "10", "march-ref")
     True
     """
-    as_text("a", a), as_text("b", b)
-    relative = as_number("relative", relative, low=0)
-    absolute = as_number("absolute", absolute, low=0)
-    threshold = as_number("threshold", threshold, above=0, high=1)
     if callable(matcher):
-        return as_flag("what matcher returned", matcher(a, b))
-    as_word("matcher", matcher, MATCHERS)
+        return bool(matcher(a, b))
     if matcher == "march-ref":
         return _reference_match(a, b)
     if matcher == "exact":
@@ -359,6 +365,7 @@ def answers_match(
     return bool(bare_text(a)) and bare_text(a) == bare_text(b)
 
 
+@public
 def is_refusal(answer: str) -> bool:
     """Whether an answer says that there is none: "Cannot answer", "not mentioned in the passages".
 
@@ -367,19 +374,20 @@ def is_refusal(answer: str) -> bool:
     >>> is_refusal("Cannot answer."), is_refusal("No evidence of fracture")
     (True, False)
     """
-    return _REFUSAL.fullmatch(bare_text(as_text("answer", answer)).rstrip(".!")) is not None
+    return _REFUSAL.fullmatch(bare_text(answer).rstrip(".!")) is not None
 
 
+@public
 def fact_reward(
-    claims: Sequence[Any],
-    checks: Sequence[Any],
+    claims: Sequence[Pair],
+    checks: Sequence[Sample | None] | str | Mapping[int | str, str | None],
     *,
     mode: Mode = "ztr",
     matcher: Matcher | Callable[[str, str], bool] = "numeric",
     right: float = 0.0,
     wrong: float = -1.0,
-    min_claims: int = 3,
-    short_penalty: float = 0.0,
+    min_claims: Count = 3,
+    short_penalty: NonPositive = 0.0,
     refusals: Literal["drop", "keep"] = "drop",
 ) -> FactReward:
     """The reward of an answer from its claims and K Checker samples.
@@ -394,11 +402,10 @@ def fact_reward(
     >>> found.reward, found.faulty
     (-1.0, (1,))
     """
-    pairs = [claim_of("claims", one, n) for n, one in enumerate(as_list("claims", claims))]
-    as_word("refusals", refusals, ("drop", "keep"))
-    dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal(c.answer)]
+    pairs = [claim_of(one) for one in claims]
+    dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal.plain(c.answer)]
     counted = sorted(set(range(len(pairs))).difference(dropped))
-    samples = [_sample_answers(one, len(pairs), n) for n, one in enumerate(_samples(checks))]
+    samples = [_sample_answers(one, len(pairs)) for one in _samples(checks)]
     if counted and not samples:
         raise ArgumentError(
             f"checks: got none for {len(counted)} claims, expected at least one Checker sample"
@@ -419,53 +426,49 @@ def fact_reward(
 
 
 def reward_of_votes(
-    agreement: Sequence[Sequence[int]],
-    counted: Sequence[int],
-    dropped: Sequence[int] = (),
+    agreement: Sequence[Sequence[Agreement]],
+    counted: Sequence[Count],
+    dropped: Sequence[Count] = (),
     *,
     mode: Mode = "ztr",
     right: float = 0.0,
     wrong: float = -1.0,
-    min_claims: int = 3,
-    short_penalty: float = 0.0,
+    min_claims: Count = 3,
+    short_penalty: NonPositive = 0.0,
 ) -> FactReward:
     """The same from agreements that are known: +1 or -1 by sample (outer) and claim (inner).
 
     >>> reward_of_votes([[1, -1], [1, 1], [-1, -1]], counted=[0, 1], mode="err").reward
     -0.5
     """
-    as_word("mode", mode, MODES)
-    right, wrong = as_number("right", right), as_number("wrong", wrong)
-    least = as_whole("min_claims", min_claims, low=0)
-    penalty = as_number("short_penalty", short_penalty, high=0)
-    places = [as_whole("counted", place, low=0) for place in as_list("counted", counted)]
-    rows = [_bits(row, len(places)) for row in as_list("agreement", agreement)]
-    if places and not rows:
+    _check_width(agreement, len(counted))
+    if counted and not agreement:
         raise ArgumentError("agreement: got no sample, expected one row for each Checker sample")
-    votes = [sum(row[n] for row in rows) for n in range(len(places))]
-    faulty = [place for place, vote in zip(places, votes, strict=True) if _is_faulty(vote)]
-    count, faults = len(places), len(faulty)
+    votes = [sum(row[n] for row in agreement) for n in range(len(counted))]
+    faulty = [place for place, vote in zip(counted, votes, strict=True) if _is_faulty(vote)]
+    count, faults = len(counted), len(faulty)
     if mode == "ztr":
         reward = wrong if faults else right
     elif mode == "err":
         reward = right + (wrong - right) * faults / count if count else right
     else:
         reward = right - COUNT_STEP * min(faults, COUNT_MOST)
-    is_short = count < least
+    is_short = count < min_claims
     return FactReward(
-        reward + penalty * is_short + 0.0,  # never -0.0
+        reward + short_penalty * is_short + 0.0,  # never -0.0
         faults,
         count,
         tuple(votes),
-        tuple(map(tuple, rows)),
+        tuple(map(tuple, agreement)),
         tuple(faulty),
-        tuple(as_whole("dropped", place, low=0) for place in as_list("dropped", dropped)),
+        tuple(dropped),
         is_short,
     )
 
 
+@public
 def checker_rewards(
-    agreement: Sequence[Sequence[int]],
+    agreement: Sequence[Sequence[Agreement]],
     votes: Sequence[int] | None = None,
 ) -> list[float]:
     """What each Checker sample earns for agreeing with the majority: mean over claims of
@@ -474,18 +477,17 @@ def checker_rewards(
     >>> checker_rewards([[1, -1], [1, 1], [-1, 1]])
     [0.0, 1.0, 0.0]
     """
-    rows = as_list("agreement", agreement)
-    width = len(as_list("agreement", rows[0])) if rows else 0
-    bits = [_bits(row, width) for row in rows]
-    if rows and not width:
+    width = len(agreement[0]) if agreement else 0
+    _check_width(agreement, width)
+    if agreement and not width:
         raise ArgumentError("agreement: got samples without claims, expected at least one claim")
-    sums = [sum(row[n] for row in bits) for n in range(width)]
-    known = sums if votes is None else [as_whole("votes", v) for v in as_list("votes", votes)]
+    known = [sum(row[n] for row in agreement) for n in range(width)] if votes is None else votes
     if len(known) != width:
         raise ArgumentError(f"votes: got {len(known)}, expected one for each of {width} claims")
     signs = [-1 if _is_faulty(vote) else 1 for vote in known]
     return [
-        math.fsum(bit * sign for bit, sign in zip(row, signs, strict=True)) / width for row in bits
+        math.fsum(bit * sign for bit, sign in zip(row, signs, strict=True)) / width
+        for row in agreement
     ]
 
 
@@ -495,51 +497,41 @@ def _is_faulty(vote: int) -> bool:
 
 
 def _agrees(stated: str, found: str | None, matcher: Any) -> int:
-    return 1 if found is not None and answers_match(stated, found, matcher) else -1
+    return 1 if found is not None and answers_match.plain(stated, found, matcher) else -1
 
 
-def _bits(row: Any, width: int) -> list[int]:
-    bits = [as_whole("agreement", bit, low=-1, high=1) for bit in as_list("agreement", row)]
-    if 0 in bits or len(bits) != width:
-        raise refused("agreement", row, f"+1 or -1 for each of {width} claims")
-    return bits
+def _check_width(agreement: Sequence[Sequence[int]], width: int) -> None:
+    for row in agreement:
+        if 0 in row or len(row) != width:
+            raise refused("agreement", row, f"+1 or -1 for each of {width} claims")
 
 
-def claim_of(what: str, given: Any, place: int) -> Claim:
-    """A claim from a pair of texts or a table."""
-    if isinstance(given, Mapping) and {"question", "answer"} <= given.keys():
-        given = (given["question"], given["answer"])
-    is_pair = isinstance(given, list | tuple) and len(given) == 2
-    if not is_pair or not all(isinstance(part, str) for part in given):
-        raise refused(f"{what}: item {place}", given, "a pair of texts (question, answer)")
-    return Claim(*given)
+def claim_of(given: Pair) -> Claim:
+    return Claim(given["question"], given["answer"]) if isinstance(given, dict) else Claim(*given)
 
 
-def _samples(checks: Any) -> list[Any]:
+def _samples(checks: Any) -> Sequence[Any]:
     """The samples of the Checkers; one alone may come without a list around it."""
     if isinstance(checks, Mapping | str):
         return [checks]
-    given = as_list("checks", checks)
     # A list of plain answers is one sample; texts with numbered items are one sample each.
-    is_answers = bool(given) and all(
-        one is None or (isinstance(one, str) and "[" not in one) for one in given
+    is_answers = bool(checks) and all(
+        one is None or (isinstance(one, str) and "[" not in one) for one in checks
     )
-    return [given] if is_answers else given
+    if not is_answers and None in checks:
+        raise refused("checks", checks, "one sample of answers for each Checker")
+    return [checks] if is_answers else checks
 
 
-def _sample_answers(sample: Any, count: int, place: int) -> list[str | None]:
+def _sample_answers(sample: Sample, count: int) -> list[str | None]:
     """One sample's answers in the order of the claims; None where there is none."""
     if isinstance(sample, str):
-        sample = parse_checks(sample, count)
+        sample = parse_checks.plain(sample, count)
     if isinstance(sample, Mapping):
-        try:
-            by_number = {int(key): value for key, value in sample.items()}
-        except (TypeError, ValueError):
-            raise refused(f"checks: item {place}", sample, "answers by item number") from None
-        sample = [by_number.get(number) for number in range(1, count + 1)]
-    found = as_list(f"checks: item {place}", sample)[:count]
-    found += [None] * (count - len(found))
-    return [None if one is None else as_text(f"checks: item {place}", one) for one in found]
+        by_number = {int(number): answer for number, answer in sample.items()}
+        return [by_number.get(number) for number in range(1, count + 1)]
+    found = list(sample)[:count]
+    return [*found, *([None] * (count - len(found)))]
 
 
 def _reference_match(a: str, b: str) -> bool:
@@ -568,8 +560,8 @@ def _reference_number(text: str) -> int | float | None:
 def checks_of_reply(text: str, count: int) -> dict[int, str]:
     """The answers of a Checker that a judge asks; `Unreadable` where it has none or contradicts itself."""
     found: dict[int, str] = {}
-    for number, answer in check_items(split_thinking(text).answer, count):
-        if not answers_match(found.setdefault(number, answer), answer, "strict"):
+    for number, answer in check_items(split_thinking.plain(text).answer, count):
+        if not answers_match.plain(found.setdefault(number, answer), answer, "strict"):
             raise Unreadable(
                 f"expected each item once, got item {number} twice with different answers"
             )

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from burnish.errors import UserError
+from burnish.boundary import Count, PositiveInt
 from burnish.records import Evidence, MediaPart, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judge_reward import JudgeRewardConfig
-from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
     Claim,
@@ -36,6 +37,7 @@ from burnish.rewards.judges.march.claims import (
     Invented,
     Leaks,
     Matcher,
+    NonPositive,
     answers_match,
     checks_of_reply,
     claims_of_reply,
@@ -55,13 +57,7 @@ from burnish.rewards.judges.march.roles import (
     query_of,
     wording_of,
 )
-from burnish.rewards.judges.prompting import (
-    JudgeReply,
-    Question,
-    as_user,
-    fill,
-    wording,
-)
+from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, fill, wording
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 
@@ -79,10 +75,8 @@ JudgeMatcher = Literal["strict", "numeric", "exact", "f1", "march-ref", "judge"]
 
 
 class MarchOptions(Options, frozen=True):
-    """How claims are made, checked and counted."""
-
-    checkers: int | None = None
-    """Checker samples, 1 to 101; 3, or one at temperature 0, where all would be the same. Choose an odd
+    checkers: Annotated[int, Meta(ge=1, le=101)] | None = None
+    """Checker samples; 3, or one at temperature 0, where all would be the same. Choose an odd
     number: of an even one a tie is a claim that fails."""
     value: Value = "share"
     """share: claims that hold, 0 to 1. ztr: -1 where any fails, else 0. err: minus the share that
@@ -98,11 +92,11 @@ class MarchOptions(Options, frozen=True):
     """Task field with the question; the prompt where there is none."""
     no_claims: Literal["abstain", "zero"] = "abstain"
     """An answer without a claim has no value, or the value of one without a fault."""
-    min_claims: int = 3
+    min_claims: Count = 3
     """Claims below which `short_penalty` is added."""
-    short_penalty: float = 0.0
+    short_penalty: NonPositive = 0.0
     """Added where there are fewer claims; -0.5 keeps a policy from saying nothing."""
-    most_claims: int = 10
+    most_claims: PositiveInt = 10
     """Claims that are checked at most."""
     leaks: Leaks = "normalised"
     """When a question states an answer, so that it cannot be asked blind. plain: its own in the same
@@ -120,21 +114,14 @@ class MarchOptions(Options, frozen=True):
 class MarchConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="march"):
     """Faithfulness to the task's documents by claims that are asked again blind (MARCH); 0 to 1."""
 
-    method: str = msgspec.field(default="march", name="with")
-    """Always march."""
+    method: Literal["march"] = msgspec.field(default="march", name="with")
     temperature: float = TEMPERATURE
     """Of sampling; Checkers vote, so it is above 0."""
     both_orders: bool = False
     """Nothing is compared here."""
 
-    def __post_init__(self) -> None:
-        if self.method != "march":
-            raise ValueError(f"with is '{self.method}'; kind 'march' is that judge: leave it out")
-
 
 class Checked(NamedTuple):
-    """The Checker samples that could be read."""
-
     answers: list[dict[int, str]]
     replies: list[JudgeReply[dict[int, str]]]
 
@@ -151,10 +138,9 @@ class MarchJudge:
         """`more` are options by name."""
         chosen = read_options("march", more, MarchOptions) if options is None else options
         self.judge, self.options, self.name = judge, chosen, chosen.name
-        is_greedy = judge.sampling.temperature == 0
-        usual = 1 if is_greedy else CHECKERS
-        self.checkers = usual if chosen.checkers is None else chosen.checkers
-        _check(self.name, chosen, self.checkers, is_greedy)
+        usual = 1 if judge.sampling.temperature == 0 else CHECKERS
+        self.checkers = chosen.checkers or usual
+        check_votes(judge, self.name, "checkers", self.checkers)
         self.words = wording_of(chosen.claims)
         self.needs = frozenset({chosen.documents})
 
@@ -170,7 +156,6 @@ class MarchJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the wording, the worked example and how claims are counted."""
         settings = msgspec.json.encode(self.options)
         has_example = self.options.example
         asked = (
@@ -410,25 +395,5 @@ def _is_open(agreement: Sequence[Sequence[int]], silent: int) -> bool:
     return any(vote - silent <= 0 < vote + silent for vote in sums)
 
 
-def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> None:
-    if not 1 <= checkers <= 101:
-        raise UserError(
-            f"judge '{name}': checkers is {checkers}; expected 1 to 101, best an odd number: a tie is a "
-            "claim that fails. Leave it out for the usual number."
-        )
-    if checkers > 1 and is_greedy:
-        raise UserError(
-            f"judge '{name}': checkers is {checkers} at temperature 0, where all say the same; "
-            "expected a temperature such as 0.6, or one checker."
-        )
-    if options.most_claims < 1 or options.min_claims < 0 or not options.short_penalty <= 0:
-        raise UserError(
-            f"judge '{name}': most_claims is {options.most_claims}, min_claims "
-            f"{options.min_claims}, short_penalty {options.short_penalty}; expected at least 1, at "
-            "least 0 and at most 0."
-        )
-
-
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
-    """The judge by the name `march`."""
     return MarchJudge(judge, read_options("march", options, MarchOptions))

@@ -16,8 +16,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from burnish.arguments import as_list, as_text, as_whole, as_word
-from burnish.errors import ArgumentError, UserError
+from burnish.arguments import as_word
+from burnish.boundary import public
+from burnish.errors import UserError
 from burnish.numbers import NUMBER_WORDS, TENS_WORDS
 from burnish.records import MediaPart, Message, Task, TextPart
 from burnish.rewards.checks.match import (
@@ -33,7 +34,7 @@ from burnish.rewards.checks.quantities import (
     read_quantity,
     same_quantity,
 )
-from burnish.rewards.judges.march.claims import LEAKS, Claim, Leaks, claim_of, is_refusal
+from burnish.rewards.judges.march.claims import Claim, Leaks, Pair, claim_of, is_refusal
 from burnish.rewards.judges.prompting import (
     as_user,
     check_template,
@@ -57,7 +58,8 @@ MOST_NUMBERS = 1000
 """Numbers of a text that are compared; in a text with more of them any number may stand."""
 
 
-def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
+@public
+def states_its_answer(claim: Pair, rule: Leaks = "normalised") -> bool:
     """Whether the question gives its own answer away: a Checker would read it there.
 
     plain: its words stand there, without case and ASCII punctuation. normalised: also with other
@@ -69,8 +71,7 @@ def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
     >>> states_its_answer(Claim("Which of the forty-one towers?", "41"))
     True
     """
-    as_word("rule", rule, LEAKS)
-    question, answer = claim_of("claim", claim, 0)
+    question, answer = claim_of(claim)
     if contained_match(question, answer):
         return True
     return rule == "normalised" and SearchedText(question).states(SearchedText(answer))
@@ -80,7 +81,7 @@ class SearchedText:
     """A text in which answers are looked up, read once for all of them."""
 
     def __init__(self, text: str) -> None:
-        self.text = as_text("text", text)
+        self.text = text
 
     @cached_property
     def forms(self) -> tuple[str, str]:
@@ -113,7 +114,8 @@ class SearchedText:
         return own is not None and any(same_quantity(own, one) for one in self.numbers)
 
 
-def is_own_claim(claim: Claim, answer: str) -> bool:
+@public
+def is_own_claim(claim: Pair, answer: str) -> bool:
     """Whether an answer makes this claim: what is stated stands there, half of its words, or its number.
 
     A Proposer that is asked for several claims of a short answer invents some. What is stated as yes
@@ -125,7 +127,7 @@ def is_own_claim(claim: Claim, answer: str) -> bool:
     >>> is_own_claim(Claim("How many live there?", "1.2 million"), "It has 1,200,000 people.")
     True
     """
-    return makes_claim(SearchedText(as_text("answer", answer)), claim_of("claim", claim, 0))
+    return makes_claim(SearchedText(answer), claim_of(claim))
 
 
 def makes_claim(answer: SearchedText, claim: Claim) -> bool:
@@ -288,22 +290,21 @@ def kept_claims(
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
     [Claim(question='How many?', answer='3')]
     """
-    limit = as_whole("most", most, low=1)
     own_text = None if own_to is None else SearchedText(own_to)
     good: dict[Claim, Claim] = {}
     refusals = leaking = invented = repeated = 0
-    for claim in [Claim(*one) for one in as_list("claims", claims)[: max(MOST_READ, limit)]]:
-        if is_refusal(claim.answer):
+    for claim in claims[: max(MOST_READ, most)]:
+        if is_refusal.plain(claim.answer):
             refusals += 1
         elif own_text is not None and (claim in EXAMPLE_CLAIMS or not makes_claim(own_text, claim)):
             invented += 1
-        elif len(claim.question) > LONGEST or states_its_answer(claim, leaks):
+        elif len(claim.question) > LONGEST or states_its_answer.plain(claim, leaks):
             leaking += 1
         elif (key := Claim(*(" ".join(part.casefold().split()) for part in claim))) in good:
             repeated += 1
         else:
             good[key] = claim
-    return Kept(list(good.values())[:limit], refusals, leaking, invented, repeated)
+    return Kept(list(good.values())[:most], refusals, leaking, invented, repeated)
 
 
 def solver_messages(
@@ -314,7 +315,7 @@ def solver_messages(
     >>> solver_messages("How many towers?", ["Three towers."])[0].text.splitlines()[-1]
     'Question: How many towers?'
     """
-    blanks = {"documents": passages(documents), "query": _line(as_text("query", query))}
+    blanks = {"documents": passages(documents), "query": _line(query)}
     return (Message("user", fill(words.solver, blanks).strip()),)
 
 
@@ -342,15 +343,15 @@ def proposer_messages(
         listed = "\n".join(f"- Question: {one.question} [Answer: {one.answer}]" for one in claims)
         own = written(query, answer, least=least)
         return (*asked, Message("assistant", listed), *own)
-    shown = as_text("answer", answer)
+    shown = answer
     if is_fenced:
-        mark = mark_for(as_text("query", query), answer)
+        mark = mark_for(query, answer)
         shown = f"{FENCED.format(mark=mark)}\n{fence('answer', answer, mark)}"
     blanks = {
-        "query": _line(as_text("query", query)),
+        "query": _line(query),
         "answer": shown,
-        "least": str(as_whole("least", least, low=1)),
-        "most": str(as_whole("most", most, low=1)),
+        "least": str(least),
+        "most": str(most),
     }
     return (Message("user", fill(words.proposer, blanks).strip()),)
 
@@ -380,7 +381,7 @@ def checker_messages(
         )
         own = checker_messages(documents, questions, words, media)
         return (*shown, Message("assistant", listed), *own)
-    asked = [_line(as_text("questions", one)) for one in as_list("questions", questions, least=1)]
+    asked = [_line(one) for one in questions]
     listed = "\n".join(f"{number}. {one}" for number, one in enumerate(asked, start=1))
     names = [SHOWN_BELOW.format(name=name_of(part)) for part in dict.fromkeys(media)]
     blanks = {"documents": passages([*documents, *names]), "questions": listed}
@@ -408,7 +409,7 @@ def passages(documents: Sequence[str]) -> str:
     >>> passages(["Three towers,\\nbuilt in 1901."])
     '[1] Three towers, built in 1901.'
     """
-    texts = [_line(as_text("documents", one)) for one in as_list("documents", documents)]
+    texts = [_line(one) for one in documents]
     return "\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or "(none)"
 
 
@@ -452,6 +453,4 @@ def _line(text: str) -> str:
 
 def wording_of(claims: str) -> Wording:
     """The wording by the kind of claims: `numbers` (the paper's) or `facts`."""
-    if claims not in ("numbers", "facts"):
-        raise ArgumentError(f"claims: got {claims!r:.60}, expected numbers or facts")
-    return NUMBERS if claims == "numbers" else FACTS
+    return NUMBERS if as_word("claims", claims, ("numbers", "facts")) == "numbers" else FACTS

@@ -18,13 +18,14 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from burnish.arguments import as_number, as_numbers
+from burnish.boundary import NonNegative, PositiveInt, Settings
 from burnish.errors import JudgeError, UserError
-from burnish.rewards.judges.instruction import Tried, improve
+from burnish.rewards.judges.instruction import Tried, check_apart, improve
 from burnish.rewards.judges.openrs.meta_rubric import Change, MetaRubric
 from burnish.seeds import Seeds
 
@@ -52,7 +53,6 @@ def mark_of_score(score: float | None, label: int) -> float | None:
 
 
 def marks_of(scores: Sequence[float | None], pairs: Sequence[LabelledPair]) -> list[float | None]:
-    """A mark for each pair; a `JudgeError` where too many verdicts are missing."""
     if len(scores) != len(pairs):
         raise UserError(
             f"the judge gave {len(scores)} scores for {len(pairs)} pairs; expected one each."
@@ -163,20 +163,20 @@ Proposer = Callable[[MetaRubric, Sequence[Failure[P]], random.Random], Awaitable
 """Edits for a rubric, from the pairs that it gets wrong."""
 
 
-class Search(Struct, frozen=True, kw_only=True):
+class Search(Settings, frozen=True, kw_only=True):
     """How widely to search and when to believe a gain."""
 
-    beam: int = 4
-    proposals: int = 6
+    beam: PositiveInt = 4
+    proposals: PositiveInt = 6
     """Edits tried on each rubric of the beam in each generation."""
-    generations: int = 8
-    patience: int = 8
+    generations: PositiveInt = 8
+    patience: PositiveInt = 8
     """Generations in a row without an accepted edit after which the search ends."""
-    item_cost: float = 0.002
+    item_cost: NonNegative = 0.002
     """What each item takes off the fitness."""
-    standard_errors: float = 1.0
+    standard_errors: NonNegative = 1.0
     """A child must beat its parent by more than this many."""
-    level: float = 0.05
+    level: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     """Greatest chance of replacing the start by a rubric that is no better."""
 
 
@@ -265,7 +265,7 @@ async def evolve_rubric(
     not care about the rubric leaves it unchanged in at least 1 - `level` of all runs.
     """
     plan = Search() if search is None else search
-    _check(dev, choice, plan)
+    check_apart(dev, choice)
     trial = Trial(judge, dev, choice)
     seeds, seen = Seeds(seed), {start.hash}
 
@@ -365,28 +365,3 @@ async def _choose(
     ]
     best = max(sure, key=lambda found: found[0])[1] if sure else start
     return tuple(finals), best
-
-
-def _check(dev: Sequence[LabelledPair], choice: Sequence[LabelledPair], plan: Search) -> None:
-    for name, pairs in (("dev", dev), ("choice", choice)):
-        ids = [pair.id for pair in pairs]
-        if not ids or len(set(ids)) < len(ids):
-            raise UserError(
-                f"{name}: got {len(ids)} pairs with {len(set(ids))} different ids; expected at "
-                "least one, each with an id of its own."
-            )
-        odd = next((pair.id for pair in pairs if pair.label not in (1, -1)), None)
-        if odd is not None:
-            raise UserError(f"{name}: pair '{odd}' has no label; expected 1 (first) or -1.")
-    shared = sorted({p.id for p in dev} & {p.id for p in choice})
-    if shared:
-        raise UserError(
-            f"pair '{shared[0]}' and {len(shared) - 1} more are searched on and decided on; "
-            "expected none in both."
-        )
-    least = min(plan.beam, plan.proposals, plan.generations, plan.patience)
-    if least < 1 or not 0 < plan.level < 1 or plan.standard_errors < 0 or plan.item_cost < 0:
-        raise UserError(
-            f"search: got {plan}; expected beam, proposals, generations and patience of at least "
-            "1, a level between 0 and 1, and no negative number."
-        )

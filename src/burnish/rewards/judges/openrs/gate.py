@@ -18,14 +18,7 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_list, as_number, as_word, refused
 from burnish.errors import UserError
-from burnish.records import (
-    Response,
-    Reward,
-    Status,
-    Task,
-    Verdict,
-    Visibility,
-)
+from burnish.records import Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
@@ -33,21 +26,8 @@ from burnish.rewards.combine import Combination, Weighted
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import number_in
 from burnish.rewards.judges.openrs.meta_rubric import language_of, prompt, templates_hash
-from burnish.rewards.judges.prompting import (
-    JudgeReply,
-    Question,
-    as_user,
-    mark_for,
-    request_of,
-)
-from burnish.rewards.judges.reading import (
-    Maybe,
-    Table,
-    choice,
-    loose_text,
-    read_marked,
-    whole,
-)
+from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
+from burnish.rewards.judges.reading import Maybe, Table, choice, loose_text, read_marked, whole
 from burnish.rewards.pair_scorers import Anchor
 from burnish.rewards.pool import Outcome
 from burnish.rewards.scorer import Scope, Scorer, checked, gather

@@ -122,7 +122,6 @@ class OpenRS:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the principles, the prompts and the rules."""
         settings = (self.language, self.domain, self.domain_field, self.rules, self.vote)
         return digest(
             self.judge.fingerprint, self.rubrics.hash, templates_hash(), repr(settings), self.name
@@ -331,8 +330,6 @@ Check = Literal["ground_truth", "language", "constraints"]
 
 
 class OpenRSOptions(Options, frozen=True):
-    """Options of `openrs`."""
-
     rubrics: str = ""
     """Folder with your own meta-rubrics; empty: the shipped ones."""
     language: Language | None = None
@@ -358,7 +355,6 @@ class OpenRSOptions(Options, frozen=True):
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
-    """The judge by the name `openrs`, with its checks in front where `verify` asks for them."""
     settings = read_options("openrs", options, OpenRSOptions)
     judge = _with_room(judge, settings.max_tokens)
     pair = OpenRS(

@@ -76,7 +76,6 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     @property
     def hash(self) -> str:
-        """Changes with every word."""
         return digest(self.render())
 
     @classmethod
@@ -91,7 +90,6 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str, where: str = "rubric") -> Self:
-        """The rubric of a text."""
         lines = text.splitlines()
         head, start = _front_matter(lines, where)
         preface: list[str] = []
@@ -261,7 +259,6 @@ class RubricLibrary:
 
     @property
     def hash(self) -> str:
-        """Changes with any rubric."""
         return digest(*(self.rubrics[key].render() for key in sorted(self.rubrics)))
 
     @property
@@ -388,8 +385,6 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
 
 
 class Judgement(Struct, frozen=True):
-    """A whole reply."""
-
     analysis: Analysis
     criteria: tuple[Comparison, ...]
 

@@ -56,8 +56,6 @@ SHOWN = 1200
 
 
 class Preference(Struct, frozen=True):
-    """Two responses to a task, and which one people prefer."""
-
     id: str
     task: Task
     first: Response
@@ -240,8 +238,6 @@ _HEAD = """\
 
 
 class Review(Struct, frozen=True):
-    """What a person decided, in the order of the file."""
-
     rubric: str
     """Hash of the rubric that was reviewed."""
     accepted: tuple[Change, ...]
@@ -249,8 +245,6 @@ class Review(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """An accepted change and what the held-out pairs said."""
-
     change: Change
     kept: bool
     before: float
@@ -390,8 +384,6 @@ async def apply_review(
 
 
 class _Marked(NamedTuple):
-    """A rubric and its marks on the held-out pairs."""
-
     rubric: MetaRubric
     marks: list[float | None]
 

@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.rubric.formula import without_each as without_each
     from burnish.rewards.judges.rubric.items import Candidate as Candidate
     from burnish.rewards.judges.rubric.items import Point as Point
-    from burnish.rewards.judges.rubric.items import PointsItem as PointsItem
     from burnish.rewards.judges.rubric.items import Rubric as Rubric
     from burnish.rewards.judges.rubric.items import Rules as Rules
     from burnish.rewards.judges.rubric.items import Source as Source
     from burnish.rewards.judges.rubric.items import in_consensus as in_consensus
     from burnish.rewards.judges.rubric.items import merge_points as merge_points
-    from burnish.rewards.judges.rubric.items import points_items as points_items
-    from burnish.rewards.judges.rubric.items import points_score as points_score
-    from burnish.rewards.judges.rubric.items import tiered as tiered
     from burnish.rewards.judges.rubric.scorer import RubricScorer as RubricScorer
     from burnish.rewards.judges.rubric.scorer import build as build
     from burnish.rewards.judges.rubric.scorer import mark_answer as mark_answer

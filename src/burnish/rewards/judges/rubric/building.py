@@ -66,7 +66,6 @@ STYLES = {
 
 
 def wording(name: str) -> str:
-    """A prompt file of this method."""
     return prompting.wording(name, PROMPTS)
 
 
@@ -105,7 +104,6 @@ def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:
 
 
 def tag_names() -> str:
-    """The tags, for a prompt."""
     return ", ".join(tag.value for tag in Tag)
 
 
@@ -430,8 +428,6 @@ class Plan:
 
 @dataclass(frozen=True)
 class Built:
-    """What came of a question."""
-
     rubric: Rubric | None
     outcome: Outcome
     audit: Audit | None = None

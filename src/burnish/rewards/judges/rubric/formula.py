@@ -87,8 +87,6 @@ class TierSum(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """A score and everything it rests on."""
-
     score: float | None
     tiers: dict[str, TierSum]
     extras: float
@@ -204,7 +202,6 @@ def dialogue_score(turns: Sequence[float | None]) -> float | None:
 
 
 def _level(value: Any) -> float | None:
-    """0, 1 or 2; anything else is no level."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value not in LEVELS:
         return None
     return float(value)

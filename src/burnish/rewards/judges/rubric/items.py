@@ -13,18 +13,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from burnish.arguments import as_list, as_number, as_whole, refused
+from burnish.boundary import Count, NonNegative, public
 from burnish.errors import UserError
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.reading import anything, free_table, read_list, rows
-from burnish.rewards.judges.rubric.formula import LEVELS, MarkedItem, Tier
+from burnish.rewards.judges.rubric.formula import LEVELS, Tier
 from burnish.seeds import digest
 
 _WORD = re.compile(r"\w+")
@@ -33,8 +33,6 @@ _QUOTES = str.maketrans({"“": '"', "”": '"', "’": "'", "‘": "'"})
 
 
 class Tag(StrEnum):
-    """What an item looks at."""
-
     INFORMATION = "information quality"
     EVIDENCE = "evidence support"
     SAFETY = "safety"
@@ -67,8 +65,6 @@ class Point(Struct, frozen=True, omit_defaults=True):
 
 
 class RubricItem(Struct, frozen=True, omit_defaults=True):
-    """One thing that an answer is marked on."""
-
     id: str
     title: str
     tier: str
@@ -97,8 +93,6 @@ class Rules(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """One rule that a rubric breaks."""
-
     rule: str
     where: str
     got: str
@@ -149,7 +143,6 @@ class Rubric(Struct, frozen=True, omit_defaults=True):
         return digest(msgspec.json.encode((self.query, self.items), order="deterministic"))
 
     def item(self, name: str) -> RubricItem | None:
-        """The item of that id."""
         return next((item for item in self.items if item.id == name), None)
 
     def validate(self, rules: Rules | None = None) -> list[Broken]:
@@ -238,78 +231,14 @@ def _overlaps(rubric: Rubric, rules: Rules) -> list[Broken]:
 ESSENTIAL_FROM, IMPORTANT_FROM = 8.0, 5.0
 
 
-class PointsItem(NamedTuple):
-    """An item worth points where it is met."""
-
-    points: float
-    is_met: bool | None
-    """None where nobody marked it."""
-    tag: str = ""
-
-
-def points_items(rows: Iterable[Sequence[object]]) -> list[PointsItem]:
-    """Items from `(points, met)` or `(points, met, tag)` rows."""
-    items = []
-    for row in as_list("rows", rows):
-        if not isinstance(row, Sequence) or isinstance(row, str) or len(row) not in (2, 3):
-            raise refused("rows", row, "(points, met) or (points, met, tag)")
-        points, is_met = row[0], row[1]
-        tag = str(row[2]) if len(row) > 2 else ""
-        if isinstance(points, bool) or not isinstance(is_met, bool | int | None):
-            raise refused("rows", row, "points as a number and met as yes, no or None")
-        items.append(
-            PointsItem(as_number("rows", points), None if is_met is None else bool(is_met), tag)
-        )
-    return items
-
-
-def points_score(items: Sequence[PointsItem]) -> float | None:
-    """Points of the items that are met, over all positive points; None without any, or a mark."""
-    items = _checked(items)
-    possible = math.fsum(item.points for item in items if item.points > 0)
-    if possible <= 0 or any(item.is_met is None for item in items):
-        return None
-    return math.fsum(item.points for item in items if item.is_met) / possible
-
-
 def tier_of(
     points: float, essential_from: float = ESSENTIAL_FROM, important_from: float = IMPORTANT_FROM
 ) -> Tier:
-    """The tier of an item with these points."""
     if points < 0:
         return Tier.PITFALL
     if points >= essential_from:
         return Tier.ESSENTIAL
     return Tier.IMPORTANT if points >= important_from else Tier.HIGHLIGHT
-
-
-def tiered(
-    items: Sequence[PointsItem],
-    essential_from: float = ESSENTIAL_FROM,
-    important_from: float = IMPORTANT_FROM,
-) -> list[MarkedItem]:
-    """The items in tiers, each of weight 1: met is level 2, not met level 0."""
-    items = _checked(items)
-    essential_from = as_number("essential_from", essential_from)
-    important_from = as_number("important_from", important_from, high=essential_from)
-    return [
-        MarkedItem(
-            tier_of(item.points, essential_from, important_from).value,
-            None if item.is_met is None else 2.0 * item.is_met,
-            tag=item.tag,
-            id=str(number),
-        )
-        for number, item in enumerate(items)
-    ]
-
-
-def _checked(items: Sequence[PointsItem]) -> list[PointsItem]:
-    found = as_list("items", items)
-    for item in found:
-        if not isinstance(item, PointsItem):
-            raise refused("items", item, "an item with points")
-        as_number("items", item.points)
-    return found
 
 
 _POINT = free_table("text", "kind", support=rows(free_table("quote", answer=anything)))
@@ -329,13 +258,10 @@ class Candidate(NamedTuple):
     source: str = ""
 
     def quoted(self, quote: str) -> Source:
-        """These words as support."""
         return Source(quote, "" if self.source else self.model, self.source)
 
 
 class PointCheck(NamedTuple):
-    """What a checker says of one point."""
-
     point: str
     holds: bool | None
     support: Source | None = None
@@ -354,16 +280,15 @@ def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
     return points
 
 
+@public
 def merge_points(
-    found: Sequence[Sequence[Point]], same: float = 0.6, alike: Similarity = similarity
+    found: Sequence[Sequence[Point]], same: NonNegative = 0.6, alike: Similarity = similarity
 ) -> list[Point]:
     """The points of several readers, the same statement once, its supports joined.
 
     Single linkage: a statement joins every cluster that holds one like it. The text with most
     supports speaks for its cluster, and the gravest kind wins.
     """
-    same = as_number("same", same, low=0)
-    found = [as_list("found", reader) for reader in as_list("found", found)]
     clusters: list[list[Point]] = []
     for point in (point for reader in found for point in reader):
         near = [c for c in clusters if any(alike(point.text, p.text) >= same for p in c)]
@@ -372,17 +297,16 @@ def merge_points(
     return [_joined(number, cluster) for number, cluster in enumerate(clusters, start=1)]
 
 
+@public
 def in_consensus(
-    point: Point, *, models: int = 2, sources: int = 1, objections: int = 0, checkers: int = 0
+    point: Point,
+    *,
+    models: Count = 2,
+    sources: Count = 1,
+    objections: Count = 0,
+    checkers: Count = 0,
 ) -> bool:
     """Enough independent models or retrieved sources, and no majority of checkers against it."""
-    for what, number in (
-        ("models", models),
-        ("sources", sources),
-        ("objections", objections),
-        ("checkers", checkers),
-    ):
-        as_whole(what, number, low=0)
     if checkers and objections * 2 > checkers:
         return False
     keys = {support.key for support in point.provenance}

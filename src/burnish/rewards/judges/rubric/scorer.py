@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from burnish.boundary import Count, NonNegative, Positive
 from burnish.errors import UserError
 from burnish.records import (
     Evidence,
@@ -36,11 +37,7 @@ from burnish.records import (
 )
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import (
-    JudgeReply,
-    Unreadable,
-    request_of,
-)
+from burnish.rewards.judges.prompting import JudgeReply, Unreadable, request_of
 from burnish.rewards.judges.reading import anything, free_table, read_list
 from burnish.rewards.judges.rubric import building
 from burnish.rewards.judges.rubric.formula import (
@@ -98,8 +95,6 @@ class RubricScorer:
 
         `max_words` cuts longer answers before they are judged; 0 is no limit.
         """
-        if max_words < 0:
-            raise UserError(f"reward '{name}': max_words is {max_words}; expected 0 or more.")
         self.judge, self.confirm, self.rubric, self.field = judge, confirm, rubric, field
         self.settings: dict[str, Any] = {
             "tier_weights": tier_weights,
@@ -190,12 +185,10 @@ def limit_words(text: str, most: int) -> tuple[str, int]:
 
 
 def read_rubric(given: Any) -> Rubric:
-    """A rubric, or what JSON made of one."""
     return given if isinstance(given, Rubric) else Rubric.from_dict(given)
 
 
 def _turns(task: Task, response: Response, given: Any) -> list[Turn]:
-    """The one answer to the whole conversation, or every answer to what came before it."""
     if not isinstance(given, list | tuple):
         return [Turn(request_of(task), response.text, read_rubric(given), task.media)]
     answers = response.info.get("turns")
@@ -275,8 +268,6 @@ def _verdicts(marks: Mapping[str, Mark], last: int, first: int) -> tuple[Verdict
 
 
 class RubricOptions(Options, frozen=True):
-    """How answers are marked and scored by a rubric."""
-
     field: str = "rubric"
     """The task field that holds the rubric (or, for a conversation, a list of them)."""
     rubric: str = ""
@@ -289,18 +280,17 @@ class RubricOptions(Options, frozen=True):
     """At most this many points of extras a tag; 1 where true."""
     clip: bool = False
     """Scores from 0 to 1 alone."""
-    max_words: int = 0
+    max_words: Count = 0
     """Longer answers are cut before they are judged; 0 is no limit."""
-    equal_within: float = 0.0
+    equal_within: NonNegative = 0.0
     """Scores of a group that are closer become one; 0 leaves them. Makes the reward a group's."""
     mean_of_references: float | str | None = None
     """Mean score of reference models, or the task field that holds it; progress above counts more."""
-    w_scale: float = 2.0
+    w_scale: Positive = 2.0
     name: str = "rubric"
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
-    """The scorer that the options describe."""
     chosen = read_options("rubric", options, RubricOptions)
     scorer = RubricScorer(
         judge,
@@ -351,15 +341,12 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Marked:
-    """All marks of one answer, or why there are none."""
-
     marks: Mapping[str, Mark] | None
     status: Status = Status.OK
     reason: str = ""
     evidence: tuple[Evidence, ...] = ()
 
     def items(self, rubric: Rubric) -> list[MarkedItem]:
-        """What the formula reads."""
         marks = self.marks or {}
         return [
             MarkedItem(item.tier, _level(marks.get(item.id)), item.weight, item.tag, item.id)

@@ -12,23 +12,15 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, cast
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_whole,
-    as_word,
-    refused,
-)
+from burnish.arguments import as_list, as_numbers, as_word, refused
+from burnish.boundary import Draws, NonNegative, Positive, Seed, public
 from burnish.errors import UserError
-from burnish.numbers import plain
 from burnish.records import Response, Reward, Task
 from burnish.rewards.combine import Combination
 from burnish.rewards.judges.prompting import Unreadable
@@ -64,38 +56,35 @@ class Interval(NamedTuple):
     queries: int
 
 
-def equal(pairs: Sequence[Any], L: float = EQUAL_WITHIN) -> Any:
+@public
+def equal(pairs: Sequence[float | Sequence[float]], L: NonNegative = EQUAL_WITHIN) -> Any:
     """Whether two scores are too close to tell apart: `|a - b| < L`, strictly.
 
     One pair `(a, b)` gives a bool, a list of pairs a list of them. A difference of L is not below L,
     whatever 0.6 - 0.55 is in binary.
     """
-    L = as_number("L", L, low=0)
-    given = as_list("pairs", pairs)
-    if given and isinstance(given[0], Sequence) and not isinstance(given[0], str):
-        return [equal(pair, L) for pair in given]
-    numbers = as_numbers("pairs", given)
-    if not numbers:
-        return []
-    if len(numbers) != 2:
+    if not pairs or not isinstance(pairs[0], float):
+        return [equal.plain(cast(Any, pair), L) for pair in pairs]
+    if len(pairs) != 2:
         raise refused("pairs", pairs, "two scores, or a list of such pairs")
-    a, b = numbers
+    a, b = cast(tuple[float, float], pairs)
     return abs(a - b) < L - ROUNDING * max(abs(a), abs(b), L)
 
 
-def merge_equal(scores: Sequence[float | None], L: float = EQUAL_WITHIN) -> list[float | None]:
+@public
+def merge_equal(
+    scores: Sequence[float | None], L: NonNegative = EQUAL_WITHIN
+) -> list[float | None]:
     """Scores of a group, those within L of their neighbour replaced by their common mean.
 
     Single linkage on the sorted scores: a chain of small steps is one cluster, however long. None
     stays None and joins nothing.
     """
-    L = as_number("L", L, low=0)
-    values = as_numbers("scores", scores, missing=True)
-    order = sorted((value, place) for place, value in enumerate(values) if value is not None)
-    merged: list[float | None] = [None] * len(values)
+    order = sorted((value, place) for place, value in enumerate(scores) if value is not None)
+    merged: list[float | None] = [None] * len(scores)
     start = 0
     for end in range(1, len(order) + 1):
-        if end < len(order) and equal((order[end - 1][0], order[end][0]), L):
+        if end < len(order) and equal.plain((order[end - 1][0], order[end][0]), L):
             continue
         cluster = order[start:end]
         mean = math.fsum(value for value, _ in cluster) / len(cluster)
@@ -105,41 +94,29 @@ def merge_equal(scores: Sequence[float | None], L: float = EQUAL_WITHIN) -> list
     return merged
 
 
-@overload
-def scale_reward(scores: float, mean_of_references: float, w_scale: float = ...) -> float: ...
-
-
-@overload
+@public
 def scale_reward(
-    scores: Sequence[float], mean_of_references: float, w_scale: float = ...
-) -> list[float]: ...
-
-
-def scale_reward(
-    scores: float | Sequence[float], mean_of_references: float, w_scale: float = 2.0
-) -> float | list[float]:
+    scores: float | Sequence[float], mean_of_references: float, w_scale: Positive = 2.0
+) -> Any:
     """Progress above the reference models is worth `w_scale` times as much (eq. 7).
 
     `s` where `s` is below their mean, else `mean + w_scale * (s - mean)`; one score or a list.
     """
-    w_scale = as_number("w_scale", w_scale, above=0)
-    mean = as_number("mean_of_references", mean_of_references)
-    scores = plain(scores)
-    if isinstance(scores, int | float):
-        score = as_number("scores", scores)
-        above = max(score - mean, 0.0)
-        return score if above == 0 else mean + w_scale * above
-    return [scale_reward(one, mean, w_scale) for one in as_numbers("scores", scores)]
+    if not isinstance(scores, float):
+        return [scale_reward.plain(one, mean_of_references, w_scale) for one in scores]
+    above = max(scores - mean_of_references, 0.0)
+    return scores if above == 0 else mean_of_references + w_scale * above
 
 
-def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
+@public
+def concordance(human_sign_and_scores: Sequence[object]) -> Concordance:
     """How many pairs that a person ordered are ordered alike, the other way, or not at all.
 
     A row is `(sign, a, b)`, `(sign, (a, b))` or `(sign, a - b)`: the sign is positive where the
     person prefers the first. Rows with sign 0 order nothing and are left out.
     """
     correct = reverse = tied = 0
-    for row in as_list("human_sign_and_scores", human_sign_and_scores):
+    for row in human_sign_and_scores:
         sign, difference = _ordered(row)
         if sign == 0:
             continue
@@ -152,16 +129,16 @@ def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
     return Concordance(correct, reverse, tied, correct / reverse if reverse else None)
 
 
+@public
 def band(deviations: float | Sequence[float]) -> Any:
     """The name of a deviation from a person's score, in points of 100; one or a list.
 
     Up to 4 `consistent`, up to 8 `acceptable`, above 12 `severe`; the report names nothing between
     8 and 12: `unlabelled`.
     """
-    deviations = plain(deviations)
-    if not isinstance(deviations, int | float):
-        return [band(one) for one in as_numbers("deviations", deviations)]
-    size = abs(as_number("deviations", deviations))
+    if not isinstance(deviations, float):
+        return [band.plain(one) for one in deviations]
+    size = abs(deviations)
     if size <= CONSISTENT:
         return "consistent"
     if size <= ACCEPTABLE:
@@ -169,16 +146,19 @@ def band(deviations: float | Sequence[float]) -> Any:
     return "unlabelled" if size <= SEVERE else "severe"
 
 
+@public
 def bootstrap_interval(
-    scores: Iterable[float | None], *, share: float = 0.95, draws: int = 2000, seed: int = 0
+    scores: Sequence[float | None],
+    *,
+    share: Annotated[float, Meta(gt=0, lt=1)] = 0.95,
+    draws: Draws = 2000,
+    seed: Seed = 0,
 ) -> Interval | None:
     """The mean score over queries and its bootstrap interval; queries without a score are left out.
 
     None where no query has a score.
     """
-    share = as_number("share", share, above=0, below=1)
-    draws = as_whole("draws", draws, low=1, high=LARGEST_COUNT)
-    known = [score for score in as_numbers("scores", scores, missing=True) if score is not None]
+    known = [score for score in scores if score is not None]
     if not known:
         return None
     rng = random.Random(derive(seed, "bootstrap", len(known)))
@@ -189,7 +169,8 @@ def bootstrap_interval(
     return Interval(math.fsum(known) / size, low, high, size)
 
 
-def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+@public
+def family_deltas(rows: Sequence[tuple[str, str, float]]) -> dict[str, float]:
     """How much more each judge's family gives to its own answers than other judges give to them.
 
     Rows are (family of the judge, family of the answer, score). A family's delta is the mean of its
@@ -197,11 +178,8 @@ def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
     judges: above 0 it favours its own. Families for which a part is missing are left out.
     """
     scores: dict[tuple[str, str], list[float]] = {}
-    for row in as_list("rows", rows):
-        if not isinstance(row, Sequence) or len(row) != 3:
-            raise refused("rows", row, "(judge's family, answer's family, score)")
-        judge, answer = as_text("rows", row[0]), as_text("rows", row[1])
-        scores.setdefault((judge, answer), []).append(as_number("rows", row[2]))
+    for judge, answer, score in rows:
+        scores.setdefault((judge, answer), []).append(score)
     deltas = {}
     for family in sorted({judge for judge, _ in scores}):
         parts = [
@@ -215,7 +193,6 @@ def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
 
 
 def _ordered(row: Any) -> tuple[float, float]:
-    """The person's sign and the scores' difference."""
     what = "human_sign_and_scores"
     parts = list(row.values()) if isinstance(row, Mapping) else as_list(what, row)
     if len(parts) == 2 and isinstance(parts[1], list | tuple):
@@ -247,11 +224,6 @@ class Stabilised(Combination):
             raise UserError(
                 f"reward '{title}': '{scorer.name}' has scope {scorer.scope.value}; expected point."
             )
-        if not equal_within >= 0 or not 0 < w_scale < math.inf:
-            raise UserError(
-                f"reward '{title}': equal_within is {equal_within} and w_scale {w_scale}; expected "
-                "at least 0, and more than 0."
-            )
         settings = (equal_within, mean_of_references, w_scale)
         super().__init__(title, (scorer,), Scope.GROUP, *settings)
         self.equal_within, self.mean_of_references, self.w_scale = settings
@@ -261,14 +233,14 @@ class Stabilised(Combination):
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         own = await checked(self.children[0], task, responses)
-        merged = merge_equal([reward.value for reward in own], self.equal_within)
+        merged = merge_equal.plain([reward.value for reward in own], self.equal_within)
         mean = self._mean(task)
         rewards = []
         for reward, value in zip(own, merged, strict=True):
             if value is None or reward.value is None:
                 rewards.append(replace(reward, name=self.name))
                 continue
-            final = value if mean is None else scale_reward(value, mean, self.w_scale)
+            final = value if mean is None else scale_reward.plain(value, mean, self.w_scale)
             told = f"{reward.value:.4g}, merged to {value:.4g}, as a reward {final:.4g}"
             reason = f"{told}; {reward.reason}" if reward.reason else told
             rewards.append(replace(reward, name=self.name, value=final, reason=reason))
@@ -281,8 +253,6 @@ class Stabilised(Combination):
 
 
 class AuditCheck(NamedTuple):
-    """One question of the audit."""
-
     points: int
     asks: str
 
@@ -318,17 +288,14 @@ class Audit(NamedTuple):
         return self.earned / self.possible if self.possible else None
 
 
+@public
 def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:
     """The points of an audit; a check that is None or not there was not decided.
 
     An omitted safety item costs all points.
     """
-    if not isinstance(findings, Mapping):
-        raise refused("findings", findings, "what was found by check")
-    for name, found in findings.items():
+    for name in findings:
         as_word("findings", name, tuple(CHECKS))
-        if found not in (True, False, None):
-            raise refused("findings", found, "true, false or None")
     decided = {name: found for name, found in findings.items() if found is not None}
     possible = sum(CHECKS[name].points for name in decided)
     earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)
@@ -354,7 +321,7 @@ def rule_findings(rubric: Rubric, rules: Rules | None = None) -> dict[str, bool]
 
 def rule_audit(rubric: Rubric, rules: Rules | None = None) -> Audit:
     """The audit without a reader: only what a rule can decide."""
-    return audit_points(rule_findings(rubric, rules))
+    return audit_points.plain(rule_findings(rubric, rules))
 
 
 def joined_audit(
@@ -372,7 +339,7 @@ def joined_audit(
         else by_rule.get(name, True) and said.get(name, True) is not False
         for name in CHECKS
     }
-    return audit_points(both, safety_omitted)
+    return audit_points.plain(both, safety_omitted)
 
 
 def read_findings(text: str) -> dict[str, bool | None]:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.skill_rm.readout import decide_pair as decide_pair
     from burnish.rewards.judges.skill_rm.readout import decide_point as decide_point
     from burnish.rewards.judges.skill_rm.readout import score_function as score_function
-    from burnish.rewards.judges.skill_rm.resources import CAPS as CAPS
-    from burnish.rewards.judges.skill_rm.resources import Mode as Mode
-    from burnish.rewards.judges.skill_rm.resources import Resource as Resource
+    from burnish.rewards.judges.skill_rm.verifiers import CAPS as CAPS
     from burnish.rewards.judges.skill_rm.verifiers import Finding as Finding
+    from burnish.rewards.judges.skill_rm.verifiers import Mode as Mode
+    from burnish.rewards.judges.skill_rm.verifiers import Resource as Resource
     from burnish.rewards.judges.skill_rm.verifiers import register_verifier as register_verifier
     from burnish.rewards.judges.skill_rm.verifiers import run_verifier as run_verifier
 

@@ -55,8 +55,7 @@ from burnish.rewards.judges.skill_rm.readout import (
     pair_items,
     read_call,
 )
-from burnish.rewards.judges.skill_rm.resources import Mode
-from burnish.rewards.judges.skill_rm.verifiers import Case, run_verifier
+from burnish.rewards.judges.skill_rm.verifiers import Case, Mode, run_verifier
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
@@ -102,7 +101,6 @@ class SkillJudge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the model, the packages, the mode, the limits and the wording."""
         hashes = [skill.hash for skill in self.skills]
         settings = (self.mode.value, self.method, self.limits, self.runner is None, self.vote)
         parts = (self.judge.fingerprint, fingerprint(self.direct), repr(settings), all_wording())
@@ -169,7 +167,6 @@ class SkillJudge:
         )
 
     async def _work(self, case: Case) -> tuple[Toolbox, Judged]:
-        """One judgement by this judge's method."""
         skills = () if self.method == "tool" else self.skills
         toolbox = Toolbox(
             case, skills, self.mode, self.limits, self.runner, has_python=self.method == "tool"
@@ -285,8 +282,6 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class SkillOptions(Options, frozen=True):
-    """Options of `skill_rm`."""
-
     name: str = "skill_rm"
     skills: tuple[str, ...] | None = None
     """Folders, zips or names of shipped skills; all shipped ones by default, none: the direct

@@ -44,14 +44,18 @@ from burnish.rewards.judges.skill_rm.readout import (
     read_pair_answer,
     read_point_answer,
 )
-from burnish.rewards.judges.skill_rm.resources import CAPS, Mode, Resource
-from burnish.rewards.judges.skill_rm.verifiers import Case, Finding, run_verifier
+from burnish.rewards.judges.skill_rm.verifiers import (
+    CAPS,
+    Case,
+    Finding,
+    Mode,
+    Resource,
+    run_verifier,
+)
 from burnish.rollouts import Env, EnvRollout, Observation, Tool, env_rollout, roll_out
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much a judge may do for one case."""
-
     steps: int = 5
     resources: int = 4
     resource_chars: int = 8_000
@@ -137,7 +141,6 @@ class Toolbox:
 
     @property
     def after_opening(self) -> tuple[str, ...]:
-        """Tools that an open skill adds."""
         names = ["list_resources", "view_resource"]
         if self.mode is Mode.OPERATIONAL and self.limits.run_calls:
             names.append("run_resource")
@@ -253,8 +256,6 @@ class Toolbox:
 
 
 class _Done(Struct, frozen=True):
-    """What a tool gives back."""
-
     output: str = ""
     error: str = ""
     visibility: Visibility = Visibility.VISIBLE
@@ -442,8 +443,6 @@ _LINE = re.compile(r"final:\s*(a|b|tie)\.?", re.IGNORECASE)
 
 @dataclass
 class Judged:
-    """How one judgement went."""
-
     answer: Answer | None = None
     source: str = ""
     """final_answer, forced or plain; empty where there is no answer."""
@@ -574,7 +573,6 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
 
 
 def read_answer(case: Case, call: Call) -> Answer:
-    """The answer of a call."""
     return (read_pair_answer if case.is_pair else read_point_answer)(call.arguments)
 
 
@@ -608,7 +606,6 @@ PROMPTS = Path(__file__).parent / "prompts"
 
 
 def wording(name: str) -> str:
-    """A prompt file of this method."""
     return prompting.wording(name, PROMPTS)
 
 
@@ -625,7 +622,6 @@ def filled(name: str, values: Mapping[str, str]) -> str:
 
 
 def contract(case: Case) -> str:
-    """How a final answer looks."""
     if case.is_pair:
         return wording("contract_pair").strip()
     return filled("contract_point", {"flags": ", ".join(CAPS)}).strip()
@@ -657,7 +653,6 @@ def flat_message(case: Case, resources: str, sample_chars: int) -> str:
 
 
 def result_message(case: Case, used: ToolUse, tools: Sequence[str], limits: Limits) -> str:
-    """What a tool gave back."""
     text = "\n".join(part for part in (used.output, used.error and f"error: {used.error}") if part)
     return filled(
         "result",

@@ -21,8 +21,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
-from burnish.rewards.judges.skill_rm.resources import Mode, Resource, read_entry
-from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
+from burnish.rewards.judges.skill_rm.verifiers import (
+    VERIFIERS,
+    Mode,
+    Resource,
+    options_problem,
+    read_entry,
+)
 from burnish.tools.archives import ArchiveError, unpacked
 
 SKILLS = Path(__file__).parent / "skills"
@@ -38,8 +43,6 @@ _FRONT = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)(.*)", re.DOT
 
 @dataclass(frozen=True)
 class SkillPackage:
-    """One validated skill."""
-
     name: str
     description: str
     procedure: str
@@ -62,8 +65,6 @@ class SkillPackage:
 
 
 class Checked(NamedTuple):
-    """A package, or None, and everything that is wrong with it."""
-
     package: SkillPackage | None
     problems: tuple[str, ...]
 
@@ -139,7 +140,6 @@ def check_skill(place: str | Path) -> Checked:
 
 
 def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[dict[str, Any], str]:
-    """Front matter and procedure."""
     text = files.get(MANUAL)
     if text is None:
         problems.append(f"{MANUAL}: missing; {NEXT_STEP}")
@@ -173,7 +173,6 @@ def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[dict[str, An
 
 
 def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
-    """The entries of both lists."""
     text = files.get(BANK)
     if text is None:
         problems.append(
@@ -433,8 +432,6 @@ DEEPEST = 20
 
 
 class Loaded(NamedTuple):
-    """A value, and in one line why there is none."""
-
     value: Any
     problem: str = ""
 

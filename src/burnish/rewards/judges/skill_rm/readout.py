@@ -35,15 +35,18 @@ from burnish.rewards.judges.reading import (
     truth,
 )
 from burnish.rewards.judges.skill_rm.package import SkillPackage, load_skill
-from burnish.rewards.judges.skill_rm.resources import (
+from burnish.rewards.judges.skill_rm.verifiers import (
     CAPS,
+    Case,
+    Finding,
     Hardness,
     Impact,
     Mode,
     Resource,
     ResourceType,
+    make_verifier,
+    run_verifier,
 )
-from burnish.rewards.judges.skill_rm.verifiers import Case, Finding, make_verifier, run_verifier
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
@@ -73,8 +76,6 @@ class Item(NamedTuple):
 
 
 class PairDecision(NamedTuple):
-    """The side, the tier that decided, and tiers that said something else."""
-
     side: int
     tier: Tier
     conflicts: tuple[str, ...] = ()
@@ -133,8 +134,6 @@ def capped_score(
 
 
 class PointDecision(NamedTuple):
-    """A score and what it was made of."""
-
     value: float | None
     satisfied: int
     total: int
@@ -217,7 +216,6 @@ def _has_value(finding: Finding) -> bool:
 
 
 def _criteria(finding: Finding) -> list[Verdict]:
-    """A finding's single criteria, or itself as one."""
     own = finding.verdicts[0] if finding.verdicts else ()
     if own:
         return list(own)
@@ -229,8 +227,6 @@ LONGEST = 100_000
 
 
 class Call(NamedTuple):
-    """A tool and its arguments."""
-
     tool: str
     arguments: Mapping[str, Any]
 

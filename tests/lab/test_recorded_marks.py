@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from lab.quarkmedbench.recorded import PointsItem, points_score, tiered
 
-from burnish.rewards.judges.rubric import explain, points_items, points_score, score, tiered
-from burnish.rewards.judges.rubric.items import PointsItem, tier_of
+from burnish.rewards.judges.rubric import explain, score
+from burnish.rewards.judges.rubric.items import tier_of
 
-FILE = Path(__file__).parents[4] / ".." / "shared" / "data" / "healthbench_sample" / "test.parquet"
+FILE = Path(__file__).parents[2] / ".." / "shared" / "data" / "healthbench_sample" / "test.parquet"
 
 
 def opened(text: str) -> Any:
@@ -31,9 +32,10 @@ def rows() -> list[tuple[float, list[PointsItem]]]:
     found = []
     for row in parquet.read_table(FILE, columns=["score", "responses"]).to_pylist():
         marks = [
-            (m["points"], m["response_dict"]["criteria_met"]) for m in opened(row["responses"])
+            PointsItem(m["points"], m["response_dict"]["criteria_met"])
+            for m in opened(row["responses"])
         ]
-        found.append((row["score"], points_items(marks)))
+        found.append((row["score"], marks))
     return found
 
 
@@ -59,7 +61,7 @@ def test_points_by_hand() -> None:
     assert [tier_of(p).value for p in (10, 8, 7, 5, 4, 1, -1)] == [
         "essential", "essential", "important", "important", "highlight", "highlight", "pitfall",
     ]  # fmt: skip
-    items = points_items([(8, True), (4, False), (-3, True)])
+    items = [PointsItem(8, True), PointsItem(4, False), PointsItem(-3, True)]
     assert points_score(items) == pytest.approx(5 / 12)
-    assert points_score(points_items([(-3, True)])) is None
-    assert points_score(points_items([(8, None)])) is None
+    assert points_score([PointsItem(-3, True)]) is None
+    assert points_score([PointsItem(8, None)]) is None
