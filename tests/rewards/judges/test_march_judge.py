@@ -211,7 +211,9 @@ def test_a_missing_vote_that_could_turn_a_claim_leaves_no_value():
     assert tied.value == pytest.approx(1 / 3)
     assert tied.verdicts[0].reason.endswith("vote +0 (a tie fails)")
     for checkers in (0, -1, 102):
-        with pytest.raises(UserError, match=rf"checkers: got {checkers}, expected a whole number from 1 to 101"):
+        with pytest.raises(
+            UserError, match=rf"checkers: got {checkers}, expected a whole number from 1 to 101"
+        ):
             judged(Script(), checkers=checkers)
 
 
