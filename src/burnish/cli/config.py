@@ -69,7 +69,7 @@ def _print_key(key: Key) -> None:
     say(f"  default  {key.default or 'none: it must be given'}")
     if key.kinds:
         table = key.key.rpartition(".")[0]
-        say(f"  with     {table}.kind = {' or '.join(key.kinds)}")
+        say(f"  with     {table}.{key.tag} = {' or '.join(key.kinds)}")
 
 
 def _print_section(section: Section) -> None:

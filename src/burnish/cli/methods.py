@@ -303,7 +303,7 @@ def card_folder() -> Path | None:
 
 
 def find_card(recipe: str) -> MethodCard | None:
-    """The card of a recipe: of its name, or one whose first commands train it."""
+    """The card of a recipe: of its name, or one whose first commands train it as it is."""
     folder = card_folder()
     own = folder / f"{recipe}.md" if folder else None
     if own is not None and own.is_file():
@@ -311,7 +311,8 @@ def find_card(recipe: str) -> MethodCard | None:
     for path in sorted(folder.glob("*.md")) if folder else ():
         text = _read(path)
         commands = text.partition("```")[2].partition("```")[0].splitlines()
-        if any(line.split()[:3] == ["burnish", "train", recipe] for line in commands):
+        plain = (line.partition("#")[0] for line in commands if "policy." not in line)
+        if any(line.split()[:3] == ["burnish", "train", recipe] for line in plain):
             return MethodCard(path, _effect(text))
     return None
 

@@ -43,6 +43,8 @@ class Key(NamedTuple):
     meaning: str
     kinds: tuple[str, ...] = ()
     """Kinds of the table that have the key; empty where every one has it."""
+    tag: str = ""
+    """The key that names these kinds: `kind`, or another."""
     elsewhere: str = ""
     """The section that lists the keys inside it, where it holds a table."""
 
@@ -129,20 +131,22 @@ def _walk(
         marks[0] if marks else "",
         {kind: first_sentence(struct) for struct, kind in names.items()},
         {name: names[struct] for name, struct in shapes.aliases(structs).items()},
-        tuple(_ordered(holders, len(structs), names)),
+        tuple(_ordered(holders, names, marks)),
     )
     for place, text, tables in inner:
         yield from _walk(place, text, tables, homes)
 
 
 def _ordered(
-    holders: dict[Key, list[type[Struct]]], count: int, names: dict[type[Struct], str]
+    holders: dict[Key, list[type[Struct]]], names: dict[type[Struct], str], marks: list[str]
 ) -> Iterator[Key]:
     """Keys of every kind, then the others with the kinds that have them."""
+    count = max(len(names), 1)
     yield from (key for key, structs in holders.items() if len(structs) == count)
     for key, structs in holders.items():
         if len(structs) < count:
-            yield key._replace(kinds=tuple(names[struct] for struct in structs))
+            kinds = tuple(names[struct] for struct in structs)
+            yield key._replace(kinds=kinds, tag=marks[0])
 
 
 def _tables(annotation: Any) -> tuple[tuple[type[Struct], ...], bool]:

@@ -203,9 +203,10 @@ class Resolver:
     ) -> None:
         """Tell of a key that the table at `at` does not know."""
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
-        near = _nearest(key, valid)
+        near = tag[0] if tag is not None and key == "kind" else _nearest(key, valid)
         homes = self._elsewhere(key) if tag is None else []
-        hint = f"Valid keys: {_list(valid)}." if valid else "It takes no keys."
+        named = [tag[0], *valid] if tag is not None else valid
+        hint = f"Valid keys: {_list(named)}." if named else "It takes no keys."
         peer = _of_a_peer(prefix + key, item)
         is_table = isinstance(item.value, dict)
         if (meant := home(key, homes)) and not (peer and is_table):
