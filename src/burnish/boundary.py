@@ -731,7 +731,8 @@ def _words(kind: Any, limits: Meta | None) -> str:
     if origin is tuple and ... not in inner:
         return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
     if origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Collection):
-        return f"a list, each {expected(inner[0])}"
+        least = limits.min_length if limits is not None else None
+        return f"a list{f' of at least {least}' if least else ''}, each {expected(inner[0])}"
     if typing.is_typeddict(kind):
         needed = [key for key, is_needed in _keys(kind).items() if is_needed]
         return f"a dict with {', '.join(needed) or 'text keys'}"

@@ -95,19 +95,6 @@ def as_finite(values: Numbers, what: str) -> Tensor:
     return read
 
 
-def as_marks(values: Numbers, what: str, rows: Tensor) -> Tensor:
-    """0s and 1s as bool (B,), B being the rows of `rows`; anything else is refused."""
-    marks_B = as_float64(values, what).to(rows.device)
-    check_shape(marks_B, what, (len(rows),))
-    is_odd_B = (marks_B != 0) & (marks_B != 1)
-    if is_odd_B.any():
-        raise ArgumentError(
-            f"{what}: got {marks_B[is_odd_B][0].item():g}, expected 1 (yes) or 0 (no); where "
-            "rewards are graded or missing, say which rollouts count, for example rewards > 0.5"
-        )
-    return marks_B == 1
-
-
 def as_mask(values: Numbers, what: str, shape: tuple[int, ...]) -> Tensor:
     """What is not 0 as True, of one shape; a NaN, which says neither, is refused."""
     read = as_finite(values, what)
@@ -141,27 +128,6 @@ def check_shape(values: Tensor, what: str, *shapes: tuple[int, ...]) -> None:
     if tuple(values.shape) not in shapes:
         expected = " or ".join(str(shape) for shape in shapes)
         raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected {expected}")
-
-
-def check_broadcast(**tensors: Tensor) -> None:
-    """Refuse tensors whose shapes do not broadcast to one (B, T)."""
-    for what, values in tensors.items():
-        check_tensor(values, what, "that broadcasts to (B, T)")
-    try:
-        # numpy's: torch's own imports sympy at its first call, two seconds of the first step.
-        np.broadcast_shapes(*(values.shape for values in tensors.values()))
-    except ValueError:
-        shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in tensors.items())
-        raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None
-
-
-def check_terms(**tensors: Tensor) -> None:
-    """As `check_broadcast`, where every value has to be finite."""
-    check_broadcast(**tensors)
-    for what, values in tensors.items():
-        if not values.is_floating_point():
-            raise ArgumentError(f"{what}: got {values.dtype}, expected a floating-point tensor")
-        check_finite(values, what)
 
 
 def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:

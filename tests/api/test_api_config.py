@@ -64,7 +64,7 @@ def test_a_config_prints_its_origins() -> None:
 def test_a_config_built_of_typed_parts_is_checked() -> None:
     config = burnish.Config(task=Arithmetic(level=1), rewards=(NumericConfig(),), steps=3)
     assert config.replace(task={"level": 2}).task == Arithmetic(level=2)
-    with pytest.raises(UserError, match="steps is 0; expected int >= 1"):
+    with pytest.raises(UserError, match="steps is 0; expected a whole number of at least 1"):
         burnish.Config(task=Arithmetic(), rewards=(NumericConfig(),), steps=0).replace(seed=1)
 
 
@@ -73,8 +73,8 @@ def test_a_config_built_of_typed_parts_is_checked() -> None:
     [
         ({"stpes": 3}, "Python, 'stpes=3': unknown key 'stpes'. Did you mean 'steps'?"),
         ({"learning_rate": 1.0}, "Did you mean 'optimiser.learning_rate'"),
-        ({"steps": float("nan")}, "steps is nan; expected int >= 1"),
-        ({"optimiser": {"learning_rate": float("nan")}}, "learning_rate is nan; expected float"),
+        ({"steps": float("nan")}, "steps is nan; expected a whole number of at least 1"),
+        ({"optimiser": {"learning_rate": float("nan")}}, "learning_rate is nan; expected a number"),
         ({"rewards": ["nmeric"]}, "Did you mean 'numeric'?"),
         ({"rewards": [3]}, "rewards: got 3, expected a function"),
         ({"rewards": []}, "rewards: got none, expected at least one"),

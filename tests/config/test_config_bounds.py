@@ -95,15 +95,15 @@ def test_a_spoilt_number_is_refused_by_name_from_a_file_and_in_python(struct, fi
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("optimiser.weight_decay=inf", "expected float >= 0.0 and <= 100.0."),
-        ("optimiser.weight_decay=1e308", "expected float >= 0.0 and <= 100.0."),
-        ("optimiser.weight_decay=nan", "expected float >= 0.0 and <= 100.0."),
-        ("optimiser.eps=inf", "expected float > 0.0 and <= 1.0."),
-        ("optimiser.clip_norm=inf", "expected float >= 0.0 and <= 1000000000.0."),
-        ("steps=1000000000000", "expected int >= 1 and <= 1000000000."),
+        ("optimiser.weight_decay=inf", "expected a number from 0 to 100."),
+        ("optimiser.weight_decay=1e308", "expected a number from 0 to 100."),
+        ("optimiser.weight_decay=nan", "expected a number from 0 to 100."),
+        ("optimiser.eps=inf", "expected a number above 0 and of at most 1."),
+        ("optimiser.clip_norm=inf", "expected a number of at least 0."),
+        ("steps=1000000000000", "expected a whole number of at least 1."),
         ("rewards.0.weight=nan", "expected a finite number."),
         ("rewards.0.weight=1e300", "expected a number of at most 1e+15 in size."),
-        ("rollout.score_timeout_s=inf", "expected float > 0.0 and <= 1000000.0."),
+        ("rollout.score_timeout_s=inf", "expected a number above 0 and of at most 1e+06."),
     ],
 )
 def test_the_line_names_the_value_and_the_bounds(word, expected):
@@ -161,7 +161,7 @@ def test_a_file_with_a_byte_order_mark_loads(tmp_path):
         (TABLE.replace("4", "9" * 100_000), "not valid TOML: a number has thousands of digits."),
         (
             TABLE.replace("4", "0x" + "f" * 10_000),
-            "steps is a number of 12042 digits; expected int",
+            "steps is a number of 12042 digits; expected a whole number",
         ),
     ],
     ids=["deep", "dots", "digits", "hex"],

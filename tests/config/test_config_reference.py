@@ -35,12 +35,12 @@ def test_every_key_of_the_schema_is_there() -> None:
 
 def test_every_default_is_accepted_where_it_stands() -> None:
     (key,) = reference.find("optimiser.learning_rate")
-    assert (key.type, key.default) == ("float >= 0.0 and <= 10.0", "1e-05")
+    assert (key.type, key.default) == ("a number from 0 to 10", "1e-05")
     (key,) = reference.find("policy.advantage.eps")
     assert key.kinds == ("sum_then_normalise", "normalise_then_sum", "stepwise")
     assert reference.find("rewards.3.weight") == reference.find("rewards.weight")
     (key,) = reference.find("task.level")
-    assert key.type == "int >= 1 and <= 6 or none"
+    assert key.type == "a whole number from 1 to 6 or none"
 
 
 def test_the_page_is_fresh() -> None:

@@ -150,28 +150,29 @@ def test_a_swap_of_the_default_kind_drops_its_keys(recipe: Path) -> None:
         (
             ["policy.trust_region.kind=function"],
             "command line, 'policy.trust_region.kind=function': missing key "
-            "'policy.trust_region.path'; expected str.",
+            "'policy.trust_region.path'; expected a text.",
         ),
         # A rule of one key.
         (
             ["policy.select.tau=1.5"],
-            "command line, 'policy.select.tau=1.5': policy.select: tau: got 1.5, expected 0 to 1.",
+            "command line, 'policy.select.tau=1.5': policy.select: tau: got 1.5, expected a "
+            "number from 0 to 1.",
         ),
         (
             ["policy.select={kind='skew', threshold=2}"],
             "command line, \"policy.select={kind='skew', threshold=2}\": policy.select: threshold: "
-            "got 2.0, expected 0 to 1.",
+            "got 2.0, expected a number from 0 to 1.",
         ),
         # A rule of two: the key that it names was typed, or the other one.
         (
             ["policy.shaping.0.buffer=20"],
             "command line, 'policy.shaping.0.buffer=20': policy.shaping.0: buffer: got 20, expected "
-            "1 to 16.",
+            "at most the limit, 16.",
         ),
         (
             ["policy.shaping.0.limit=3"],
             "command line, 'policy.shaping.0.limit=3', on own.toml:16: policy.shaping.0: buffer: "
-            "got 4, expected 1 to 3.",
+            "got 4, expected at most the limit, 3.",
         ),
         (
             ["policy.dual_clip=3", "policy.advantage.kind=raw"],
@@ -216,7 +217,7 @@ def test_a_mistake_of_the_words_is_told_at_the_words(
             "tau = 0.8",
             "tau = 8.0",
             ["policy.trust_region.low=0.3", "steps=3"],
-            "own.toml:14: policy.select: tau: got 8.0, expected 0 to 1.",
+            "own.toml:14: policy.select: tau: got 8.0, expected a number from 0 to 1.",
         ),
         (
             'kind = "snr_conflict"',
@@ -234,6 +235,6 @@ def test_a_mistake_of_the_file_is_told_at_its_line(
 
 
 def test_a_model_without_a_name_is_not_the_working_folder(recipe: Path) -> None:
-    line = r"^command line, 'model\.path=': model\.path is \"\"; expected str of length at least 1"
+    line = r"^command line, 'model\.path=': model\.path is \"\"; expected a text that is not empty"
     with pytest.raises(UserError, match=line):
         resolve([str(recipe), "model.path="])

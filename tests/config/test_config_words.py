@@ -128,13 +128,13 @@ def test_a_function_is_named_by_its_path_from_here(
         ("policy.advantage=grop", "Did you mean 'grpo'?"),
         ("policy.aggregate=tokenmean", "Did you mean 'token-mean'?"),
         ("rewards=numerc", 'rewards.0 is "numerc"; expected one of atp, code, env'),
-        ("trackers=wandv", "of wandb, tensorboard, mlflow. Did you mean 'wandb'?"),
+        ("trackers=wandv", "each wandb, tensorboard, mlflow. Did you mean 'wandb'?"),
         (
             "policy.auxiliary=entropy",
-            "missing key 'policy.auxiliary.0.coefficient'; expected float. Give "
+            "missing key 'policy.auxiliary.0.coefficient'; expected a finite number. Give "
             "policy.auxiliary.0 as a table with its kind and coefficient.",
         ),
-        ("optimiser=adam", 'optimiser is "adam"; expected table.'),
+        ("optimiser=adam", 'optimiser is "adam"; expected a table.'),
     ],
 )
 def test_a_wrong_word_lists_the_nearest_and_all_choices(word: str, said: str) -> None:

@@ -311,8 +311,8 @@ def find_card(recipe: str) -> MethodCard | None:
     for path in sorted(folder.glob("*.md")) if folder else ():
         text = _read(path)
         commands = text.partition("```")[2].partition("```")[0].splitlines()
-        plain = (line.partition("#")[0] for line in commands if "policy." not in line)
-        if any(line.split()[:3] == ["burnish", "train", recipe] for line in plain):
+        plain = [line.split()[:3] for line in commands if "policy." not in line]
+        if ["burnish", "train", recipe] in plain:
             return MethodCard(path, _effect(text))
     return None
 

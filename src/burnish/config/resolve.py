@@ -205,8 +205,8 @@ class Resolver:
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
         near = tag[0] if tag is not None and key == "kind" else _nearest(key, valid)
         homes = self._elsewhere(key) if tag is None else []
-        named = [tag[0], *valid] if tag is not None else valid
-        hint = f"Valid keys: {_list(named)}." if named else "It takes no keys."
+        named = [tag[0], *valid] if tag is not None and tag[0] != "kind" else valid
+        hint = f"Valid keys: {_list(named)}." if valid else "It takes no keys."
         peer = _of_a_peer(prefix + key, item)
         is_table = isinstance(item.value, dict)
         if (meant := home(key, homes)) and not (peer and is_table):

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.boundary import expected, is_plain
+
 
 class Shape(NamedTuple):
     """The parts of an annotation."""
@@ -151,51 +153,16 @@ def homes(schema: type[Struct], name: str) -> list[str]:
 
 
 def describe(annotation: Any) -> str:
-    """An annotation in a person's words: `int >= 1`, `one of a, b`, `list of str`."""
-    limits = ""
-    while typing.get_origin(annotation) is Annotated:
-        annotation, *extras = typing.get_args(annotation)
-        limits = "".join(_limits(extra) for extra in extras if isinstance(extra, Meta)) + limits
-    known = words(annotation)
-    if known:
-        texts = ", ".join(str(word) for word in known)
-        null = " or none" if shape(annotation).nullable else ""
-        return (f"one of {texts}" if len(known) > 1 else texts) + null
+    """What a key takes, in the words that Python's arguments have: `a number from 0 to 1 or none`."""
+    kinds = list(options(annotation))
+    if is_plain(annotation):
+        return expected(annotation).replace("a dict with text keys", "a table")
     if typing.get_origin(annotation) in (Union, types.UnionType):
         parts = [describe(member) for member in typing.get_args(annotation)]
-    else:
-        parts = [_describe(annotation)]
-    return " or ".join(dict.fromkeys(parts)) + limits
-
-
-def _describe(option: Any) -> str:
-    origin = typing.get_origin(option)
-    arguments = typing.get_args(option)
-    if option is type(None):
-        return "none"
-    if option is Any:
-        return "any value"
-    if is_struct(option):
-        return "table"
-    if origin in (list, tuple):
-        return f"list of {describe(arguments[0])}" if arguments else "list"
-    if origin is dict or option is dict:
-        return "table"
-    if origin is Literal:
-        return " or ".join(str(word) for word in arguments)
-    return str(getattr(option, "__name__", option))
-
-
-def _limits(meta: Meta) -> str:
-    parts = [
-        (meta.ge, " >= {}"),
-        (meta.gt, " > {}"),
-        (meta.le, " <= {}"),
-        (meta.lt, " < {}"),
-        (meta.multiple_of, " a multiple of {}"),
-        (meta.min_length, " of length at least {}"),
-        (meta.max_length, " of length at most {}"),
-        (meta.pattern, " matching {}"),
-    ]
-    limits = [template.format(value) for value, template in parts if value is not None]
-    return " and".join(limits)
+        return " or ".join(dict.fromkeys(parts))
+    if any(is_struct(kind) or dict in (kind, typing.get_origin(kind)) for kind in kinds):
+        return "a table"
+    if is_list(annotation):
+        least = next((m.min_length for m in typing.get_args(annotation) if isinstance(m, Meta)), 0)
+        return f"a list of at least {least} table" if least else "a list of tables"
+    return ", ".join(map(str, words(annotation))) or expected(annotation)

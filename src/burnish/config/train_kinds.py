@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from burnish.config.tables import Amount, Count, Positive, RowCount, Section, Share, short
+from burnish.boundary import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    Settings,
+    Share,
+)
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.term import TermConfig
@@ -21,8 +29,18 @@ from burnish.tasks.config import TaskConfig
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 """Names of stages and of terms of a loss."""
-Sources = Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+Sources = Name | Annotated[tuple[str, ...], Meta(min_length=1)]
 HeldOutShare = Annotated[float, Meta(ge=0.0, le=0.9)]
+RowCount = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class Section(Settings, frozen=True, kw_only=True):
+    """Base of every table of the config."""
+
+
+def short(text: str) -> str:
+    """A text as a message quotes it."""
+    return repr(text) if len(text) <= 60 else f"{text[:40]!r}... ({len(text)} characters)"
 
 
 def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
@@ -126,7 +144,7 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     terms: tuple[PairTerm, ...] = ()
     """Further terms of the loss, on the hidden states of the pair."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_names(self.terms, "preference")
 
 
@@ -154,12 +172,12 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     many tokens."""
     max_tokens: Count = 0
     """Longest prompt and answer together; 0: what the model reads."""
-    centring: Amount = 0.0
+    centring: NonNegative = 0.0
     """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
     terms: tuple[PairTerm, ...] = ()
     """Further terms of the loss, on the hidden states of the pair."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_names(self.terms, "preference", "centring")
 
 
@@ -177,7 +195,7 @@ class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_mod
     first_wrong: str = "first_wrong"
     """Task field with the place of the first wrong step, from 0 on, null where all are right; read
     where there are no labels. What follows that step is not learned from."""
-    separator: Annotated[str, Meta(min_length=1)] = "\n\n"
+    separator: Name = "\n\n"
     """Text behind each step; its score is read at the last token of it."""
     bad_solutions: Literal["refuse", "drop"] = "refuse"
     """Solutions without steps, with empty ones, with labels that do not fit, or too many tokens."""
@@ -190,11 +208,11 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
 
     batch: RowCount = 8
     """Prompts of a step."""
-    samples: Positive = 1
+    samples: PositiveInt = 1
     """Answers that the student samples to each prompt."""
     task: TaskConfig | None = None
     """Tasks to answer; without it, the run's own."""
-    teacher: Annotated[str, Meta(min_length=1)] = "start"
+    teacher: Name = "start"
     """`start` or `frozen` (this model as the training begins), `ema` (an average of it over the
     steps), `student` (as it is now), or a model: a folder, `smollm2`, `tiny`. It must have the
     student's vocabulary."""
@@ -228,7 +246,7 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
     over the student's tokens alone and may be negative; `union-topk` over both models'."""
     renormalise: bool = False
     """Without a bucket: probabilities among the tokens compared instead of the whole vocabulary's."""
-    kl_clip: Amount = 0.0
+    kl_clip: NonNegative = 0.0
     """The most that one token's divergence counts; 0: not clipped."""
     temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
     """Divides both models' logits."""
@@ -265,7 +283,7 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Of `data`: share of the documents that is never trained on, chosen by a hash of their text."""
     separate: bool = True
     """Of `data`: documents in one row do not see each other; false: only the end token tells."""
-    sequence: Positive = 256
+    sequence: PositiveInt = 256
     """Tokens of a row of text. Those of `data` are laid end to end and cut without padding; of a task's
     longer text a window is drawn."""
     canvas: Count = 64
@@ -283,7 +301,7 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     masks: Literal["independent", "mirror", "mirror_deduplicated"] = "independent"
     """Masks of a row: `passes` independent ones, or two that complement each other (MIRROR), which
     cost two forward passes; deduplicated, a token that both cover counts once."""
-    passes: Positive = 1
+    passes: PositiveInt = 1
     """Independent masks of each row, each a forward pass."""
     stacked: bool = True
     """The masks of a row share a pass; false: one after the other. Gradients do not depend on it."""
@@ -310,13 +328,13 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
     refit_every: Count = 0
     """Of `p_pots`: steps between fits; 0 fits once."""
-    probe_rows: Positive = 10
+    probe_rows: PositiveInt = 10
     """Of `p_pots`: rows of a probe."""
     probe_rates: Annotated[int, Meta(ge=5, le=1000)] = 29
     """Of `p_pots`: rates of a probe, closer together where few tokens are masked."""
-    probe_masks: Positive = 10
+    probe_masks: PositiveInt = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
-    fit_starts: Positive = 20
+    fit_starts: PositiveInt = 20
     """Of `p_pots`: points from which the curve is fitted; the best fit is taken."""
     moment: Literal["second", "within"] = "second"
     """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
@@ -330,7 +348,7 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
     held_out: Literal["loss", "rewards"] = "loss"
     """What is evaluated: the loss of held-out rows, with the same masks for every run, or the rewards
     of held-out answers."""
-    held_out_masks: Positive = 8
+    held_out_masks: PositiveInt = 8
     """Rates, with a mask each, of every held-out row."""
     decoding: str = ""
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
@@ -339,7 +357,7 @@ class DiffusionTrain(DataTrain, frozen=True, tag="diffusion"):
 class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
     """Policy optimisation of a masked diffusion model (experimental): ratios of likelihood bounds."""
 
-    masks: Positive = 4
+    masks: PositiveInt = 4
     """Masks of each answer that estimate its bound, the same ones before and after an update."""
     canvas: Count = 0
     """As in training on demonstrations; 0: as the model's folder says."""
@@ -387,19 +405,19 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """Latents of a span; vectors of an auxiliary picture are averaged to so many."""
     components: Count = 0
     """Of the basis; 0: 95 % of the variance, from 8 to half the width."""
-    alpha: Annotated[float, Meta(ge=0.0)] = 1.0
+    alpha: NonNegative = 1.0
     """Weight of the latents' squared error beside the text's loss."""
     mean_error: bool = True
     """The squared error is a mean over coefficients; false: their sum, which may drown the text."""
-    beta: Annotated[float, Meta(ge=0.0)] = 0.0
+    beta: NonNegative = 0.0
     """Weight of 1 - cosine."""
-    own: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    own: Share = 0.5
     """Share of steps, at the end of training, that feed the model its own latents; rises from 0."""
     notes: bool = True
     """Learn the `<parser>` notes behind spans; false: they are left out of the answers."""
     gate: Literal["off", "field", "measure"] = "off"
     """Latents only where the start model fails: by the field `base_accuracy`, or by sampled answers."""
-    gate_samples: Positive = 8
+    gate_samples: PositiveInt = 8
     """Answers of the start model to each question, at most: a question is asked until its side of the
     threshold is known."""
     gate_questions: Count = 256
@@ -409,14 +427,14 @@ class LatentsTrain(TrainSection, frozen=True, tag="latents"):
     """Longest of those answers; 0: `evaluation.max_tokens`, or `rollout.max_tokens`."""
     gate_threshold: float = 0.5
     """Share of right answers up to which a question gets latents."""
-    gate_temperature: Annotated[float, Meta(gt=0.0)] = 1.0
+    gate_temperature: Positive = 1.0
     """Of those answers."""
     assume_hard: bool = False
     """Whether questions of which no share is known get latents."""
     encoder: str = "patches"
     """What makes vectors of pictures: `patches`, a frozen random map, or your own function
     `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D)."""
-    patch: Positive = 8
+    patch: PositiveInt = 8
     """Pixels along the side of a patch."""
     tags: Annotated[tuple[str, ...], Meta(max_length=2)] = ()
     """Tokens that open and close a span; empty: `<latent>` and `</latent>`, or two that no text has."""
@@ -456,9 +474,9 @@ class CodecSizes(Section, frozen=True):
     bottleneck: Literal["plain", "kl", "sigma", "noise", "norm", "norm+noise"] = "norm+noise"
     """`plain`; `kl` (a VAE); `sigma`, also `noise` (noise of a random strength); `norm` (normalised over
     channels); `norm+noise` (both, F3)."""
-    noise_gamma: Amount = 1.0
+    noise_gamma: NonNegative = 1.0
     """Of `norm+noise`: the strength is uniform from 0 to this, one a sequence."""
-    sigma_std: Amount = 0.625
+    sigma_std: NonNegative = 0.625
     """Of `sigma`: standard deviation of the strength."""
     features: Literal["magnitude", "complex"] = "magnitude"
     """What the encoder reads of the spectrum: logarithms of magnitudes, or real and imaginary parts, from
@@ -474,9 +492,9 @@ class Adversarial(Section, frozen=True):
 
     after: Count = 0
     """Steps before it begins."""
-    weight: Amount = 1.0
+    weight: NonNegative = 1.0
     """Of the discriminator's verdict in the tokenizer's loss."""
-    features: Amount = 2.0
+    features: NonNegative = 2.0
     """Of the distance between its hidden layers on the sound and on the reconstruction."""
     channels: Annotated[int, Meta(ge=1, le=4096)] = 32
     """Of its convolutions."""
@@ -505,11 +523,11 @@ class CodecTrain(SoundTrain, frozen=True, tag="codec"):
     """Of the tokenizer where `model.path` is `new`."""
     windows: tuple[Annotated[int, Meta(ge=4, le=65_536)], ...] = ()
     """Samples of the windows whose spectra are compared; empty: six sizes, about 4 to 128 ms."""
-    mel_weight: Amount = 15.0
+    mel_weight: NonNegative = 15.0
     """Of mel bands in the loss."""
-    wave_weight: Amount = 0.0
+    wave_weight: NonNegative = 0.0
     """Of the waveform in the loss; for latents that carry phases, as those of 25 frames a second do not."""
-    kl_weight: Amount = 1e-2
+    kl_weight: NonNegative = 1e-2
     """Of the bottleneck `kl`: weight of the divergence to N(0, 1)."""
     adversarial: Adversarial | None = None
     """A discriminator beside the spectral loss; none: without."""
@@ -543,16 +561,16 @@ class GeneratorSizes(Section, frozen=True):
 class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     """Learn voices: text to the latents of a trained audio tokenizer."""
 
-    tokenizer: Annotated[str, Meta(min_length=1)]
+    tokenizer: Name
     """Run or folder of an audio tokenizer (`burnish train codec`); its weights stay as they are."""
     data: Sources
     """JSONL, CSV, TSV or Parquet files with sounds (paths from the file's folder, or bytes), texts and
     names of voices, or a function `mine.py:rows` that yields such rows; one or a list."""
     column: str = ""
     """Column of the sounds; empty: audio, sound, wav, flac, ogg, mp3 or bytes."""
-    text: Annotated[str, Meta(min_length=1)] = "text"
+    text: Name = "text"
     """Column of what is said."""
-    voice: Annotated[str, Meta(min_length=1)] = "voice"
+    voice: Name = "voice"
     """Column of who says it; without it there is one voice, which has no name."""
     longest: Annotated[float, Meta(gt=0.0, le=600.0)] = 15.0
     """Seconds of a sound; rows with longer ones are left out, counted and named."""
@@ -569,7 +587,7 @@ class SpeechTrain(SoundTrain, frozen=True, kw_only=True, tag="speech"):
     """Random times at which the head is asked about each patch."""
     dropout: Share = 0.1
     """Share of the patches whose condition is left out: what guidance compares with."""
-    noise: Amount = 0.5
+    noise: NonNegative = 0.5
     """Noise on the patches that are fed back: its strength is uniform from 0 to this, one a row."""
     spoken: Count = 4
     """Held-out sentences that are spoken and kept at each evaluation, to be heard in the viewer."""
@@ -580,7 +598,7 @@ class FunctionTrain(TrainSection, frozen=True, tag="function"):
 
     path: str
     """Your class: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Its settings."""
 
 

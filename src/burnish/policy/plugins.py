@@ -66,7 +66,7 @@ class Function(Component, frozen=True, tag="function"):
 
     path: str
     """Your function: `my_file.py:name` or `package.module:name`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
 
     @property

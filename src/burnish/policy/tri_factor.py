@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from burnish.policy.state import PolicyState
 
     Known = Annotated[Float64[Tensor, " K"], MISSING]
-    Severity = Annotated[Float64[Tensor, " K"], Meta(ge=0, le=LARGEST)]
-    Rate = Annotated[Float64[Tensor, " K"], Meta(ge=0, le=1), MISSING]
+    Severity = Annotated[Float64[Tensor, " K"], Meta(ge=0.0, le=LARGEST)]
+    Rate = Annotated[Float64[Tensor, " K"], Meta(ge=0.0, le=1), MISSING]
     Normalised = Annotated[Float64[Tensor, "B K"], MISSING]
 
 FEWEST_ROLLOUTS = 3
