@@ -70,7 +70,7 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
     """How strongly rewards that say the same are lowered; 0: not at all."""
     w_min: PositiveShare = 0.2
     """Least weight, as a multiple of the mean."""
-    w_max: Annotated[float, Meta(ge=1, le=LARGEST)] = 4.0
+    w_max: Annotated[float, Meta(ge=1.0, le=LARGEST)] = 4.0
     """Greatest weight, as a multiple of the mean."""
     beta: Fraction = 0.8
     """Smoothing of the weights; `beta_progress` and `beta_violation` of what they follow."""
