@@ -155,13 +155,13 @@ def test_a_swap_of_the_default_kind_drops_its_keys(recipe: Path) -> None:
         # A rule of one key.
         (
             ["policy.select.tau=1.5"],
-            "command line, 'policy.select.tau=1.5': policy.select: tau: got 1.5, expected a "
+            "command line, 'policy.select.tau=1.5': policy.select.tau is 1.5; expected a "
             "number from 0 to 1.",
         ),
         (
             ["policy.select={kind='skew', threshold=2}"],
-            "command line, \"policy.select={kind='skew', threshold=2}\": policy.select: threshold: "
-            "got 2.0, expected a number from 0 to 1.",
+            "command line, \"policy.select={kind='skew', threshold=2}\": policy.select.threshold is 2; "
+            "expected a number from 0 to 1.",
         ),
         # A rule of two: the key that it names was typed, or the other one.
         (
@@ -217,7 +217,7 @@ def test_a_mistake_of_the_words_is_told_at_the_words(
             "tau = 0.8",
             "tau = 8.0",
             ["policy.trust_region.low=0.3", "steps=3"],
-            "own.toml:14: policy.select: tau: got 8.0, expected a number from 0 to 1.",
+            "own.toml:14: policy.select.tau is 8.0; expected a number from 0 to 1.",
         ),
         (
             'kind = "snr_conflict"',

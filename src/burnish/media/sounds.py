@@ -174,7 +174,7 @@ def read_sound(source: str | Path | bytes, *, rate: Rate | None = None, mono: bo
 @public
 def stream_sound(
     source: str | Path | bytes,
-    seconds: Annotated[float, Meta(gt=0, le=3600)],
+    seconds: Annotated[float, Meta(gt=0.0, le=3600.0)],
     *,
     rate: Rate | None = None,
     mono: bool = True,

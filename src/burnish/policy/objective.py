@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Terms = Float[Tensor, "#B #T"]
 
 RatioLevel = Literal["token", "sequence", "sequence_token"]
-Width = Annotated[float, Meta(ge=0), INFINITE]
-DualClip = Annotated[float, Meta(ge=0, le=LARGEST)]
+Width = Annotated[float, Meta(ge=0.0), INFINITE]
+DualClip = Annotated[float, Meta(ge=0.0, le=LARGEST)]
 """0 is off, else above 1."""
 
 MAX_LOG_RATIO = 20.0

@@ -154,7 +154,7 @@ def render_scene(
     *,
     engine: str | Path | SpeechEngine = "espeak",
     seed: Seed = 0,
-    chunk_s: Annotated[float, Meta(gt=0, le=3600)] = CHUNK_S,
+    chunk_s: Annotated[float, Meta(gt=0.0, le=3600.0)] = CHUNK_S,
     sounds: Sounds | None = None,
     background: Loop | None = None,
     progress: Progress | None = None,

@@ -78,7 +78,7 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """Characters by id, the first is 1; empty: ids are the caller's own."""
     voices: list[str] = ()  # type: ignore[assignment]  # a default that nobody can change
     """Names of voices; empty: one voice."""
-    characters_a_patch: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    characters_a_patch: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.0
     """Where patches stand beside the text: ids that one of them says; 0: behind the text."""
     latent_size: Size = 64
     patch: Size = 2

@@ -30,7 +30,7 @@ from burnish.models.folders import Layers, Size, new_own, open_own, read_setting
 from burnish.tensors import as_mask, check_shape
 
 Width = Annotated[int, Meta(ge=2, le=65_536)]
-Theta = Annotated[float, Meta(gt=1, le=1e12)]
+Theta = Annotated[float, Meta(gt=1.0, le=1e12)]
 
 
 class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[misc]

@@ -148,7 +148,7 @@ class ToneEngine:
     def __init__(
         self,
         sample_rate: Annotated[int, Meta(ge=100, le=192_000)] = 8000,
-        second_a_letter: Annotated[float, Meta(gt=0, le=10)] = 0.1,
+        second_a_letter: Annotated[float, Meta(gt=0.0, le=10.0)] = 0.1,
     ) -> None:
         self.sample_rate, self.second_a_letter = sample_rate, second_a_letter
 

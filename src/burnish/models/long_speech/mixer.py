@@ -50,8 +50,8 @@ LONGEST_S = 24 * 3600.0
 """A longer scene is refused before it is mixed: a WAV would not hold it."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
-Gain = Annotated[float, Meta(ge=-100, le=100)]
-Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+Gain = Annotated[float, Meta(ge=-100.0, le=100.0)]
+Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
 
 
 class Fades(NamedTuple):
@@ -66,7 +66,7 @@ def noise_gain(
     speech: Float64[Tensor, " T"],
     active: Bool[Tensor, " T"],
     noise: Annotated[Float64[Tensor, " N"], SOME],
-    snr_db: Annotated[float, Meta(ge=-300, le=300)],
+    snr_db: Annotated[float, Meta(ge=-300.0, le=300.0)],
 ) -> float:
     """The factor of a noise that puts it `snr_db` below the speech.
 
@@ -104,10 +104,10 @@ def equal_power_fades(n: Annotated[int, Meta(ge=0, le=1_000_000)]) -> Fades:
 
 @public
 def room_impulse(
-    reverb_s: Annotated[float, Meta(ge=0, le=10)],
+    reverb_s: Annotated[float, Meta(ge=0.0, le=10.0)],
     sample_rate: Annotated[int, Meta(ge=1, le=1_000_000)],
     seed: Seed,
-    wet_db: Annotated[float, Meta(ge=-300, le=100)] = -6.0,
+    wet_db: Annotated[float, Meta(ge=-300.0, le=100.0)] = -6.0,
 ) -> Tensor:
     """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
 

@@ -23,7 +23,7 @@ INTERRUPT_TAIL_S = 0.15
 """How long somebody who is interrupted goes on talking."""
 Time = Annotated[float, Meta(ge=-1e9, le=1e9)]
 """Seconds; floats hold them to a microsecond."""
-Length = Annotated[float, Meta(ge=0, le=1e9)]
+Length = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 
 class After(Settings, frozen=True, tag_field="type", tag="after"):

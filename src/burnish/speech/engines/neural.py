@@ -55,7 +55,7 @@ class LatentEngine:
         self,
         folder: str | Path,
         *,
-        guidance: Annotated[float, Meta(ge=0, le=100)] = GUIDANCE,
+        guidance: Annotated[float, Meta(ge=0.0, le=100.0)] = GUIDANCE,
         steps: Annotated[int, Meta(ge=1, le=1000)] = STEPS,
     ) -> None:
         place = checked_folder(folder)
