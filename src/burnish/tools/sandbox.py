@@ -204,6 +204,9 @@ class Marks(NamedTuple):
     """What the examiner noted."""
 
     passed: int
+    """Asserts of the tests that were reached and held every time."""
+    total: int
+    """Asserts that stand in the tests, reached or not; one inside a `try` only where it was reached."""
     failures: tuple[Failure, ...]
     broken: str
     """Why the tests themselves could not be run; empty where they could."""
@@ -211,10 +214,6 @@ class Marks(NamedTuple):
     """Whether the tests ran to their end."""
     candidate: Ran | None
     """How the candidate's process ended; None where it was still waiting for calls."""
-
-    @property
-    def total(self) -> int:
-        return self.passed + len(self.failures)
 
 
 class MakeOrder(Protocol):
@@ -343,8 +342,23 @@ def _marks(finished: Finished, candidate: Ran | None) -> Marks:
             raise SandboxError(f"the examiner {why}")
         # Answers that keep the tests from ending are wrong answers, not trouble of ours.
         failures.append(Failure("the tests", f"with these answers they {why}", ""))
-    passed = sum("passed" in line for line in lines)
-    return Marks(passed, tuple(failures), broken, is_complete, candidate)
+    passed, total = _counted(lines)
+    return Marks(passed, total, tuple(failures), broken, is_complete, candidate)
+
+
+def _counted(lines: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many asserts passed, and of how many.
+
+    An error between two asserts counts by those that were not reached for it, else as one more.
+    """
+    expected = {(*one,) for line in lines for one in line.get("asserts", ())}
+    held = {(*line["passed"],) for line in lines if "passed" in line}
+    failed = {(*line["place"],) for line in lines if line.get("place")}
+    asserts = {place for place in expected | held | failed if len(place) > 1}
+    passed = held - failed
+    lost = {source for source, *_ in asserts - passed}
+    between = {source for source, *number in failed if not number and source not in lost}
+    return len(passed), len(asserts) + len(between)
 
 
 def _unfinished(ran: Ran) -> str:

@@ -51,7 +51,7 @@ def test_humaneval_style_with_answers_in_every_form():
         "",
     )
     assert [reward.value for reward in rewards] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-    assert rewards[0].evidence[0].observation == "2 of 2 asserts that were reached passed"
+    assert rewards[0].evidence[0].observation == "2 of 2 asserts passed"
     assert rewards[0].evidence[0].visibility is Visibility.BENCHMARK
     told = " ".join(evidence.observation for evidence in rewards[3].evidence)
     assert "failed: assert candidate('a') == 'aa'" in told
@@ -70,6 +70,35 @@ def test_the_share_of_asserts():
         "import os; os._exit(0)",
     )
     assert [reward.value for reward in rewards] == [0.5, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("tests", "code", "share"),
+    [
+        ("for x in range(3):\n    assert f(x) == x\nassert f(9) == 9", "return x if x != 2 else 0", 0.5),
+        ("for x in f(0):\n    assert x == 1\nassert f(2) == []", "return []", 0.5),
+        ("assert f(0) == 0\nf(1)\nassert f(2) == 2\nassert f(3) == 3", "return x / (x != 1)", 1 / 3),
+        ("assert f(0) == 0\nf(1)", "return x / (x != 1)", 0.5),
+        ("try:\n    f(1)\n    assert f(0)\nexcept ZeroDivisionError:\n    assert f(0) == 0", "return x / (x != 1)", 1.0),
+    ],
+)  # fmt: skip
+def test_the_share_counts_the_asserts_that_stand_in_the_tests(tests, code, share):
+    (reward,) = score(CodeConfig(mode="share", **EASY), a_task(test=tests), f"def f(x): {code}")
+    assert reward.value == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("tests", "code"),
+    [
+        ("got = ''\nfor k in range(20): got += f(k)\nassert f(got) == 1", "return 'a' * 1_000_000"),
+        ("assert f([0] * f(1)) == 1", "return 10_000_000"),
+        ("got = []\nfor k in range(f(1)): got = [got]\nassert f(got) == 1", "return 300"),
+        (["got = []", "got.append(f(1))", "assert got[0] + 1 == 2"], "return None"),
+    ],
+)
+def test_no_size_depth_or_type_of_an_answer_makes_the_tests_abstain(tests, code):
+    (reward,) = score(CodeConfig(**EASY), a_task(test=tests), f"def f(x): {code}")
+    assert reward.value == 0.0
 
 
 def test_a_list_of_asserts():
@@ -149,7 +178,7 @@ def test_tests_that_are_none_are_the_users_mistake():
         read_tests(a_task(test={"inputs": ["1"], "outputs": []}), config)
     with pytest.raises(UserError, match="no 'entry_point'"):
         read_tests(a_task(test=CHECK), config)
-    with pytest.raises(UserError, match="timeout_s is 0"):
+    with pytest.raises(UserError, match="timeout_s: got 0"):
         Code(CodeConfig(timeout_s=0))
 
 

@@ -6,7 +6,7 @@ and leaving (`sys.exit`, `os._exit`) is just an unanswered call.
 
 An error of the candidate's counts as expected only where an `except` or a `with` of the tests caught
 it. One that Python itself swallowed (`hasattr`, a loop over `__getitem__`, `Mapping.get`) is a
-failed test.
+failed test. An assert is named by its source and its number in there, `[0, 2]`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import symtable
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, TypeVar
 
 from . import wire
-from .remote import BrokenTests, CandidateFault, Connection, RemoteFunction
+from .remote import BrokenTests, CandidateFault, Connection, Remote, RemoteFunction
 from .run_spec import RunSpec
 
 FAILURES = (Exception, CandidateFault)
@@ -39,6 +40,7 @@ def examine(spec: RunSpec) -> None:
         setup = Source(spec.setup, "the setup", counts=False)
         what = "the tests are not Python"
         sources = [Source(t, what, counts=True, keep_going=spec.keep_going) for t in spec.tests]
+        notes.say(asserts=[[k, n] for k, source in enumerate(sources) for n in source.expected])
         scope: dict[str, Any] = {
             "__name__": "tests",
             "__caught__": lambda: connection.caught(sys.exception()),
@@ -49,7 +51,7 @@ def examine(spec: RunSpec) -> None:
         try:
             names = connection.defined_names()
         except FAILURES as error:  # boundary: the code cannot be loaded, so every test fails
-            notes.failed("loading the code", error, connection.last)
+            notes.failed("loading the code", error, connection.last, None)
         else:
             _bind(scope, names, [setup, *sources], spec.entry_point, connection)
             _run(spec, scope, sources, connection, notes)
@@ -75,8 +77,9 @@ class Notes:
             self._is_answered = True
             self.say(answered=True)
 
-    def failed(self, test: str, error: BaseException, last: str) -> None:
-        self.say(failed=test, why=line_of(error), last=last)
+    def failed(self, test: str, error: BaseException, last: str, place: list[int] | None) -> None:
+        """`place` names the assert, or the source alone where an error came from between asserts."""
+        self.say(failed=test, why=line_of(error), last=last, place=place)
 
 
 def _set_up(source: Source, scope: dict[str, Any]) -> None:
@@ -123,9 +126,9 @@ def _run(
     connection: Connection,
     notes: Notes,
 ) -> None:
-    answers: set[str] = set()  # names that hold what followed from a call
-    for source in sources:
-        marker = Marker(source, connection, notes)
+    answers: set[str] = set()  # names that may hold what followed from a call
+    for place, source in enumerate(sources):
+        marker = Marker(place, source, connection, notes)
         scope |= {"__passed__": marker.passed, "__failed__": marker.failed}
         asked = connection.calls
         try:
@@ -135,22 +138,27 @@ def _run(
             if not depends and not isinstance(error, AssertionError | CandidateFault):
                 raise BrokenTests(f"before any call: {line_of(error)}") from None
             if not isinstance(error, SystemExit) or error.code:
-                marker.failed(_where(error), error)
+                marker.ended(_where(error), error)
         marker.end()
         if marker.failures and not spec.keep_going:
             return
         if connection.calls > asked or not answers.isdisjoint(source.used):
-            answers |= source.bound
-    if not notes.tests and connection.calls and any(source.asserts for source in sources):
+            # A call may also leave its answer inside what the source only names: `found.append(f(1))`.
+            answers |= source.bound | {name for name in source.used if _may_hold(scope.get(name))}
+    if not notes.tests and connection.calls and any(source.sites for source in sources):
         why = "with these answers no assert is reached"
-        notes.say(failed="the tests", why=why, last=connection.last)
+        notes.say(failed="the tests", why=why, last=connection.last, place=None)
+
+
+def _may_hold(value: Any) -> bool:
+    return value is not None and not isinstance(value, Remote | ModuleType)
 
 
 class Marker:
     """Notes the outcome of one source's asserts."""
 
-    def __init__(self, source: Source, connection: Connection, notes: Notes) -> None:
-        self.source, self.connection, self.notes = source, connection, notes
+    def __init__(self, place: int, source: Source, connection: Connection, notes: Notes) -> None:
+        self.place, self.source, self.connection, self.notes = place, source, connection, notes
         self.failures = 0
 
     def passed(self, number: int) -> None:
@@ -158,23 +166,32 @@ class Marker:
         error = self.connection.swallowed()
         if error is None:
             self.notes.tests += 1
-            self.notes.say(passed=number)
+            self.notes.say(passed=[self.place, number])
         else:
             self.failed(number, error)
 
     def failed(self, number: int, error: BaseException) -> None:
+        """An assert did not hold."""
+        self._failed(self.source.sites[number][0], error, [self.place, number])
+
+    def ended(self, line: int, error: BaseException) -> None:
+        """An error ended the source: that of an assert, or one between asserts."""
+        found = [n for n, lines in enumerate(self.source.sites) if line in lines]
+        self._failed(line, error, [self.place, *found[:1]])
+
+    def _failed(self, line: int, error: BaseException, place: list[int]) -> None:
         self.failures += 1
         self.notes.tests += 1
         self.connection.uncaught = []
         lines = self.source.lines
-        test = lines[number - 1].strip()[:300] if 0 < number <= len(lines) else "the tests"
-        self.notes.failed(test, error, self.connection.last)
+        test = lines[line - 1].strip()[:300] if 0 < line <= len(lines) else "the tests"
+        self.notes.failed(test, error, self.connection.last, place)
 
     def end(self) -> None:
         """The source ran to its end; what is still uncaught then was swallowed."""
         error = self.connection.swallowed()
         if error is not None:
-            self.failed(0, error)
+            self.ended(0, error)
 
 
 def _where(error: BaseException) -> int:
@@ -201,7 +218,8 @@ class Source:
             raise BrokenTests(f"{what}: {line_of(error)}") from None
         self.tree: ast.Module = ast.fix_missing_locations(tree)
         self.has_assert = any(isinstance(node, ast.Assert) for node in ast.walk(self.tree))
-        self.asserts = count.found
+        self.sites = count.sites
+        self.expected = count.expected
         top = tables[0]
         symbols = [(table, symbol) for table in tables for symbol in table.get_symbols()]
         everywhere = [s for table, s in symbols if table is top or s.is_global()]
@@ -264,13 +282,17 @@ class Count(ast.NodeTransformer):
 
     def __init__(self, *, keep_going: bool) -> None:
         self.keep_going = keep_going
-        self.found = 0
+        self.sites: list[range] = []
+        """The lines of each assert, by its number."""
+        self.expected: list[int] = []
+        """Numbers of the asserts that have to be reached."""
+        self._tries = 0
 
     def visit_Try(self, node: ast.Try | ast.TryStar) -> ast.AST:
-        """An assert inside a `try` may be meant to fail, so it keeps its force."""
-        inner = Count(keep_going=False)
-        inner.generic_visit(node)
-        self.found += inner.found
+        """An assert inside a `try` may be meant to fail or to be jumped over: it keeps its force."""
+        self._tries += 1
+        self.generic_visit(node)
+        self._tries -= 1
         return node
 
     visit_TryStar = visit_Try
@@ -278,12 +300,15 @@ class Count(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         if isinstance(node.test, ast.Constant):
             return [node]  # `assert True` says nothing about the candidate
-        self.found += 1
-        passed = _placed(ast.Expr(_calling("__passed__", ast.Constant(node.lineno))), node)
-        if not self.keep_going:
+        number = len(self.sites)
+        self.sites.append(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        if not self._tries:
+            self.expected.append(number)
+        passed = _placed(ast.Expr(_calling("__passed__", ast.Constant(number))), node)
+        if self._tries or not self.keep_going:
             return [node, passed]
         error = ast.Name("__error__", ast.Load())
-        failed = ast.Expr(_calling("__failed__", ast.Constant(node.lineno), error))
+        failed = ast.Expr(_calling("__failed__", ast.Constant(number), error))
         caught = ast.ExceptHandler(ast.Name("__failures__", ast.Load()), "__error__", [failed])
         return [_placed(ast.Try([node], [caught], [passed], []), node)]
 

@@ -24,8 +24,6 @@ SHORT = reprlib.Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 120
 SHORT.maxlist = SHORT.maxtuple = SHORT.maxdict = SHORT.maxset = 12
 
-LARGE = 1 << 16
-"""Bytes of an answer from which on it may be the reason why a later argument cannot be sent."""
 EXPECTING = {("unittest", "handle"), ("_pytest", "raises")}
 """Functions that call others because the tests expect an error: `assertRaises(ValueError, f, -1)`."""
 ANSWERS_OF = {"attribute": (AttributeError,), "length": (TypeError,), "item": (LookupError,)}
@@ -54,7 +52,8 @@ class Connection:
         """The last request and its answer, as evidence."""
         self.calls = 0
         self.is_open = True
-        self.has_deep_answer = False
+        self.is_answered = False
+        """Whether the tests have an answer in hand, from which an argument may follow."""
         self.uncaught: list[BaseException] = []
         self._turn = threading.Lock()  # invariant: a request is followed by its own answer
 
@@ -70,9 +69,10 @@ class Connection:
         self.calls += 1
         answer = self._exchange(request, "value", what)
         try:
-            value = self._decoded(answer)
+            value = wire.decode(answer, self._remote)
         except (wire.Broken, MemoryError) as error:
             raise self.fault(f"the answer cannot be read: {error}") from None
+        self.is_answered = True
         self.last = f"{what} gave {show(value)}"
         return value
 
@@ -93,7 +93,11 @@ class Connection:
         return left[0] if left else None
 
     def unsendable(self, what: str, error: Exception, by_answer: bool) -> BaseException:
-        """Whose fault it is that an argument cannot be sent: an answer inside it, or the tests."""
+        """Whose fault it is that an argument cannot be sent: an answer's, or that of the tests.
+
+        Tests that could never send it are broken. Too large or too deep is a matter of values, which
+        follow from answers once there are any.
+        """
         said = f"an argument of {what[:200]} cannot be sent: {error}"
         return self.fault(f"with these answers {said}") if by_answer else BrokenTests(said)
 
@@ -129,20 +133,12 @@ class Connection:
         try:
             self.talk.send(request)
         except wire.Broken as error:
-            raise self.unsendable(what, error, self.talk.largest > LARGE) from None
+            raise self.unsendable(what, error, self.is_answered) from None
 
-    def _decoded(self, answer: Any) -> Any:
-        def remote(body: Any) -> RemoteObject:
-            number, *abilities = body
-            kind = kind_of(frozenset(abilities) & frozenset(METHODS))
-            return kind(self, int(number), "the object")
-
-        try:
-            return wire.decode(answer, remote, wire.DEEPEST // 2)
-        except wire.Broken:  # once more with all the depth that is allowed
-            value = wire.decode(answer, remote)
-            self.has_deep_answer = True
-            return value
+    def _remote(self, body: Any) -> RemoteObject:
+        number, *abilities = body
+        kind = kind_of(frozenset(abilities) & frozenset(METHODS))
+        return kind(self, int(number), "the object")
 
     def _error(self, said: Any, what: str, answers: tuple[type[Exception], ...]) -> BaseException:
         """What the candidate raised; `answers` are errors that need not be caught."""
@@ -229,7 +225,7 @@ class Remote:
             return wire.encode(argument, _target)
         except wire.NotPlain as error:
             is_deep = isinstance(error, wire.TooDeep)
-            by_answer = self._connection.has_deep_answer if is_deep else self._is_plain_method
+            by_answer = self._connection.is_answered if is_deep else self._is_plain_method
             raise self._connection.unsendable(what, error, by_answer) from None
 
 

@@ -132,8 +132,6 @@ class Talk:
 
     def __init__(self, ends: tuple[int, int]) -> None:
         self.source, self.sink = ends
-        self.largest = 0
-        """Bytes of the largest message that has arrived."""
 
     def send(self, message: Any) -> None:
         data = json.dumps(message).encode()
@@ -149,7 +147,6 @@ class Talk:
         size = int.from_bytes(self._exactly(4), "big")
         if arrived is not None:
             arrived()
-        self.largest = max(self.largest, size)
         if size > LARGEST:
             raise Broken(f"a message of {size} bytes; at most {LARGEST}")
         try:
