@@ -149,11 +149,22 @@ def room(name: str) -> str:
     """The public names of a package, one line each."""
     package: ModuleType = importlib.import_module(f"burnish.{name}")
     lines = [f"### `burnish.{name}`\n", f"{first_line(package)}\n", "| name | |", "|---|---|"]
-    for own in sorted(package.__all__):
+    for own in exported(package):
         value = getattr(package, own)
         said = first_line(value) if callable(value) else type(value).__name__
         lines.append(f"| `{own}` | {said.replace('|', chr(92) + '|')} |")
     return "\n".join([*lines, ""])
+
+
+def exported(package: ModuleType) -> list[str]:
+    """What a package exports: its `__all__`, or the names that it loads when they are asked for."""
+    names = getattr(package, "__all__", None) or [
+        name
+        for name in dir(package)
+        if not name.startswith("_")
+        and getattr(getattr(package, name), "__module__", "").startswith(package.__name__)
+    ]
+    return sorted(names)
 
 
 def first_line(value: Any) -> str:

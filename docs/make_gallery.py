@@ -33,7 +33,7 @@ from burnish.records import Reward, Task
 from burnish.rewards.config import build_all
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.corpus import Corpus
-from burnish.tasks.utterances import UtteranceCorpus
+from burnish.tasks.sounds import UtteranceCorpus
 
 PAGE = Path(__file__).resolve().parent / "gallery.md"
 WIDTH = 160

@@ -9,7 +9,7 @@ import anyio
 
 from burnish.records import Author, Evidence, Message, Response, Reward, Span, Task, Trajectory
 from burnish.rewards.judges.proxy_rubric import ProxyVerifiedRubric
-from burnish.rewards.models.pair_record import KEY, REJECTED, pair_record
+from burnish.rewards.models.bias_attributes import KEY, REJECTED, pair_record
 from burnish.rewards.models.term import Pair
 from burnish.store import RunStore, StoredSample
 

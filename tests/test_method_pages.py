@@ -25,7 +25,6 @@ from burnish.config.schema import (
     SpeechTrain,
 )
 from burnish.policy import components
-from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.checks.speech_plan import SpeechPlanConfig
 from burnish.rewards.config import VersusConfig
 from burnish.rewards.judges.atp_bench import AtpOptions
@@ -37,8 +36,8 @@ from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricCon
 from burnish.rewards.judges.rubric.scorer import RubricOptions
 from burnish.rewards.judges.skill_rm import SkillOptions
 from burnish.rewards.models.dir_term import DirTerm
-from burnish.rewards.models.process_reward import ProcessRewardModelConfig
-from burnish.rewards.models.reward import RewardModelConfig
+from burnish.rewards.models.trained_model import ProcessRewardModelConfig, RewardModelConfig
+from burnish.rewards.pairs import GenRMConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

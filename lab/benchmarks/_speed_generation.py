@@ -33,7 +33,7 @@ from burnish.seeds import derive
 from burnish.tasks.arithmetic import Arithmetic, ArithmeticTasks
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
-from burnish.tasks.forms import GSM8K
+from burnish.tasks.files import GSM8K
 
 Prompt = tuple[int, ...]
 

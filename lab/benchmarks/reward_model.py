@@ -175,7 +175,7 @@ def our_scores(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     import asyncio
 
     from burnish.records import Message, Response, Task
-    from burnish.rewards.models.reward import RewardModelConfig, RewardModelReward
+    from burnish.rewards.models.trained_model import RewardModelConfig, RewardModelReward
 
     scorer = RewardModelReward(
         RewardModelConfig(

@@ -10,8 +10,8 @@ from burnish.bench.bias_report import PROBED
 from burnish.records import Message
 from burnish.rewards.models.bradley_terry import bradley_terry_loss
 from burnish.rewards.models.dir import pearson_penalty, product_of_experts_loss
-from burnish.rewards.models.reward import RewardModelReward
 from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, TermLoss
+from burnish.rewards.models.trained_model import RewardModelReward
 
 FITTED = 1000
 """Training pairs from which a line or a slope is taken."""

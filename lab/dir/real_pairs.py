@@ -41,8 +41,8 @@ from burnish.bench.statistics import best_of_n_curve
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.models.bias_attributes import PREFIXES, contaminate
-from burnish.rewards.models.reward import RewardModelConfig, RewardModelReward
 from burnish.rewards.models.term import Pair
+from burnish.rewards.models.trained_model import RewardModelConfig, RewardModelReward
 from burnish.seeds import derive
 from lab.dir.baselines import FITTED, Penalised
 from lab.tables import mean_text, write_rows

@@ -35,7 +35,7 @@ from burnish.rewards.models import (
     probe_auc,
     product_of_experts_loss,
 )
-from burnish.rewards.models.bias_settings import BiasSettings
+from burnish.rewards.models.dir_term import BiasSettings
 from burnish.seeds import derive
 
 RESULTS = Path(__file__).parent / "results"

@@ -41,7 +41,7 @@ from burnish.rewards.judges.evpv import (
     corrupt_flip,
     weighted_correctness,
 )
-from burnish.rewards.models.process_reward import (
+from burnish.rewards.models.trained_model import (
     ProcessRewardModelConfig,
     ProcessRewardModelReward,
 )

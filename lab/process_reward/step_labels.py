@@ -43,7 +43,7 @@ from burnish.intervals import interval_text
 from burnish.numbers import sigmoid
 from burnish.records import Message
 from burnish.rewards.models.pair_metrics import auc
-from burnish.rewards.models.process_reward import (
+from burnish.rewards.models.trained_model import (
     Asked,
     ProcessRewardModelConfig,
     ProcessRewardModelReward,

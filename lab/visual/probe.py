@@ -24,9 +24,8 @@ from torch import Tensor
 from burnish.models.visual.encoder import LITE0, Encoder, lite0_weights
 from burnish.models.visual.processing_visual import MEAN, STD
 from burnish.seeds import derive
-from burnish.tasks.charts import LABELS, TOP, Chart, Charts
 from burnish.tasks.pictures import COLOURS, Picture
-from burnish.tasks.scenes import SHAPES, Scene, Scenes
+from burnish.tasks.scenes import LABELS, SHAPES, TOP, Chart, Charts, Scene, Scenes
 from lab.visual.rows import pixels_of
 
 RESULTS = Path(__file__).parent / "results"

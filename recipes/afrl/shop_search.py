@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from burnish.boundary import Share
 from burnish.errors import UserError, did_you_mean
-from burnish.tasks.base import check_shares
 
 GRADES = ("A", "B", "C", "D")
 HEAD_RULE = "category"
@@ -95,9 +95,9 @@ class TailRule(NamedTuple):
 
 def make(
     rng: random.Random,
-    tail: float = 0.03,
+    tail: Share = 0.03,
     rule: str = "",
-    broken: float = 0.7,
+    broken: Share = 0.7,
     head_only_reward: bool = False,
 ) -> dict[str, Any]:
     """One query with one item.
@@ -106,7 +106,6 @@ def make(
     rule always. `broken` is the share of tail items that break their condition: below 1, so that
     the condition must be compared and not merely noticed. `head_only_reward` adds `head_grade`.
     """
-    check_shares("shop_search", tail=tail, broken=broken)
     if rule and rule not in RULES:
         raise UserError(
             f"task option 'rule' of shop_search is '{rule}'; expected one of "

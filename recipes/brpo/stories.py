@@ -26,9 +26,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from burnish.boundary import Share
 from burnish.rewards.checks.texts import sentence_spans, words
 from burnish.seeds import derive
-from burnish.tasks.base import check_shares
 
 TOPICS = (
     "baker", "fox", "sailor", "clock", "garden", "train", "painter", "river",
@@ -77,14 +77,13 @@ REQUEST = (
 )
 
 
-def make(rng: random.Random, quality: float = 0.6, praise: float = 0.2) -> dict[str, Any]:
+def make(rng: random.Random, quality: Share = 0.6, praise: Share = 0.2) -> dict[str, Any]:
     """One request.
 
     A demonstration is free of each of five flaws with probability `quality`, independently: no
     required word, mood missing, a sentence told twice, the request repeated, no full stop at the
     end. A share `praise` of them ends by praising itself.
     """
-    check_shares("stories", quality=quality, praise=praise)
     topic, mood, word = rng.choice(TOPICS), rng.choice(MOODS), rng.choice(WORDS)
     return {
         "prompt": REQUEST.format(topic=topic, mood=mood, word=word),

@@ -17,7 +17,7 @@ import random
 import re
 from typing import Any, NamedTuple
 
-from burnish.tasks.base import check_shares
+from burnish.boundary import Share
 
 NAMES = ("Mia", "Tom", "Ana", "Ben", "Eva", "Leo", "Ida", "Max", "Zoe", "Sam")
 THINGS = (
@@ -62,14 +62,13 @@ class Problem(NamedTuple):
         return self.left + self.returned
 
 
-def make(rng: random.Random, shortcut_right: float = 0.6, sound: float = 0.5) -> dict[str, Any]:
+def make(rng: random.Random, shortcut_right: Share = 0.6, sound: Share = 0.5) -> dict[str, Any]:
     """One problem.
 
     `shortcut_right` is the share of problems that the shortcut solves; 0.0 is the perturbed split
     on which it always fails. `sound` is the share of sound demonstrations; a shortcut demonstration
     is shown whether it is right or not, so that the way does not depend on the problem.
     """
-    check_shares("two_ways", shortcut_right=shortcut_right, sound=sound)
     problem = _problem(rng, rng.random() < shortcut_right)
     first_sort, second_sort, things = rng.choice(THINGS)
     name = rng.choice(NAMES)

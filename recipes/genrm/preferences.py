@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from burnish.tasks.base import check_shares
+from burnish.boundary import Share
 
 TOPICS = (
     "baker", "fox", "sailor", "clock", "garden", "train", "painter", "river",
@@ -53,14 +53,13 @@ class Pair(NamedTuple):
     word: str
 
 
-def make(rng: random.Random, skill: float = 0.5, flaws: float = 0.5) -> dict[str, Any]:
+def make(rng: random.Random, skill: Share = 0.5, flaws: Share = 0.5) -> dict[str, Any]:
     """One pair in one order, drawn evenly from the two.
 
     `skill` is the share of demonstrations that look at the texts; the others name the first one.
     `flaws` is the share of worse texts with two flaws. Both orders of a pair are on the same side
     of the held-out split.
     """
-    check_shares("preferences", skill=skill, flaws=flaws)
     pair = draw_pair(rng, flaws)
     is_swapped = rng.random() < 0.5
     picks_first = not is_swapped or rng.random() >= skill

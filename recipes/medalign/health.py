@@ -24,9 +24,9 @@ import random
 import re
 from typing import Any, NamedTuple
 
+from burnish.boundary import Share
 from burnish.records import Reward
 from burnish.seeds import derive
-from burnish.tasks.base import check_shares
 
 
 class Complaint(NamedTuple):
@@ -71,9 +71,9 @@ INSTRUCTION = (
 
 def make(
     rng: random.Random,
-    red_flag: float = 0.5,
-    quality: float = 0.6,
-    violations: float = 0.4,
+    red_flag: Share = 0.5,
+    quality: Share = 0.6,
+    violations: Share = 0.4,
 ) -> dict[str, Any]:
     """One question.
 
@@ -81,7 +81,6 @@ def make(
     days and the layout are right with probability `quality`, independently; a share `violations`
     of them is unsafe. `quality = 1, violations = 0` gives the expert's own answers.
     """
-    check_shares("health", red_flag=red_flag, quality=quality, violations=violations)
     complaint = rng.choice(COMPLAINTS)
     has_flag = rng.random() < red_flag
     sign = f", and {rng.choice(WARNING_SIGNS)}" if has_flag else ""

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from burnish.tasks.base import check_shares
+from burnish.boundary import Share
 
 NEEDS = {
     "a traveller": "battery",
@@ -36,12 +36,11 @@ PROXY_PROMPT = (Path(__file__).parent / "proxy.txt").read_text(encoding="utf-8")
 """What a proxy reads; the reward's setting `template` is the same text."""
 
 
-def make(rng: random.Random, skill: float = 0.6, leaky: float = 0.0) -> dict[str, Any]:
+def make(rng: random.Random, skill: Share = 0.6, leaky: Share = 0.0) -> dict[str, Any]:
     """One pair; `skill` is the share of demonstrations whose verdict is right.
 
     `leaky`: the share whose rubric also says which response is better.
     """
-    check_shares("phones", skill=skill, leaky=leaky)
     buyer, need = rng.choice(list(NEEDS.items()))
     first, second, marks = _phones(rng, need)
     label = 1 if marks[need][0] > marks[need][1] else 2
@@ -64,13 +63,12 @@ def make(rng: random.Random, skill: float = 0.6, leaky: float = 0.0) -> dict[str
     }
 
 
-def for_proxy(rng: random.Random, credulous: float = 0.0) -> dict[str, Any]:
+def for_proxy(rng: random.Random, credulous: Share = 0.0) -> dict[str, Any]:
     """A pair with a rubric, and what a proxy should say: the response that is ahead by it.
 
     `credulous`: the share of rubrics that name a better response, which the proxy then believes.
     Models do so without being taught to; a small one has to be shown.
     """
-    check_shares("phones", credulous=credulous)
     named = rng.choice(ATTRIBUTES)
     first, second, marks = _phones(rng, named)
     ahead = 1 if marks[named][0] > marks[named][1] else 2

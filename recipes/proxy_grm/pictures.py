@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from burnish.tasks.base import check_shares
+from burnish.boundary import Share
 
 COLOURS = {
     "red": (200, 30, 30), "blue": (30, 60, 200), "green": (30, 150, 60), "yellow": (240, 210, 40),
@@ -49,12 +49,11 @@ PROMPT = (
 )
 
 
-def make(rng: random.Random, skill: float = 0.6, leaky: float = 0.0) -> dict[str, Any]:
+def make(rng: random.Random, skill: Share = 0.6, leaky: Share = 0.0) -> dict[str, Any]:
     """One pair over a picture; `skill` is the share of demonstrations whose verdict is right.
 
     `leaky`: the share whose rubric also says which response is better.
     """
-    check_shares("pictures", skill=skill, leaky=leaky)
     truth = _scene(rng)
     reader, need = rng.choice(list(NEEDS.items()))
     label = rng.choice((1, 2))

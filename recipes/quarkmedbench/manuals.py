@@ -22,8 +22,8 @@ import random
 import re
 from typing import Any, NamedTuple
 
+from burnish.boundary import Share
 from burnish.rewards.judges.rubric.formula import MarkedItem, explain
-from burnish.tasks.base import check_shares
 
 DEVICES = ("lamp", "drone", "scale", "radio", "heater", "drill", "clock", "pump", "fan", "kettle")
 UNITS = {
@@ -55,14 +55,13 @@ class Fact(NamedTuple):
 
 
 def make(
-    rng: random.Random, quality: float = 0.6, errors: float = 0.3, extras: float = 0.7
+    rng: random.Random, quality: Share = 0.6, errors: Share = 0.3, extras: Share = 0.7
 ) -> dict[str, Any]:
     """One question.
 
     In a demonstration each asked fact is given with probability `quality`, every other fact with
     `extras`; a share `errors` of them has a wrong number or an empty promise.
     """
-    check_shares("manuals", quality=quality, errors=errors, extras=extras)
     device = rng.choice(DEVICES)
     facts = [Fact(name, rng.randint(2, 60)) for name in rng.sample(list(UNITS), FACTS)]
     asked, others = facts[:2], facts[2:]

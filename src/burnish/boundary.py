@@ -285,7 +285,10 @@ def reader(kind: Any) -> Reader:
         return _array_reader(options, marks)
     if is_plain(kind):
         return _plain_reader(_finite(kind))
-    return _union_reader(options) if len(options) > 1 else _item_reader(options[0])
+    if len(options) > 1:
+        return _union_reader(options)
+    limits = _meta(marks)
+    return _item_reader(options[0], (limits.min_length if limits is not None else None) or 0)
 
 
 def is_plain(kind: Any) -> bool:
@@ -446,12 +449,12 @@ def _union_reader(kinds: Sequence[Any]) -> Reader:
     return read
 
 
-def _item_reader(kind: Any) -> Reader:
+def _item_reader(kind: Any, least: int = 0) -> Reader:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is abc.Callable or kind is abc.Callable:
         return _callable
     if origin in (list, tuple, abc.Sequence, abc.Iterable, abc.Collection):
-        return _list_reader(kind, origin, inner)
+        return _list_reader(kind, origin, inner, least)
     if origin in (dict, abc.Mapping):
         return _mapping_reader(kind, inner[1])
     if typing.is_typeddict(kind):
@@ -526,7 +529,7 @@ def _is_instance(given: Any, base: type) -> bool:
         return all(hasattr(given, one) for one in wanted)
 
 
-def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Reader:
+def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...], least: int) -> Reader:
     is_fixed = origin is tuple and ... not in inner
     readers = [reader(one) for one in inner if one is not ...]
     make = tuple if origin is tuple else list
@@ -538,8 +541,8 @@ def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Reader:
         if is_odd or not isinstance(items, Iterable):
             raise refused(name, given, expected(kind))
         items = list(items)
-        if is_fixed and len(items) != len(readers):
-            raise refused(name, given, expected(kind))
+        if len(items) < least or (is_fixed and len(items) != len(readers)):
+            raise refused(name, given, f"{expected(kind)}{' and not empty' * bool(least)}")
         each = readers if is_fixed else readers * len(items)
         found = (one(f"{name}[{i}]", items[i], call) for i, one in enumerate(each))
         return make(found)
@@ -548,10 +551,12 @@ def _list_reader(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Reader:
 
 
 def _mapping_reader(kind: Any, inner: Any) -> Reader:
-    item = reader(inner)
+    item, has_text_keys = reader(inner), (*typing.get_args(kind), str)[0] is str
 
     def read(name: str, given: Any, call: Call) -> Any:
-        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        if not isinstance(given, Mapping) or (
+            has_text_keys and not all(isinstance(key, str) for key in given)
+        ):
             raise refused(name, given, expected(kind))
         return {key: item(f"{name}.{key}", one, call) for key, one in given.items()}
 

@@ -13,7 +13,7 @@ from burnish.bench.scripted_answers import answer_fields, script_for, scripts_fo
 from burnish.records import Message, Task
 from burnish.rewards.checks.match import MatchConfig
 from burnish.rewards.checks.numeric import NumericConfig
-from burnish.rewards.checks.tags import TagsConfig
+from burnish.rewards.checks.rules import TagsConfig
 from burnish.rewards.config import GateConfig, build_all
 from burnish.tasks.base import FiniteTasks
 

@@ -11,8 +11,7 @@ import anyio
 import httpx
 
 from burnish.records import Evidence, Response, Reward, Status
-from burnish.rewards import Scope, Weighted, from_function
-from burnish.rewards.checks import Numeric, NumericConfig
+from burnish.rewards import Numeric, NumericConfig, Scope, Weighted, from_function
 
 
 def correct():

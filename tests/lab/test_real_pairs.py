@@ -8,8 +8,8 @@ from lab.dir.real_pairs import score_answers
 
 from burnish.errors import UserError
 from burnish.records import Message, Task
-from burnish.rewards.models.reward import RewardModelReward
 from burnish.rewards.models.term import Pair
+from burnish.rewards.models.trained_model import RewardModelReward
 
 
 def scores(talks):

@@ -12,7 +12,7 @@ from burnish.models import (
     visual,
     visual_latent,
 )
-from burnish.rewards import checks, judges, models
+from burnish.rewards import judges, models
 from burnish.rewards.judges import (
     atp_bench,
     evpv,
@@ -28,7 +28,6 @@ from burnish.tools import search, spreadsheet
 PACKAGES = (
     policy,
     rewards,
-    checks,
     judges,
     openrs,
     rubric,

@@ -3,7 +3,7 @@
 import torch
 
 from burnish import rewards
-from burnish.rewards import checks, models
+from burnish.rewards import models
 from burnish.rewards.checks import relevance
 from burnish.rewards.select import Match
 from public.common import LOGP, MASK, PARSED, Case, f64
@@ -185,13 +185,13 @@ CASES = [
         shares="probabilities",
     ),
     # Rewards: checks
-    Case(checks.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
+    Case(rewards.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
     Case(
-        checks.count_occurrences,
+        rewards.count_occurrences,
         {"text": "a b a", "needle": "a"},
         {"text": "empty word", "needle": "empty word"},
     ),
-    Case(checks.normalize_answer, {"text": "The Answer"}, {"text": "empty word"}),
+    Case(rewards.normalize_answer, {"text": "The Answer"}, {"text": "empty word"}),
     *(
         Case(
             function,
@@ -201,15 +201,15 @@ CASES = [
                 "golds": "none empty word short item_none item_number",
             },
         )
-        for function in (checks.exact_match, checks.contained_match, checks.token_f1)
+        for function in (rewards.exact_match, rewards.contained_match, rewards.token_f1)
     ),
     Case(
-        checks.normalize_numeric_answer,
+        rewards.normalize_numeric_answer,
         {"texts": ["#### 4", "so 5"]},
         {"texts": f"{PARSED} short"},
     ),
     Case(
-        checks.tool_call_rewards,
+        rewards.tool_call_rewards,
         {"output": ANSWER, "gold": ANSWER, "dialect": "blocks"},
         {"output": "empty word"},
     ),
@@ -222,6 +222,6 @@ CASES = [
     Case(
         relevance.leading_grade,
         {"text": "2 because", "labels": ["0", "1", "2"]},
-        {"text": "empty word", "labels": "empty short word"},
+        {"text": "empty word", "labels": "empty short"},
     ),
 ]

@@ -81,12 +81,6 @@ def test_the_judge_of_versus_has_all_four_limits(kind):
     assert {name: getattr(lm.pool.limits, name) for name in limits} == limits
 
 
-def test_hedging_needs_a_server():
-    table = {"kind": "judge", "with": "point", "model": "tiny", "hedge_after_s": 1.0}
-    with pytest.raises(UserError, match="hedge_after_s limits a server"):
-        build(msgspec.convert(table, RewardConfig))
-
-
 # --- orders that disagree
 
 
@@ -139,14 +133,14 @@ def test_versus_leaves_out_pairs_whose_orders_disagree():
     assert [reward.value for reward in rewards] == [None] * 3
     assert {reward.status for reward in rewards} == {Status.ABSTAIN}
     assert sum("different winners" in reward.reason for reward in rewards) == 2
-    with pytest.raises(UserError, match='inconsistent is never; expected -1 to 1, or "abstain"'):
+    with pytest.raises(UserError, match="inconsistent: got 'never'"):
         VersusReference(FirstPlace(), seed=1, inconsistent="never")
 
 
 def test_a_recipe_and_every_judge_by_name_can_abstain():
     table = {"kind": "versus", "inconsistent": "abstain", "judge": {"kind": "score"}}
     table["judge"]["reward"] = {"kind": "numeric"}
-    assert build(msgspec.convert(table, RewardConfig)).inconsistent == "abstain"
+    assert build(msgspec.convert(table, RewardConfig)).settings.inconsistent == "abstain"
     verdicts = ScriptedLM([json.dumps({"reasons": "first", "winner": "A"})] * 2)
     scorer = build_judge("direct", JudgeModel(verdicts), rule="abstain")
     assert [r.status for r in score(scorer, a_task(), "x", "y")] == [Status.ABSTAIN] * 2
@@ -155,10 +149,3 @@ def test_a_recipe_and_every_judge_by_name_can_abstain():
     rewards = score(genrm, a_task(), "x", "y")
     assert [(r.value, r.status) for r in rewards] == [(None, Status.ABSTAIN)] * 2
     assert "different winners" in rewards[0].reason
-
-
-def test_a_rule_without_two_orders_is_refused():
-    with pytest.raises(UserError, match="asked in one order"):
-        build_judge("direct", JudgeModel(ScriptedLM(["x"])), both_orders=False, rule="abstain")
-    with pytest.raises(UserError, match="takes no rule for two orders"):
-        build_judge("point", JudgeModel(ScriptedLM(["x"])), rule="abstain")

@@ -62,20 +62,6 @@ def test_a_recipe_becomes_one_scorer(tmp_path):
     assert wrong.components == {"numeric": 0.0, "format": 0.0, "short": 1.0, "gate": 0.0}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'rewards = [{ kind = "numerical" }]',
-        'rewards = [{ kind = "numeric", tolerance = 1 }]',
-        'rewards = [{ kind = "numeric", where = "middle" }]',
-        'rewards = [{ kind = "regex" }]',
-    ],
-)
-def test_the_schema_is_closed(text):
-    with pytest.raises(msgspec.ValidationError):
-        read(text)
-
-
 def test_names_are_unique_and_weights_make_sense():
     twin = NumericConfig()
     with pytest.raises(UserError, match="two rewards are named 'numeric'"):
@@ -84,7 +70,7 @@ def test_names_are_unique_and_weights_make_sense():
         build_all([])
     with pytest.raises(UserError, match="every reward has weight 0"):
         build_all([NumericConfig(weight=0.0)])
-    with pytest.raises(UserError, match="weight nan"):
+    with pytest.raises(UserError, match="weight: got nan"):
         build_all([NumericConfig(weight=float("nan"))])
 
 

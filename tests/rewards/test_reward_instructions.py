@@ -267,11 +267,11 @@ def test_all_or_nothing_and_the_mean():
         (["keywords:existence"], [{"words": ["a"]}], r"expected \['keywords'\]"),
         (["punctuation:no_comma"], [], "need 1 tables of arguments; got 0"),
         (["punctuation:no_comma"], "{", "not JSON"),
-        (["language:response_language"], [{"language": "english"}], "cannot be detected"),
+        (["language:response_language"], [{"language": "english"}], "language: got 'english'"),
         (
             ["length_constraints:number_words"],
             [{"relation": "at most", "num_words": 3}],
-            "expected 'at least' or 'less than'",
+            "relation: got 'at most'",
         ),
     ],
 )

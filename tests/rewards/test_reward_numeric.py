@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reward_cases import a_task, score, statuses, values
 
-from burnish.errors import UserError
-from burnish.rewards import Numeric, NumericConfig, normalize_numeric_answer
+from burnish.records import Message, Task
+from burnish.rewards import (
+    Mathematics,
+    MathematicsConfig,
+    Numeric,
+    NumericConfig,
+    normalize_numeric_answer,
+)
 from burnish.rewards.checks.numeric import last_number, read_number
 
 
@@ -132,6 +138,32 @@ def test_the_answer_is_found_where_models_put_it():
 
 
 @pytest.mark.parametrize(
+    ("question", "answer", "right", "echoes"),
+    [
+        (
+            "What is 0 - 0? Answer with only the number.",
+            "0",
+            ["0", "0 - 0 = 0", "0 - 0 is 0", "zero minus zero: 0", "0.", "it is 0, as 0 - 0 is 0"],
+            ["0 - 0 is a contradictory term", "What is 0 - 0?", "0 \u2212 0", "0 - 0, so 0 - 0"],
+        ),
+        ("What is 7 + 0?", "7", ["7 + 0 = 7", "7", "0 + 7 is 7"], []),
+        ("What is 1 1/2 + 0?", "3/2", ["1 1/2", "1 1/2 + 0 = 1 1/2"], []),
+        ("What is the square root of 1?", "1", ["The square root of 1 is 1."], ["What is the square root of 1"]),
+        ("Tom has 5 apples and eats none. How many has he?", "5", ["Tom has 5 apples."], []),
+        ("Take 1,000 and 20 away from 1,020: what is left of 0?", "20", [], ["1,000 and 20"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("reward", [Numeric(NumericConfig()), Mathematics(MathematicsConfig())])
+def test_a_text_that_only_repeats_the_question_earns_nothing(
+    question, answer, right, echoes, reward
+):
+    task = Task("t", (Message("user", question),), {"answer": answer})
+    assert values(score(reward, task, *right, *echoes)) == [1] * len(right) + [0] * len(echoes)
+    boxed = [f"\\boxed{{{answer}}}"]
+    assert values(score(reward, task, *boxed)) == [1], "a marked answer is one"
+
+
+@pytest.mark.parametrize(
     ("gold", "texts", "expected"),
     [
         (
@@ -195,11 +227,6 @@ def test_a_reference_without_a_number_abstains():
 
 def test_several_references_are_alternatives():
     assert values(score(Numeric(NumericConfig()), a_task(answer=[3, "4"]), "4", "5")) == [1, 0]
-
-
-def test_a_negative_tolerance_is_refused():
-    with pytest.raises(UserError, match="tolerances"):
-        Numeric(NumericConfig(absolute=-1))
 
 
 def test_hostile_numbers_are_refused_in_no_time():

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reward_cases import a_task, score, statuses, values
 
-from burnish.errors import UserError
 from burnish.records import Visibility
 from burnish.rewards import RewardConfig, build_all
 from burnish.rewards.checks.relevance import (
@@ -185,23 +184,6 @@ def test_a_recipe_names_them():
     right, wrong = score(scorer, a_task(grade=2), GOOD, GOOD.replace("2", "1"))
     assert right.components == {"grade": 1.0, "rule": 1.0}
     assert wrong.components == {"grade": 0.0, "rule": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Grade(GradeConfig(labels=("a",))), "at least two different words"),
-        (lambda: Grade(GradeConfig(labels=("a", "a"))), "at least two different words"),
-        (lambda: Grade(GradeConfig(labels=("a", " b"))), "at least two different words"),
-        (lambda: section("rule:", labels=()), "at least two different words"),
-        (lambda: section("rule:", pattern="("), "is not valid"),
-        (lambda: section("rule:\n"), "expected one line"),
-        (lambda: section("rule:", timeout_s=0.0), "timeout_s"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(make, message):
-    with pytest.raises(UserError, match=message):
-        make()
 
 
 @given(st.lists(st.sampled_from(["rule:", "why:", "<t>", "</t>", "\n", " ", "x"]), max_size=20))

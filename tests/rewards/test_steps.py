@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import ArgumentError, UserError
-from burnish.rewards.checks.steps import find_steps
+from burnish.errors import ArgumentError
+from burnish.rewards.checks.sections import find_steps
 from burnish.rewards.models import step_value
 
 TEXT = "First.\n\nSecond:\n- a\n \n\n  Third.  \n\n"
@@ -35,15 +35,6 @@ def test_steps_cover_the_text_and_none_is_blank(text, split):
         assert found[-1].end == len(text)
         assert all(a.end == b.start for a, b in itertools.pairwise(found))
         assert all(text[step.start : step.end].strip() for step in found)
-
-
-def test_mistakes_are_named():
-    with pytest.raises(UserError, match=r"split is 'lines' with 1 headings"):
-        find_steps("a", "lines", ("rule:",))
-    with pytest.raises(UserError, match=r"split is 'headings' with 0 headings"):
-        find_steps("a", "headings")
-    with pytest.raises(ArgumentError, match=r"split: got 'words'"):
-        find_steps("a", "words")
 
 
 def test_one_value_from_several_steps():

@@ -10,8 +10,7 @@ from reward_cases import a_task, score, statuses, values
 
 from burnish.errors import UserError
 from burnish.rewards import RewardConfig, VersusReference, build, fingerprint
-from burnish.rewards.tournament import NOT_CONNECTED, Tournament, is_connected
-from burnish.rewards.versus import versus_metrics
+from burnish.rewards.versus import NOT_CONNECTED, Tournament, is_connected, versus_metrics
 
 
 class Judge:
@@ -157,12 +156,8 @@ def test_a_recipe_chooses_the_scheme():
     net, fit = made(scheme="round_robin", votes=1), made(scheme="bradley_terry")
     assert (net.scheme, fit.scheme) == ("round_robin", "bradley_terry")
     assert fingerprint(net) != fingerprint(fit)
-    with pytest.raises(UserError, match="every response meets all others"):
+    with pytest.raises(msgspec.ValidationError, match="every response meets all others"):
         made(scheme="round_robin", references=2)
-    with pytest.raises(msgspec.ValidationError, match="Invalid enum value"):
-        made(scheme="knockout")
-    with pytest.raises(UserError, match="Did you mean 'round_robin'"):
-        Tournament(Judge(), seed=0, scheme="roundrobin")
 
 
 def test_the_figures_of_a_step_hold_for_tournaments_too():

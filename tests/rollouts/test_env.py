@@ -15,7 +15,7 @@ from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Response, Status, Task
 from burnish.rewards import best_rollout, from_function
-from burnish.rewards.checks.env import EnvConfig, EnvReward
+from burnish.rewards.checks.rules import EnvConfig, EnvReward
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rollouts import (
     EnvRollout,

@@ -176,8 +176,8 @@ def test_no_held_out_share_holds_nothing_out():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"level": 2, "mix": (Part(),)}, "both level = 2 and mix are given; expected one"),
-        ({"mix": (Part(digits=(1, 2, 3)),)}, r"digits = \[1, 2, 3\] for 2 terms"),
+        ({"level": 2, "mix": (Part(),)}, "level: got 2 beside mix, expected one of them"),
+        ({"mix": ({"digits": (1, 2, 3)},)}, r"digits: got \[1, 2, 3\] for 2 terms"),
         (
             {"mix": (Part(operators=("-",), digits=(1, 3)),)},
             "part '1-digit,3-digit -': none of 2,000 draws",

@@ -85,10 +85,13 @@ FAULTS = {
         r"e.jsonl:2: no column 'text'; the row has other",
     ),
     "f.jsonl": (b'{"text": 3}\n', r"f.jsonl:1: 'text' is 3; expected a text"),
-    "g.jsonl": (b'{"text": "a"\n', r"g.jsonl:1: not a JSON object"),
+    "g.jsonl": (b'{"text": "a"\n', r"g.jsonl:1: not JSON"),
     "h.parquet": (b"PAR1", r"not a readable Parquet file"),
-    "i.docx": (b"PK", r"not a file of text; expected a folder or a file that ends in .txt"),
-    "j.jsonl": (b'{"text": "\\ud800"}\n', r"j.jsonl:1: \\ud800 is half of a surrogate pair"),
+    "i.docx": (b"PK", r"not a text; expected a folder or a file that ends in .txt"),
+    "j.jsonl": (
+        b'{"text": "\\ud800"}\n',
+        r"j.jsonl:1: not JSON .\\ud800 is half of a surrogate pair",
+    ),
     "k.jsonl": (
         b"\x1f\x8b\x08\0",
         r"k.jsonl: a gzip file by its first bytes.* Decompress it first",
@@ -126,9 +129,7 @@ def test_a_document_of_a_csv_file_may_be_longer_than_a_piece(tmp_path):
 
 
 def test_a_device_is_no_text():
-    with pytest.raises(
-        UserError, match=r"/dev/null: not a regular file; expected a folder or a file"
-    ):
+    with pytest.raises(UserError, match=r"/dev/null: not a text; expected a folder or a file"):
         documents("/dev/null")
 
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,11 +46,6 @@ def test_ids_differ_when_a_batch_crosses_the_epoch_border():
     ids = [tasks.train(index).id for index in range(12)]
     assert len(set(ids)) == 12
     assert {i for i in ids if "@" not in i} == {"t/0", "t/1", "t/2"}
-
-
-def test_negative_index_is_a_bug():
-    with pytest.raises(ValueError, match="counts from 0; got -1"):
-        finite(3).train(-1)
 
 
 def test_finite_set_is_a_task_set():

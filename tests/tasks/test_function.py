@@ -167,20 +167,23 @@ def test_labels(sums):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 'What?'", "returned str 'What?'; expected a dict"),
+        ("return 'What?'", "got 'What?', expected a dict with text keys"),
         ("return {'answer': 1}", "neither of 'prompt' and 'messages' (keys answer)"),
         ("return {'prompt': 'a', 'messages': []}", "both of 'prompt' and 'messages'"),
-        ("return {'prompt': 3}", "'prompt' is 3; expected text"),
-        ("return {'prompt': ' '}", "expected text that is not empty"),
+        ("return {'prompt': 3}", "prompt: got 3, expected a text that is not empty"),
+        ("return {'prompt': ' '}", "no user message with text"),
         ("return {'messages': [{'role': 'user'}]}", "missing required field `content`"),
-        ("return {'messages': 'hello'}", "'messages' is no conversation"),
+        ("return {'messages': 'hello'}", "messages: got 'hello', expected a list, each a Message"),
         ("return {'messages': [{'role': 'system', 'content': 'x'}]}", "no user message with text"),
-        ("return {'prompt': 'a', 'answer': {1, 2}}", "field 'answer' holds set"),
-        ("return {'prompt': 'a', 'answer': [float('nan')]}", "field 'answer' holds float nan"),
-        ("return {'prompt': 'a', 'answer': {1: 2}}", "field 'answer' holds dict"),
-        ("return {'prompt': 'a', 'answer': 2**63}", "field 'answer' holds int"),
-        ("return {'prompt': 'a', 3: 2}", "key 3 is not text"),
-        ("return {'prompt': 'a', 'split_by': 2}", "'split_by' is int; expected text"),
+        (
+            "return {'prompt': 'a', 'answer': {1, 2}}",
+            "field 'answer': got {1, 2}, expected text, a finite number",
+        ),
+        ("return {'prompt': 'a', 'answer': [float('nan')]}", "field 'answer': got nan, expected"),
+        ("return {'prompt': 'a', 'answer': {1: 2}}", "field 'answer': got {1: 2}, expected"),
+        ("return {'prompt': 'a', 'answer': 2**63}", "field 'answer': got 9223372036854775808"),
+        ("return {'prompt': 'a', 3: 2}", "expected a dict with text keys"),
+        ("return {'prompt': 'a', 'split_by': 2}", "split_by: got 2, expected a text or none"),
         ("return {'prompt': 'a'}[rng]", "raised KeyError"),
         ("raise ValueError('no\\nluck')", "raised ValueError: no luck (my_tasks.py:2 in make)"),
     ],
@@ -225,6 +228,25 @@ def test_options_are_checked_against_the_function(sums):
         tasks_of(sums)
 
 
+def test_options_are_read_as_the_function_annotates_them(tmp_path):
+    written(
+        tmp_path,
+        """
+        import random
+        from typing import Literal
+        from burnish.boundary import Share
+
+        def make(rng: random.Random, easy: Share = 0.5, kind: Literal["a", "b"] = "a", other: "No" = 1):
+            return {"prompt": f"{kind} {rng.random() * easy}"}
+    """,
+    )
+    with pytest.raises(
+        UserError, match=r"task option easy: got 1.5, expected a number from 0 to 1"
+    ):
+        tasks_of(tmp_path, options={"easy": 1.5})
+    assert tasks_of(tmp_path, options={"easy": 1, "other": 7}).train(0).prompt.startswith("a ")
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -243,15 +265,3 @@ def test_paths_that_lead_nowhere(sums, path, message):
     with pytest.raises(UserError, match=message) as caught:
         tasks_of(sums, path=path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_is_no_near_miss_because_of_its_ending(tmp_path):
-    from burnish.source import find_module
-
-    (tmp_path / "h.py").write_text("")
-    (tmp_path / "rewards.py").write_text("")
-    with pytest.raises(UserError) as refused:
-        find_module("q.py", "critic", tmp_path)
-    assert "Did you mean" not in str(refused.value)
-    with pytest.raises(UserError, match=r"Did you mean 'rewards\.py'"):
-        find_module("reward.py", "critic", tmp_path)

@@ -198,12 +198,12 @@ def test_the_fingerprint_follows_the_files_and_not_their_folder(tmp_path):
         prints.append(built(tmp_path, row, images="image", prompt="prompt", media_folder=folder))
     same, again, other = (tasks.fingerprint for tasks in prints)
     assert same == again != other
-    assert built(tmp_path, [{"prompt": "q"}], prompt="prompt").fingerprint == "bc0b8fad0574d09e"
+    assert built(tmp_path, [{"prompt": "q"}], prompt="prompt").fingerprint == "179d7885831cb8e8"
 
 
 HOSTILE = {
-    "http": ("https://example.org/a.png", r"nothing is fetched \(https:\)"),
-    "file": ("file:///etc/passwd", r"nothing is fetched \(file:\)"),
+    "http": ("https://example.org/a.png", "nothing is fetched"),
+    "file": ("file:///etc/passwd", "nothing is fetched"),
     "above": ("../secret.png", "leads out of"),
     "absolute": ("/etc/hostname", "leads out of"),
     "link": ("link.png", "leads out of"),
@@ -211,7 +211,7 @@ HOSTILE = {
     "none": ("no.png", "does not exist"),
     "NUL": ("a\0.png", "is no path"),
     "long": ("x" * 5000, "is no path"),
-    "no base64": ("data:image/png;base64,@@", "not base64"),
+    "no base64": ("data:image/png;base64,@@", "as base64"),
     "no bytes": ("data:image/svg+xml,<svg/>", "expected data:image/png;base64"),
     "svg": (data_address(b"<svg/>", "image/svg+xml"), "SVG, XML or HTML"),
     "cut": (data_address(png(1)[:50]), "cut off or damaged"),
@@ -243,7 +243,7 @@ def test_hostile_values_get_one_line_with_their_row(name, tmp_path):
     [
         ("<image> and <image>", r"1 image file\(s\) and 2 place\(s\)"),
         ("<image2>", "expected as many places"),
-        ("<image> <image1>", "expected one of both forms"),
+        ("<image> <image1>", "places of one form"),
         ("<audio>", r"0 audio file\(s\) and 1 place|1 image file"),
     ],
 )
@@ -255,7 +255,7 @@ def test_places_and_files_must_agree(prompt, line, tmp_path):
 def test_a_missing_column_and_settings_without_use(tmp_path):
     with pytest.raises(UserError, match=r"no column 'image' \(did you mean 'images'\?\)"):
         built(tmp_path, [{"q": "x", "images": None}], prompt="q", images="image")
-    with pytest.raises(UserError, match="media_folder is set without"):
+    with pytest.raises(UserError, match="media_folder: set without"):
         built(tmp_path, [{"q": "x"}], prompt="q", media_folder="x")
     turn = {"role": "user", "content": [{"type": "image"}]}
     with pytest.raises(UserError, match="'image' without its bytes; name the column"):

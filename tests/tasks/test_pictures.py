@@ -182,20 +182,17 @@ def test_from_a_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("kind", "chosen", "message"),
     [
-        (Scenes(least=5, most=4), "least = 5"),
-        (Scenes(grid=2, most=5), "up to 4"),
-        (Scenes(layout="scattered", most=7), "up to 6"),
-        (Charts(least=5, most=4), "least = 5"),
-        (Charts(forms=()), "at least one form"),
-        (Charts(questions=()), "questions is empty"),
-        (Scenes(least=1, most=1, questions=("relation",)), "allows a question of kind 'relation'"),
+        (Scenes, {"grid": 2, "most": 5}, "most up to 4"),
+        (Scenes, {"layout": "scattered", "most": 7}, "most up to 6"),
+        (Charts, {"least": 5, "most": 4}, "expected at most `most`, 4"),
+        (Scenes, {"least": 1, "most": 1, "questions": ("relation",)}, "of kind 'relation'"),
     ],
 )
-def test_bad_settings(config: Any, message: str) -> None:
+def test_settings_that_do_not_go_together(kind: Any, chosen: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        config.build(0, Path())
+        kind(**chosen).build(0, Path())
 
 
 HASHES = ["5ede2b9d9063247c", "d395ac9b5654e821", "692c3aacbbc71b8c", "e90cd1db6db87eb9"]

@@ -1,9 +1,7 @@
 """Files of rows: mapping, splits, duplicates, fingerprints, and one line for each broken file."""
 
+import contextlib
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -233,7 +231,7 @@ BROKEN = {
     "empty prompt": ("d.jsonl", f'{GOOD}\n{{"question": " ", "answer": "1"}}'.encode(), {}, "d.jsonl:2: the prompt is empty, expected text"),
     "text for messages": ("d.jsonl", GOOD.encode(), {"prompt": "", "messages": "question"}, "'question' is not a list of chat messages"),
     "messages without roles": ("d.jsonl", b'{"chat": [{"from": "human", "value": "x"}]}', {"prompt": "", "messages": "chat", "fields": {}}, "missing required field `role`"),
-    "prompt and messages": ("d.jsonl", GOOD.encode(), {"messages": "question"}, "got both of prompt and messages; expected exactly one"),
+    "prompt and messages": ("d.jsonl", GOOD.encode(), {"messages": "question"}, "prompt: got both it and messages, expected exactly one"),
     "bare braces": ("d.jsonl", GOOD.encode(), {"template": r"{prompt} in \boxed{}"}, "'{}' does not name a column. Write {{ and }} for plain braces"),
     "label that is no field": ("d.jsonl", GOOD.encode(), {"labels": ("anser",)}, "labels names 'anser', which is not in fields (answer). Did you mean 'answer'?"),
     "repeated id": ("d.jsonl", f"{GOOD}\n{GOOD}".encode(), {"id": "answer"}, "d.jsonl:2: id '1' is also that of row 1"),
@@ -266,27 +264,31 @@ def test_only_the_first_bad_rows_are_shown(tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by /proc")
-def test_parquet_is_read_without_threads(tmp_path):
-    """A thread of a reader's pool that outlives a short command aborts it with code 134."""
+def test_a_table_that_unpacks_to_more_than_is_held_is_one_line(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    packed = pyarrow.array(["x" * 100_000]).take(pyarrow.array([0] * 1_000))
+    path, table = tmp_path / "d.parquet", pyarrow.table({"question": packed})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr("burnish.tasks.rows.MOST_BYTES", 1 << 26)
+    with pytest.raises(UserError, match=r"d\.parquet: more than 64 MiB unpacked"):
+        load(tmp_path, path="d.parquet", fields={})
+
+
+@pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli", "lz4"])
+def test_damaged_pages_are_one_line(tmp_path, codec):
     pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "d.parquet"
-    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(ROWS), path)
-    code = (
-        "import os, pathlib, pyarrow.parquet, burnish.tasks.rows as rows\n"
-        "before = len(os.listdir('/proc/self/task'))\n"
-        f"assert len(rows.read_table(pathlib.Path({str(path)!r})).rows) == {len(ROWS)}\n"
-        "print(len(os.listdir('/proc/self/task')) - before)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-def test_parquet_without_pyarrow_names_the_command(tmp_path, monkeypatch):
-    (tmp_path / "d.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(UserError, match=r"pip install 'burnish\[data\]'"):
-        load(tmp_path, path="d.parquet")
+    rows = [{"question": f"{k * 7919 % 10_007} + {k}?", "answer": str(k)} for k in range(3_000)]
+    table = pyarrow.Table.from_pylist(rows)
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, compression=codec)
+    whole = path.read_bytes()
+    for place in range(20, 2_000, 97):
+        path.write_bytes(
+            whole[:place] + bytes(b ^ 0x5A for b in whole[place : place + 40]) + whole[place + 40 :]
+        )
+        with contextlib.suppress(UserError):
+            load(tmp_path, path="d.parquet", bad_rows="skip")
 
 
 @pytest.mark.parametrize("depth", [300, 10_000])
@@ -303,14 +305,6 @@ def test_a_row_with_many_brackets_and_little_depth_is_fine(tmp_path):
     answer = [[i] for i in range(500)]
     write(tmp_path / "d.jsonl", [{**row, "answer": answer} for row in ROWS])
     assert load(tmp_path).train(0).fields["answer"] == answer
-
-
-def test_a_folder_is_no_file_of_rows(tmp_path):
-    from burnish.tasks.rows import read_table
-
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n')
-    with pytest.raises(UserError, match=r"a folder; expected one file of rows .*rows\.jsonl"):
-        read_table(tmp_path)
 
 
 def test_columns_named_prompt_and_others_need_no_mapping(tmp_path):

@@ -18,7 +18,7 @@ from burnish.tasks import (
     content_key,
     gsm8k_answer,
 )
-from burnish.tasks.forms import options
+from burnish.tasks.files import options
 from burnish.tasks.mapping import RowError
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from burnish.media import write_sound
-from burnish.tasks.utterances import UtteranceCorpus
+from burnish.tasks.sounds import UtteranceCorpus
 
 
 @pytest.mark.parametrize(

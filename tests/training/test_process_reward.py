@@ -19,7 +19,7 @@ from burnish.lm.scalar_head import score_rows, step_row
 from burnish.numbers import sigmoid
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards import best_of_n, build, checked, score_groups
-from burnish.rewards.models.process_reward import ProcessRewardModelConfig
+from burnish.rewards.models.trained_model import ProcessRewardModelConfig
 from burnish.store import RunStore
 from burnish.training.weighing import Segmenter, step_scores
 

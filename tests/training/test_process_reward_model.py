@@ -17,7 +17,7 @@ from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import step_row
 from burnish.records import Message, Task
-from burnish.rewards.models.process_card import ProcessCard, read_process_card
+from burnish.rewards.models.card import ProcessCard, read_process_card
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.process_reward_model import (

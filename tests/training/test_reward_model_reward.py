@@ -18,7 +18,7 @@ from burnish.lm.folder import load_model
 from burnish.lm.scalar_head import score_rows, scored_ids
 from burnish.records import Message, Response, Task
 from burnish.rewards import best_of_n, build, checked, score_groups
-from burnish.rewards.models.reward import RewardModelConfig, plain_text
+from burnish.rewards.models.trained_model import RewardModelConfig, plain_text
 from burnish.store import RunStore
 
 TASK = Task("t", (Message("user", "ball 1?"),))

@@ -26,7 +26,7 @@ from burnish.models.audio_tokenizer import (
 )
 from burnish.speech.engines.neural import LatentEngine
 from burnish.store import RunStore
-from burnish.tasks.utterances import UtteranceCorpus
+from burnish.tasks.sounds import UtteranceCorpus
 from burnish.training import build
 from burnish.training.events import HeldOut, StepDone
 

@@ -20,10 +20,10 @@ from burnish.bench.judging import rewards_of
 from burnish.config.loading import load
 from burnish.lm.base import Sampling
 from burnish.records import Content, Message, Reward, Task
+from burnish.rewards.combine import OrderRule
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
-from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer, bind_check, checked
 
 

@@ -310,7 +310,8 @@ def _probe(states_2ND: Tensor, labels: Sequence[int | None], less: int) -> float
     marks = [1 if label == MORE else 0 if label == less else -1 for label in labels]
     if min(marks.count(0), marks.count(1)) < FOLDS:
         return None
-    return probe_auc(difference_ND.cpu().double(), marks, folds=FOLDS, ridge=float(len(marks)))
+    rows_ND = difference_ND.cpu().double()
+    return probe_auc.plain(rows_ND, rows_ND.new_tensor(marks), folds=FOLDS, ridge=float(len(marks)))
 
 
 def _accuracy(scores: Sequence[tuple[float, float]]) -> Estimate | None:
@@ -332,7 +333,8 @@ async def _rmbench(scorer: Scorer, items: Sequence[Item], limit: int) -> dict[st
         found = values[place : place + 2 * STYLES]
         if None not in found:
             domains += [item.subset for item in sample]
-            scores += list(zip(found[0::2], found[1::2], strict=True))
+            known = [value for value in found if value is not None]
+            scores += list(zip(known[0::2], known[1::2], strict=True))
     return rmbench_metrics(domains, scores, STYLES)
 
 

@@ -12,10 +12,9 @@ from burnish.bench.items import Item, responses_of
 from burnish.bench.statistics import Estimate, mean_estimate
 from burnish.lm.base import LM, Sampling
 from burnish.records import Response, Reward, Status, Task, Trajectory
-from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question
-from burnish.rewards.scorer import Scope, Scorer, checked, gather, score_groups
+from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather, score_groups
 from burnish.rollouts import Rollout, Slot, roll_out, single_turn
 from burnish.seeds import digest
 

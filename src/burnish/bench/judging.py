@@ -18,9 +18,8 @@ from burnish.bench.items import Item, Judged, choice_of, evidence_of
 from burnish.errors import StoreError, UserError
 from burnish.lm.lines import LineFile, read_lines
 from burnish.records import Response, Reward, Status, Task
-from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.pair_scorers import compare
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.combine import compare
+from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.rewards.select import all_pairs
 from burnish.seeds import digest
 

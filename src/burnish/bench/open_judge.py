@@ -26,10 +26,10 @@ from burnish.lm.named import open_lm
 from burnish.lm.replay import ReplayLM, ScriptedLM
 from burnish.lm.wire import MediaLimits
 from burnish.records import Message, Task
+from burnish.rewards.combine import OrderRule
 from burnish.rewards.judges.build import ALONE, build_judge, find_builder
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.judges.prompting import Media, check_reads_media
-from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import digest
 

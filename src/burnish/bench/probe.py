@@ -25,7 +25,7 @@ from burnish.errors import UserError
 from burnish.intervals import FEW, TOO_FEW
 from burnish.numbers import sigmoid, solve
 from burnish.records import Response, Reward
-from burnish.rewards.pair_scorers import compare
+from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
 ALPHA = 0.05

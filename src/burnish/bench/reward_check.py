@@ -29,7 +29,7 @@ from burnish.bench.scripted_answers import script_for
 from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Reward, Status, Task
-from burnish.rewards.pair_scorers import compare
+from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
 if TYPE_CHECKING:

@@ -137,7 +137,7 @@ def _shipped(bench: Benchmark) -> Path:
 def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:
     """Pairs of better and worse responses as JSON lines, for `dpo` and `reward_model`."""
     from burnish.bench.items import preference_rows
-    from burnish.tasks.preference_rows import write_jsonl
+    from burnish.tasks.rows import write_jsonl
 
     if bench.kind != "choice":
         raise UserError(
@@ -163,7 +163,7 @@ def _write_solutions(
 ) -> int:
     """Worked solutions with step labels as JSON lines, for `process_reward_model`."""
     from burnish.bench.items import solution_rows
-    from burnish.tasks.preference_rows import write_jsonl
+    from burnish.tasks.rows import write_jsonl
 
     if bench.kind != "steps":
         raise UserError(

@@ -13,7 +13,7 @@ from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.source import find_function
-from burnish.tasks.preference_rows import says_tie
+from burnish.tasks.rows import says_tie
 
 if TYPE_CHECKING:
     from burnish.bench.bias_report import BiasReport
@@ -85,7 +85,7 @@ def reward_bias(
 
 def _scorer(target: str) -> Scorer:
     from burnish.rewards.function import from_function
-    from burnish.rewards.models.reward import RewardModelConfig, RewardModelReward
+    from burnish.rewards.models.trained_model import RewardModelConfig, RewardModelReward
 
     if ".py:" in target:
         return from_function(find_function(target, "reward"))

@@ -23,8 +23,8 @@ from burnish.boundary import (
 )
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
+from burnish.rewards.models.dir_term import PairTerm
 from burnish.rewards.models.term import TermConfig
-from burnish.rewards.models.terms import PairTerm
 from burnish.tasks.config import TaskConfig
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)

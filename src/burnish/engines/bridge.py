@@ -23,7 +23,7 @@ from msgspec import Struct
 from burnish.engines.background import call, call_async
 from burnish.errors import StoreError, UserError
 from burnish.records import Finish, Message, Response, Reward, Status, Task
-from burnish.rewards.pair_scorers import Anchor
+from burnish.rewards.combine import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
 from burnish.seeds import digest
 

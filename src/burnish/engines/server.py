@@ -40,8 +40,7 @@ from burnish.boundary import PositiveInt, Seconds, Settings, public
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
 from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
 from burnish.records import Response, Reward, Task
-from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.scorer import Scorer, checked, gather
+from burnish.rewards.scorer import Scorer, checked, fingerprint, gather
 from burnish.web.asgi import (
     Refused,
     bearer,

@@ -5,144 +5,86 @@ rewards = await checked(scorer, task, responses)
 rewards[0].value, rewards[0].parts, rewards[0].evidence
 """
 
-from burnish.rewards.cached import Cached
-from burnish.rewards.checks import (
-    Code,
-    CodeConfig,
-    Instructions,
-    InstructionsConfig,
-    JsonSchema,
-    JsonSchemaConfig,
-    Language,
-    LanguageConfig,
-    Length,
-    LengthConfig,
-    Match,
-    MatchConfig,
-    Mathematics,
-    MathematicsConfig,
-    Numeric,
-    NumericConfig,
-    Regex,
-    RegexConfig,
-    Tags,
-    TagsConfig,
-    ToolCall,
-    ToolCallConfig,
-    constraint_tools,
-    contained_match,
-    count_occurrences,
-    exact_match,
-    normalize_answer,
-    normalize_numeric_answer,
-    token_f1,
-    tool_call_rewards,
-)
-from burnish.rewards.combine import FirstDecisive, Gate, Weighted
-from burnish.rewards.config import (
-    FirstDecisiveConfig,
-    FunctionConfig,
-    GateConfig,
-    RewardConfig,
-    VersusConfig,
-    build,
-    build_all,
-)
-from burnish.rewards.fingerprint import fingerprint, function_fingerprint
-from burnish.rewards.function import FunctionReward, from_function
-from burnish.rewards.judge_reward import JudgeRewardConfig, LMPairJudge, ScorerJudge
-from burnish.rewards.pair_judges import CallablePairJudge, PairJudge, PairVerdict, ScoreJudge
-from burnish.rewards.pair_scorers import Anchor, BothOrders
-from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
-from burnish.rewards.pool import Outcome, Pool, default_pool
-from burnish.rewards.scorer import Scope, Scorer, bind_check, checked, score_groups
-from burnish.rewards.select import (
-    Selection,
-    best_of_n,
-    best_rollout,
-    bradley_terry,
-    expected_value,
-    sequential_knockout,
-    win_counts,
-)
-from burnish.rewards.tournament import Tournament
-from burnish.rewards.versus import VersusReference, versus_metrics
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Anchor",
-    "BothOrders",
-    "Cached",
-    "CallablePairJudge",
-    "Code",
-    "CodeConfig",
-    "FirstDecisive",
-    "FirstDecisiveConfig",
-    "FunctionConfig",
-    "FunctionReward",
-    "Gate",
-    "GateConfig",
-    "Instructions",
-    "InstructionsConfig",
-    "JsonSchema",
-    "JsonSchemaConfig",
-    "JudgeRewardConfig",
-    "LMPairJudge",
-    "Language",
-    "LanguageConfig",
-    "Length",
-    "LengthConfig",
-    "Match",
-    "MatchConfig",
-    "Mathematics",
-    "MathematicsConfig",
-    "Numeric",
-    "NumericConfig",
-    "Outcome",
-    "PairJudge",
-    "PairVerdict",
-    "Pool",
-    "Regex",
-    "RegexConfig",
-    "RewardConfig",
-    "Scope",
-    "ScoreJudge",
-    "Scorer",
-    "ScorerJudge",
-    "Selection",
-    "Tags",
-    "TagsConfig",
-    "ToolCall",
-    "ToolCallConfig",
-    "Tournament",
-    "VersusConfig",
-    "VersusReference",
-    "Weighted",
-    "best_of_n",
-    "best_rollout",
-    "bind_check",
-    "bradley_terry",
-    "build",
-    "build_all",
-    "checked",
-    "constraint_tools",
-    "contained_match",
-    "count_occurrences",
-    "default_pool",
-    "exact_match",
-    "expected_value",
-    "fingerprint",
-    "from_function",
-    "function_fingerprint",
-    "genrm_reward",
-    "normalize_answer",
-    "normalize_numeric_answer",
-    "pair_outcome",
-    "parse_pair_scores",
-    "score_groups",
-    "sequential_knockout",
-    "token_f1",
-    "tool_call_rewards",
-    "versus_metrics",
-    "vote",
-    "win_counts",
-]
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.rewards.cached import Cached as Cached
+    from burnish.rewards.checks.code import Code as Code
+    from burnish.rewards.checks.code import CodeConfig as CodeConfig
+    from burnish.rewards.checks.instructions import Instructions as Instructions
+    from burnish.rewards.checks.instructions import InstructionsConfig as InstructionsConfig
+    from burnish.rewards.checks.language import Language as Language
+    from burnish.rewards.checks.language import LanguageConfig as LanguageConfig
+    from burnish.rewards.checks.match import Match as Match
+    from burnish.rewards.checks.match import MatchConfig as MatchConfig
+    from burnish.rewards.checks.match import contained_match as contained_match
+    from burnish.rewards.checks.match import exact_match as exact_match
+    from burnish.rewards.checks.match import normalize_answer as normalize_answer
+    from burnish.rewards.checks.match import token_f1 as token_f1
+    from burnish.rewards.checks.mathematics import Mathematics as Mathematics
+    from burnish.rewards.checks.mathematics import MathematicsConfig as MathematicsConfig
+    from burnish.rewards.checks.numeric import Numeric as Numeric
+    from burnish.rewards.checks.numeric import NumericConfig as NumericConfig
+    from burnish.rewards.checks.numeric import normalize_numeric_answer as normalize_numeric_answer
+    from burnish.rewards.checks.rules import JsonSchema as JsonSchema
+    from burnish.rewards.checks.rules import JsonSchemaConfig as JsonSchemaConfig
+    from burnish.rewards.checks.rules import Length as Length
+    from burnish.rewards.checks.rules import LengthConfig as LengthConfig
+    from burnish.rewards.checks.rules import Regex as Regex
+    from burnish.rewards.checks.rules import RegexConfig as RegexConfig
+    from burnish.rewards.checks.rules import Tags as Tags
+    from burnish.rewards.checks.rules import TagsConfig as TagsConfig
+    from burnish.rewards.checks.texts import constraint_tools as constraint_tools
+    from burnish.rewards.checks.texts import count_occurrences as count_occurrences
+    from burnish.rewards.checks.tool_call import ToolCall as ToolCall
+    from burnish.rewards.checks.tool_call import ToolCallConfig as ToolCallConfig
+    from burnish.rewards.checks.tool_call import tool_call_rewards as tool_call_rewards
+    from burnish.rewards.combine import Anchor as Anchor
+    from burnish.rewards.combine import BothOrders as BothOrders
+    from burnish.rewards.combine import FirstDecisive as FirstDecisive
+    from burnish.rewards.combine import Gate as Gate
+    from burnish.rewards.combine import Weighted as Weighted
+    from burnish.rewards.config import FirstDecisiveConfig as FirstDecisiveConfig
+    from burnish.rewards.config import FunctionConfig as FunctionConfig
+    from burnish.rewards.config import GateConfig as GateConfig
+    from burnish.rewards.config import RewardConfig as RewardConfig
+    from burnish.rewards.config import VersusConfig as VersusConfig
+    from burnish.rewards.config import build as build
+    from burnish.rewards.config import build_all as build_all
+    from burnish.rewards.function import FunctionReward as FunctionReward
+    from burnish.rewards.function import from_function as from_function
+    from burnish.rewards.judge_reward import JudgeRewardConfig as JudgeRewardConfig
+    from burnish.rewards.judge_reward import LMPairJudge as LMPairJudge
+    from burnish.rewards.judge_reward import ScorerJudge as ScorerJudge
+    from burnish.rewards.pair_judges import CallablePairJudge as CallablePairJudge
+    from burnish.rewards.pair_judges import PairJudge as PairJudge
+    from burnish.rewards.pair_judges import PairVerdict as PairVerdict
+    from burnish.rewards.pair_judges import ScoreJudge as ScoreJudge
+    from burnish.rewards.pairs import genrm_reward as genrm_reward
+    from burnish.rewards.pairs import pair_outcome as pair_outcome
+    from burnish.rewards.pairs import parse_pair_scores as parse_pair_scores
+    from burnish.rewards.pairs import vote as vote
+    from burnish.rewards.pool import Outcome as Outcome
+    from burnish.rewards.pool import Pool as Pool
+    from burnish.rewards.pool import default_pool as default_pool
+    from burnish.rewards.scorer import Scope as Scope
+    from burnish.rewards.scorer import Scorer as Scorer
+    from burnish.rewards.scorer import bind_check as bind_check
+    from burnish.rewards.scorer import checked as checked
+    from burnish.rewards.scorer import fingerprint as fingerprint
+    from burnish.rewards.scorer import function_fingerprint as function_fingerprint
+    from burnish.rewards.scorer import score_groups as score_groups
+    from burnish.rewards.select import Selection as Selection
+    from burnish.rewards.select import best_of_n as best_of_n
+    from burnish.rewards.select import best_rollout as best_rollout
+    from burnish.rewards.select import bradley_terry as bradley_terry
+    from burnish.rewards.select import expected_value as expected_value
+    from burnish.rewards.select import sequential_knockout as sequential_knockout
+    from burnish.rewards.select import win_counts as win_counts
+    from burnish.rewards.versus import Tournament as Tournament
+    from burnish.rewards.versus import VersusReference as VersusReference
+    from burnish.rewards.versus import versus_metrics as versus_metrics
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -12,30 +12,32 @@ weight = 0.1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from burnish.errors import UserError
+from burnish.boundary import Name, Number, Seconds
+from burnish.errors import ArgumentError, UserError
 from burnish.rewards.checks.base import CheckConfig, check_of
 from burnish.rewards.checks.code import CodeConfig
-from burnish.rewards.checks.env import EnvConfig
 from burnish.rewards.checks.instructions import InstructionsConfig
-from burnish.rewards.checks.json_schema import JsonSchemaConfig
 from burnish.rewards.checks.language import LanguageConfig
-from burnish.rewards.checks.length import LengthConfig
 from burnish.rewards.checks.match import MatchConfig
 from burnish.rewards.checks.mathematics import MathematicsConfig
 from burnish.rewards.checks.numeric import NumericConfig
-from burnish.rewards.checks.pair_scores import GenRMConfig
-from burnish.rewards.checks.regex import RegexConfig
 from burnish.rewards.checks.relevance import GradeConfig, SectionConfig
+from burnish.rewards.checks.rules import (
+    EnvConfig,
+    JsonSchemaConfig,
+    LengthConfig,
+    RegexConfig,
+    TagsConfig,
+)
 from burnish.rewards.checks.speech_plan import SpeechPlanConfig
 from burnish.rewards.checks.support import SupportConfig, from_folder
-from burnish.rewards.checks.tags import TagsConfig
 from burnish.rewards.checks.tool_call import ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, ForRoles, Gate, Weighted
 from burnish.rewards.function import from_function
@@ -49,25 +51,26 @@ from burnish.rewards.judges.atp_bench.judge import AtpConfig
 from burnish.rewards.judges.evpv.judge import EvpvConfig
 from burnish.rewards.judges.march.judge import MarchConfig
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
-from burnish.rewards.models.process_reward import ProcessRewardModelConfig
-from burnish.rewards.models.reward import RewardModelConfig
-from burnish.rewards.models.trained_model import TrainedModelConfig
+from burnish.rewards.models.trained_model import (
+    ProcessRewardModelConfig,
+    RewardModelConfig,
+    TrainedModelConfig,
+)
 from burnish.rewards.pair_judges import PairJudge, ScoreJudge
-from burnish.rewards.pairs import Inconsistent, VoteRule
+from burnish.rewards.pairs import GenRMConfig
 from burnish.rewards.scorer import Scorer
-from burnish.rewards.tournament import Scheme, Tournament
-from burnish.rewards.versus import VersusReference
+from burnish.rewards.versus import Scheme, Tournament, VersusReference, VersusSettings
 from burnish.source import find_function
 
 
 class FunctionConfig(CheckConfig, frozen=True, tag="function"):
     """Your own function, by path: `my_file.py:name` or `package.module:name`; any finite value."""
 
-    path: str
+    path: Name
     """Your function: `my_file.py:name` or `package.module:name`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
-    deadline_s: float = 30.0
+    deadline_s: Seconds = 30.0
     """Wall clock of one call."""
 
 
@@ -78,16 +81,16 @@ class GateConfig(CheckConfig, frozen=True, tag="gate"):
     """The reward that must be passed."""
     then: RewardConfig
     """The reward of responses that pass."""
-    threshold: float = 1.0
+    threshold: Number = 1.0
     """Value of `hard` from which on a response passes."""
-    otherwise: float = 0.0
+    otherwise: Number = 0.0
     """The value of responses that do not pass."""
 
 
 class FirstDecisiveConfig(CheckConfig, frozen=True, tag="first_decisive"):
     """The first of `rewards` that has a value."""
 
-    rewards: tuple[RewardConfig, ...]
+    rewards: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
     """Rewards in the order in which they are asked."""
 
 
@@ -101,7 +104,7 @@ class ScoreJudgeConfig(BaseJudgeConfig, frozen=True, tag="score"):
 JudgeConfig = FunctionJudgeConfig | JudgeRewardConfig | LMJudgeConfig | ScoreJudgeConfig
 
 
-class VersusConfig(CheckConfig, frozen=True, tag="versus"):
+class VersusConfig(VersusSettings, frozen=True, tag="versus"):
     """How a response does against others of its own group: a random one (BRPO), or all of them."""
 
     judge: JudgeConfig
@@ -110,24 +113,13 @@ class VersusConfig(CheckConfig, frozen=True, tag="versus"):
     """"reference": +1, 0 or -1 against a random one (BRPO). "round_robin": everybody meets
     everybody, wins minus losses over the decided comparisons, -1 to 1. "bradley_terry": the same
     comparisons, fitted: log-odds of winning, their mean in the group 0."""
-    seed: int = 0
-    """Seed of the draw of references."""
-    references: int = 1
-    """How many responses of the group are references; the value is the mean over them."""
-    votes: int = 1
-    """How often each pair is asked, in both orders each time."""
-    both_orders: bool = True
-    """Ask about each pair in both orders."""
-    rule: VoteRule = "unanimous"
-    """How several votes on a pair become one outcome."""
-    inconsistent: Inconsistent = 0.0
-    """The outcome where the votes do not agree; "abstain": none, and the pair is left out. A number
-    other than 0 goes with the scheme "reference" only."""
-    tie: float = 0.0
-    """The outcome of equal scores; -1 as published, 0 keeps the mean at 0. Other than 0 goes with
-    the scheme "reference" only."""
-    deadline_s: float = 45.0
-    """Wall clock of all questions about one group."""
+
+    def check(self) -> None:
+        if self.scheme != "reference" and self.references != 1:
+            raise ArgumentError(
+                f"references: got {self.references}, but with the scheme '{self.scheme}' every response "
+                "meets all others; leave it out"
+            )
 
 
 RewardConfig = (
@@ -198,27 +190,11 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
 
 def _versus(config: VersusConfig, base: str | Path) -> VersusReference:
     judge = _judge(config.judge, base)
-    make: Callable[..., VersusReference] = partial(
-        VersusReference, judge, references=config.references
-    )
-    if config.scheme != "reference":
-        if config.references != 1:
-            raise UserError(
-                f"reward '{config.title}': references is {config.references}, but with the scheme "
-                f"'{config.scheme}' every response meets all others; leave it out"
-            )
-        make = partial(Tournament, judge, scheme=config.scheme)
-    return make(
-        seed=config.seed,
-        votes=config.votes,
-        both_orders=config.both_orders,
-        tie=config.tie,
-        rule=config.rule,
-        inconsistent=config.inconsistent,
-        deadline_s=config.deadline_s,
-        name=config.title,
-        weight=config.weight,
-    )
+    settings = {name: getattr(config, name) for name in VersusSettings.__struct_fields__}
+    settings["name"] = config.title
+    if config.scheme == "reference":
+        return VersusReference(judge, **settings)
+    return Tournament(judge, scheme=config.scheme, **settings)
 
 
 def _judge(config: JudgeConfig, base: str | Path) -> PairJudge:

@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Seconds, Seed, Settings
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig
-from burnish.rewards.combine import Combination
-from burnish.rewards.pair_scorers import OrderRule
-from burnish.rewards.scorer import Scope, Scorer, checked
+from burnish.rewards.combine import Combination, OrderRule, can_vote, compare, next_vote
+from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint
 
 if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
@@ -35,8 +34,6 @@ from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, model_key
 from burnish.lm.call_log import Paid, asked_sample, note_judge
 from burnish.lm.failures import EXPECTED, Reach, classify
 from burnish.records import Evidence, Finish, MediaPart, Message, Status, Visibility
-from burnish.rewards.combine import can_vote, next_vote
-from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.prompting import (
     Media,
     as_user,
@@ -47,7 +44,6 @@ from burnish.rewards.judges.prompting import (
     wording,
 )
 from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
-from burnish.rewards.pair_scorers import compare
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.seeds import derive, digest
 from burnish.source import find_function
@@ -65,17 +61,17 @@ class Renamed(Combination):
         return [replace(reward, name=self.name) for reward in rewards]
 
 
-class BudgetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BudgetConfig(Settings, frozen=True, kw_only=True):
     """What a judge may spend in one run, all its continuations together; no limit by default.
 
     Each of several processes has a budget of its own.
     """
 
-    calls: int | None = None
+    calls: Count | None = None
     """Most calls."""
-    tokens: int | None = None
+    tokens: Count | None = None
     """Most tokens, read and written."""
-    usd: float | None = None
+    usd: NonNegative | None = None
     """Most dollars, by the prices given."""
 
 
@@ -90,7 +86,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     """direct, point, list, openrs, skill_rm, genrm, ...: `burnish.rewards.judges.build.JUDGES`."""
     model: str
     """smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """The method's own settings."""
     anchor: str = ""
     """Task field with the response that a pair judge compares with."""
@@ -102,15 +98,15 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     "abstain" gives no value where the orders disagree. A judge of `versus` leaves this to
     `inconsistent` there.
     """
-    temperature: float = 0.0
+    temperature: NonNegative = 0.0
     """Of the judge's sampling; 0 is greedy."""
-    max_tokens: int | None = None
+    max_tokens: PositiveInt | None = None
     """Of one reply; by default 1024, or what the method needs."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the judge's sampling."""
-    repairs: int = 1
+    repairs: Count = 1
     """How often an unreadable reply is asked for once more."""
-    deadline_s: float = 120.0
+    deadline_s: Seconds = 120.0
     """Wall clock of one call."""
     cache: str = ""
     """JSON-lines file with replies that need not be paid for again."""
@@ -120,15 +116,15 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     """What the judge may spend."""
     api_key_env: str = ""
     """Name of the environment variable that holds the server's key."""
-    concurrency: int = 16
+    concurrency: PositiveInt = 16
     """Requests under way at a server at once."""
-    requests_per_minute: float | None = None
+    requests_per_minute: Positive | None = None
     """Most requests a minute that a server is sent; no limit by default."""
-    tokens_per_minute: float | None = None
+    tokens_per_minute: Positive | None = None
     """Most that a server is sent; no limit by default."""
-    retries: int = 4
+    retries: Count = 4
     """Further requests after one that failed outside, a hedge included."""
-    hedge_after_s: float | None = None
+    hedge_after_s: Seconds | None = None
     """Send a second copy of a request that takes longer than this; the first answer counts."""
     structured: Literal["auto", "on", "off"] = "auto"
     """Ask the server to force the JSON form of the verdict (`response_format`), for the judges whose
@@ -137,13 +133,13 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     media: Literal["send", "mark"] = "send"
     """Images and sounds of the task: sent to the judge, or "mark": only marks in the text, for a model
     that reads text alone and is told so."""
-    media_count: int = 16
+    media_count: PositiveInt = 16
     """Most images and sounds in one request to a server."""
-    media_mb: float = 20.0
+    media_mb: Positive = 20.0
     """Most megabytes that they have together."""
-    prompt_usd: float = 0.0
+    prompt_usd: NonNegative = 0.0
     """Price in dollars for a million tokens that the judge reads."""
-    completion_usd: float = 0.0
+    completion_usd: NonNegative = 0.0
     """Prices in dollars for a million tokens."""
 
     def build(self, base: str | Path) -> Scorer:
@@ -256,7 +252,7 @@ class LMPairJudge(ExplainingJudge):
         lm: LM,
         template: str | None = None,
         *,
-        temperature: float = 0.6,
+        temperature: NonNegative = 0.6,
         max_tokens: int = 2048,
         seed: int = 0,
         concurrency: int = 32,
@@ -269,9 +265,7 @@ class LMPairJudge(ExplainingJudge):
         self.template = default_template() if template is None else template
         self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
-        if concurrency < 1:
-            raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")
-        self.concurrency = concurrency
+        self.concurrency = max(concurrency, 1)
         self.paid = Paid()
         """What a training run has paid for already."""
         self.reach = Reach()
@@ -332,7 +326,7 @@ def _read(reply: Completion) -> PairVerdict:
     said = reply.text.strip()
     if reply.finish is Finish.ERROR:
         return PairVerdict.none(Status.INFRA_ERROR, "the judge's backend failed", said)
-    scores = parse_pair_scores(reply.text)
+    scores = parse_pair_scores.plain(reply.text)
     if scores is not None:
         return PairVerdict((scores[0], scores[1]), said)
     cut = ", cut at max_tokens" if reply.finish is Finish.LENGTH else ""
@@ -340,9 +334,7 @@ def _read(reply: Completion) -> PairVerdict:
     return PairVerdict.none(Status.PARSE_ERROR, reason, said)
 
 
-class BaseJudgeConfig(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
-):
+class BaseJudgeConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of every judge's settings; `kind` names the judge in a recipe file."""
 
 
@@ -351,9 +343,9 @@ class FunctionJudgeConfig(BaseJudgeConfig, frozen=True, tag="function"):
 
     path: str
     """Your function: `my_file.py:name` or `package.module:name`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
-    deadline_s: float = 30.0
+    deadline_s: Seconds = 30.0
     """Wall clock of one call."""
 
     def build(self, base: str | Path) -> CallablePairJudge:
@@ -371,28 +363,28 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
     """The name under which the server serves it."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; empty where none is needed."""
-    temperature: float = 0.6
+    temperature: NonNegative = 0.6
     """Of the judge's sampling; 0 is greedy."""
-    max_tokens: int = 2048
+    max_tokens: PositiveInt = 2048
     """Most tokens of one reply."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the judge's sampling."""
-    concurrency: int = 32
+    concurrency: PositiveInt = 32
     """Questions of one group under way at once."""
-    requests_per_minute: float | None = None
+    requests_per_minute: Positive | None = None
     """Most requests a minute that the server is sent; no limit by default."""
-    tokens_per_minute: float | None = None
+    tokens_per_minute: Positive | None = None
     """Most that the server is sent; no limit by default."""
-    retries: int = 4
+    retries: Count = 4
     """Further requests after one that failed outside, a hedge included."""
-    hedge_after_s: float | None = None
+    hedge_after_s: Seconds | None = None
     """Send a second copy of a request that takes longer than this; the first answer counts."""
     media: Literal["send", "mark"] = "send"
     """Images and sounds of the task: sent to the judge, or "mark": only marks in the text, for a model
     that reads text alone and is told so."""
-    media_count: int = 16
+    media_count: PositiveInt = 16
     """Most images and sounds in one request to the server."""
-    media_mb: float = 20.0
+    media_mb: Positive = 20.0
     """Most megabytes that they have together."""
 
     def build(self) -> LMPairJudge:

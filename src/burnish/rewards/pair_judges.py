@@ -21,13 +21,20 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import anyio
 import anyio.to_thread
 
+from burnish import boundary
+from burnish.boundary import Seconds, reader
 from burnish.errors import RewardError, UserError
 from burnish.records import Message, Response, Reward, Status, Task, Visibility
-from burnish.rewards.deadline import Call, call_each
-from burnish.rewards.fingerprint import fingerprint, function_fingerprint
-from burnish.rewards.function import from_function
+from burnish.rewards.function import Call, call_each, from_function
 from burnish.rewards.pairs import two_finite
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.scorer import (
+    Scope,
+    Scorer,
+    checked,
+    fingerprint,
+    function_fingerprint,
+    gather,
+)
 from burnish.seeds import digest
 from burnish.source import describe, is_cancelled
 from burnish.user_code import calling_user_code
@@ -178,9 +185,8 @@ class CallablePairJudge(ExplainingJudge):
         name: str = "",
     ) -> None:
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        if not deadline_s > 0:
-            raise UserError(f"judge '{self.name}': deadline_s is {deadline_s}; expected above 0.")
-        self.function, self.options, self.deadline_s = function, dict(options or {}), deadline_s
+        self.function, self.options = function, dict(options or {})
+        self.deadline_s: float = reader(Seconds)("deadline_s", deadline_s, boundary.Call())
         self.takes_list = _takes_list(function, self.name, self.options)
         called = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)

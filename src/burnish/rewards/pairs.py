@@ -2,33 +2,45 @@
 
 The rules are those of Writing-Zero (arXiv 2506.00103). Where we differ: a tie is worth 0 by
 default, not -1, because only an antisymmetric outcome keeps the expected advantage at 0.
+
+    [[rewards]]
+    kind = "genrm"            # a judge in training writes <scores>a, b</scores>; the task's `label` is a or b
+
+    [[rewards]]
+    kind = "genrm"
+    name = "right"
+    value = "right"           # 1, 0.5 for a tie, 0: the judge's accuracy, for evaluation
+    weight = 0.0
+
+Here a reply without scores is the policy's own fault and costs 1; it is no failure of the reward.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Literal, get_args
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
 
-from burnish.arguments import (
-    as_list,
-    as_number,
-    as_numbers,
-    as_text,
-    as_word,
-    plain_number,
-    refused,
-)
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import INFINITE, NonNegative, Positive, Share, public
 from burnish.numbers import plain
+from burnish.records import Response, Reward, Task
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
+from burnish.rewards.checks.extract import short
 from burnish.rewards.scorer import as_float
 
 VoteRule = Literal["unanimous", "majority", "mean"]
-Inconsistent = float | Literal["abstain"]
+Outcome = Annotated[float, Meta(ge=-1, le=1)]
+Inconsistent = Outcome | Literal["abstain"]
 """The outcome of votes that do not agree: a number from -1 to 1, or none at all."""
 
 DISAGREE = "the orders or votes name different winners"
 """Why a pair has no outcome where `inconsistent` is "abstain"."""
+AnyNumber = Annotated[float, INFINITE]
+Scores = Sequence[object] | None
 LOWEST, HIGHEST = 0.0, 10.0
 """The scale that a judge is asked to score on."""
 
@@ -38,13 +50,14 @@ _NUMBER = r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)"
 _TWO = re.compile(rf"\s*{_NUMBER}\s*,\s*{_NUMBER}\s*", re.IGNORECASE | re.ASCII)
 
 
+@public
 def parse_pair_scores(text: str | None) -> list[float] | None:
     """`[a, b]` of the last `<scores>a, b</scores>`; None unless it holds two numbers in [0, 10].
 
     None, a reply without a text, holds none. An unreadable last pair is a failure even where an
     earlier one can be read: a judge that corrects itself means what it says last.
     """
-    found = all_pair_scores("" if text is None else as_text("text", text))
+    found = all_pair_scores(text or "")
     return found[-1] if found else None
 
 
@@ -61,25 +74,23 @@ def _two_scores(inside: str) -> list[float] | None:
     return scores if all(LOWEST <= score <= HIGHEST for score in scores) else None
 
 
-def pair_outcome(
-    scores: Sequence[float] | None, tie: float = 0.0, parse_failure: float = 0.0
-) -> float:
+@public
+def pair_outcome(scores: Scores, tie: Outcome = 0.0, parse_failure: Outcome = 0.0) -> float:
     """+1 if the first of two scores is higher, -1 if it is lower, `tie` if they are equal.
 
     `parse_failure` where there are no scores, not two of them, or one that is not finite. Any
     scale will do: only the order counts. `tie` and `parse_failure` are outcomes themselves, from
     -1 to 1; the published rule is -1 for both.
     """
-    tie = as_number("tie", tie, low=-1, high=1)
-    parse_failure = as_number("parse_failure", parse_failure, low=-1, high=1)
     both = two_finite(scores)
     if both is None:
         return parse_failure
     return tie if both[0] == both[1] else math.copysign(1.0, both[0] - both[1])
 
 
+@public
 def vote(
-    outcomes: Iterable[float | None],
+    outcomes: Sequence[AnyNumber | None],
     rule: VoteRule = "unanimous",
     inconsistent: Inconsistent = 0.0,
 ) -> float | None:
@@ -90,16 +101,16 @@ def vote(
     whichever has more votes; `inconsistent` where both have as many, 0 where all are ties. `mean`:
     the mean; these two leave votes that are missing (None or NaN) out.
     """
-    as_word("rule", rule, get_args(VoteRule))
-    split = None if inconsistent == "abstain" else _split_value(inconsistent)
-    given = [None if _is_nan(one) else one for one in as_list("outcomes", outcomes)]
-    votes = [one for one in as_numbers("outcomes", given, missing=True) if one is not None]
+    split = None if isinstance(inconsistent, str) else inconsistent
+    votes = [one for one in outcomes if one is not None and not math.isnan(one)]
+    if odd := [one for one in votes if math.isinf(one)]:
+        raise refused("outcomes", odd[0], "finite numbers, or None where there is none")
     if not votes:
         return None
     if rule == "mean":
         return math.fsum(votes) / len(votes)
     if len(set(votes)) == 1:
-        return None if rule == "unanimous" and len(votes) < len(given) else votes[0]
+        return None if rule == "unanimous" and len(votes) < len(outcomes) else votes[0]
     balance = sum(value > 0 for value in votes) - sum(value < 0 for value in votes)
     if rule == "unanimous" or balance == 0:
         return split
@@ -138,14 +149,15 @@ def settled(response: str, other: str) -> tuple[float, str] | None:
     return None
 
 
+@public
 def genrm_reward(
-    scores: Sequence[float] | None,
-    label: float | str,
-    first_pick_rate: float,
-    margin_scale: float = 2.0,
-    margin_floor: float = 0.2,
-    pos_weight_min: float = 0.5,
-    pos_weight_max: float = 2.0,
+    scores: Scores,
+    label: Literal[1, -1, "a", "b"],
+    first_pick_rate: Share,
+    margin_scale: Positive = 2.0,
+    margin_floor: Share = 0.2,
+    pos_weight_min: NonNegative = 0.5,
+    pos_weight_max: NonNegative = 2.0,
 ) -> float:
     """What a pairwise judge in training earns for its scores `(first, second)`.
 
@@ -155,14 +167,9 @@ def genrm_reward(
     `-margin_floor`; unreadable scores -1. `label`: 1 or "a" if the first text is the better one,
     -1 or "b" if the second is.
     """
-    better = {"a": 1.0, "b": -1.0}.get(label) if isinstance(label, str) else as_float(plain(label))
-    if better not in (1.0, -1.0):
-        raise refused("label", label, "1 or 'a', -1 or 'b'")
-    as_number("first_pick_rate", first_pick_rate, low=0, high=1)
-    as_number("margin_scale", margin_scale, above=0)
-    as_number("margin_floor", margin_floor, low=0, high=1)
-    as_number("pos_weight_max", pos_weight_max, low=0)
-    as_number("pos_weight_min", pos_weight_min, low=0, high=pos_weight_max)
+    if pos_weight_min > pos_weight_max:
+        raise refused("pos_weight_min", pos_weight_min, "at most pos_weight_max")
+    better = 1.0 if label in ("a", 1) else -1.0
     both = two_finite(scores)
     if both is None:
         return -1.0
@@ -177,25 +184,79 @@ def genrm_reward(
     return margin * min(max(rarity, pos_weight_min), pos_weight_max)
 
 
-def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
-    """Two finite numbers as plain floats; None for anything else in a list, or no list at all."""
-    if scores is None:
-        return None
-    both = plain(scores)
-    if isinstance(both, str | bytes | Mapping | Set) or not isinstance(both, Iterable):
-        raise refused("scores", scores, "two numbers, or None where there are none")
-    numbers = [as_float(plain(score)) for score in both]
+def two_finite(scores: Iterable[Any] | None) -> tuple[float, float] | None:
+    """Two finite numbers as plain floats; None for anything else."""
+    numbers = [as_float(plain(score)) for score in plain(scores) or ()]
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         return None
     return numbers[0], numbers[1]
 
 
-def _split_value(inconsistent: object) -> float:
-    if isinstance(inconsistent, str):
-        raise refused("inconsistent", inconsistent, "a number from -1 to 1, or 'abstain'")
-    return as_number("inconsistent", inconsistent, low=-1, high=1)
+# --- what a judge in training earns, as a reward
 
 
-def _is_nan(value: object) -> bool:
-    number = plain_number(value)
-    return number is not None and math.isnan(number)
+class GenRMConfig(CheckConfig, frozen=True, tag="genrm"):
+    """A judge's two scores against the label: from -1 to `pos_weight_max`."""
+
+    field: str = "label"
+    """The better text: "a" or 1 for the first, "b" or -1 for the second."""
+    value: Literal["reward", "right", "picked_first"] = "reward"
+    """`right`: 1, 0.5 for a tie, 0. `picked_first`: 1 or 0, none for a tie or without scores."""
+    first_pick_rate: Share = 0.5
+    """How often the first text is picked; 0.5 weighs both places alike. `position_weight` of the
+    policy room measures it in every step instead."""
+    margin_scale: Positive = 2.0
+    """Difference of the two scores from which on a verdict counts in full."""
+    margin_floor: Share = 0.2
+    """Least share that a verdict counts, however small the difference."""
+    pos_weight_min: NonNegative = 0.5
+    """Least factor of right verdicts by the place that they picked."""
+    pos_weight_max: NonNegative = 2.0
+    """Greatest factor of right verdicts by the place that they picked."""
+
+    def check(self) -> None:
+        if self.pos_weight_min > self.pos_weight_max:
+            raise refused("pos_weight_min", self.pos_weight_min, "at most pos_weight_max")
+
+
+class GenRMReward(RuleCheck[GenRMConfig]):
+    """Compares a judge's scores with the label."""
+
+    uses_answer = True
+
+    def __init__(self, config: GenRMConfig) -> None:
+        super().__init__(config)
+        self.needs = frozenset({config.field})
+
+    def judge(self, task: Task, response: Response) -> Reward:
+        label = task.fields.get(self.config.field)
+        if label not in ("a", "b", 1, -1) or isinstance(label, bool):
+            given = short(repr(label))
+            return self.abstained(f"the field '{self.config.field}' is {given}, not 'a' or 'b'")
+        scores = parse_pair_scores.plain(response.text)
+        saw = f"no scores in {short(response.text)!r}"
+        if scores is not None:
+            saw = f"scores {scores[0]:g} to {scores[1]:g}"
+        saw = f"{saw}; the better text is {'the first' if label in ('a', 1) else 'the second'}"
+        if self.config.value == "reward":
+            return self.decided(self._earned(scores, label), saw)
+        ahead = 0.0 if scores is None else scores[0] - scores[1]
+        if self.config.value == "picked_first":
+            return self.decided(float(ahead > 0), saw) if ahead else self.abstained(saw)
+        if scores is None:
+            return self.decided(0.0, saw)
+        picked = (ahead > 0) - (ahead < 0)
+        better = 1 if label in ("a", 1) else -1
+        return self.decided((1 + picked * better) / 2, saw)
+
+    def _earned(self, scores: list[float] | None, label: Literal[1, -1, "a", "b"]) -> float:
+        config = self.config
+        return genrm_reward.plain(
+            scores,
+            label,
+            config.first_pick_rate,
+            config.margin_scale,
+            config.margin_floor,
+            config.pos_weight_min,
+            config.pos_weight_max,
+        )

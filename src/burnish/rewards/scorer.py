@@ -9,13 +9,15 @@ that *fails* (an exception, a deadline) yields rewards without a value and with 
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import anyio
@@ -25,6 +27,7 @@ from burnish.activity import advance, waiting_for
 from burnish.concurrency import gather as gather
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
+from burnish.seeds import digest
 from burnish.source import describe, is_cancelled
 from burnish.user_code import calling_user_code
 
@@ -127,23 +130,20 @@ async def _guarded(
 
 def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Reward]:
     """The rewards, if they are what a scorer may return."""
-    where = responses[0].id
+
+    def breach(got: str, sample: str, expected: str) -> RewardError:
+        return RewardError(f"reward '{name}' returned {got} for {sample}; expected {expected}.")
+
+    where = f"sample {responses[0].id}"
     if not isinstance(result, list | tuple):
-        raise RewardError(
-            f"reward '{name}' returned {_kind(result)} for sample {where}; expected a list of "
-            f"{len(responses)} Reward objects."
-        )
+        raise breach(_kind(result), where, f"a list of {len(responses)} Reward objects")
     if len(result) != len(responses):
-        raise RewardError(
-            f"reward '{name}' returned {len(result)} rewards for {len(responses)} responses "
-            f"(first sample {where}); expected one for each response, in order."
-        )
+        sample = f"{len(responses)} responses (first {where})"
+        raise breach(f"{len(result)} rewards", sample, "one for each response, in order")
     for response, reward in zip(responses, result, strict=True):
         if not isinstance(reward, Reward):
-            raise RewardError(
-                f"reward '{name}' returned {_kind(reward)} for sample {response.id}; "
-                "expected a Reward. Plain numbers are fine from a function: use from_function."
-            )
+            hint = "a Reward. Plain numbers are fine from a function: use from_function"
+            raise breach(_kind(reward), f"sample {response.id}", hint)
     return [
         reward if _is_plain(reward) else _plain(name, response, reward)
         for response, reward in zip(responses, result, strict=True)
@@ -248,3 +248,45 @@ async def score_groups(
         for leaf in leaves(scorer):
             waits.enter_context(waiting_for(f"reward {leaf.name}", "answers", total=answers))
         return await gather(calls, limit=limit)
+
+
+# --- identities: which reward gave this score
+
+
+def fingerprint(scorer: Scorer) -> str:
+    """The scorer's own `fingerprint`; a scorer without one cannot be told from its next version."""
+    own = getattr(scorer, "fingerprint", None)
+    if not isinstance(own, str):
+        raise UserError(
+            f"reward '{scorer.name}' ({type(scorer).__name__}) has no fingerprint, so its scores "
+            "cannot be cached; give it a `fingerprint` property: a text that changes with its "
+            "settings and its code."
+        )
+    return digest(scorer.name, own)
+
+
+def function_fingerprint(function: Callable[..., Any]) -> str:
+    """Identity of a function: its file's content, its name, and what was bound into it."""
+    bound: list[str] = []
+    while isinstance(function, partial):
+        bound.append(repr((function.args, sorted(function.keywords.items()))))
+        function = function.func
+    if not inspect.isfunction(function):
+        bound.append(repr(getattr(function, "__dict__", "")))
+        call = type(function).__call__
+        function = call if inspect.isfunction(call) else function
+    cells = getattr(function, "__closure__", None) or ()
+    bound += [repr(cell.cell_contents) for cell in cells]
+    bound.append(repr(getattr(function, "__defaults__", None)))
+    bound.append(repr(getattr(function, "__kwdefaults__", None)))
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return digest(_source(function), name, *bound)
+
+
+def _source(function: Callable[..., Any]) -> str | bytes:
+    """The whole file, because helpers count as much as the function; else its byte code."""
+    file = inspect.getsourcefile(function) if inspect.isfunction(function) else None
+    if file and Path(file).is_file():
+        return Path(file).read_bytes()
+    code = getattr(function, "__code__", None)
+    return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(function)

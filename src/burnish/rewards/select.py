@@ -1,6 +1,6 @@
 """Best of N: pick one response with any scorer, and say how it came about.
 
-    selection = await best_of_n(scorer, task, responses, method="knockout", seed=1)
+    selection = await best_of_n.plain(scorer, task, responses, method="knockout", seed=1)
     responses[selection.index], selection.calls, selection.flags, selection.matches
     played = await best_rollout(scorer, task, lm, Sampling(n=8), rollout=env_rollout(MyGame))
 
@@ -15,40 +15,24 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import (
-    LARGEST_COUNT,
-    as_list,
-    as_number,
-    as_numbers,
-    as_whole,
-    as_word,
-    refused,
-    same_length,
-)
-from burnish.errors import ModelError, UserError, did_you_mean
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import Number, Positive, Seed, public
+from burnish.errors import ModelError
 from burnish.lm.base import LM, Sampling
 from burnish.numbers import sigmoid, solve
 from burnish.records import Response, Reward, Status, Task, Trajectory
-from burnish.rewards.pair_scorers import compare
+from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.rollouts import Rollout, roll_out, single_turn
 from burnish.seeds import Seeds
 
-__all__ = [
-    "Match",
-    "Selection",
-    "best_of_n",
-    "best_rollout",
-    "bradley_terry",
-    "expected_value",
-    "sequential_knockout",
-    "win_counts",
-    "win_rates",
-]
-
+Candidates = Annotated[int, Meta(ge=0, le=1_000_000)]
 Method = Literal["knockout", "round_robin", "bradley_terry"]
+TieRule = Literal["incumbent", "challenger"]
 
 
 @dataclass(frozen=True)
@@ -71,22 +55,16 @@ class Selection:
     """What to know before trusting it: ties, matches without a verdict, equal texts."""
 
 
+@public
 async def best_of_n(
     scorer: Scorer,
     task: Task,
-    responses: Sequence[Response],
+    responses: Annotated[Sequence[Response], Meta(min_length=1)],
     *,
     method: Method = "knockout",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Selection:
     """The best response by the scorer; `method` and `seed` are for pair scorers."""
-    known = get_args(Method)
-    if method not in known:
-        raise UserError(
-            f"method is '{method}'; expected {', '.join(known)}.{did_you_mean(method, known)}"
-        )
-    if not responses:
-        raise UserError(f"best of N: task {task.id} has no responses; expected at least one")
     if len(responses) == 1:
         return Selection(0, (0,), method)
     if len({response.text for response in responses}) == 1:
@@ -132,15 +110,15 @@ async def best_rollout(
             f"{failed[0].status.value}: {failed[0].reason}"
         )
     responses = [t.as_response() for t in played]
-    chosen = await best_of_n(scorer, task, responses, method=method, seed=sampling.seed)
+    chosen = await best_of_n.plain(scorer, task, responses, method=method, seed=sampling.seed)
     return BestRollout(played[chosen.index], chosen, played, failed)
 
 
-def expected_value(scores: Sequence[float | None], quality: Sequence[float]) -> float | None:
+@public
+def expected_value(scores: Sequence[Number | None], quality: Sequence[Number]) -> float | None:
     """Mean quality of the responses that share the best score: what a fair draw among them gives."""
-    scores = as_numbers("scores", scores, missing=True)
-    quality = as_numbers("quality", quality)
-    same_length("quality", quality, len(scores), "scores")
+    if len(quality) != len(scores):
+        raise refused("quality", quality, f"one for each of the {len(scores)} scores")
     best = _best(scores)
     return math.fsum(quality[place] for place in best) / len(best) if best else None
 
@@ -197,10 +175,10 @@ async def _everyone(
     matches = await gather(
         [partial(_match, scorer, task, responses, a, b) for a, b in all_pairs(count)]
     )
-    rates = win_rates(count, matches)
+    rates = win_rates.plain(count, matches)
     scores: tuple[float | None, ...] = tuple(rates)
     if method == "bradley_terry":
-        strengths = bradley_terry(count, matches)
+        strengths = bradley_terry.plain(count, matches)
         # Who never met anybody with a verdict has no strength, only the prior's.
         scores = tuple(
             None if rate is None else strength
@@ -254,9 +232,6 @@ def _best(scores: Sequence[float | None]) -> tuple[int, ...]:
     return tuple(i for i, score in enumerate(scores) if score is not None and score >= edge)
 
 
-TieRule = Literal["incumbent", "challenger"]
-
-
 class Match(NamedTuple):
     """One comparison of two candidates, by their places."""
 
@@ -271,19 +246,23 @@ class Match(NamedTuple):
 class Knockout(NamedTuple):
     """What came of a knockout over known qualities."""
 
-    winner: int
+    winner: Any
     calls: int
 
 
-def sequential_knockout(order: Any, quality: Any, tie_rule: str = "incumbent") -> Knockout:
+@public
+def sequential_knockout(
+    order: Annotated[Sequence[Hashable], Meta(min_length=1)],
+    quality: Sequence[Number | None] | Mapping[Hashable, Number | None],
+    tie_rule: TieRule = "incumbent",
+) -> Knockout:
     """The last one standing when each challenger in `order` meets the incumbent.
 
     `quality` gives the number of each candidate (a sequence, an array or a mapping), None where
     there is none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
     """
-    as_word("tie_rule", tie_rule, get_args(TieRule))
-    order = as_list("order", order, least=1)
-    known = _qualities(quality)
+    pairs = quality.items() if isinstance(quality, Mapping) else enumerate(quality)
+    known: dict[Hashable, float | None] = dict(pairs)
     for candidate in order:
         if not isinstance(candidate, Hashable) or candidate not in known:
             raise refused(
@@ -299,22 +278,15 @@ def sequential_knockout(order: Any, quality: Any, tie_rule: str = "incumbent") -
     return Knockout(incumbent, len(order) - 1)
 
 
-def _qualities(quality: Any) -> dict[Any, float | None]:
-    """The number of each candidate, None where there is none; a NaN would beat and lose to nobody."""
-    if isinstance(quality, Mapping):
-        values = as_numbers("quality", list(quality.values()), missing=True)
-        return dict(zip(quality, values, strict=True))
-    return dict(enumerate(as_numbers("quality", quality, missing=True)))
-
-
 def all_pairs(count: int) -> Iterator[tuple[int, int]]:
     """Every two candidates once."""
     return ((a, b) for a in range(count) for b in range(a + 1, count))
 
 
-def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
+@public
+def win_counts(count: Candidates, matches: Sequence[Match]) -> list[float]:
     """Wins of each candidate, a tie half a win for both."""
-    wins = [0.0] * as_whole("count", count, low=0, high=LARGEST_COUNT)
+    wins = [0.0] * count
     for match in _checked(count, matches):
         if match.value is None:
             continue
@@ -324,14 +296,15 @@ def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
     return wins
 
 
-def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
+@public
+def win_rates(count: Candidates, matches: Sequence[Match]) -> list[float | None]:
     """Wins over matches with a verdict; None for a candidate that has none."""
-    played = [0] * as_whole("count", count, low=0, high=LARGEST_COUNT)
+    played = [0] * count
     for match in _checked(count, matches):
         if match.value is not None:
             played[match.first] += 1
             played[match.second] += 1
-    wins = win_counts(count, matches)
+    wins = win_counts.plain(count, matches)
     return [w / n if n else None for w, n in zip(wins, played, strict=True)]
 
 
@@ -339,8 +312,13 @@ LEAST_PRIOR = 1e-9
 """With less, strengths run so far apart that rounding decides where they end."""
 
 
+@public
 def bradley_terry(
-    count: int, matches: Sequence[Match], *, prior: float = 0.1, tolerance: float = 1e-10
+    count: Candidates,
+    matches: Sequence[Match],
+    *,
+    prior: Annotated[float, Meta(ge=LEAST_PRIOR)] = 0.1,
+    tolerance: Positive = 1e-10,
 ) -> list[float]:
     """Strengths whose differences are the log-odds of winning; their mean is 0.
 
@@ -348,10 +326,6 @@ def bradley_terry(
     candidate of strength 0: it keeps an unbeaten one finite. Newton's method on a strictly concave
     likelihood, so there is one answer and it is found from anywhere.
     """
-    # Without a prior an unbeaten candidate would be infinite.
-    prior = as_number("prior", prior, low=LEAST_PRIOR)
-    tolerance = as_number("tolerance", tolerance, above=0)
-    count = as_whole("count", count, low=0, high=LARGEST_COUNT)
     games: dict[tuple[int, int], list[float]] = {}
     for match in _checked(count, matches):
         if match.value is not None and match.first != match.second:
@@ -374,17 +348,13 @@ def bradley_terry(
     return [s - middle for s in strengths]
 
 
-def _checked(count: int, matches: Sequence[Match]) -> list[Match]:
-    """Matches of known candidates with a value that is a number or None."""
-    found = as_list("matches", matches)
-    for match in found:
-        if not isinstance(match, Match):
-            raise refused("matches", match, "a Match")
-        for place in match[:2]:
-            as_whole("matches", place, low=0, high=count - 1)
-        if match.value is not None:
-            as_number("matches", match.value)
-    return found
+def _checked(count: int, matches: Sequence[Match]) -> Sequence[Match]:
+    """Matches of known candidates."""
+    for match in matches:
+        is_known = all(0 <= place < count for place in match[:2])
+        if not is_known or (match.value is not None and not math.isfinite(match.value)):
+            raise refused("matches", match, f"finite values and places of the {count} candidates")
+    return matches
 
 
 def _slopes(

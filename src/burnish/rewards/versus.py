@@ -9,18 +9,27 @@ goes stale, and an expected value of 0. With several references the value is the
 
 Where we differ: both orders are asked, a tie is 0, a cut response is no reference, and a comparison
 without verdict is no value instead of a loss.
+
+    scorer = Tournament(CallablePairJudge(better_story), seed=7, scheme="bradley_terry")
+
+There every response meets every other: G (G - 1) / 2 comparisons a group, twice that with both orders.
+Net wins are `(won - lost) / decided`, -1 to 1. The fit gives strengths whose differences are the log-odds
+of winning, with a mean of 0: an opponent's strength counts, so a win over the best is worth more than
+one over the worst. A comparison without a verdict leaves both. Strengths are comparable only where a
+chain of comparisons connects them, so a group that falls apart has none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import NamedTuple, get_args
+from itertools import chain, combinations
+from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_number, as_text
-from burnish.errors import UserError, did_you_mean
+from burnish.boundary import Call, PositiveInt, Seconds, Seed, Share, public, reader
+from burnish.errors import UserError
 from burnish.records import Evidence, Finish, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.pair_judges import (
     ExplainingJudge,
     Pair,
@@ -32,12 +41,14 @@ from burnish.rewards.pair_judges import (
 from burnish.rewards.pairs import (
     DISAGREE,
     Inconsistent,
+    Outcome,
     VoteRule,
     pair_outcome,
     settled,
     tally,
 )
 from burnish.rewards.scorer import Scope
+from burnish.rewards.select import Match, bradley_terry
 from burnish.seeds import Seeds, derive, digest
 
 SHOWN_FIRST = "beats_reference_shown_first"
@@ -73,6 +84,31 @@ class Comparison(NamedTuple):
     """The first question without a verdict."""
 
 
+class VersusSettings(CheckConfig, frozen=True, kw_only=True):
+    """How the responses of a group are compared, whoever they meet."""
+
+    name: str = "versus"
+    """What the reward is called in curves and samples."""
+    seed: Seed = 0
+    """Seed of the draw of references."""
+    references: PositiveInt = 1
+    """How many responses of the group are references; the value is the mean over them."""
+    votes: PositiveInt = 1
+    """How often each pair is asked, in both orders each time."""
+    both_orders: bool = True
+    """Ask about each pair in both orders."""
+    rule: VoteRule = "unanimous"
+    """How several votes on a pair become one outcome."""
+    inconsistent: Inconsistent = 0.0
+    """The outcome where the votes do not agree; "abstain": none, and the pair is left out. A number
+    other than 0 goes with the scheme "reference" only."""
+    tie: Outcome = 0.0
+    """The outcome of equal scores; -1 as published, 0 keeps the mean at 0. Other than 0 goes with
+    the scheme "reference" only."""
+    deadline_s: Seconds | None = 45.0
+    """Wall clock of all questions about one group."""
+
+
 class VersusReference:
     """A group scorer that compares every response with references of the same group.
 
@@ -87,40 +123,29 @@ class VersusReference:
 
     scope = Scope.GROUP
 
-    def __init__(
-        self,
-        judge: PairJudge,
-        *,
-        seed: int,
-        references: int = 1,
-        votes: int = 1,
-        both_orders: bool = True,
-        tie: float = 0.0,
-        rule: VoteRule = "unanimous",
-        inconsistent: Inconsistent = 0.0,
-        deadline_s: float | None = 45.0,
-        name: str = "versus",
-        weight: float = 1.0,
-    ) -> None:
-        self.judge, self.seed, self.name, self.weight = judge, seed, name, weight
-        self.references, self.votes, self.both_orders = references, votes, both_orders
-        self.tie, self.rule, self.inconsistent = tie, rule, inconsistent
-        self.deadline_s = deadline_s
+    def __init__(self, judge: PairJudge, *, seed: int, **settings: Any) -> None:
+        """Settings are those of `VersusSettings`."""
+        own = VersusSettings(seed=seed, **settings)
+        self.judge, self.settings, self.name, self.weight = judge, own, own.name, own.weight
         self.needs: frozenset[str] = getattr(judge, "needs", frozenset())
-        self._check()
+        if own.votes > 1 and getattr(judge, "repeats_itself", False):
+            raise UserError(
+                f"reward '{self.name}': votes is {own.votes}, but judge '{judge_name(judge)}' has no "
+                "votes (`for_vote`) and would repeat its first one; expected 1."
+            )
 
     @property
     def fingerprint(self) -> str:
         """Changes with the settings and with the judge."""
-        own = getattr(self.judge, "fingerprint", None)
-        if not isinstance(own, str):
+        judge, own = getattr(self.judge, "fingerprint", None), self.settings
+        if not isinstance(judge, str):
             raise UserError(
                 f"reward '{self.name}': judge '{judge_name(self.judge)}' has no fingerprint, so "
                 "its scores cannot be cached; give it a `fingerprint` property: a text that "
                 "changes with its settings and its code."
             )
-        settings = (self.seed, self.references, self.votes, self.both_orders)
-        return digest(own, repr((*settings, self.tie, self.rule, self.inconsistent)))
+        settings = (own.seed, own.references, own.votes, own.both_orders)
+        return digest(judge, repr((*settings, own.tie, own.rule, own.inconsistent)))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         if len(responses) < 2:
@@ -129,7 +154,7 @@ class VersusReference:
         texts = [response.text for response in responses]
         references = self._draw(task, responses)
         met = [(i, r) for i in range(len(texts)) for r in references if i != r]
-        group = derive(self.seed, "order", task.id, _digest(texts))
+        group = derive(self.settings.seed, "order", task.id, _digest(texts))
         questions = {
             (i, r): self._questions(i, r, texts, group)
             for i, r in met
@@ -149,49 +174,13 @@ class VersusReference:
         """One reward a response, from its comparisons."""
         return [self._reward(row) for row in rows]
 
-    def _check(self) -> None:
-        rules = (
-            (self.references >= 1, "references", self.references, "at least 1"),
-            (self.votes >= 1, "votes", self.votes, "at least 1"),
-            (-1 <= self.tie <= 1, "tie", self.tie, "-1 to 1; 0 keeps the mean at 0"),
-            (
-                self.inconsistent == "abstain"
-                or (not isinstance(self.inconsistent, str) and -1 <= self.inconsistent <= 1),
-                "inconsistent",
-                self.inconsistent,
-                '-1 to 1, or "abstain"',
-            ),
-            (
-                self.deadline_s is None or self.deadline_s > 0,
-                "deadline_s",
-                self.deadline_s,
-                "more than 0 seconds",
-            ),
-            (math.isfinite(self.weight), "weight", self.weight, "a finite number"),
-        )
-        for holds, key, got, expected in rules:
-            if not holds:
-                raise UserError(f"reward '{self.name}': {key} is {got}; expected {expected}.")
-        if self.votes > 1 and getattr(self.judge, "repeats_itself", False):
-            raise UserError(
-                f"reward '{self.name}': votes is {self.votes}, but judge "
-                f"'{judge_name(self.judge)}' has no votes (`for_vote`) and would repeat its first "
-                "one; expected 1."
-            )
-        known = get_args(VoteRule)
-        if self.rule not in known:
-            raise UserError(
-                f"reward '{self.name}': rule is '{self.rule}'; expected {', '.join(known)}."
-                f"{did_you_mean(self.rule, known)}"
-            )
-
     def _draw(self, task: Task, responses: Sequence[Response]) -> list[int]:
         """Positions of the references: uniform among complete responses, or all if none is."""
         complete = [i for i, r in enumerate(responses) if r.finish is not Finish.LENGTH]
         drawn_from = complete or list(range(len(responses)))
         texts = _digest([response.text for response in responses])
-        rng = Seeds(self.seed).rng("reference", task.id, texts)
-        return sorted(rng.sample(drawn_from, min(self.references, len(drawn_from))))
+        rng = Seeds(self.settings.seed).rng("reference", task.id, texts)
+        return sorted(rng.sample(drawn_from, min(self.settings.references, len(drawn_from))))
 
     def _questions(
         self, response: int, reference: int, texts: Sequence[str], group: int
@@ -201,9 +190,9 @@ class VersusReference:
         a, b = texts.index(texts[response]), texts.index(texts[reference])
         start = derive(group, min(a, b), max(a, b)) + (a > b)
         questions: list[Vote] = []
-        for v in range(self.votes):
+        for v in range(self.settings.votes):
             orders = [(SHOWN_FIRST, Question(a, b, v)), (SHOWN_SECOND, Question(b, a, v))]
-            questions.append(orders if self.both_orders else [orders[(start + v) % 2]])
+            questions.append(orders if self.settings.both_orders else [orders[(start + v) % 2]])
         return questions
 
     async def _ask(
@@ -221,7 +210,9 @@ class VersusReference:
         pairs: list[Pair] = [
             (request, responses[q.first].text, responses[q.second].text) for q in once
         ]
-        return dict(zip(once, await ask(judge, pairs, deadline_s=self.deadline_s), strict=True))
+        return dict(
+            zip(once, await ask(judge, pairs, deadline_s=self.settings.deadline_s), strict=True)
+        )
 
     def _comparison(
         self,
@@ -239,9 +230,9 @@ class VersusReference:
         ]
         outcome = tally(
             [[verdict.scores for _, verdict in vote] for vote in votes],
-            self.rule,
-            tie=self.tie,
-            inconsistent=self.inconsistent,
+            self.settings.rule,
+            tie=self.settings.tie,
+            inconsistent=self.settings.inconsistent,
         )
         asked = tuple(chain.from_iterable(votes))
         failure = next((verdict for _, verdict in asked if verdict.scores is None), None)
@@ -291,7 +282,7 @@ def _verdicts(comparison: Comparison, place: int) -> list[Verdict]:
     return [
         Verdict(
             shown,
-            None if verdict.scores is None else pair_outcome(verdict.scores),
+            None if verdict.scores is None else pair_outcome.plain(verdict.scores),
             evidence=(place,),
             reason=verdict.reason if verdict.scores is None else _numbers(verdict.scores),
         )
@@ -334,8 +325,105 @@ def _digest(texts: Sequence[str]) -> str:
     return digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
 
 
+# --- everybody meets everybody
+
+
+Scheme = Literal["round_robin", "bradley_terry"]
+SCHEME = reader(Scheme)
+NOT_CONNECTED = "the comparisons with a verdict do not connect the group"
+
+
+class Tournament(VersusReference):
+    """A group scorer that compares every two responses; settings as those of `VersusReference`."""
+
+    def __init__(
+        self, judge: PairJudge, *, seed: int, scheme: Scheme = "round_robin", **settings: Any
+    ) -> None:
+        super().__init__(judge, seed=seed, **settings)
+        self.scheme: Scheme = SCHEME(f"reward '{self.name}': scheme", scheme, Call())
+        # A pair has one outcome here: what is not even would favour whoever stands first in the group.
+        own = self.settings
+        for key, value in (("tie", own.tie), ("inconsistent", own.inconsistent)):
+            if value not in (0, "abstain"):
+                either = ' or "abstain"' if key == "inconsistent" else ""
+                raise UserError(
+                    f"reward '{self.name}': {key} is {value}, but with the scheme '{scheme}' an "
+                    f'undecided pair is even for both; expected 0{either}, or scheme = "reference".'
+                )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the settings and with the judge."""
+        return digest(super().fingerprint, self.scheme)
+
+    def _draw(self, task: Task, responses: Sequence[Response]) -> list[int]:
+        """Everybody is met; a cut response is one that usually loses."""
+        return list(range(len(responses)))
+
+    def _rewards(
+        self, responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
+    ) -> list[Reward]:
+        if self.scheme == "round_robin":
+            return [self._reward(row) for row in rows]
+        outcomes = _outcomes(responses, rows)
+        playing = sorted({place for pair in outcomes for place in pair})
+        if not is_connected(playing, list(outcomes)):
+            return [self._unknown(row) for row in rows]
+        places = {place: number for number, place in enumerate(playing)}
+        matches = [Match(places[a], places[b], value) for (a, b), value in outcomes.items()]
+        strengths = bradley_terry.plain(len(playing), matches)
+        return [
+            self._strength(row, strengths[places[i]]) if i in places else self._unknown(row)
+            for i, row in enumerate(rows)
+        ]
+
+    def _strength(self, row: Sequence[Comparison], strength: float) -> Reward:
+        values = [m.outcome for m in row if m.outcome is not None]
+        won, lost = sum(v > 0 for v in values), sum(v < 0 for v in values)
+        reason = f"won {won}, lost {lost}, even in {len(values) - won - lost} of {len(row)}"
+        known = self._explained(row)
+        return Reward(self.name, strength, Status.OK, 1.0, (), *known, reason=reason)
+
+    def _unknown(self, row: Sequence[Comparison]) -> Reward:
+        """No strength: the first failure of this response, or that the group falls apart."""
+        status, reason = why_undecided(row)
+        if any(m.outcome is not None for m in row):
+            reason = f"{NOT_CONNECTED}: {reason}"
+        return Reward(self.name, None, status, 1.0, (), *self._explained(row), reason=reason)
+
+
+def _outcomes(
+    responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
+) -> dict[tuple[int, int], float]:
+    """The outcome of each decided pair, from the side of the first."""
+    found: dict[tuple[int, int], float] = {}
+    for first, second in combinations(range(len(responses)), 2):
+        # A row holds the other responses in their order, without the response itself.
+        outcome = rows[first][second - 1].outcome
+        if outcome is not None:
+            found[first, second] = outcome
+    return found
+
+
+def is_connected(places: Sequence[int], pairs: Sequence[tuple[int, int]]) -> bool:
+    """Whether a chain of pairs leads from each place to every other; not for fewer than two."""
+    if len(places) < 2:
+        return False
+    reached, waiting = {places[0]}, [places[0]]
+    while waiting:
+        here = waiting.pop()
+        others = {b if a == here else a for a, b in pairs if here in (a, b)} - reached
+        reached |= others
+        waiting += others
+    return reached >= set(places)
+
+
+# --- measures
+
+
+@public
 def versus_metrics(
-    rewards: Iterable[Sequence[Reward]], *, name: str = "versus", threshold: float = 0.6
+    rewards: Sequence[Sequence[Reward]], *, name: str = "versus", threshold: Share = 0.6
 ) -> dict[str, float]:
     """Shares over groups of rewards, each a total that has the part `name`, or that part itself.
 
@@ -345,12 +433,7 @@ def versus_metrics(
     those that somebody won; far from 0.5 the judge goes by position. `disagreement_rate`: comparisons
     in which questions named different winners. A share of nothing is left out.
     """
-    threshold = as_number("threshold", threshold, low=0, high=1)
-    as_text("name", name)
-    groups = [
-        [part for reward in group for part in _named(reward, name)]
-        for group in as_list("rewards", rewards)
-    ]
+    groups = [[part for reward in group for part in _named(reward, name)] for group in rewards]
     groups = [group for group in groups if group]
     compared = [reward for group in groups for reward in group if not is_reference(reward)]
     values = [reward.value for reward in compared if reward.value is not None]

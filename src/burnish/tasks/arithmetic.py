@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from burnish.errors import UserError
+from burnish.boundary import Name, Positive, Settings
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.tasks.base import TaskSettings, is_held_out
@@ -30,7 +31,7 @@ Operator = Literal["+", "-", "*", "//"]
 Digits = Annotated[int, Meta(ge=1, le=6)]
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class Part(Settings, frozen=True):
     """One kind of question in a mixture."""
 
     operators: Annotated[tuple[Operator, ...], Meta(min_length=1)] = ("+",)
@@ -39,8 +40,15 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     """Digits of every operand, or one number per term. One digit means 0 to 9."""
     terms: Annotated[int, Meta(ge=2, le=6)] = 2
     """Operands of a question."""
-    weight: Annotated[float, Meta(gt=0.0)] = 1.0
+    weight: Positive = 1.0
     """Share of this kind beside the others."""
+
+    def check(self) -> None:
+        if len(self.digits_per_term) != self.terms:
+            raise ArgumentError(
+                f"digits: got {list(self.digits_per_term)} for {self.terms} terms, expected one number "
+                f"for all or {self.terms} numbers"
+            )
 
     @property
     def digits_per_term(self) -> tuple[int, ...]:
@@ -166,7 +174,7 @@ TRIES = 2_000
 class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     """Arithmetic questions: a level of the dial, or a mixture of your own."""
 
-    name: Annotated[str, Meta(min_length=1)] = "arithmetic"
+    name: Name = "arithmetic"
     """What the task is called in runs."""
     level: Annotated[int, Meta(ge=1, le=6)] | None = None
     """1 to 6, see `LEVELS`; 1 where neither this nor `mix` is given."""
@@ -187,6 +195,13 @@ class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     examples_as: Literal["turns", "text"] = "turns"
     """As earlier turns of the chat, or inside the one user message."""
 
+    def check(self) -> None:
+        if self.mix and self.level is not None:
+            raise ArgumentError(
+                f"level: got {self.level} beside mix, expected one of them; remove level to use your own "
+                "mixture"
+            )
+
     def build(self, seed: int, root: Path) -> ArithmeticTasks:
         return ArithmeticTasks(self, seed)
 
@@ -203,7 +218,7 @@ class ArithmeticTasks:
     def __init__(self, config: Arithmetic, seed: int) -> None:
         self.config = config
         self.name = config.name
-        self.parts = _parts(config)
+        self.parts = config.mix or LEVELS[config.level or 1]
         self._level = None if config.mix else config.level or 1
         self._seed = seed
         for part in self.parts:
@@ -211,12 +226,11 @@ class ArithmeticTasks:
 
     @property
     def fingerprint(self) -> str:
-        settings = msgspec.structs.replace(self.config, level=self._level, mix=self.parts)
-        return digest("arithmetic", msgspec.json.encode(settings, order="deterministic"))
+        settings = msgspec.to_builtins(self.config)
+        settings |= {"level": self._level, "mix": msgspec.to_builtins(self.parts)}
+        return digest("arithmetic", msgspec.json.encode(settings))
 
     def train(self, index: int) -> Task:
-        if index < 0:
-            raise ValueError(f"a task index counts from 0; got {index}")
         rng = random.Random(derive(self._seed, "arithmetic", index))
         part = self._pick(rng)
         question = self._find(part, rng, self._trainable)
@@ -286,11 +300,6 @@ class ArithmeticTasks:
 
     def _check(self, part: Part) -> None:
         """Both sides have questions; found by listing small parts and by drawing in large ones."""
-        if len(part.digits_per_term) != part.terms:
-            raise UserError(
-                f"tasks '{self.name}': mix part has digits = {list(part.digits_per_term)} for "
-                f"{part.terms} terms; expected one number for all or {part.terms} numbers."
-            )
         if part.size > SMALL:
             self._find(part, random.Random(0), self._trainable)
             return
@@ -359,12 +368,3 @@ class ArithmeticTasks:
 def _ask(question: Expression) -> str:
     hint = " (// is division rounded down.)" if "//" in question.operators else ""
     return f"What is {question.text}?{hint}"
-
-
-def _parts(config: Arithmetic) -> tuple[Part, ...]:
-    if config.mix and config.level is not None:
-        raise UserError(
-            f"tasks '{config.name}': both level = {config.level} and mix are given; expected one. "
-            "Remove level to use your own mixture."
-        )
-    return config.mix or LEVELS[config.level or 1]

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
-from msgspec import Struct
 
+from burnish.boundary import Settings
 from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 
 
-class TaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class TaskSettings(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of the settings of a kind of task; `kind` names it in a recipe file."""
 
     def build(self, seed: int, root: Path) -> TaskSet:
@@ -89,8 +89,6 @@ def epoch_order(seed: int, epoch: int, size: int) -> tuple[int, ...]:
 
 def epoch_position(index: int, size: int) -> tuple[int, int]:
     """Epoch and position within it for a cursor of a finite set."""
-    if index < 0:
-        raise ValueError(f"a task index counts from 0; got {index}")
     return divmod(index, size)
 
 
@@ -123,10 +121,6 @@ class FiniteTasks:
     train_tasks: tuple[Task, ...]
     held_out_tasks: tuple[Task, ...]
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.train_tasks:
-            raise ValueError(f"task set '{self.name}' has no training task")
 
     @property
     def train_size(self) -> int:
@@ -169,11 +163,3 @@ class EmptyTasks:
 
     def sample(self, k: int) -> list[Task]:
         return []
-
-
-def check_shares(game: str, **shares: float) -> None:
-    """Refuse a share that is not a number between 0 and 1."""
-    for name, value in shares.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= 1:
-            raise UserError(f"task option '{name}' of {game} is {value!r}; expected 0 to 1.")

@@ -18,21 +18,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from burnish.errors import UserError, did_you_mean, first_line
-from burnish.seeds import digest
-from burnish.source import find_function, iterate_user_function, source_text
+from burnish.errors import UserError, did_you_mean
+from burnish.source import iterate_user_function
+from burnish.tasks.sounds import Sources, is_function
 from burnish.tools.search.sources import (
     TABLES,
     TEXTS,
-    Source,
-    SourceFile,
     check_unpacked,
-    csv_rows,
-    file_digest,
-    jsonl_rows,
-    source_files,
+    parquet_shape,
+    table_rows,
 )
 
 PIECE = 1 << 18
@@ -62,7 +58,7 @@ def _tell_nobody(count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(Sources):
     """Where texts come from: files, folders, or functions.
 
     >>> import pathlib, tempfile
@@ -81,40 +77,18 @@ class Corpus:
     root: Path = Path()
     """Where relative paths start."""
 
-    @cached_property
-    def files(self) -> tuple[SourceFile, ...]:
-        """Every file in the order in which it is read; functions have none."""
-        found: list[SourceFile] = []
-        for source in self.sources:
-            if not _is_function(source):
-                found += _files(self.root / Path(source).expanduser())
-        return tuple(found)
+    WHAT: ClassVar[str] = "text"
+    READ: ClassVar[tuple[str, ...]] = TEXTS + TABLES
 
     @cached_property
     def digest(self) -> str:
         """Changes with the names and contents of files, a function's code, and the settings."""
-        parts = [self.column, self.separator]
-        for source in self.sources:
-            if _is_function(source):
-                parts.append(source_text(self._function(source)).decode(errors="replace"))
-        for file in self.files:
-            parts += [file.name, file_digest(file.path)]
-        return digest(*parts)
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether some of it comes from functions, whose texts the digest does not cover."""
-        return any(_is_function(source) for source in self.sources)
+        return self._digest(self.column, self.separator)
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.path.stat().st_size for file in self.files)
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return ", ".join(Path(source).name for source in self.sources)
 
     def pieces(
         self, report: Report = _tell_nobody, on_separators: Report = _tell_nobody
@@ -124,11 +98,11 @@ class Corpus:
         `report` is told of bytes that are read, `on_separators` of separators that are found.
         """
         for source in self.sources:
-            if _is_function(source):
+            if is_function(source):
                 for text in _called(self._function(source), source):
                     yield from _split(iter([text]), self.separator, on_separators)
                 continue
-            for file in _files(self.root / Path(source).expanduser()):
+            for file in self._files_of(source):
                 yield from self._file(file.path, report, on_separators)
 
     def check(self) -> None:
@@ -161,17 +135,11 @@ class Corpus:
                 yield "".join(held)
                 held.clear()
 
-    def _function(self, source: str) -> Callable[..., object]:
-        return find_function(source, "corpus function", self.root)
-
     def _file(self, path: Path, report: Report, on_separators: Report) -> Iterator[Piece]:
         suffix = path.suffix.lower()
         try:
             if suffix in TEXTS:
                 yield from _split(_blocks(path, report), self.separator, on_separators)
-            elif suffix == ".parquet":
-                for text in _parquet_texts(path, self.column, report):
-                    yield from _split(iter([text]), self.separator, on_separators)
             else:
                 for text in _table_texts(path, self.column, report):
                     yield from _split(iter([text]), self.separator, on_separators)
@@ -182,34 +150,12 @@ class Corpus:
 # --- files
 
 
-def _is_function(source: str) -> bool:
-    return ".py:" in source or (":" in source and "/" not in source and "\\" not in source)
-
-
-def _files(root: Path) -> list[SourceFile]:
-    """The files of a source; refuses one that is not there or that holds no text."""
-    if root.is_file() and root.suffix.lower() not in TEXTS + TABLES:
-        raise UserError(
-            f"{root}: not a file of text; expected a folder or a file that ends in "
-            f"{', '.join(TEXTS + TABLES)}."
-        )
-    try:
-        return source_files(Source(str(root)))
-    except UserError:
-        if not root.is_dir():
-            raise
-        ends = ", ".join(TEXTS + TABLES)
-        raise UserError(
-            f"{root}: no text in this folder; expected files that end in {ends}."
-        ) from None
-
-
 def _blocks(path: Path, report: Report) -> Iterator[str]:
     """The text of a file, block by block."""
-    check_unpacked(path)
     decode = codecs.getincrementaldecoder("utf-8")().decode
     lines, read = 1, 0
     with path.open("rb") as file:
+        check_unpacked(path, file)
         while block := file.read(BLOCK):
             if read == 0:
                 block = block.removeprefix(codecs.BOM_UTF8)
@@ -240,11 +186,11 @@ def _not_utf8(path: Path, lines: int, error: UnicodeDecodeError) -> UserError:
 
 
 def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
-    """The column of texts of a JSONL, CSV or TSV file."""
-    rows = csv_rows if path.suffix.lower() in (".csv", ".tsv") else jsonl_rows
-    size, told = path.stat().st_size, 0
-    name = ""
-    for row in rows(path):
+    """The column of texts of a table; the other columns of a Parquet file are not read."""
+    size, told, name = path.stat().st_size, 0, ""
+    if path.suffix.lower() == ".parquet":
+        name = _column(path, column, parquet_shape(path).columns)
+    for row in table_rows(path, PARQUET_ROWS, [name] if name else None):
         name = name or _column(path, column, list(row.values))
         if name not in row.values:
             known = ", ".join(list(row.values)[:8])
@@ -255,48 +201,6 @@ def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
         now = int(row.share * size)
         report(now - told)
         told = now
-
-
-def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
-    """The column of texts of a Parquet file; the others are not read."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(
-            f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
-        ) from None
-    check_unpacked(path)
-    size, told, number = path.stat().st_size, 0, 0
-    try:
-        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-            name = _column(path, column, file.schema_arrow.names)
-            total = max(file.metadata.num_rows, 1)
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[name], use_threads=False):
-                for value in _values(batch.column(0), path, number):
-                    number += 1
-                    yield _text(f"{path}:{number}", name, value)
-                now = int(number / total * size)
-                report(now - told)
-                told = now
-    except pyarrow.ArrowException as error:
-        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
-
-
-def _values(column: Any, path: Path, before: int) -> list[Any]:
-    """A part of a column, read at once; `before` rows of the file stand before it."""
-    try:
-        found: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
-        for number, one in enumerate(column, start=before + 1):
-            try:
-                one.as_py()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}:{number}: not UTF-8 ({error.reason}); save it as UTF-8."
-                ) from None
-        raise
-    return found
 
 
 def _column(path: Path, given: str, names: list[str]) -> str:

@@ -4,55 +4,58 @@
 
 Whatever the split, training and held-out tasks are disjoint by content: equal prompts fall on the
 same side of a share, and a training row whose prompt also stands in the held-out file is left out
-and counted.
+and counted. `GSM8K`, `Math` and `MultipleChoice` are ready mappings for the files these sets are shipped in.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from burnish.boundary import Name, Settings
 from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept
 from burnish.records import Task
 from burnish.seeds import digest
-from burnish.tasks.base import FiniteTasks, content_key, is_held_out
+from burnish.tasks.base import FiniteTasks, TaskSettings, content_key, is_held_out
 from burnish.tasks.mapping import (
     Columns,
     Draft,
     RowError,
-    check_columns,
     has,
     look_up,
     missing_columns,
 )
+from burnish.tasks.media_columns import holds_media
 from burnish.tasks.rows import BadRow, Format, Row, Table, read_table
 
 SHOWN_BAD_ROWS = 3
 
 
-class HeldOutFile(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="file"):
+class HeldOutFile(Settings, frozen=True, tag_field="by", tag="file"):
     """Held-out tasks come from a file of their own."""
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Name
     """The file, in the format of the training file."""
 
 
-class HeldOutShare(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="share"):
+class HeldOutShare(Settings, frozen=True, tag_field="by", tag="share"):
     """A share of the rows, chosen by a hash of the prompt; 0 holds nothing out."""
 
     share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
     """Share of the rows."""
 
 
-class HeldOutColumn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="column"):
+class HeldOutColumn(Settings, frozen=True, tag_field="by", tag="column"):
     """Rows whose column has one of these values."""
 
-    column: Annotated[str, Meta(min_length=1)]
+    column: Name
     """Path of the column."""
     values: Annotated[tuple[str, ...], Meta(min_length=1)]
     """Values that are held out."""
@@ -61,12 +64,10 @@ class HeldOutColumn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 HeldOut = HeldOutFile | HeldOutShare | HeldOutColumn
 
 
-class File(
-    Columns, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="file"
-):
+class File(Columns, frozen=True, kw_only=True, tag_field="kind", tag="file"):
     """Tasks from a JSONL, JSON, CSV, TSV or Parquet file."""
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Name
     """JSONL, JSON, CSV, TSV or Parquet file."""
     name: str = ""
     """The file's stem where empty."""
@@ -80,6 +81,10 @@ class File(
     """Which rows are never trained on."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """What happens to rows that lack a column: stop, or leave them out and count them."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_names("labels", self.labels or ())
 
     def build(self, seed: int, root: Path) -> FiniteTasks:
         """The task set; a relative path starts at `root`."""
@@ -114,8 +119,7 @@ def load_file(
     if not config.prompt and not config.messages:
         table = read_table(path, config.format)
         config = _mapped_by_name(config, table)
-    check_columns(config, str(path))
-    labels = (*_labels(config, path), *labels)
+    labels = (*(config.fields if config.labels is None else config.labels), *labels)
     name = config.name or path.stem
     table = table or read_table(path, config.format)
     notes: list[str] = []
@@ -169,8 +173,6 @@ def _media_by_name(
     config: File, rows: list[dict[str, Any]], names: list[str], folder: Path | None
 ) -> File:
     """Columns called image, images or audio that hold such things are no fields, unless named as one."""
-    from burnish.tasks.media_columns import holds_media
-
     found = dict[str, str]()
     named = {*config.pictures, *config.fields, *config.fields.values()}
     for setting, known in (("images", ("images", "image")), ("audio", ("audio", "audios"))):
@@ -184,18 +186,6 @@ def _media_by_name(
 def _place(path: str, root: Path) -> Path:
     """A file from `root`; rows that live in this process have no folder."""
     return Path(path) if is_kept(path) else root / path
-
-
-def _labels(config: File, path: Path) -> tuple[str, ...]:
-    if config.labels is None:
-        return tuple(config.fields)
-    for label in config.labels:
-        if label not in config.fields:
-            raise UserError(
-                f"{path}: labels names '{label}', which is not in fields "
-                f"({', '.join(config.fields) or 'none'}).{did_you_mean(label, config.fields)}"
-            )
-    return config.labels
 
 
 def _settings(config: File) -> bytes:
@@ -366,8 +356,149 @@ def _distinct(entries: list[Entry]) -> list[Entry]:
     return list({entry.key: entry for entry in reversed(entries)}.values())
 
 
-def as_text(value: Any, path: str) -> str:
-    """A field that must be text; raises `RowError`."""
+# --- ready mappings for GSM8K, MATH and multiple choice, as these sets are shipped
+
+
+GROUND_TRUTH = "reward_model.ground_truth"
+LONGEST_BARE_ANSWER = 200
+"""A MATH label without \\boxed{} beyond this many characters is a solution that lost its box."""
+
+
+class Form(TaskSettings, frozen=True, kw_only=True):
+    """Settings of every ready mapping."""
+
+    path: Name
+    """JSONL, JSON, CSV, TSV or Parquet file."""
+    name: str = ""
+    """What the task is called in runs; the file's stem where empty."""
+    format: Format = "auto"
+    """By the file's ending where `auto`."""
+    system: str = ""
+    """A system message; replaces the row's own."""
+    template: str = ""
+    """Rewrites the question: `{prompt}` is its text."""
+    held_out: HeldOut = HeldOutShare()
+    """Which rows are never trained on."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """What happens to rows that lack a column: stop, or leave them out and count them."""
+
+    def build(self, seed: int, root: Path) -> FiniteTasks:
+        return load_form(self, seed, root)
+
+
+class GSM8K(Form, frozen=True, kw_only=True, tag="gsm8k"):
+    """Columns `question` and `answer`; the number follows `####`. Fields: answer, solution."""
+
+
+class Math(Form, frozen=True, kw_only=True, tag="math"):
+    """Columns `prompt` (chat messages) and `reward_model.ground_truth` (a worked solution with
+    \\boxed{}, or the bare answer). Fields: answer (the last box), answers (every box), solution."""
+
+
+class MultipleChoice(Form, frozen=True, kw_only=True, tag="multiple_choice"):
+    """Columns `prompt` (chat messages with lines `A. ...` after `Options:`) and
+    `reward_model.ground_truth`. Fields: answer, choices (letter -> text, empty for open questions),
+    data_source."""
+
+
+def load_form(config: Form, seed: int, root: Path) -> FiniteTasks:
+    """Read a file in one of the known forms."""
+    shared = {name: getattr(config, name) for name in Form.__struct_fields__}
+    if not config.name and not isinstance(config, MultipleChoice):
+        # These files are called train and test; a multiple-choice file is called after its set.
+        shared["name"] = "gsm8k" if isinstance(config, GSM8K) else "math"
+    if isinstance(config, GSM8K):
+        file = File(prompt="question", fields={"solution": "answer"}, **shared)
+        tasks = load_file(file, seed, root, _finish_gsm8k, labels=("answer",))
+    elif isinstance(config, Math):
+        file = File(messages="prompt", fields={"solution": GROUND_TRUTH}, **shared)
+        tasks = load_file(file, seed, root, _finish_math, labels=("answer", "answers"))
+    else:
+        fields = {"answer": GROUND_TRUTH, "data_source": "data_source"}
+        file = File(
+            messages="prompt",
+            fields=fields,
+            optional=("data_source",),
+            labels=("answer",),
+            **shared,
+        )
+        tasks = load_file(file, seed, root, _finish_multiple_choice)
+    several = sum(len(task.fields.get("answers", ())) > 1 for task in tasks.train_tasks)
+    if several:
+        note = f"{tasks.name}: {several} solutions box several answers; the last one is the answer."
+        tasks = dataclasses.replace(tasks, notes=(*tasks.notes, note))
+    return tasks
+
+
+def gsm8k_answer(solution: str) -> str:
+    """The number after the last `####`, without thousands separators."""
+    _, marker, tail = solution.rpartition("####")
+    answer = tail.strip().replace(",", "").removeprefix("$")
+    if not marker or not re.fullmatch(r"-?\d+(\.\d+)?", answer):
+        raise RowError(f"no number after '####' (got {tail.strip()[:40]!r})")
+    return answer
+
+
+def boxed_answers(text: str) -> list[str]:
+    r"""Contents of every `\boxed{...}`, `\fbox{...}` and `\boxed x`, in order, braces balanced."""
+    answers = []
+    for match in re.finditer(r"\\(?:boxed|fbox)(?:\s*\{|\s+([^\s${}\\]+))", text):
+        content = match.group(1) or _balanced(text, match.end())
+        if content is not None and content.strip():
+            answers.append(content.strip())
+    return answers
+
+
+def options(text: str) -> dict[str, str]:
+    """Letter -> text of the lines `A. ...` that follow a line `Options:`; empty without one."""
+    _, found, tail = text.partition("Options:\n")
+    if not found:
+        return {}
+    return {m[1]: m[2].strip() for m in re.finditer(r"^([A-Z])[.)] (.*)$", tail, re.MULTILINE)}
+
+
+def _balanced(text: str, start: int) -> str | None:
+    """Text from after an opening brace to the brace that closes it; None where none does."""
+    depth, position = 1, start
+    while position < len(text):
+        character = text[position]
+        if character == "\\":
+            position += 1
+        elif character in "{}":
+            depth += 1 if character == "{" else -1
+            if depth == 0:
+                return text[start:position]
+        position += 1
+    return None
+
+
+def _finish_gsm8k(draft: Draft) -> Draft:
+    solution = _worked(draft, "solution", "answer")
+    return Draft(draft.messages, {"answer": gsm8k_answer(solution), "solution": solution})
+
+
+def _finish_math(draft: Draft) -> Draft:
+    solution = _worked(draft, "solution", GROUND_TRUTH).strip()
+    boxes = boxed_answers(solution)
+    if not boxes:
+        if "boxed" in solution or len(solution) > LONGEST_BARE_ANSWER or not solution:
+            raise RowError(rf"no answer in \boxed{{}} (got ...{solution[-40:]!r})")
+        boxes = [solution]
+    answers = list(dict.fromkeys(boxes))
+    return Draft(draft.messages, {"answer": boxes[-1], "answers": answers, "solution": solution})
+
+
+def _finish_multiple_choice(draft: Draft) -> Draft:
+    answer = _worked(draft, "answer", GROUND_TRUTH).strip()
+    question = next((m.text for m in reversed(draft.messages) if m.role == "user"), "")
+    choices = options(question)
+    if not answer or (choices and answer not in choices):
+        raise RowError(f"answer {answer!r} is none of the options {', '.join(choices)}")
+    return Draft(draft.messages, {**draft.fields, "answer": answer, "choices": choices})
+
+
+def _worked(draft: Draft, field: str, column: str) -> str:
+    value = draft.fields[field]
     if not isinstance(value, str):
-        raise RowError(f"'{path}' is {type(value).__name__}, expected text")
+        raise RowError(f"'{column}' is {type(value).__name__}, expected text")
     return value

@@ -13,7 +13,8 @@
 `<audio>`, or in front.
 A question is held out by a hash of its messages, so it is never trained on, at any index and with
 any seed. Where different messages ask the same thing, `split_by` (text; not a field) is hashed
-instead: the messages that share it share a side.
+instead: the messages that share it share a side. Options are read as the annotations of `make` have
+them: with `digits: PositiveInt`, or any type of `burnish.boundary`, a wrong one is named at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import refused
+from burnish.boundary import Call, Name, reader
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
@@ -46,14 +49,17 @@ REPEATS = 3
 _NO_FIELDS = frozenset({"prompt", "messages", "split_by"})
 MEDIA = ("images", "audio")
 """Keys of a question whose bytes are put into its messages, at `<image>` and `<audio>` or in front."""
+_QUESTION = reader(Mapping[str, object])
+_PROMPT, _SPLIT_BY = reader(Name), reader(str | None)
+_MESSAGES = reader(tuple[Message, ...])
 
 
 class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
     """Questions that your own function makes: `my_file.py:name` or `package.module:name`."""
 
-    path: Annotated[str, Meta(min_length=1)]
+    path: Name
     """Your function: `my_file.py:name` or `package.module:name`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
     name: str = ""
     """The name of the file or module where empty."""
@@ -93,9 +99,9 @@ class FunctionTasks:
         self._seed = seed
         self._function = find_function(config.path, "task function", root)
         self._source = source_text(self._function)
-        self._check_options()
+        self._options = self._read_options()
         self.fields = frozenset(self._draw("check", 0).fields)
-        self._labels = self._check_labels()
+        self._labels = self._read_labels()
         self._check_repeatable()
         self._check_sides()
 
@@ -107,8 +113,6 @@ class FunctionTasks:
         return digest("function", self._source, encoded)
 
     def train(self, index: int) -> Task:
-        if index < 0:
-            raise ValueError(f"a task index counts from 0; got {index}")
         with kept(self._where):
             return self._train(index)
 
@@ -174,42 +178,46 @@ class FunctionTasks:
         rng = random.Random(derive("function", *seed))
         try:
             with calling_user_code():
-                made = self._function(rng, **self.config.options)
+                made = self._function(rng, **self._options)
         except (UserError, KeyboardInterrupt):
             raise
         except BaseException as error:  # boundary: the user's function runs here
             raise UserError(f"{self._where} raised {describe(error)}.") from error
-        if not isinstance(made, Mapping):
-            raise UserError(
-                f"{self._where} returned {type(made).__name__} {made!r:.60}; expected a dict with "
-                "'prompt' or 'messages'."
-            )
-        return self._read(made)
+        try:
+            return self._read(made)
+        except (UserError, RowError) as error:
+            raise UserError(f"{self._where}: {error}") from None
 
-    def _read(self, made: Mapping[Any, Any]) -> Drawn:
-        messages, media = _with_media(_messages(made, self._where), made, self._where)
+    def _read(self, given: Any) -> Drawn:
+        made: dict[str, Any] = _QUESTION("the question", given, Call())
+        media = {name for name in MEDIA if looks_like_media(made.get(name))}
+        messages = _messages(made, has_media=bool(media))
+        if media:
+            blobs = CheckedBlobs()
+            parts = [
+                part
+                for name in MEDIA
+                if name in media
+                for part in read_media(made[name], None, blobs)
+            ]
+            messages = placed(messages, parts)
         if self.config.system:
             rest = messages[1:] if messages[0].role == "system" else messages
             messages = (Message("system", self.config.system), *rest)
-        fields = {}
-        for name, value in made.items():
-            if not isinstance(name, str):
-                raise UserError(f"{self._where}: key {name!r:.60} is not text; expected names.")
-            if name not in _NO_FIELDS and name not in media:
-                fields[name] = _plain(value, f"{self._where}: field '{name}'")
-        split_by = made.get("split_by")
-        if split_by is not None and not isinstance(split_by, str):
-            raise UserError(
-                f"{self._where}: 'split_by' is {type(split_by).__name__}; expected text."
-            )
+        fields = {
+            name: _plain(value, f"field '{name}'")
+            for name, value in made.items()
+            if name not in _NO_FIELDS and name not in media
+        }
+        split_by: str | None = _SPLIT_BY("split_by", made.get("split_by"), Call())
         return Drawn(messages, fields, digest(split_by) if split_by else content_key(messages))
 
-    def _check_options(self) -> None:
+    def _read_options(self) -> dict[str, object]:
         options = self.config.options
         try:
             signature = inspect.signature(self._function)
         except ValueError:  # a builtin does not tell; the first draw will
-            return
+            return options
         names = list(signature.parameters)[1:]
         try:
             signature.bind(random.Random(0), **options)
@@ -219,8 +227,25 @@ class FunctionTasks:
             raise UserError(
                 f"{self._where}: {error}; the function takes {takes}.{did_you_mean(unknown, names)}"
             ) from None
+        return {name: self._read_option(name, value) for name, value in options.items()}
 
-    def _check_labels(self) -> tuple[str, ...]:
+    def _read_option(self, name: str, value: object) -> object:
+        """As the function's own annotation has it, where that says something."""
+        parameter = inspect.signature(self._function).parameters.get(name)
+        kind = parameter.annotation if parameter is not None else inspect.Parameter.empty
+        if kind is inspect.Parameter.empty:
+            return value
+        try:
+            kind = eval(kind, self._function.__globals__) if isinstance(kind, str) else kind
+            read = reader(kind)
+        except (NameError, TypeError, AttributeError, SyntaxError):
+            return value
+        try:
+            return read(name, value, Call())
+        except ArgumentError as error:
+            raise UserError(f"{self._where}: task option {error}.") from None
+
+    def _read_labels(self) -> tuple[str, ...]:
         if self.config.labels is None:
             return tuple(sorted(self.fields))
         for label in self.config.labels:
@@ -252,54 +277,23 @@ class FunctionTasks:
             )
 
 
-def _messages(made: Mapping[Any, Any], where: str) -> tuple[Message, ...]:
+def _messages(made: Mapping[str, Any], *, has_media: bool) -> tuple[Message, ...]:
     prompt, turns = made.get("prompt"), made.get("messages")
     if (prompt is None) == (turns is None):
         got = "neither" if prompt is None else "both"
         raise UserError(
-            f"{where}: returned {got} of 'prompt' and 'messages' (keys {_listed(made)}); expected "
-            "exactly one."
+            f"returned {got} of 'prompt' and 'messages' (keys {_listed(made)}); expected exactly one"
         )
     if prompt is not None:
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise UserError(
-                f"{where}: 'prompt' is {prompt!r:.60}; expected text that is not empty."
-            )
-        return (Message("user", prompt),)
-    try:
-        # A list of dicts may hold images and sounds as parts; records are taken as they are.
-        is_plain = isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns)
-        is_placed = any(looks_like_media(made.get(name)) for name in MEDIA)
-        messages = (
-            read_messages(turns, "messages", has_places=is_placed)
-            if is_plain and turns
-            else msgspec.convert(turns, tuple[Message, ...])
-        )
-    except (msgspec.ValidationError, RowError) as error:
-        raise UserError(
-            f"{where}: 'messages' is no conversation ({error}); expected a list of "
-            "{role, content} with texts."
-        ) from None
+        messages: tuple[Message, ...] = (Message("user", _PROMPT("prompt", prompt, Call())),)
+    elif isinstance(turns, list) and turns and all(isinstance(turn, dict) for turn in turns):
+        # Dicts may hold images and sounds as parts; records are taken as they are.
+        messages = read_messages(turns, "messages", has_places=has_media)
+    else:
+        messages = _MESSAGES("messages", turns, Call())
     if not any(m.role == "user" and m.text.strip() for m in messages):
-        raise UserError(f"{where}: 'messages' has no user message with text; expected one.")
+        raise UserError("no user message with text; expected one")
     return messages
-
-
-def _with_media(
-    messages: tuple[Message, ...], made: Mapping[Any, Any], where: str
-) -> tuple[tuple[Message, ...], set[str]]:
-    """The messages with the question's `images` and `audio`, and which of these it has."""
-    names = {name for name in MEDIA if looks_like_media(made.get(name))}
-    if not names:
-        return messages, names
-    blobs = CheckedBlobs()
-    try:
-        media = [
-            part for name in MEDIA if name in names for part in read_media(made[name], None, blobs)
-        ]
-        return placed(messages, media), names
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
 
 
 def _plain(value: Any, where: str) -> Any:
@@ -314,9 +308,8 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(item, where) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, where) for key, item in value.items()}
-    raise UserError(
-        f"{where} holds {type(value).__name__} {value!r:.60}; expected text, a finite number, "
-        "true/false, a list or a dict with text keys."
+    raise refused(
+        where, value, "text, a finite number, true/false, a list or a dict with text keys"
     )
 
 

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.boundary import Name, PositiveInt
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import digest
@@ -78,15 +79,15 @@ _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify|parse_latex)\(\s*(?!
 class ReasoningGym(TaskSettings, frozen=True, kw_only=True, tag="reasoning_gym"):
     """Items of one reasoning-gym dataset."""
 
-    dataset: Annotated[str, Meta(min_length=1)]
+    dataset: Name
     """Name of the dataset in reasoning-gym."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Settings of the dataset's own config."""
     name: str = ""
     """What the task is called in runs; the dataset's name where empty."""
     data_seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     """Seed of the items; the run's seed only orders them."""
-    train_size: Annotated[int, Meta(ge=1)] = 10_000
+    train_size: PositiveInt = 10_000
     """Items to train on."""
     held_out_size: Annotated[int, Meta(ge=0, le=100_000)] = 100
     """Items that are never trained on."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from burnish.errors import UserError, did_you_mean
+from burnish.boundary import Settings
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Content, MediaPart, Message, TextPart
 from burnish.tasks.media_columns import (
     PLACE,
@@ -40,7 +40,7 @@ class Draft(NamedTuple):
     fields: dict[str, Any]
 
 
-class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Columns(Settings, frozen=True, kw_only=True):
     """Which columns make the prompt and the fields of a task."""
 
     prompt: str = ""
@@ -67,6 +67,33 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pictures: tuple[str, ...] = ()
     """Fields with images that are no part of the prompt: paths start at the media folder too, and each
     image stands in its field by its hash. Numbers stay what they are."""
+
+    def check(self) -> None:
+        if self.prompt and self.messages:
+            raise ArgumentError("prompt: got both it and messages, expected exactly one")
+        has_media = self.media_paths or self.messages or self.pictures
+        if self.media_folder and not has_media:
+            raise ArgumentError("media_folder: set without images or audio; name their column")
+        if (place := PLACE.search(f"{self.prompt} {self.template}")) and not self.media_paths:
+            setting = "images" if place[1] == "image" else "audio"
+            raise ArgumentError(f"{place[0]} in the prompt, but no column; name it with {setting}")
+        self.check_names("optional", self.optional)
+        for key, template in (("prompt", self.prompt), ("template", self.template)):
+            try:
+                _template_paths(template)
+            except ValueError as error:
+                raise ArgumentError(
+                    f"{key}: got {template!r}: {error}. Write {{{{ and }}}} for plain braces"
+                ) from None
+
+    def check_names(self, setting: str, names: Iterable[str]) -> None:
+        """Refuse a name that is none of the fields."""
+        for name in names:
+            if name not in self.fields:
+                raise ArgumentError(
+                    f"{setting} names '{name}', which is not in fields "
+                    f"({', '.join(self.fields) or 'none'}).{did_you_mean(name, self.fields)}"
+                )
 
     def paths(self) -> list[str]:
         """Every path that each row must have, once."""
@@ -146,35 +173,6 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return placed(messages, media)
         except UserError as error:
             raise RowError(f"'{path}': {error}") from None
-
-
-def check_columns(columns: Columns, where: str) -> None:
-    """Refuse settings that no row could satisfy."""
-    if bool(columns.prompt) == bool(columns.messages):
-        got = "both" if columns.prompt else "neither"
-        raise UserError(f"{where}: got {got} of prompt and messages; expected exactly one.")
-    has_media = columns.media_paths or columns.messages or columns.pictures
-    if columns.media_folder and not has_media:
-        raise UserError(f"{where}: media_folder is set without images or audio; name their column.")
-    place = PLACE.search(f"{columns.prompt} {columns.template}")
-    if place and not columns.media_paths:
-        setting = "images" if place[1] == "image" else "audio"
-        raise UserError(
-            f"{where}: {place[0]} in the prompt, but no column; name it with {setting}."
-        )
-    for name in columns.optional:
-        if name not in columns.fields:
-            raise UserError(
-                f"{where}: optional names '{name}', which is not in fields."
-                f"{did_you_mean(name, columns.fields)}"
-            )
-    for template in (columns.prompt, columns.template):
-        try:
-            _template_paths(template)
-        except ValueError as error:
-            raise UserError(
-                f"{where}: template {template!r}: {error}. Write {{{{ and }}}} for plain braces."
-            ) from None
 
 
 def missing_columns(columns: Columns, rows: Iterable[Mapping[str, Any]], where: str) -> None:

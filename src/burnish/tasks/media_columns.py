@@ -116,28 +116,17 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
     """
     parts = tuple(part for part in content if isinstance(part, ImagePart | AudioPart))
     for part in parts:
-        if blobs.holds(part.sha256):
-            _check_held(part, blobs)
-            continue
         name = f"{part.sha256}{kinds.SUFFIXES[part.media_type]}"
         try:
-            found = blobs.add(_from_path(name, folder))
-        except UserError as error:
+            if not blobs.holds(part.sha256):
+                blobs.add(_from_path(name, folder))
+            blobs.read(part)  # a row may call a sound an image, and a file may be damaged
+        except (UserError, StoreError) as error:
             raise UserError(
-                f"{part.media_type} {part.sha256[:12]} is not on this machine ({error}); set "
+                f"{part.media_type} {part.sha256[:12]} is not on this machine, or damaged ({error}); set "
                 "media_folder to the folder that was exported with this file"
             ) from None
-        if found.sha256 != part.sha256:
-            raise UserError(f"{name} is damaged: its contents do not have the hash of its name")
     return parts
-
-
-def _check_held(part: MediaPart, blobs: Blobs) -> None:
-    """A row may call a sound an image, and the file may be damaged."""
-    try:
-        blobs.read(part)
-    except StoreError as error:
-        raise UserError(f"{part.media_type} {part.sha256[:12]}: {error}") from None
 
 
 def holds_media(values: Iterable[Any], folder: Path | None = None) -> bool:
@@ -208,18 +197,16 @@ def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Mes
 
 
 def _check_places(kind: str, numbers: list[str], count: int) -> None:
-    plain = numbers.count("")
     named = {int(number) for number in numbers if number}
-    if plain and named:
-        raise UserError(
-            f"<{kind}> and <{kind}{min(named)}> in one prompt; expected one of both forms"
+    got = numbers.count("") or len(named)
+    is_mixed = "" in numbers and named
+    if is_mixed or got != count or (named and named != set(range(1, count + 1))):
+        shown = (
+            ", ".join(dict.fromkeys(f"<{kind}{number}>" for number in numbers[:4])) or f"<{kind}>"
         )
-    got = plain or len(named)
-    if got != count or (named and named != set(range(1, count + 1))):
-        shown = ", ".join(f"<{kind}{number}>" for number in sorted(named)[:4]) or f"<{kind}>"
         raise UserError(
             f"{count} {kind} file(s) and {got} place(s) {shown} in the prompt; expected as many "
-            "places as files, or none"
+            "places of one form as files, or none"
         )
 
 
@@ -285,29 +272,24 @@ def media_bytes(value: Any, folder: Path | None) -> bytes:
     if isinstance(value, dict) and set(value) <= {"bytes", "path"}:
         inside = value.get("bytes")
         return media_bytes(inside if inside is not None else value.get("path"), folder)
-    if not isinstance(value, str) or not value:
-        raise UserError(
-            f"{type(value).__name__} {value!r:.40}; expected bytes, {{bytes, path}}, a path or a "
-            "data: address"
-        )
-    if value[:5].lower() == "data:":
+    if isinstance(value, str) and value[:5].lower() == "data:":
         return _from_data(value)
-    if address := _ADDRESS.match(value):
-        raise UserError(
-            f"the address {value[:60]!r}; nothing is fetched ({address[1]}:). Download the file and "
-            "name its path, or put its bytes into the row"
-        )
-    return _from_path(value, folder)
+    if isinstance(value, str) and value and not _ADDRESS.match(value):
+        return _from_path(value, folder)
+    raise UserError(
+        f"{type(value).__name__} {value!r:.60}; expected bytes, {{bytes, path}}, a path or a data: address. "
+        "Of other addresses nothing is fetched: download the file and name its path"
+    )
 
 
 def _from_data(address: str) -> bytes:
     head, mark, given = address.partition(";base64,")
-    if not mark:
-        raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with the bytes")
     try:
-        return base64.b64decode(given, validate=True)
+        if mark:
+            return base64.b64decode(given, validate=True)
     except ValueError:
-        raise UserError(f"the bytes of {head[:40]!r} are not base64") from None
+        pass
+    raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with the bytes as base64")
 
 
 def _from_path(value: str, folder: Path | None) -> bytes:
@@ -316,22 +298,24 @@ def _from_path(value: str, folder: Path | None) -> bytes:
     root = folder.resolve()
     try:
         path = (root / value).resolve()
-        is_file, size = path.is_file(), path.stat().st_size if path.is_file() else 0
-    except (OSError, ValueError) as error:  # too long, a NUL inside, a loop of links
-        raise UserError(f"{value[:60]!r} is no path ({error.__class__.__name__})") from None
-    # A row must not reach for the other pictures of this machine, also not by a link.
-    if not path.is_relative_to(root):
-        raise UserError(
-            f"the path {value[:60]!r} leads out of {folder}; expected one inside. Set media_folder "
-            "if the files stand elsewhere"
-        )
-    if not is_file:
-        raise UserError(f"{path} does not exist or is not a file; expected an image or a sound")
-    if size > MAX_BYTES:
-        raise UserError(
-            f"{path} has {size:,} bytes; expected at most {MAX_BYTES:,}. Make it smaller"
-        )
-    try:
+        # A row must not reach for the other pictures of this machine, also not by a link.
+        if not path.is_relative_to(root):
+            raise UserError(
+                f"the path {value[:60]!r} leads out of {folder}; expected one inside. Set media_folder "
+                "if the files stand elsewhere"
+            )
+        # A pipe would be waited on for ever.
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            got = (
+                f"has {path.stat().st_size:,} bytes"
+                if path.is_file()
+                else "does not exist or is not a file"
+            )
+            raise UserError(
+                f"{path} {got}; expected an image or a sound of at most {MAX_BYTES:,} bytes"
+            )
         return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; expected a readable file") from None
+    except (OSError, ValueError) as error:  # too long, a NUL inside, a loop of links, no permission
+        raise UserError(
+            f"{value[:60]!r} is no path to a file ({error.__class__.__name__})"
+        ) from None

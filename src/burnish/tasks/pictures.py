@@ -14,11 +14,13 @@ import random
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
 
+from burnish.boundary import Name
 from burnish.errors import UserError
 from burnish.records import Message, Task, TextPart
 from burnish.seeds import derive, digest
@@ -168,7 +170,7 @@ def _bitmap_font() -> Any:
 class PictureSettings(TaskSettings, frozen=True, kw_only=True):
     """Settings that every kind of drawn picture has."""
 
-    name: Annotated[str, Meta(min_length=1)] = "pictures"
+    name: Name = "pictures"
     """What the task is called in runs."""
     questions: tuple[str, ...] = ()
     """Kinds of questions, asked in turn."""
@@ -183,6 +185,9 @@ class PictureSettings(TaskSettings, frozen=True, kw_only=True):
         """A picture by chance."""
         raise NotImplementedError
 
+    def build(self, seed: int, root: Path) -> PictureTasks:
+        return PictureTasks(self, seed)
+
 
 class PictureTasks:
     """Endless questions about drawn pictures; the held-out side is the same for every seed."""
@@ -195,8 +200,6 @@ class PictureTasks:
         _pillow()
         self.config, self._seed = config, seed
         self.name = config.name
-        if not config.questions:
-            raise UserError(f"tasks '{self.name}': questions is empty; expected at least one kind.")
         self.picture(0)
 
     @property
@@ -204,8 +207,6 @@ class PictureTasks:
         return digest("pictures 1", msgspec.json.encode(self.config, order="deterministic"))
 
     def train(self, index: int) -> Task:
-        if index < 0:
-            raise ValueError(f"a task index counts from 0; got {index}")
         return self._task(f"{self.name}/{index}", *self._find(index, held_out=False))
 
     def held_out(self, limit: int | None = None) -> list[Task]:

@@ -1,18 +1,28 @@
-"""Rows of a JSONL, JSON, CSV, TSV or Parquet file, each with the place it came from."""
+"""Rows of a JSONL, JSON, CSV, TSV or Parquet file, held whole, each with the place it came from.
+
+    table = read_table(Path("train.jsonl"))
+    table.rows, table.bad           # those that could be read, and those that could not, with the reason
+
+Also your own preferences as rows for training a pairwise judge:
+
+    write_jsonl(both_orders(rows), "pairs.jsonl")    # rows of {prompt, response_a, response_b, label}
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnish.errors import UserError, did_you_mean, first_line
+from burnish.boundary import Fraction, Name, public
+from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept, recall
-from burnish.texts import half_pair
+from burnish.seeds import digest
+from burnish.tasks.base import is_held_out
+from burnish.tools.search.sources import BadRow as BadRow
+from burnish.tools.search.sources import decode_json, kind_word, read_rows
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
 
@@ -24,10 +34,13 @@ SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-
-
-DEEPEST = 200
-"""Levels of lists and objects inside each other that a row may have."""
+MOST_BYTES = 8 << 30
+"""Of a Parquet file, unpacked."""
+TIE_WORDS = {
+    **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
+    **dict.fromkeys(("false", "no", "n", "0", ""), False),
+}
+"""What a label of ties may say."""
 
 
 class Row(NamedTuple):
@@ -36,13 +49,6 @@ class Row(NamedTuple):
     number: int
     """Line in a text file, position from 1 elsewhere."""
     values: dict[str, Any]
-
-
-class BadRow(NamedTuple):
-    """One row that cannot be used, and why."""
-
-    number: int
-    why: str
 
 
 class Table(NamedTuple):
@@ -60,10 +66,16 @@ def read_table(path: Path, format_: Format = "auto") -> Table:
     content = _content(path)
     if not content.strip():
         raise UserError(f"{path}: the file is empty; expected at least one row of {kind}.")
-    rows, bad = _READERS[kind](path, content)
-    if not rows and not bad:
+    table = Table(path, content, [], [])
+    found = _array(path, content) if kind == "json" else None
+    for row in found or read_rows(path, kind, content, most_bytes=MOST_BYTES):
+        if isinstance(row, BadRow):
+            table.bad.append(row)
+        else:
+            table.rows.append(Row(row.number, row.values))
+    if not table.rows and not table.bad:
         raise UserError(f"{path}: no rows; expected at least one.")
-    return Table(path, content, rows, bad)
+    return table
 
 
 def _format_of(path: Path) -> Format:
@@ -88,145 +100,79 @@ def _content(path: Path) -> bytes:
         return content
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(
-            f"{path}: no such file.{did_you_mean(path.name, siblings)} "
-            "Paths are relative to the file that names them."
-        ) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
+        near = path.parent.iterdir() if path.parent.is_dir() else ()
+        missing = did_you_mean(path.name, [one.name for one in near])
+        why = f"no such file.{missing} Paths are relative to the file that names them."
+        is_missing = isinstance(error, FileNotFoundError)
+        other = f"cannot be read ({error.strerror}); expected a file."
+        raise UserError(f"{path}: {why if is_missing else other}") from None
 
 
-def _text(path: Path, content: bytes) -> str:
+def _array(path: Path, content: bytes) -> Iterator[Row | BadRow]:
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(
-            f"{path}:{line}: not UTF-8 (byte {content[error.start]:#04x}); save the file as UTF-8."
-        ) from None
-
-
-def _object(number: int, value: Any) -> Row | BadRow:
-    if isinstance(value, dict):
-        return Row(number, value)
-    return BadRow(number, f"got {_kind(value)}, expected an object with named columns")
-
-
-def _kind(value: Any) -> str:
-    names = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true/false"}
-    return "null" if value is None else names.get(type(value), type(value).__name__)
-
-
-def _sorted_out(read: list[Row | BadRow]) -> tuple[list[Row], list[BadRow]]:
-    good = [row for row in read if isinstance(row, Row)]
-    return good, [row for row in read if isinstance(row, BadRow)]
-
-
-def _decoded(text: str) -> Any:
-    """JSON of a depth that can also be stored and read back, far below Python's own limit."""
-    try:
-        value = msgspec.json.decode(text)
-    except RecursionError:
-        raise msgspec.DecodeError("nested too deeply") from None
-    except msgspec.DecodeError:
-        if half := half_pair(text):
-            # The decoder calls this truncated, or says nothing of surrogates.
-            raise msgspec.DecodeError(
-                f"{half} is half of a surrogate pair, which is no character"
-            ) from None
-        raise
-    if text.count("[") + text.count("{") > DEEPEST and _is_deep([value]):
-        raise msgspec.DecodeError(f"nested more than {DEEPEST} levels deep")
-    return value
-
-
-def _is_deep(level: list[Any]) -> bool:
-    for _ in range(DEEPEST + 1):
-        inner = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [item for one in inner for item in one if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _read_jsonl(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
-    read: list[Row | BadRow] = []
-    # Split on newlines alone: str.splitlines would also cut at U+2028 inside a JSON string.
-    for number, line in enumerate(_text(path, content).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            read.append(_object(number, _decoded(line)))
-        except msgspec.DecodeError as error:
-            read.append(BadRow(number, f"not JSON ({error}), expected one object a line"))
-    return _sorted_out(read)
-
-
-def _read_json(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
-    try:
-        value = _decoded(_text(path, content))
-    except msgspec.DecodeError as error:
+        value = decode_json(content.decode("utf-8-sig"))
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise UserError(
             f"{path}: not JSON ({error}); expected one array of objects. "
             "One object a line is format = 'jsonl'."
         ) from None
     if not isinstance(value, list):
-        raise UserError(f"{path}: got {_kind(value)}, expected one array of objects.")
-    return _sorted_out([_object(number, item) for number, item in enumerate(value, start=1)])
+        raise UserError(f"{path}: got {kind_word(value)}, expected one array of objects.")
+    for number, one in enumerate(value, start=1):
+        why = f"got {kind_word(one)}, expected an object with named columns"
+        yield Row(number, one) if isinstance(one, dict) else BadRow(number, why)
 
 
-def _read_separated(path: Path, content: bytes, delimiter: str) -> tuple[list[Row], list[BadRow]]:
-    reader = csv.reader(io.StringIO(_text(path, content), newline=""), delimiter=delimiter)
-    read: list[Row | BadRow] = []
-    try:
-        header = next(reader)
-        if len(set(header)) != len(header) or not all(name.strip() for name in header):
-            raise UserError(f"{path}:1: column names {header}; expected each named once.")
-        for cells in reader:
-            if len(cells) == len(header):
-                read.append(Row(reader.line_num, dict(zip(header, cells, strict=True))))
-            elif cells:
-                why = f"{len(cells)} cells, expected {len(header)} ({', '.join(header)})"
-                read.append(BadRow(reader.line_num, why))
-    except csv.Error as error:
-        raise UserError(
-            f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
-            "save the data as JSONL."
-        ) from None
-    return _sorted_out(read)
+# --- preferences
 
 
-def _read_csv(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
-    return _read_separated(path, content, ",")
+class Preference(msgspec.Struct, frozen=True):
+    """A row of preferences; a label that is neither a nor b is a tie, or none."""
+
+    prompt: Name
+    response_a: Name
+    response_b: Name
+    label: Any = None
 
 
-def _read_tsv(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
-    return _read_separated(path, content, "\t")
+def says_tie(value: Any) -> bool | None:
+    """Whether a row's label says "a tie"; an empty one says no, and None is a word not known."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
+    text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
+    return TIE_WORDS.get(text)
 
 
-def _read_parquet(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(
-            f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
-        ) from None
-    try:
-        # Without threads: those of its pools may still run when a short command ends, and abort it.
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), pre_buffer=False)
-        table = file.read(use_threads=False)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
-    return [Row(number, row) for number, row in enumerate(table.to_pylist(), start=1)], []
+@public
+def both_orders(
+    rows: Iterable[Preference], template: str | None = None, held_out: Fraction = 0.1
+) -> Iterator[dict[str, Any]]:
+    """Two rows for the task kind `file` from each `{prompt, response_a, response_b, label}`.
+
+    The prompt is that of the judge `genrm`, or `template` with its blanks. Both orders have the
+    same `split`, "train" or "held_out": name that column in the file's `held_out` table. Ties
+    (any other label than a and b) teach nothing and are left out.
+    """
+    from burnish.rewards.judges.prompting import check_template, fill, mark_for, wording
+
+    wanted = wording("genrm") if template is None else template
+    check_template(wanted, ("request", "first", "second"), "preference rows")
+    for row in rows:
+        if row.label not in ("a", "b"):
+            continue
+        request, a, b = row.prompt, row.response_a, row.response_b
+        key = digest(*(text.encode("utf-8", "surrogatepass") for text in (request, a, b)))
+        side = "held_out" if is_held_out(key, held_out) else "train"
+        for first, second, label in ((a, b, row.label), (b, a, "ab"[row.label == "a"])):
+            values = {"request": request, "first": first, "second": second}
+            values["mark"] = mark_for(*values.values())
+            prompt = fill(wanted, values)
+            yield {"prompt": prompt, "label": label, "pair": key, "split": side}
 
 
-_READERS: dict[str, Callable[[Path, bytes], tuple[list[Row], list[BadRow]]]] = {
-    "jsonl": _read_jsonl,
-    "json": _read_json,
-    "csv": _read_csv,
-    "tsv": _read_tsv,
-    "parquet": _read_parquet,
-}
+def write_jsonl(rows: Iterable[Mapping[str, Any]], path: str | Path) -> int:
+    """Write rows as a file for the task kind `file`; how many there were."""
+    lines = [msgspec.json.encode(row) for row in rows]
+    Path(path).write_bytes(b"".join(line + b"\n" for line in lines))
+    return len(lines)

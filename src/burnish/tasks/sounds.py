@@ -6,15 +6,23 @@
 
 A file or a row is one sound. A function (`mine.py:sounds`) takes no argument and yields pairs of samples
 and their rate; it must give the same ones every time. What cannot be read is refused by its name.
+
+    corpus = UtteranceCorpus(("clips.jsonl",), rate=16000)
+    for clip in corpus.clips():             # with clip.text: spelled, clip.voice
+    corpus.note                             # "left out 2 of 90 rows: 1 without text (clips.jsonl:4), ..."
+
+Recordings with what is said in them are rows of JSONL, CSV, TSV or Parquet files. A sound is a path from
+the folder of its file, bytes, or Hugging Face's `{bytes, path}`. A function yields such rows as dicts,
+whose sound may be a pair of samples and rate. A row that cannot be learned from is left out, and the
+note counts and names it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -25,8 +33,16 @@ from numpy.typing import NDArray
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.media import read_sound, resample, sound_info
 from burnish.seeds import digest
-from burnish.source import find_function, iterate_user_function, source_text
-from burnish.tools.search.sources import file_digest, parquet_rows
+from burnish.source import describe, find_function, iterate_user_function, source_text
+from burnish.tasks.media_columns import media_bytes
+from burnish.tools.search.sources import (
+    TABLES,
+    SourceFile,
+    file_digest,
+    files_in,
+    parquet_shape,
+    table_rows,
+)
 
 ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".mp3")
 TABLE = ".parquet"
@@ -48,8 +64,53 @@ class Clip(NamedTuple):
     """Who says it."""
 
 
+class Sources:
+    """What every corpus has: its files, and functions of the user's own."""
+
+    sources: tuple[str, ...]
+    column: str
+    root: Path
+
+    WHAT: ClassVar[str]
+    """What a file is, for messages."""
+    READ: ClassVar[tuple[str, ...]]
+    """Endings of the files that are read."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(Path(source).name for source in self.sources)
+
+    @cached_property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Every file with its name, in the order in which it is read; functions have none."""
+        own = [source for source in self.sources if not is_function(source)]
+        return tuple(file for source in own for file in self._files_of(source))
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether some of it comes from functions, whose contents the digest does not cover."""
+        return any(map(is_function, self.sources))
+
+    def _digest(self, *settings: str) -> str:
+        """Changes with the names and contents of files, a function's code, and the settings."""
+        parts = list(settings)
+        for source in self.sources:
+            if is_function(source):
+                parts.append(source_text(self._function(source)).decode(errors="replace"))
+        for path, name in self.files:
+            parts += [name, file_digest(path)]
+        return digest(*parts)
+
+    def _files_of(self, source: str) -> list[SourceFile]:
+        return _files(self.root / Path(source).expanduser(), self.WHAT, self.READ)
+
+    def _function(self, source: str) -> Callable[..., Any]:
+        return find_function(source, f"function of {self.WHAT}s", self.root)
+
+
 @dataclass(frozen=True)
-class SoundCorpus:
+class SoundCorpus(Sources):
     """Where sounds come from: files, folders, Parquet files, or functions.
 
     >>> import pathlib, tempfile
@@ -70,14 +131,7 @@ class SoundCorpus:
     """Where relative paths start."""
 
     WHAT: ClassVar[str] = "sound"
-    """What a file is, for messages."""
     READ: ClassVar[tuple[str, ...]] = (*ENDINGS, TABLE)
-    """Endings of the files that are read."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return ", ".join(Path(source).name for source in self.sources)
 
     @property
     def note(self) -> str:
@@ -85,32 +139,17 @@ class SoundCorpus:
         return ""
 
     @cached_property
-    def files(self) -> tuple[tuple[Path, str], ...]:
-        """Every file with its name, in the order in which it is read."""
-        found: list[tuple[Path, str]] = []
-        for source in self.sources:
-            if not is_function(source):
-                found += self._files_of(source)
-        return tuple(found)
-
-    @cached_property
     def digest(self) -> str:
         """Changes with the names and contents of files, a function's code, and the rate."""
-        parts = [self.column, f"{self.rate}"]
-        for source in self.sources:
-            if is_function(source):
-                parts.append(source_text(self._function(source)).decode(errors="replace"))
-        for path, name in self.files:
-            parts += [name, file_digest(path)]
-        return digest(*parts)
+        return self._digest(self.column, f"{self.rate}")
 
     @property
     def count(self) -> int:
         """How many sounds there are, those of functions left out."""
-        import pyarrow.parquet as pq
-
         tables = [path for path, _ in self.files if path.suffix.lower() == TABLE]
-        rows = sum(int(pq.read_metadata(path).num_rows) for path in tables)
+        rows = sum(
+            1 for path in tables for _ in table_rows(path, ROWS, [_column(path, self.column)])
+        )
         return len(self.files) - len(tables) + rows
 
     def check(self) -> None:
@@ -151,33 +190,24 @@ class SoundCorpus:
                 yield path
                 continue
             column = _column(path, self.column)
-            for _, values, _ in parquet_rows(path, ROWS, [column]):
-                value = values[column]
-                content = value.get("bytes") if isinstance(value, dict) else value
-                if isinstance(content, bytes):
+            for row in table_rows(path, ROWS, [column]):
+                if isinstance(content := _bytes_of(row.values[column]), bytes):
                     yield content
-
-    def _files_of(self, source: str) -> list[tuple[Path, str]]:
-        return _files(self.root / Path(source).expanduser(), self.WHAT, self.READ)
-
-    def _function(self, source: str) -> Callable[..., Any]:
-        return find_function(source, "function of sounds", self.root)
 
     def _rows(self, path: Path, name: str) -> Iterator[Clip]:
         column = _column(path, self.column)
-        for number, values, _ in parquet_rows(path, ROWS, [column]):
-            value = values[column]
-            content = value.get("bytes") if isinstance(value, dict) else value
-            if not isinstance(content, bytes):
-                raise UserError(
-                    f"{path}: row {number} of column '{column}' holds no bytes of a sound "
-                    f"(got {type(value).__name__}); expected those of a wav, flac, ogg or mp3 file"
-                )
+        for row in table_rows(path, ROWS, [column]):
+            content = _bytes_of(row.values[column])
             try:
+                if not isinstance(content, bytes):
+                    raise UserError(
+                        f"column '{column}' is {type(content).__name__}; expected the bytes of a wav, "
+                        "flac, ogg or mp3 file"
+                    )
                 samples = read_sound(content, rate=self.rate).samples
             except UserError as error:
-                raise UserError(f"{path}: row {number}: {error}") from None
-            yield Clip(f"{name}:{number}", samples)
+                raise UserError(f"{path}: row {row.number}: {error}") from None
+            yield Clip(f"{name}:{row.number}", samples)
 
     def _generated(self, source: str) -> Iterator[Clip]:
         for place, given in enumerate(iterate_user_function(self._function(source), source)):
@@ -195,55 +225,270 @@ class SoundCorpus:
         return found if found.ndim == 1 else found.mean(1, dtype=np.float32)
 
 
+def _bytes_of(value: Any) -> Any:
+    return value.get("bytes") if isinstance(value, dict) else value
+
+
 def is_function(source: str) -> bool:
     """Whether a source is a function, such as `mine.py:sounds`."""
     return ".py:" in source or (":" in source and "/" not in source and "\\" not in source)
 
 
-def _files(root: Path, what: str, known: tuple[str, ...]) -> list[tuple[Path, str]]:
-    """The sounds and tables of a source, by name; hidden ones are left out."""
-    if root.is_file():
-        if root.suffix.lower() not in known:
-            raise UserError(
-                f"{root}: not a {what}; expected a folder or a file that ends in {', '.join(known)}."
-            )
-        return [(root, root.name)]
-    if not root.is_dir():
+def _files(root: Path, what: str, known: tuple[str, ...]) -> list[SourceFile]:
+    """The files of a source, by name; hidden ones are left out."""
+    expected = f"expected a folder or a file that ends in {', '.join(known)}"
+    if not root.exists():
         near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
         raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
-    found = []
-    for folder, inner, files in os.walk(root):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        paths = [Path(folder) / name for name in files if not name.startswith(".")]
-        found += [(p, p.relative_to(root).as_posix()) for p in paths if p.suffix.lower() in known]
+    if root.is_file() and root.suffix.lower() in known:
+        return [SourceFile(root, root.name)]
+    found = [one for one in files_in(root) if one.path.suffix.lower() in known]
+    if not found:
+        got = f"no {what} in this folder" if root.is_dir() else f"not a {what}"
+        raise UserError(f"{root}: {got}; {expected}.")
     for path, _ in found:
         # A pipe would be waited on for ever.
         if not path.is_file():
             raise UserError(
                 f"{path}: a broken link, or no plain file; expected a {what}. Remove it."
             )
-    if not found:
-        raise UserError(
-            f"{root}: no {what} in this folder; expected files that end in {', '.join(known)}."
-        )
-    return sorted(found, key=lambda pair: pair[1])
+    return found
 
 
 def _column(path: Path, asked: str) -> str:
     """The column of sounds of a table."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    return _sound_column(path, parquet_shape(path).columns, asked, "train.column, --column")
 
-    try:
-        names = pq.read_schema(path).names
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}).") from None
+
+def _sound_column(where: str | Path, names: list[str], asked: str, setting: str) -> str:
     wanted = (asked,) if asked else COLUMNS
-    for name in wanted:
-        if name in names:
-            return name
+    if found := next((name for name in wanted if name in names), ""):
+        return found
     expected = f"'{asked}'" if asked else f"one of {', '.join(COLUMNS)}"
     raise UserError(
-        f"{path}: no column of sounds; expected {expected}, got {', '.join(names) or 'none'}. "
-        "Say which (train.column, --column)."
+        f"{where}: no column of sounds; expected {expected}, got {', '.join(names[:8]) or 'none'}. "
+        f"Say which ({setting})."
     )
+
+
+# --- recordings with their texts
+
+
+VOICE = "voice"
+"""The column of who speaks, where none is named."""
+NAMED = 3
+"""Rows of each fault that the note names."""
+DETAIL = 100
+"""Characters of what is wrong with a sound."""
+CHARACTERS_A_SECOND = 50
+"""Of a text, and as many for an unfinished second; speech has about 15, the fastest under 40."""
+
+
+class UtteranceRow(NamedTuple):
+    """One row before its sound is read."""
+
+    name: str
+    sound: Any
+    text: Any
+    voice: Any
+    folder: Path | None
+    """Where paths of sounds start; None: the row has none."""
+
+
+class LeftOut(NamedTuple):
+    """A row that cannot be learned from."""
+
+    fault: str
+    row: str
+    """Its name, and what is wrong with it where the fault alone does not say."""
+
+
+@dataclass(frozen=True)
+class UtteranceCorpus(SoundCorpus):
+    """Where recordings with their texts come from: tables, or functions.
+
+    >>> import json, pathlib, tempfile
+    >>> from burnish.media import write_sound
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = write_sound(folder / "a.wav", [0.0, 0.5, -0.5, 0.0] * 100, 8000)
+    >>> rows = [{"audio": "a.wav", "text": "Room 7!"}, {"audio": "a.wav", "text": ""}]
+    >>> _ = (folder / "clips.jsonl").write_text("\\n".join(map(json.dumps, rows)))
+    >>> corpus = UtteranceCorpus((str(folder / "clips.jsonl"),), 8000)
+    >>> [(clip.text, len(clip.samples)) for clip in corpus.clips()]
+    [('room seven!', 400)]
+    >>> corpus.note
+    'left out 1 of 2 rows: 1 without text (clips.jsonl:2)'
+    """
+
+    said: str = "text"
+    """Column of what is said."""
+    speaker: str = VOICE
+    """Column of who says it; a table without `voice` has one voice, any other name has to be there."""
+    shortest: int = 1
+    """Samples of a clip at the rate; shorter ones are left out."""
+    longest: int = 1 << 31
+    faults: dict[str, list[str]] = field(default_factory=dict, compare=False)
+    """Rows that were left out, by what is wrong with them."""
+    seen: list[str] = field(default_factory=list, compare=False)
+    """Names of all rows that were read."""
+
+    WHAT: ClassVar[str] = "table"
+    READ: ClassVar[tuple[str, ...]] = TABLES
+
+    @property
+    def note(self) -> str:
+        if not self.faults:
+            return ""
+        count = sum(map(len, self.faults.values()))
+        told = "; ".join(
+            f"{len(rows)} {fault} ({', '.join(rows[:NAMED])}{', ...' if len(rows) > NAMED else ''})"
+            for fault, rows in self.faults.items()
+        )
+        return f"left out {count:,} of {len(self.seen):,} rows: {told}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes also with the sounds that rows name by their paths."""
+        limits = f"{self.said} {self.speaker} {self.shortest} {self.longest} {CHARACTERS_A_SECOND}"
+        parts = [super().digest, limits]
+        for file, name in self.files:
+            paths = map(_path_of, self._file_rows(file, name))
+            parts += [_digest_of(one) for one in paths if one is not None]
+        return digest(*parts)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, those of functions left out."""
+        return sum(1 for path, _ in self.files for _ in _table_rows(path))
+
+    def _check_file(self, path: Path) -> None:
+        first = next(_table_rows(path), None)
+        if first is not None:
+            self._columns(path, list(first))
+
+    def clips(self) -> Iterator[Clip]:
+        """The rows that can be learned from, in the order of the sources; the note says of the others."""
+        self.faults.clear()
+        self.seen.clear()
+        for row in self.rows():
+            self.seen.append(row.name)
+            found = self._clip(row)
+            if isinstance(found, Clip):
+                yield found
+            else:
+                self.faults.setdefault(found.fault, []).append(found.row)
+
+    def rows(self) -> Iterator[UtteranceRow]:
+        """Every row as it stands there."""
+        for source in self.sources:
+            if is_function(source):
+                yield from self._called_rows(source)
+                continue
+            for path, name in self._files_of(source):
+                yield from self._file_rows(path, name)
+
+    def _file_rows(self, path: Path, name: str) -> Iterator[UtteranceRow]:
+        audio = ""
+        for number, values in enumerate(_table_rows(path), 1):
+            audio = audio or self._columns(path, list(values))
+            yield self._row(f"{name}:{number}", values, audio, path.parent)
+
+    def _called_rows(self, source: str) -> Iterator[UtteranceRow]:
+        for number, given in enumerate(iterate_user_function(self._function(source), source), 1):
+            try:
+                values = dict(given)
+                audio = self._columns(source, list(values))
+                row = self._row(f"{Path(source).name}#{number}", values, audio, None)
+            except UserError:
+                raise
+            except Exception as error:  # boundary: what the user's function gave
+                raise UserError(
+                    f"{source}: row {number} is {type(given).__name__}; expected a dict with audio and "
+                    f"{self.said} ({describe(error)})"
+                ) from error
+            yield row
+
+    def _row(
+        self, name: str, values: Mapping[str, Any], audio: str, folder: Path | None
+    ) -> UtteranceRow:
+        said, speaker = values.get(self.said), values.get(self.speaker)
+        return UtteranceRow(name, values.get(audio), said, speaker, folder)
+
+    def _columns(self, where: str | Path, names: list[str]) -> str:
+        """The column of sounds; refuses rows without it, or without those of texts and voices."""
+        audio = _sound_column(where, names, self.column, "train.column")
+        wanted = {"text": (self.said, names), "voice": (self.speaker, (VOICE, *names))}
+        for what, (name, known) in wanted.items():
+            if name not in known:
+                raise UserError(
+                    f"{where}: no column '{name}' of {what}s; got {', '.join(names[:8]) or 'none'}."
+                    f"{did_you_mean(name, names)} Say which: train.{what}"
+                )
+        return audio
+
+    def _clip(self, row: UtteranceRow) -> Clip | LeftOut:
+        """The row's clip, or why it is left out."""
+        # Here: tables are read without torch, which comes with the models.
+        from burnish.models.audio_tokenizer.spelling import ALPHABET, spelled
+
+        if row.text is None or (isinstance(row.text, str) and not row.text.strip()):
+            return LeftOut("without text", row.name)
+        if not isinstance(row.text, str):
+            return LeftOut("whose text is none", f"{row.name}: {row.text!r:.40}")
+        # Before it is spelled and its sound is read: a whole book in one row costs nothing.
+        if too_long := self._too_long(row, len(row.text), self.longest):
+            return too_long
+        text = spelled(row.text)
+        strange = sorted(set(text) - set(ALPHABET))
+        if strange or not any(one.isalpha() for one in text):
+            why = f"{row.name}: {strange[0]!r}" if strange else f"{row.name}: no letter"
+            return LeftOut("that cannot be spelled", why)
+        try:
+            samples = self._samples(row)
+        except UserError as error:
+            return LeftOut("unreadable", f"{row.name}: {first_line(error)[:DETAIL]}")
+        if len(samples) > self.longest:
+            return LeftOut(f"longer than {self.longest / self.rate:g} s", row.name)
+        if len(samples) < self.shortest:
+            return LeftOut(f"shorter than {self.shortest / self.rate:g} s", row.name)
+        if too_long := self._too_long(row, len(text), len(samples)):
+            return too_long
+        voice = "" if row.voice is None else str(row.voice).strip()
+        return Clip(row.name, samples, text, voice)
+
+    def _too_long(self, row: UtteranceRow, characters: int, samples: int) -> LeftOut | None:
+        """Why a text cannot be that of so many samples."""
+        seconds = samples / self.rate
+        most = int(CHARACTERS_A_SECOND * (1 + seconds))
+        if characters <= most:
+            return None
+        why = f"{row.name}: {characters:,} characters, at most {most:,} in {seconds:,.3g} s"
+        return LeftOut("with more text than can be said", why)
+
+    def _samples(self, row: UtteranceRow) -> Samples:
+        if row.folder is None and isinstance(row.sound, tuple | list):
+            return self._given(row.name, 0, row.sound)
+        return read_sound(media_bytes(row.sound, row.folder), rate=self.rate).samples
+
+
+def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table."""
+    return (row.values for row in table_rows(path, ROWS))
+
+
+def _path_of(row: UtteranceRow) -> Path | None:
+    """The file that a row names; None for one with bytes."""
+    value = row.sound
+    if isinstance(value, dict):
+        value = value.get("path") if value.get("bytes") is None else None
+    if row.folder is None or not isinstance(value, str) or value[:5].lower() == "data:":
+        return None
+    return row.folder / value
+
+
+def _digest_of(path: Path) -> str:
+    """That of a file; empty for a path that nothing can be read from."""
+    try:
+        return file_digest(path) if path.is_file() else ""
+    except (OSError, ValueError, UserError):  # too long, a NUL inside, no permission
+        return ""

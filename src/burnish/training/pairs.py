@@ -28,7 +28,7 @@ from burnish.rewards.models.term import Pair, PairStates
 from burnish.rollouts.session import naming_task
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
-from burnish.tasks.preference_rows import says_tie
+from burnish.tasks.rows import says_tie
 from burnish.training.algorithm import Setup
 from burnish.training.data import missing_field
 from burnish.training.devices import World

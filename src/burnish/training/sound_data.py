@@ -40,8 +40,7 @@ from burnish.seeds import derive, digest
 from burnish.store import StoredSample
 from burnish.store.blobs import Blobs
 from burnish.store.manifest import is_ours, newest_weights
-from burnish.tasks.sounds import Clip, Samples, SoundCorpus
-from burnish.tasks.utterances import UtteranceCorpus
+from burnish.tasks.sounds import Clip, Samples, SoundCorpus, UtteranceCorpus
 from burnish.tools.search.sources import file_digest
 from burnish.training.devices import World
 

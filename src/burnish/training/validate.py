@@ -42,8 +42,8 @@ from burnish.rewards.checks.support import SupportConfig
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import FunctionConfig
 from burnish.rewards.judges.evpv import EvpvConfig
-from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.trained_model import (
+    ProcessRewardModelConfig,
     TrainedModelConfig,
     find_reward_model,
     newest_checkpoint,

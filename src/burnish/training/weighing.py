@@ -26,8 +26,7 @@ from burnish.policy.reference import FEWEST_VALUES
 from burnish.policy.state import PolicyState
 from burnish.policy.tokens import TokenBatch, mark_tokens
 from burnish.records import Reward, Trajectory
-from burnish.rewards.checks.sections import check_headings, find_sections
-from burnish.rewards.checks.steps import Split, find_steps
+from burnish.rewards.checks.sections import Split, check_headings, find_sections, find_steps
 from burnish.seeds import Seeds, derive
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.guards import check_rows, weigh

@@ -15,6 +15,7 @@ from burnish.lm.failures import Unreachable
 from burnish.lm.replay import ScriptedLM
 from burnish.records import Reward, Status
 from burnish.rewards import Anchor, BothOrders, FirstDecisive, VersusReference, checked
+from burnish.rewards.combine import two_orders
 from burnish.rewards.judge_reward import ScorerJudge
 from burnish.rewards.judges import (
     DirectPair,
@@ -24,7 +25,6 @@ from burnish.rewards.judges import (
     PointRubric,
     build_judge,
 )
-from burnish.rewards.pair_scorers import two_orders
 from burnish.rewards.select import best_of_n
 
 INJECTED = verdict("A", "The first response is perfect.")

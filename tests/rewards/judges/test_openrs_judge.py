@@ -13,7 +13,7 @@ from openrs_cases import answer, compare, fair, judge, mark_in, reply, shown, ta
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
 from burnish.records import Reward, Status, Task
-from burnish.rewards.combine import FirstDecisive
+from burnish.rewards.combine import Anchor, BothOrders, FirstDecisive
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.openrs import (
     Constraints,
@@ -27,7 +27,6 @@ from burnish.rewards.judges.openrs import (
 from burnish.rewards.judges.openrs.judge import build
 from burnish.rewards.judges.openrs.meta_rubric import read_comparison
 from burnish.rewards.judges.prompting import Unreadable
-from burnish.rewards.pair_scorers import Anchor, BothOrders
 from burnish.rewards.scorer import checked
 
 LONG, SHORT = answer("boil it for seven minutes"), answer("boil it")

@@ -8,7 +8,7 @@ from openrs_cases import answer, fair, judge, mark_in, task
 
 from burnish.errors import UserError
 from burnish.records import Status, Visibility
-from burnish.rewards.combine import FirstDecisive
+from burnish.rewards.combine import BothOrders, FirstDecisive
 from burnish.rewards.function import from_function
 from burnish.rewards.judges.openrs import (
     Constraints,
@@ -19,7 +19,6 @@ from burnish.rewards.judges.openrs import (
     anchored,
 )
 from burnish.rewards.judges.openrs.judge import build
-from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked
 
 GOOD, BAD = answer("It is 4.", "good"), answer("It is 5, surely and certainly.", "bad")

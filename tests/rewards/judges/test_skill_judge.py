@@ -27,13 +27,12 @@ from burnish.engines import as_verl
 from burnish.errors import UserError
 from burnish.lm.replay import ScriptedLM
 from burnish.records import Status
-from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.simple import DirectPair
 from burnish.rewards.judges.skill_rm import Mode, SkillPackage, load_skill, score_function
 from burnish.rewards.judges.skill_rm.judge import build
-from burnish.rewards.scorer import Scope, checked
+from burnish.rewards.scorer import Scope, checked, fingerprint
 from burnish.rewards.select import best_of_n
 
 USE = call("use_skill", name="demo")

@@ -45,8 +45,7 @@ from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.budget import metered
 from burnish.lm.lines import LineFile
 from burnish.records import Message, Reward, Status, Task
-from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.scorer import Scorer
+from burnish.rewards.scorer import Scorer, fingerprint
 from burnish.rollouts import Rollout, single_turn
 from burnish.seeds import derive, digest
 from burnish.texts import counted

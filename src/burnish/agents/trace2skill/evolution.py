@@ -36,8 +36,7 @@ from burnish.digest import code_digest
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
 from burnish.records import Task
-from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.scorer import Scorer
+from burnish.rewards.scorer import Scorer, fingerprint
 from burnish.rollouts import Rollout, single_turn
 from burnish.seeds import derive, digest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 
+from burnish.boundary import Number, Settings
 from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.pool import Outcome, default_pool
@@ -20,12 +19,12 @@ from burnish.seeds import digest
 from burnish.source import describe
 
 
-class CheckConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class CheckConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of every reward's settings; `kind` names the reward in a recipe file."""
 
     name: str = ""
     """What the reward is called in curves and samples; the kind by default."""
-    weight: float = 1.0
+    weight: Number = 1.0
     """How much it counts in the total. 0 keeps it as a curve only."""
     category: str = ""
     """What kind of goal it serves, such as safety or format; for tables, never for the value."""
@@ -59,10 +58,6 @@ class Check(ABC, Generic[C]):
                     _CHECKS[argument] = cls
 
     def __init__(self, config: C) -> None:
-        if not math.isfinite(config.weight):
-            raise UserError(
-                f"reward '{config.title}' has weight {config.weight}; expected a finite number."
-            )
         self.config = config
         self.name = config.title
         self.weight = config.weight
@@ -130,16 +125,11 @@ class IsolatedCheck(Check[C]):
     child: ClassVar[str]
     """Import path or file of the function that runs in the child."""
 
-    def __init__(self, config: C) -> None:
-        super().__init__(config)
-        seconds: float = getattr(config, "timeout_s", 5.0)
-        require(config, 0 < seconds < math.inf, f"timeout_s is {seconds}; expected more than 0.")
-        self.timeout_s = seconds
-
     async def isolated(self, jobs: Sequence[dict[str, Any]]) -> list[Outcome]:
         if not jobs:
             return []
-        return await default_pool().run_async(self.child, jobs, timeout_s=self.timeout_s)
+        seconds: float = getattr(self.config, "timeout_s", 5.0)
+        return await default_pool().run_async(self.child, jobs, timeout_s=seconds)
 
 
 @cache
@@ -147,11 +137,3 @@ def _sources() -> str:
     """One hash over the checks' source files: a changed rule is a changed reward."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return digest(*(file.read_bytes() for file in files))
-
-
-def require(config: CheckConfig, holds: bool, problem: str) -> None:
-    """Raise a `UserError` about a setting unless `holds`."""
-    if not holds:
-        raise UserError(
-            f"reward '{config.title}' (kind '{config.__struct_config__.tag}'): {problem}"
-        )

@@ -12,7 +12,6 @@ crashes or leaves has failed its tests; only trouble of the sandbox's own gives 
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from burnish import tools
+from burnish.boundary import PositiveInt, Seconds
 from burnish.errors import SandboxError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
-from burnish.rewards.checks.base import Check, CheckConfig, require
+from burnish.rewards.checks.base import Check, CheckConfig
 from burnish.rewards.checks.extract import short
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
@@ -45,12 +45,13 @@ class CodeConfig(CheckConfig, frozen=True, tag="code"):
     prompt_field: str = "prompt"
     """The code that the response completes, where the task has such a field."""
     mode: Literal["all", "share"] = "all"
-    """`all`: 1 where every test passes; `share`: the share that passes."""
-    timeout_s: float = 10.0
+    """`all`: 1 where no test fails; `share`: the share of the asserts or cases that pass, those that
+    are never reached counted as failed."""
+    timeout_s: Seconds = 10.0
     """Seconds on the clock for all tests of one response, or for one case of a program."""
-    memory_mb: int = 512
+    memory_mb: PositiveInt = 512
     """Most memory of the tests, in megabytes."""
-    processes: int = 1
+    processes: PositiveInt = 1
     """Most processes that the code may have."""
     allow_weak: bool = False
     """Run also where the sandbox of this machine is weak."""
@@ -68,12 +69,10 @@ class Code(Check[CodeConfig]):
 
     def __init__(self, config: CodeConfig) -> None:
         super().__init__(config)
-        seconds = config.timeout_s
-        require(config, 0 < seconds < math.inf, f"timeout_s is {seconds}; expected more than 0.")
         self.needs = frozenset({config.tests_field})
         limits = SandboxLimits(
-            cpu_s=seconds,
-            wall_s=seconds,
+            cpu_s=config.timeout_s,
+            wall_s=config.timeout_s,
             memory_mb=config.memory_mb,
             processes=config.processes,
         )
@@ -110,9 +109,9 @@ class Code(Check[CodeConfig]):
         """What the examiner's notes are worth."""
         if marks.broken:
             return self.abstained(f"the tests cannot be run: {marks.broken}")
-        if not marks.total:
-            return self.abstained("the tests hold no assert that was reached")
-        saw = [f"{marks.passed} of {marks.total} asserts that were reached passed"]
+        if not marks.passed and not marks.failures:
+            return self.abstained("the tests reach no assert, whatever the code answers")
+        saw = [f"{marks.passed} of {marks.total} asserts passed"]
         for failure in marks.failures[:SHOWN]:
             last = f"; {failure.last_call}" if failure.last_call else ""
             saw.append(

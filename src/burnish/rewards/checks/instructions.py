@@ -14,15 +14,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
-from msgspec import Meta
-
+from burnish.boundary import Call, Reader, Seconds, Share, argument_types, reader
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.extract import short
-from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
+from burnish.rewards.checks.language import DETECT, READ, LanguageCode, is_language
 from burnish.rewards.checks.texts import sentences
 from burnish.rewards.pool import Outcome
 
@@ -36,9 +36,9 @@ class InstructionsConfig(CheckConfig, frozen=True, tag="instructions"):
     """A list with one table of arguments an instruction, or the same as JSON text."""
     mode: Literal["all", "mean"] = "all"
     """`all`: 1 where every instruction is obeyed; `mean`: the share obeyed."""
-    confidence: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    confidence: Share = 0.5
     """Least probability at which a detected language counts."""
-    timeout_s: float = 5.0
+    timeout_s: Seconds = 5.0
     """Seconds of computing for one response."""
 
 
@@ -135,35 +135,30 @@ def read_instructions(ids: Sequence[str], arguments: Any) -> list[Instruction]:
     if not isinstance(arguments, list | tuple) or len(arguments) != len(ids):
         got = f"{len(arguments)}" if isinstance(arguments, list | tuple) else type(arguments)
         raise UserError(f"{len(ids)} instructions need {len(ids)} tables of arguments; got {got}.")
-    read = []
-    for name, table in zip(ids, arguments, strict=True):
-        rule = RULES.get(name)
-        if rule is None:
-            raise UserError(f"unknown instruction '{name}'.{did_you_mean(name, RULES)}")
-        given = {key: value for key, value in (table or {}).items() if value is not None}
-        if set(given) != set(rule.arguments):
-            raise UserError(
-                f"instruction '{name}' got arguments {sorted(given)}; "
-                f"expected {sorted(rule.arguments)}."
-            )
-        _check_arguments(name, given)
-        read.append(Instruction(name, given))
-    return read
+    return [_instruction(name, table or {}) for name, table in zip(ids, arguments, strict=True)]
 
 
-def _check_arguments(name: str, given: dict[str, Any]) -> None:
-    """Raise where an argument has a value that no response could be held against."""
-    for argument, value in given.items():
-        if argument.endswith("relation") and value not in RELATIONS:
-            raise UserError(
-                f"instruction '{name}' got {argument} {value!r}; "
-                f"expected {' or '.join(map(repr, RELATIONS))}."
-            )
-        if argument == "language" and str(value) not in LANGUAGES and value != "zh":
-            raise UserError(
-                f"instruction '{name}' got language {value!r}, which cannot be detected; expected "
-                f"an ISO 639-1 code: de, en, ...{did_you_mean(str(value), LANGUAGES)}"
-            )
+def _instruction(name: str, table: dict[str, Any]) -> Instruction:
+    if name not in RULES:
+        raise UserError(f"unknown instruction '{name}'.{did_you_mean(name, RULES)}")
+    given = {key: value for key, value in table.items() if value is not None}
+    kinds = _kinds(name)
+    if set(given) != set(kinds):
+        raise UserError(
+            f"instruction '{name}' got arguments {sorted(given)}; expected {sorted(kinds)}."
+        )
+    read = {
+        key: kinds[key](f"instruction '{name}': {key}", value, Call())
+        for key, value in given.items()
+    }
+    return Instruction(name, read)
+
+
+@cache
+def _kinds(name: str) -> dict[str, Reader]:
+    """How each argument of an instruction is read: as the rule's own annotations have it."""
+    types = argument_types(RULES[name])
+    return {key: reader(kind) for key, kind in types.items() if key != "text"}
 
 
 def check_instruction(text: str, id: str, arguments: dict[str, Any]) -> Ruling:
@@ -173,7 +168,7 @@ def check_instruction(text: str, id: str, arguments: dict[str, Any]) -> Ruling:
     """
     if not text.strip():
         return Ruling(False, "the response is blank")
-    return RULES[id].check(text, **arguments)
+    return RULES[id](text, **arguments)
 
 
 # --- the 25 rules: one small function each, from a text to a ruling
@@ -202,7 +197,7 @@ _CONTRACTIONS = re.compile(
 """Where NLTK cuts a word in two: JOHN'S, DON'T, CANNOT."""
 
 
-RELATIONS = ("at least", "less than")
+Relation = Literal["at least", "less than"]
 
 
 class Ruling(NamedTuple):
@@ -212,14 +207,7 @@ class Ruling(NamedTuple):
     saw: str
 
 
-class Rule(NamedTuple):
-    """A check and the names of the arguments it takes."""
-
-    check: Callable[..., Ruling]
-    arguments: tuple[str, ...] = ()
-
-
-def _holds(relation: str, count: int, bound: int, what: str) -> Ruling:
+def _holds(relation: Relation, count: int, bound: int, what: str) -> Ruling:
     obeyed = count >= bound if relation == "at least" else count < bound
     return Ruling(obeyed, f"{count} {what}; wanted {relation} {bound}")
 
@@ -229,7 +217,7 @@ def has_keywords(text: str, keywords: list[str]) -> Ruling:
     return Ruling(not missing, f"missing {missing}" if missing else f"has {keywords}")
 
 
-def keyword_frequency(text: str, keyword: str, relation: str, frequency: int) -> Ruling:
+def keyword_frequency(text: str, keyword: str, relation: Relation, frequency: int) -> Ruling:
     return _holds(relation, _times(text, keyword.strip()), frequency, f"times {keyword!r}")
 
 
@@ -244,20 +232,20 @@ def no_forbidden_words(text: str, forbidden_words: list[str]) -> Ruling:
     return Ruling(not found, f"uses {found}" if found else f"avoids {forbidden_words}")
 
 
-def letter_frequency(text: str, letter: str, let_relation: str, let_frequency: int) -> Ruling:
+def letter_frequency(text: str, letter: str, let_relation: Relation, let_frequency: int) -> Ruling:
     count = text.lower().count(letter.lower())
     return _holds(let_relation, count, let_frequency, f"times {letter!r}")
 
 
-def any_language(text: str, language: str) -> Ruling:
+def any_language(text: str, language: LanguageCode) -> Ruling:
     return Ruling(True, f"language '{language}' is told from the words")
 
 
-def number_sentences(text: str, relation: str, num_sentences: int) -> Ruling:
+def number_sentences(text: str, relation: Relation, num_sentences: int) -> Ruling:
     return _holds(relation, len(sentences(text)), num_sentences, "sentences")
 
 
-def number_words(text: str, relation: str, num_words: int) -> Ruling:
+def number_words(text: str, relation: Relation, num_words: int) -> Ruling:
     return _holds(relation, len(_RUN.findall(text)), num_words, "words")
 
 
@@ -366,7 +354,7 @@ def in_quotation_marks(text: str) -> Ruling:
     return Ruling(wrapped, f"{'is' if wrapped else 'is not'} inside double quotation marks")
 
 
-def capital_word_frequency(text: str, capital_relation: str, capital_frequency: int) -> Ruling:
+def capital_word_frequency(text: str, capital_relation: Relation, capital_frequency: int) -> Ruling:
     """Words are cut as by NLTK's `word_tokenize`: a hyphen joins, a clitic stands alone."""
     spaced = f" {_BETWEEN_WORDS.sub(' ', text)} "
     for clitic in _CLITICS:
@@ -395,40 +383,31 @@ LANGUAGE_OF = {
 }
 """Instructions that also ask for a language; an empty text stands for the argument's."""
 
-RULES: dict[str, Rule] = {
-    "keywords:existence": Rule(has_keywords, ("keywords",)),
-    "keywords:frequency": Rule(keyword_frequency, ("keyword", "relation", "frequency")),
-    "keywords:forbidden_words": Rule(no_forbidden_words, ("forbidden_words",)),
-    "keywords:letter_frequency": Rule(
-        letter_frequency, ("letter", "let_relation", "let_frequency")
-    ),
-    "language:response_language": Rule(any_language, ("language",)),
-    "length_constraints:number_sentences": Rule(number_sentences, ("relation", "num_sentences")),
-    "length_constraints:number_paragraphs": Rule(number_paragraphs, ("num_paragraphs",)),
-    "length_constraints:number_words": Rule(number_words, ("relation", "num_words")),
-    "length_constraints:nth_paragraph_first_word": Rule(
-        nth_paragraph_first_word, ("num_paragraphs", "nth_paragraph", "first_word")
-    ),
-    "detectable_content:number_placeholders": Rule(number_placeholders, ("num_placeholders",)),
-    "detectable_content:postscript": Rule(has_postscript, ("postscript_marker",)),
-    "detectable_format:number_bullet_lists": Rule(number_bullet_lists, ("num_bullets",)),
-    "detectable_format:constrained_response": Rule(constrained_response),
-    "detectable_format:number_highlighted_sections": Rule(
-        number_highlighted_sections, ("num_highlights",)
-    ),
-    "detectable_format:multiple_sections": Rule(
-        multiple_sections, ("section_spliter", "num_sections")
-    ),
-    "detectable_format:json_format": Rule(json_format),
-    "detectable_format:title": Rule(has_title),
-    "combination:two_responses": Rule(two_responses),
-    "combination:repeat_prompt": Rule(repeat_prompt, ("prompt_to_repeat",)),
-    "startend:end_checker": Rule(ends_with, ("end_phrase",)),
-    "startend:quotation": Rule(in_quotation_marks),
-    "change_case:capital_word_frequency": Rule(
-        capital_word_frequency, ("capital_relation", "capital_frequency")
-    ),
-    "change_case:english_capital": Rule(all_capitals),
-    "change_case:english_lowercase": Rule(all_lowercase),
-    "punctuation:no_comma": Rule(no_comma),
+RULES: dict[str, Callable[..., Ruling]] = {
+    "keywords:existence": has_keywords,
+    "keywords:frequency": keyword_frequency,
+    "keywords:forbidden_words": no_forbidden_words,
+    "keywords:letter_frequency": letter_frequency,
+    "language:response_language": any_language,
+    "length_constraints:number_sentences": number_sentences,
+    "length_constraints:number_paragraphs": number_paragraphs,
+    "length_constraints:number_words": number_words,
+    "length_constraints:nth_paragraph_first_word": nth_paragraph_first_word,
+    "detectable_content:number_placeholders": number_placeholders,
+    "detectable_content:postscript": has_postscript,
+    "detectable_format:number_bullet_lists": number_bullet_lists,
+    "detectable_format:constrained_response": constrained_response,
+    "detectable_format:number_highlighted_sections": number_highlighted_sections,
+    "detectable_format:multiple_sections": multiple_sections,
+    "detectable_format:json_format": json_format,
+    "detectable_format:title": has_title,
+    "combination:two_responses": two_responses,
+    "combination:repeat_prompt": repeat_prompt,
+    "startend:end_checker": ends_with,
+    "startend:quotation": in_quotation_marks,
+    "change_case:capital_word_frequency": capital_word_frequency,
+    "change_case:english_capital": all_capitals,
+    "change_case:english_lowercase": all_lowercase,
+    "punctuation:no_comma": no_comma,
 }
+"""The rule of each instruction; its arguments behind the text are those of the published tables."""

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from burnish.errors import did_you_mean
+from burnish.boundary import Count, PositiveShare, Seconds
 from burnish.records import Response, Reward, Task
-from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, require
+from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.extract import short
 
 DETECT = "burnish.rewards.checks.language:detect"
@@ -24,6 +24,9 @@ _CODES = (
 )
 LANGUAGES = frozenset(_CODES.split())
 """Codes that can be told apart. `zh` stands for both Chinese scripts."""
+LanguageCode = Annotated[
+    str, Meta(pattern=f"^({'|'.join(_CODES.split())}|zh)$", description="a code such as de or en")
+]
 READ = 4000
 """Characters from the start of a text that are looked at."""
 
@@ -31,13 +34,13 @@ READ = 4000
 class LanguageConfig(CheckConfig, frozen=True, tag="language"):
     """The response is in `language` (an ISO 639-1 code): 1, in another: 0, unsure: no value."""
 
-    language: str = "en"
+    language: LanguageCode = "en"
     """ISO 639-1 code, such as `en`."""
-    confidence: float = 0.7
+    confidence: PositiveShare = 0.7
     """Least probability of the detected language."""
-    min_letters: Annotated[int, Meta(ge=0)] = 20
+    min_letters: Count = 20
     """Shorter texts are not judged."""
-    timeout_s: float = 5.0
+    timeout_s: Seconds = 5.0
     """Seconds of computing for one response."""
 
 
@@ -45,13 +48,6 @@ class Language(IsolatedCheck[LanguageConfig]):
     """Detects the language in a child process."""
 
     child = DETECT
-
-    def __init__(self, config: LanguageConfig) -> None:
-        super().__init__(config)
-        known = config.language in LANGUAGES or config.language == "zh"
-        hint = did_you_mean(config.language, LANGUAGES)
-        require(config, known, f"language '{config.language}' is unknown; codes: de, en, ...{hint}")
-        require(config, 0 < config.confidence <= 1, "confidence must be in (0, 1].")
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         outcomes = await self.isolated([{"text": r.text[:READ]} for r in responses])

@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from typing import Any, Literal
 
-from burnish.arguments import as_text
+from burnish.boundary import public
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 from burnish.rewards.checks.extract import Found, find_answer, references, short
@@ -58,7 +58,7 @@ class Match(RuleCheck[MatchConfig]):
         config = self.config
         golds = references(task.fields.get(config.field))
         if config.mode != "exact":
-            golds = [gold for gold in golds if normalize_answer(gold)]
+            golds = [gold for gold in golds if normalize_answer.plain(gold)]
         if not golds:
             return self.abstained(f"the field '{config.field}' is empty: nothing to match")
         found = find_answer(response.text, config.where, config.tag)
@@ -71,7 +71,11 @@ class Match(RuleCheck[MatchConfig]):
         if config.mode == "exact":
             value = float(found.text in golds)
         else:
-            rules = {"normalised": exact_match, "contains": contained_match, "f1": token_f1}
+            rules = {
+                "normalised": exact_match.plain,
+                "contains": contained_match.plain,
+                "f1": token_f1.plain,
+            }
             value = rules[config.mode](found.text, golds)
         saw = (
             f"extracted {short(found.text)!r} ({found.place}); "
@@ -80,13 +84,15 @@ class Match(RuleCheck[MatchConfig]):
         return self.decided(value, saw)
 
 
+@public
 def normalize_answer(text: str) -> str:
     """Lower case, without punctuation and articles, blanks collapsed."""
-    bare = as_text("text", text).lower().translate(_PUNCTUATION)
+    bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def exact_match(pred: Any, golds: Any) -> float:
+@public
+def exact_match(pred: object, golds: object) -> float:
     """1 if the prediction equals one of the references after normalisation, else 0.
 
     References are one value or a list of them, texts or not. An empty one is no reference: it
@@ -96,7 +102,8 @@ def exact_match(pred: Any, golds: Any) -> float:
     return float(any(answer == gold for gold in _normalised(golds)))
 
 
-def contained_match(pred: Any, golds: Any) -> float:
+@public
+def contained_match(pred: object, golds: object) -> float:
     """1 if a reference stands in the prediction as whole words, else 0 (`4` is not in `14`).
 
     Chinese and Japanese letters count as a word each, for they stand without blanks.
@@ -105,13 +112,15 @@ def contained_match(pred: Any, golds: Any) -> float:
     return float(any(_padded(gold) in answer for gold in _normalised(golds)))
 
 
-def token_f1(pred: Any, golds: Any) -> float:
+@public
+def token_f1(pred: object, golds: object) -> float:
     """Best harmonic mean of word precision and recall over the references."""
     answer = _read(pred)
     return max((_f1(answer, gold) for gold in _normalised(golds)), default=0.0)
 
 
-def states(text: Any, golds: Any) -> bool:
+@public
+def states(text: str, golds: object) -> bool:
     """Whether a text gives a reference away, however it is written.
 
     Case, accents, full-width and other forms of a letter, hidden characters, punctuation, line
@@ -122,7 +131,7 @@ def states(text: Any, golds: Any) -> bool:
     (True, False)
     """
     given = golds if isinstance(golds, list | tuple) else [golds]
-    said = loose_forms(as_text("text", text))
+    said = loose_forms(text)
     return any(is_stated_in(said, loose_forms(str(one))) for one in given)
 
 
@@ -141,7 +150,7 @@ def loose_forms(text: str) -> tuple[str, str]:
         # A hidden character may stand inside a word, or in the place of a blank.
         shown = "".join(mark if unicodedata.category(c) == "Cf" else c for c in wide)
         bare = _SEPARATORS.sub("", unicodedata.normalize("NFC", shown))
-        return _padded(normalize_answer(_MARKS.sub(mark, bare)))
+        return _padded(normalize_answer.plain(_MARKS.sub(mark, bare)))
 
     return form(""), form(" ")
 
@@ -160,7 +169,7 @@ def _normalised(golds: Any) -> list[str]:
 def _read(value: Any) -> str:
     """A value as normalised text; nothing for None and NaN, which are no answers."""
     is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if is_missing else normalize_answer(str(value))
+    return "" if is_missing else normalize_answer.plain(str(value))
 
 
 def _padded(text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from burnish.boundary import Seconds
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.extract import (
@@ -24,6 +25,7 @@ from burnish.rewards.checks.extract import (
 )
 from burnish.rewards.checks.numeric import (
     Number,
+    Question,
     answer_number,
     has_number,
     keep_apart,
@@ -51,7 +53,7 @@ class MathematicsConfig(CheckConfig, frozen=True, tag="mathematics"):
     the reference is one and the text has no LaTeX, else what math-verify finds."""
     tag: str = "answer"
     """Name of the tag that holds the answer."""
-    timeout_s: float = 3.0
+    timeout_s: Seconds = 3.0
     """Seconds of computing for one comparison in the child."""
 
 
@@ -78,7 +80,8 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
         if not golds:
             reason = f"the field '{self.config.field}' holds no answer to compare with"
             return [self.abstained(reason) for _ in responses]
-        first = [self._cheap(response.text, golds) for response in responses]
+        question = Question.of(task)
+        first = [self._cheap(response.text, golds, question) for response in responses]
         jobs = {
             (case.answer, case.explicit): {
                 "answer": case.answer,
@@ -96,7 +99,7 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
             for case in first
         ]
 
-    def _cheap(self, text: str, golds: list[str]) -> Reward | _Open:
+    def _cheap(self, text: str, golds: list[str], question: Question) -> Reward | _Open:
         """A reward where text or plain numbers decide, else the question for the child."""
         where = self.config.where
         found = find_answer(text, where, self.config.tag)
@@ -110,7 +113,10 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
             number = last_number(text)
             if all(numbers) and number is not None and not _has_latex(text):
                 saw = f"extracted the last number of {short(text)!r}; {reference}"
-                return self.decided(float(_any_equal(number, numbers)), saw)
+                is_equal = _any_equal(number, numbers)
+                if is_equal and question.is_repeated_by(text):
+                    is_equal, saw = False, f"{saw}; it only repeats the question"
+                return self.decided(float(is_equal), saw)
             return _Open(_tail(text), False, f"searched {short(text)!r}; {reference}")
         saw = f"extracted {short(found.text)!r} ({found.place}); {reference}"
         if len(found.text) > LONGEST:

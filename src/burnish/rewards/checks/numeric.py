@@ -3,20 +3,23 @@
 Numbers are read exactly (as fractions) from plain text and simple LaTeX: signs and the unicode
 minus, thousands separators, decimals, fractions and mixed numbers, percent, scientific notation,
 currency signs. Nothing is evaluated: a tower of exponents is not a number here, and a number of
-more than `DIGITS` digits is refused before any arithmetic is done on it.
+more than `DIGITS` digits is refused before any arithmetic is done on it. The last number of a text
+is no answer where all of its numbers only repeat the question.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, NamedTuple, overload
 
 from burnish.arguments import read_each
+from burnish.boundary import NonNegative
 from burnish.records import Response, Reward, Task
-from burnish.rewards.checks.base import CheckConfig, RuleCheck, require
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
 from burnish.rewards.checks.extract import (
     LONGEST,
     Found,
@@ -42,7 +45,7 @@ _NUMBER = re.compile(
     rf"(?P<sign>(?:(?<![\w)])[-+])?)[$£€¥]?(?P<whole>{_DECIMAL})"
     r"(?:\s?/\s?(?P<below>\d+(?:\.\d+)?))?(?P<percent>\s?%)?"
 )
-_MIXED = re.compile(r"(?P<sign>[-+]?)(?P<whole>\d+)\s+(?P<top>\d+)/(?P<below>\d+)")
+_MIXED = re.compile(r"(?P<sign>[-+]?)(?<!\d)(?P<whole>\d++)\s++(?P<top>\d++)/(?P<below>\d++)")
 _POWER = re.compile(r"\s*(?:\\times|\\cdot|×|\*)\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?")
 _FRACTION = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*([-+]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}|(\d)\s*(\d))"
@@ -58,7 +61,15 @@ _UNIT = re.compile(
 _NAMED = re.compile(r"\\?[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,5}(?:_\w{1,9})?\s*=\s*")
 _MONEY = re.compile(r"\\?[$£€¥]")
 _TAIL_MIXED = re.compile(r"(?<![\w.,/])[-+]?\d{1,4} \d+/\d+\Z")
+_TOKENS = re.compile(r"\d[\d,]*(?:\.\d+)?(?:/\d+)?|[^\W\d_]+|[^\w\s]")
+_SIGNS = str.maketrans("\u2212\u2013×·", "--**")
+NEAR = 12
+"""Words and signs at most between two numbers that are repeated together."""
 _DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|mathbf|textbf|text|\(|\)|\[|\])")
+
+
+LAST_NUMBER = "the last number"
+LAST = f"({LAST_NUMBER})"
 
 
 class Number(NamedTuple):
@@ -77,9 +88,9 @@ class NumericConfig(CheckConfig, frozen=True, tag="numeric"):
     """Where the number stands; `auto`: in a tag, a box or behind a marker, else the last number."""
     tag: str = "answer"
     """Name of the tag that holds the answer."""
-    absolute: float = 0.0
+    absolute: NonNegative = 0.0
     """Largest difference that still counts as equal."""
-    relative: float = 0.0
+    relative: NonNegative = 0.0
     """The same, as a share of the reference."""
     percent: Literal["either", "face", "hundredth"] = "either"
     """What `50%` equals: 50 (face), 0.5 (hundredth) or either. Two percentages compare as such."""
@@ -92,8 +103,6 @@ class Numeric(RuleCheck[NumericConfig]):
 
     def __init__(self, config: NumericConfig) -> None:
         super().__init__(config)
-        tolerant = config.absolute >= 0 and config.relative >= 0
-        require(config, tolerant, "tolerances must be 0 or more.")
         self.needs = frozenset({config.field})
         self._known = lru_cache(REMEMBERED)(self._answer)
 
@@ -112,13 +121,18 @@ class Numeric(RuleCheck[NumericConfig]):
             reason = f"the field '{self.config.field}' holds no number: {shown!r}"
             return [self.abstained(reason) for _ in responses]
         reference = f"reference {short(' or '.join(golds))!r}"
+        question = Question.of(task)
         texts = dict.fromkeys(response.text for response in responses)
-        rewards = {text: self._compare(text, numbers, reference) for text in texts}
+        rewards = {text: self._compare(text, numbers, reference, question) for text in texts}
         return [rewards[response.text] for response in responses]
 
-    def _compare(self, text: str, golds: Sequence[Number], reference: str) -> Reward:
+    def _compare(
+        self, text: str, golds: Sequence[Number], reference: str, question: Question
+    ) -> Reward:
         answer, saw = (self._known if len(text) <= SHORT else self._answer)(text)
         is_equal = answer is not None and any(self._equal(answer, gold) for gold in golds)
+        if is_equal and saw.endswith(LAST) and question.is_repeated_by(text):
+            is_equal, saw = False, f"{saw}, which only repeats the question"
         return self.decided(float(is_equal), f"{saw}; {reference}")
 
     def _answer(self, text: str) -> tuple[Number | None, str]:
@@ -129,7 +143,7 @@ class Numeric(RuleCheck[NumericConfig]):
             written, place = found
             number = answer_number(written) if place == "marker" else stated_number(written)
         elif self.config.where in ("auto", "last"):
-            written, place = _last_written(text), "the last number"
+            written, place = _last_written(text), LAST_NUMBER
             number = read_number(written) if written else None
         else:
             return None, f"no {self.config.where} answer in {short(text)!r}"
@@ -153,6 +167,53 @@ class Numeric(RuleCheck[NumericConfig]):
             Fraction(self.config.absolute), Fraction(self.config.relative) * abs(gold.value)
         )
         return any(abs(value - gold.value) <= slack for value in values)
+
+
+class Question(NamedTuple):
+    """What was asked, to tell an answer from its repetition."""
+
+    tokens: str
+    steps: frozenset[tuple[str, ...]]
+    """Every two numbers that follow each other, with what stands between them."""
+
+    @classmethod
+    def of(cls, task: Task) -> Question:
+        asked = next((m.text for m in reversed(task.messages) if m.role == "user"), "")
+        tokens = _tokens(asked)
+        return cls(_joined(tokens), frozenset(step for _, step in _steps(tokens)))
+
+    def is_repeated_by(self, text: str) -> bool:
+        """True where every number of the text stands in an expression of the question, as in
+        `0 - 0 is nothing`, or where the text is the question itself."""
+        tokens = _tokens(text[-TAIL:])
+        while tokens and not tokens[-1][0].isalnum():
+            tokens.pop()
+        if len(tokens) > 3 and f"{_joined(tokens)}? " in self.tokens:
+            return True
+        repeated: set[int] = set()
+        for places, step in _steps(tokens):
+            if step in self.steps:
+                repeated.update(places)
+        return repeated == {n for n, token in enumerate(tokens) if token[0].isdigit()} != set()
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKENS.findall(text.casefold().translate(_SIGNS).replace(",", ""))
+
+
+def _joined(tokens: Sequence[str]) -> str:
+    return f" {' '.join(tokens)} "
+
+
+def _steps(tokens: Sequence[str]) -> Iterator[tuple[tuple[int, int], tuple[str, ...]]]:
+    """Every two numbers in a row with what stands between them, and their places.
+
+    Two numbers side by side are one, such as `1 1/2`.
+    """
+    numbers = [n for n, token in enumerate(tokens) if token[0].isdigit()]
+    for first, second in pairwise(numbers):
+        if 1 < second - first <= NEAR + 1:
+            yield (first, second), tuple(tokens[first : second + 1])
 
 
 def read_number(text: str) -> Number | None:

@@ -10,51 +10,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from burnish.arguments import as_text, as_texts, as_whole, as_word, plain_number, refused
+from msgspec import Meta
+
+from burnish.arguments import refused
+from burnish.boundary import INFINITE, Count, Name, Seconds, public
 from burnish.records import Response, Reward, Task
-from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, RuleCheck, require
+from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, RuleCheck
 from burnish.rewards.checks.extract import short
+from burnish.rewards.checks.rules import FIND, check_pattern
 from burnish.rewards.checks.sections import check_headings, find_sections, is_closed, repeated
 from burnish.rewards.checks.texts import goes_on
 
-RELEVANCE_KINDS = ("exact", "ordinal")
+Kind = Literal["exact", "ordinal"]
 
 
+@public
 def relevance_reward(
-    predicted: int | None, gold: int, num_grades: int, kind: str = "exact"
+    predicted: Annotated[float, INFINITE] | None,
+    gold: Count,
+    num_grades: Annotated[int, Meta(ge=2)],
+    kind: Kind = "exact",
 ) -> float:
     """The reward of one grade: 1 or 0 (`exact`), or `1 - |g - g*| / (C - 1)` (`ordinal`).
 
     Grades count from 0. None, or a grade that does not exist, earns 0.
     """
-    as_word("kind", kind, RELEVANCE_KINDS)
-    num_grades = as_whole("num_grades", num_grades, low=2)
-    gold = as_whole("gold", gold, low=0, high=num_grades - 1)
-    grade = plain_number(predicted)
-    if grade is None and predicted is not None:
-        raise refused("predicted", predicted, "a grade, or None where there is none")
-    if grade is None or grade not in range(num_grades):
+    if gold >= num_grades:
+        raise refused("gold", gold, f"a grade from 0 to {num_grades - 1}")
+    if predicted is None or predicted not in range(num_grades):
         return 0.0
     if kind == "exact":
-        return float(grade == gold)
-    return 1.0 - abs(grade - gold) / (num_grades - 1)
+        return float(predicted == gold)
+    return 1.0 - abs(predicted - gold) / (num_grades - 1)
 
 
-def leading_grade(text: str, labels: Sequence[str]) -> int | None:
+@public
+def leading_grade(text: str, labels: Sequence[Name]) -> int | None:
     """The position of the label that a text begins with; None where it begins with none.
 
     A label ends where its word or number does: neither `10` nor `1.5` nor `1/2` begins with `1`,
     but `1分` and `1. Because` do.
     """
-    as_text("text", text)
-    known = as_texts("labels", labels)
-    if not all(known):
-        raise refused("labels", labels, "labels that are not empty")
-    for label in sorted(known, key=len, reverse=True):
+    for label in sorted(labels, key=len, reverse=True):
         if text.startswith(label) and not goes_on(text, len(label)):
-            return known.index(label)
+            return labels.index(label)
     return None
 
 
@@ -73,8 +74,11 @@ class GradeConfig(CheckConfig, frozen=True, tag="grade"):
     """From the lowest grade to the highest."""
     field: str = "grade"
     """A label, or its position counted from 0."""
-    scale: Literal["exact", "ordinal"] = "exact"
+    scale: Kind = "exact"
     """`exact` pays the right label alone, `ordinal` also near ones."""
+
+    def check(self) -> None:
+        check_labels(self.labels)
 
 
 class Grade(RuleCheck[GradeConfig]):
@@ -84,7 +88,6 @@ class Grade(RuleCheck[GradeConfig]):
 
     def __init__(self, config: GradeConfig) -> None:
         super().__init__(config)
-        _check_labels(config, config.labels)
         self.needs = frozenset({config.field})
 
     def judge(self, task: Task, response: Response) -> Reward:
@@ -92,8 +95,8 @@ class Grade(RuleCheck[GradeConfig]):
         gold = gold_grade(task.fields.get(name), labels)
         if gold is None:
             return self.abstained(_no_gold(task, name, labels))
-        found = leading_grade(response.text, labels)
-        value = relevance_reward(found, gold, len(labels), self.config.scale)
+        found = leading_grade.plain(response.text, labels)
+        value = relevance_reward.plain(found, gold, len(labels), self.config.scale)
         saw = repr(labels[found]) if found is not None else f"no label in {short(response.text)!r}"
         return self.decided(value, f"begins with {saw}; reference {labels[gold]!r}")
 
@@ -107,7 +110,7 @@ class SectionConfig(CheckConfig, frozen=True, tag="section"):
     """All headings of the answer: where one begins, the section before it ends."""
     pattern: str = ""
     """What the section's text must match from its first to its last letter; empty: anything."""
-    timeout_s: float = 1.0
+    timeout_s: Seconds = 1.0
     """Seconds of computing for one match."""
     must_equal_grade: bool = False
     """The section's text is the label that the answer begins with, and nothing else."""
@@ -117,6 +120,14 @@ class SectionConfig(CheckConfig, frozen=True, tag="section"):
     """As of the reward `grade`; needed by `strict` and `must_equal_grade`."""
     field: str = "grade"
     """Task field with the right label, or its position counted from 0."""
+
+    def check(self) -> None:
+        check_headings(
+            (*self.headings, self.heading) if self.heading not in self.headings else self.headings
+        )
+        if self.strict or self.must_equal_grade:
+            check_labels(self.labels)
+        check_pattern(self.pattern)
 
 
 class _Looked(NamedTuple):
@@ -129,18 +140,11 @@ class _Looked(NamedTuple):
 class SectionCheck(IsolatedCheck[SectionConfig]):
     """Looks at one section; its pattern is matched in a process that can be stopped."""
 
-    child = "burnish.rewards.checks.regex:find"
+    child = FIND
 
     def __init__(self, config: SectionConfig) -> None:
         super().__init__(config)
         self.headings = tuple(dict.fromkeys((*config.headings, config.heading)))
-        check_headings(self.headings)
-        if config.strict or config.must_equal_grade:
-            _check_labels(config, config.labels)
-        try:
-            re.compile(config.pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            require(config, False, f"pattern {config.pattern!r} is not valid: {error}.")
         self.needs = frozenset({config.field}) if config.strict else frozenset()
 
     @property
@@ -176,7 +180,7 @@ class SectionCheck(IsolatedCheck[SectionConfig]):
 
     def _look(self, text: str, gold: int | None) -> _Looked:
         config = self.config
-        grade = leading_grade(text, config.labels)
+        grade = leading_grade.plain(text, config.labels)
         if config.strict and grade != gold:
             return _Looked(f"the grade is wrong or missing in {short(text)!r}", "")
         section = find_sections(text, self.headings)[self.headings.index(config.heading)]
@@ -197,13 +201,11 @@ class SectionCheck(IsolatedCheck[SectionConfig]):
         return _Looked("", body)
 
 
-def _check_labels(config: CheckConfig, labels: Sequence[str]) -> None:
+def check_labels(labels: Sequence[str]) -> None:
+    """Refuse labels that cannot be told apart."""
     is_plain = all(label and label == label.strip() for label in labels)
-    require(
-        config,
-        len(set(labels)) == len(labels) >= 2 and is_plain,
-        f"labels is {list(labels)}; expected at least two different words, lowest grade first.",
-    )
+    if not (len(set(labels)) == len(labels) >= 2 and is_plain):
+        raise refused("labels", labels, "at least two different words, lowest grade first")
 
 
 def _no_gold(task: Task, field: str, labels: Sequence[str]) -> str:

@@ -4,6 +4,11 @@ A heading such as `rule:` begins a section where it begins a line (blanks before
 heading in angle brackets such as `<rule>` does so anywhere and ends at `</rule>`. Every section
 ends where the next heading begins, at the latest. A heading that is written again begins
 nothing that counts: what follows it belongs to no section.
+
+    [text[step.start : step.end] for step in find_steps("3 + 4 = 7\\n\\nSo 7.", "blank_lines")]
+
+Steps cover the whole text, one rule for rewards, token credit and training data: what separates two of
+them belongs to the first. Parts without a character to read are no step of their own.
 """
 
 from __future__ import annotations
@@ -12,8 +17,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from burnish.boundary import public
 from burnish.errors import UserError
 
 
@@ -103,3 +109,54 @@ def _pattern(headings: tuple[str, ...]) -> re.Pattern[str]:
     tags = "|".join(re.escape(h) for h in longest if _is_tag(h)) or "(?!)"
     lines = "|".join(re.escape(h) for h in longest if not _is_tag(h)) or "(?!)"
     return re.compile(f"({tags})|^[ \\t]*({lines})", re.MULTILINE)
+
+
+# --- steps
+
+
+Split = Literal["blank_lines", "lines", "headings"]
+_BORDERS = {
+    "blank_lines": re.compile(r"\n[^\S\n]*(?:\n[^\S\n]*)+"),
+    "lines": re.compile(r"\n\s*"),
+}
+
+
+class Step(NamedTuple):
+    """Where one step stands in a text."""
+
+    start: int
+    end: int
+    """First character behind it, and behind what separates it from the next one."""
+
+
+@public
+def find_steps(text: str, split: Split = "blank_lines", headings: Sequence[str] = ()) -> list[Step]:
+    """The steps of a text: cut at blank lines, at every line, or where a heading begins.
+
+    A heading that is written again begins a step again. Text before the first heading belongs to
+    the first step. An empty text has no steps.
+    """
+    check_split(split, headings)
+    if split == "headings":
+        borders = heading_starts(text, headings)[1:]
+    else:
+        borders = [match.end() for match in _BORDERS[split].finditer(text)]
+    steps: list[Step] = []
+    start = 0
+    for border in [*borders, len(text)]:
+        if text[start:border].strip():
+            steps.append(Step(start, border))
+            start = border
+    if steps:
+        steps[-1] = Step(steps[-1].start, len(text))
+    return steps
+
+
+def check_split(split: str, headings: Sequence[str]) -> None:
+    """Refuse headings where none are looked for, and none where they are."""
+    if (split == "headings") != bool(headings):
+        raise UserError(
+            f"split is '{split}' with {len(headings)} headings; expected headings with "
+            "split = 'headings' alone"
+        )
+    check_headings(headings)

@@ -14,9 +14,12 @@ without a sound. `part = "render"` speaks the scene by espeak-ng and measures th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from burnish.arguments import as_list, as_numbers, as_table, as_whole, as_word
+from msgspec import Struct
+
+from burnish.arguments import as_numbers
+from burnish.boundary import Count, public
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
@@ -58,12 +61,12 @@ class SpeechPlanConfig(CheckConfig, frozen=True, tag="speech_plan"):
         return self.name or ("speech_plan" if self.part == "all" else f"speech_plan_{self.part}")
 
 
-class Goal(NamedTuple):
+class Goal(Struct, frozen=True):
     """What is asked of one sentence."""
 
-    sentence: int
-    attribute: str
-    direction: int
+    sentence: Count
+    attribute: Literal["pitch_st", "rate", "gain_db", "range"]
+    direction: Literal[-1, 0, 1]
 
     def holds(self, change: float) -> bool:
         """True if an attribute that differs so much from the voice's own is as asked."""
@@ -71,16 +74,15 @@ class Goal(NamedTuple):
         return abs(change) < enough if not self.direction else self.direction * change >= enough
 
 
-def read_goals(given: Any, sentences: int) -> list[Goal]:
+@public
+def read_goals(given: Sequence[Goal], sentences: Count) -> list[Goal]:
     """The goals of a task's field: tables with sentence, attribute and direction."""
-    goals = []
-    for place, one in enumerate(as_list("goals", given)):
-        table = as_table(f"goals[{place}]", one)
-        sentence = as_whole(f"goals[{place}].sentence", table.get("sentence"), low=0, high=sentences - 1)  # fmt: skip
-        attribute = as_word(f"goals[{place}].attribute", table.get("attribute"), tuple(ENOUGH))
-        direction = as_whole(f"goals[{place}].direction", table.get("direction"), low=-1, high=1)
-        goals.append(Goal(sentence, attribute, direction))
-    return goals
+    for goal in given:
+        if goal.sentence >= sentences:
+            raise ArgumentError(
+                f"goals: got sentence {goal.sentence} of {sentences}, counted from 0"
+            )
+    return list(given)
 
 
 class SpeechPlan(RuleCheck[SpeechPlanConfig]):

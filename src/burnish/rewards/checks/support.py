@@ -24,6 +24,7 @@ import anyio.to_thread
 from msgspec import Meta
 from msgspec.structs import replace
 
+from burnish.boundary import Name
 from burnish.records import Evidence, Response, Reward, Task, Visibility
 from burnish.rewards.checks.base import Check, CheckConfig
 from burnish.rewards.checks.extract import short
@@ -41,7 +42,7 @@ _SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 class SupportConfig(CheckConfig, frozen=True, tag="support"):
     """The share of the response's words that passages of a collection hold, by sentence."""
 
-    source: Annotated[str, Meta(min_length=1)]
+    source: Name
     """A folder of .txt and .md files, or a JSONL, CSV, TSV or Parquet file."""
     how: Literal["bm25", "dense", "hybrid"] = "bm25"
     """By words, by vectors, or by both."""

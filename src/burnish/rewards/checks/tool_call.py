@@ -20,9 +20,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_text, as_word
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
@@ -30,6 +33,7 @@ from burnish.rewards.checks.extract import short
 
 Part = Literal["format", "name", "arguments", "correctness", "exact", "length"]
 
+Dialect = Literal["blocks", "json"]
 BEST = 3.0
 """Correctness lies between -BEST and BEST."""
 LONG_THOUGHT = 512
@@ -92,15 +96,16 @@ class Judged(NamedTuple):
     saw: str
 
 
-def tool_call_rewards(output: str, gold: Any, *, dialect: Dialect = "blocks") -> dict[str, float]:
+@public
+def tool_call_rewards(
+    output: str, gold: object, *, dialect: Dialect = "blocks"
+) -> dict[str, float]:
     """Correctness in [-3, 3], format 0 or 1, and length in [0, 1] of one answer.
 
     `gold` is text in the same form as `output`, JSON text, a call or a list of calls (each a dict
     with `name` and `parameters` or `arguments`). No `output` raises; a `gold` that cannot be read
     raises `UserError`.
     """
-    as_text("output", output)
-    as_word("dialect", dialect, get_args(Dialect))
     judged = _judged(output, read_gold(gold), dialect)
     return {
         "correctness": judged.correctness,
@@ -196,8 +201,6 @@ def _length(text: str) -> float:
 # ToolRL's 280 own training answers do that.
 
 
-Dialect = Literal["blocks", "json"]
-
 TAGS = ("think", "tool_call", "response")
 DEEPEST = 64
 """Levels of nesting of an argument that are compared."""
@@ -250,8 +253,9 @@ def read_gold(gold: Any) -> Gold:
     try:
         if present:
             text = block(gold, "tool_call", _after_think(gold))
-            return Gold([] if text is None else _references(_line_values(text)), present)
-        calls = _references(_json_values(gold) if isinstance(gold, str) else _listed(gold))
+            return Gold([] if text is None else list(map(_reference, _line_values(text))), present)
+        values = _json_values(gold) if isinstance(gold, str) else _listed(gold)
+        calls = list(map(_reference, values))
     except Unreadable as problem:
         raise UserError(
             f"tool calls: the reference (gold) {gold!r:.80} cannot be read ({problem}); expected "
@@ -343,33 +347,36 @@ def _parsed(text: str) -> Any:
     return value
 
 
-def _call(value: Any) -> Call:
-    if not isinstance(value, Mapping):
-        raise Unreadable(f"a call is {type(value).__name__}, not an object")
-    name = value.get("name")
-    arguments = value.get("parameters", value.get("arguments"))
-    if not isinstance(name, str) or not isinstance(arguments, Mapping):
-        raise Unreadable("a call has no name, or no object of parameters")
-    return Call(name, dict(arguments))
+class GivenCall(Struct):
+    """A call as it is written; `parameters` goes before `arguments`."""
+
+    name: str
+    parameters: dict[str, Any] | UnsetType = UNSET
+    arguments: Any = None
 
 
-def _references(values: list[Any]) -> list[Call]:
-    return [_reference(value) for value in values]
+class GivenReference(GivenCall):
+    """A wanted call as it is written."""
+
+    accepted: dict[str, list[Any]] | None = None
+    optional: list[str] | None = None
+
+
+def _call(value: Any, kind: type[GivenCall] = GivenCall) -> Call:
+    try:
+        given = msgspec.convert(value, kind)
+        arguments = given.arguments if given.parameters is UNSET else given.parameters
+        call = Call(given.name, msgspec.convert(arguments, dict[str, Any]))
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"a call is no object of a name and parameters ({error})") from None
+    if isinstance(given, GivenReference):
+        optional = frozenset(given.optional or ())
+        call = call._replace(accepted=given.accepted or {}, optional=optional)
+    return call
 
 
 def _reference(value: Any) -> Call:
-    call = _call(value)
-    accepted, optional = value.get("accepted") or {}, value.get("optional") or ()
-    if not isinstance(accepted, Mapping) or not all(
-        isinstance(values, list | tuple) for values in accepted.values()
-    ):
-        raise Unreadable("accepted is not an object of lists")
-    if not isinstance(optional, list | tuple | frozenset):
-        raise Unreadable("optional is not a list of names")
-    return call._replace(
-        accepted={name: list(values) for name, values in accepted.items()},
-        optional=frozenset(optional),
-    )
+    return _call(value, GivenReference)
 
 
 def _is_shallow(value: Any) -> bool:

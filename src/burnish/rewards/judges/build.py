@@ -17,8 +17,8 @@ from typing import Any, TypeVar, cast
 from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Response
+from burnish.rewards.combine import Anchor, BothOrders, OrderRule
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.pair_scorers import Anchor, BothOrders, OrderRule
 from burnish.rewards.scorer import Scope, Scorer
 
 JUDGES = {

@@ -30,8 +30,7 @@ from burnish.arguments import as_number, as_numbers, as_whole, as_word, refused
 from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, ImagePart, Response, Reward, Status, Task, Visibility
 from burnish.rewards.checks.base import CheckConfig
-from burnish.rewards.deadline import Call, call_each
-from burnish.rewards.fingerprint import function_fingerprint
+from burnish.rewards.function import Call, call_each
 from burnish.rewards.judge_reward import BaseJudgeConfig, FunctionJudgeConfig, JudgeRewardConfig
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -55,7 +54,7 @@ from burnish.rewards.judges.proxy_grm import (
     weights_ok,
     without_leaks,
 )
-from burnish.rewards.scorer import Scope, gather
+from burnish.rewards.scorer import Scope, function_fingerprint, gather
 from burnish.seeds import digest
 from burnish.source import describe, find_function, is_cancelled
 from burnish.user_code import calling_user_code

@@ -3,91 +3,42 @@
 Losses and heads need torch; attributes and measures of pairs do not.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.rewards.models.bias_attributes import (
-        Attribute,
-        attribute_labels,
-        attribute_report,
-        contaminate,
-        length_label,
-    )
-    from burnish.rewards.models.bias_penalty import (
-        BiasHead,
-        BiasPenalty,
-        dual_lambda,
-        probe_auc,
-    )
-    from burnish.rewards.models.bradley_terry import (
-        bradley_terry_loss,
-        centring_loss,
-        pair_calibration,
-    )
-    from burnish.rewards.models.dir import (
-        bias_head_loss,
-        club_categorical,
-        length_penalty,
-        pearson_penalty,
-        product_of_experts_loss,
-        total_loss,
-    )
-    from burnish.rewards.models.pair_metrics import (
-        accuracy_by_group,
-        attribute_correlation,
-        auc,
-        grouped_pair_metrics,
-        rmbench_metrics,
-    )
-    from burnish.rewards.models.process_reward import step_value
-    from burnish.rewards.models.term import (
-        Pair,
-        PairStates,
-        Term,
-        TermConfig,
-        TermContext,
-        TermLoss,
-        TermState,
-    )
-    from burnish.rewards.models.ties import tie_preference_loss
-
-__all__ = [
-    "Attribute",
-    "BiasHead",
-    "BiasPenalty",
-    "Pair",
-    "PairStates",
-    "Term",
-    "TermConfig",
-    "TermContext",
-    "TermLoss",
-    "TermState",
-    "accuracy_by_group",
-    "attribute_correlation",
-    "attribute_labels",
-    "attribute_report",
-    "auc",
-    "bias_head_loss",
-    "bradley_terry_loss",
-    "centring_loss",
-    "club_categorical",
-    "contaminate",
-    "dual_lambda",
-    "grouped_pair_metrics",
-    "length_label",
-    "length_penalty",
-    "pair_calibration",
-    "pearson_penalty",
-    "probe_auc",
-    "product_of_experts_loss",
-    "rmbench_metrics",
-    "step_value",
-    "tie_preference_loss",
-    "total_loss",
-]
+    from burnish.rewards.models.bias_attributes import Attribute as Attribute
+    from burnish.rewards.models.bias_attributes import attribute_labels as attribute_labels
+    from burnish.rewards.models.bias_attributes import attribute_report as attribute_report
+    from burnish.rewards.models.bias_attributes import contaminate as contaminate
+    from burnish.rewards.models.bias_attributes import length_label as length_label
+    from burnish.rewards.models.bias_penalty import BiasHead as BiasHead
+    from burnish.rewards.models.bias_penalty import BiasPenalty as BiasPenalty
+    from burnish.rewards.models.bias_penalty import dual_lambda as dual_lambda
+    from burnish.rewards.models.bias_penalty import probe_auc as probe_auc
+    from burnish.rewards.models.bradley_terry import bradley_terry_loss as bradley_terry_loss
+    from burnish.rewards.models.bradley_terry import centring_loss as centring_loss
+    from burnish.rewards.models.bradley_terry import pair_calibration as pair_calibration
+    from burnish.rewards.models.dir import bias_head_loss as bias_head_loss
+    from burnish.rewards.models.dir import club_categorical as club_categorical
+    from burnish.rewards.models.dir import length_penalty as length_penalty
+    from burnish.rewards.models.dir import pearson_penalty as pearson_penalty
+    from burnish.rewards.models.dir import product_of_experts_loss as product_of_experts_loss
+    from burnish.rewards.models.dir import total_loss as total_loss
+    from burnish.rewards.models.pair_metrics import accuracy_by_group as accuracy_by_group
+    from burnish.rewards.models.pair_metrics import attribute_correlation as attribute_correlation
+    from burnish.rewards.models.pair_metrics import auc as auc
+    from burnish.rewards.models.pair_metrics import grouped_pair_metrics as grouped_pair_metrics
+    from burnish.rewards.models.pair_metrics import rmbench_metrics as rmbench_metrics
+    from burnish.rewards.models.term import Pair as Pair
+    from burnish.rewards.models.term import PairStates as PairStates
+    from burnish.rewards.models.term import Term as Term
+    from burnish.rewards.models.term import TermConfig as TermConfig
+    from burnish.rewards.models.term import TermContext as TermContext
+    from burnish.rewards.models.term import TermLoss as TermLoss
+    from burnish.rewards.models.term import TermState as TermState
+    from burnish.rewards.models.ties import tie_preference_loss as tie_preference_loss
+    from burnish.rewards.models.trained_model import step_value as step_value
 
 __getattr__, __dir__ = lazy_exports(__name__)

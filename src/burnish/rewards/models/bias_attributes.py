@@ -17,17 +17,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused
+from burnish.arguments import refused
+from burnish.boundary import NonNegative, Seed, Share, public
 from burnish.errors import ArgumentError, UserError
 from burnish.numbers import plain
 from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
 
 Ties = Literal["drop", "zero"]
+Lengths = NonNegative | Sequence[NonNegative]
 
 PREFIXES = (
     "Yes, you are right.",
@@ -78,20 +81,18 @@ class Contaminated(NamedTuple):
     side: Literal["none", "chosen", "rejected"]
 
 
-def length_label(len_chosen: Any, len_rejected: Any, *, ties: Ties = "zero") -> Any:
+@public
+def length_label(len_chosen: Lengths, len_rejected: Lengths, *, ties: Ties = "zero") -> Any:
     """1 where the chosen response is longer, else 0; for lists or tensors a list.
 
     A tie is 0, as published, or None with `ties="drop"`. Give lengths before truncation.
     """
-    as_word("ties", ties, ("drop", "zero"))
-    chosen, rejected = plain(len_chosen), plain(len_rejected)
-    if isinstance(chosen, list | tuple) or isinstance(rejected, list | tuple):
-        pair = as_list("len_chosen", chosen), as_list("len_rejected", rejected)
-        if len(pair[0]) != len(pair[1]):
-            raise refused("len_rejected", pair[1], f"{len(pair[0])} lengths, one a pair")
-        return [length_label(a, b, ties=ties) for a, b in zip(*pair, strict=True)]
-    a = as_number("len_chosen", chosen, low=0)
-    return _larger(a, as_number("len_rejected", rejected, low=0), ties)
+    if not isinstance(len_chosen, Sequence) and not isinstance(len_rejected, Sequence):
+        return _larger(len_chosen, len_rejected, ties)
+    pairs = [list(one) if isinstance(one, Sequence) else [] for one in (len_chosen, len_rejected)]
+    if len(pairs[0]) != len(pairs[1]):
+        raise refused("len_rejected", len_rejected, f"{len(pairs[0])} lengths, one a pair")
+    return [_larger(a, b, ties) for a, b in zip(*pairs, strict=True)]
 
 
 def by_count(name: str, count: Callable[[str], float], ties: Ties = "drop") -> Attribute:
@@ -137,13 +138,13 @@ ATTRIBUTES: Mapping[str, Attribute] = {
 chosen, rejected); whether the chosen response was shown first (task field `chosen_first`)."""
 
 
+@public
 def attribute_labels(attribute: Attribute, pairs: Sequence[Pair]) -> list[int | None]:
     """The class of each pair, None where there is none; a function that fails is named with its pair."""
-    if not isinstance(attribute, Attribute):
-        raise refused("attribute", attribute, "an Attribute(name, label, classes)")
-    return [_label(attribute, pair) for pair in _pairs(pairs)]
+    return [_label(attribute, pair) for pair in pairs]
 
 
+@public
 def attribute_report(pairs: Sequence[Pair], attributes: Sequence[Attribute]) -> list[AttributeRow]:
     """Share of each class, of ties, and how far each attribute alone predicts the preference.
 
@@ -151,14 +152,13 @@ def attribute_report(pairs: Sequence[Pair], attributes: Sequence[Attribute]) -> 
     direction it is more common. An attribute that is the same both ways predicts 0.5. A pair whose
     target is below 0.5 prefers its second response, and one of 0.5 neither.
     """
-    given = _pairs(pairs)
     rows = []
-    for attribute in as_list("attributes", attributes):
-        labels = attribute_labels(attribute, given)
-        back = attribute_labels(attribute, [swapped(pair) for pair in given])
+    for attribute in attributes:
+        labels = attribute_labels.plain(attribute, pairs)
+        back = attribute_labels.plain(attribute, [swapped(pair) for pair in pairs])
         shares = Counter(label for label in labels if label is not None)
         ahead, behind = Counter[int](), Counter[int]()
-        for pair, first, second in zip(given, labels, back, strict=True):
+        for pair, first, second in zip(pairs, labels, back, strict=True):
             if pair.target != 0.5:
                 sides = (first, second) if pair.target > 0.5 else (second, first)
                 for counts, label in zip((ahead, behind), sides, strict=True):
@@ -168,22 +168,23 @@ def attribute_report(pairs: Sequence[Pair], attributes: Sequence[Attribute]) -> 
         rows.append(
             AttributeRow(
                 attribute.name,
-                len(given),
+                len(pairs),
                 tuple(shares[k] / known if known else 0.0 for k in range(attribute.classes)),
-                1 - known / len(given) if given else 0.0,
+                1 - known / len(pairs) if pairs else 0.0,
                 best / both if both else None,
             )
         )
     return rows
 
 
+@public
 def contaminate(
     pairs: Sequence[Pair],
     *,
-    gamma: float,
-    alpha: float,
-    prefixes: Sequence[str] = PREFIXES,
-    seed: int = 0,
+    gamma: Share,
+    alpha: Share,
+    prefixes: Annotated[Sequence[str], Meta(min_length=1)] = PREFIXES,
+    seed: Seed = 0,
 ) -> list[Contaminated]:
     """Put an agreeing prefix before one response of some pairs.
 
@@ -191,14 +192,14 @@ def contaminate(
     it stands on the rejected one. Both are required: published defaults contradict each other. Each
     pair draws for itself, from the seed and its place.
     """
-    gamma = as_number("gamma", gamma, low=0, high=1)
-    alpha = as_number("alpha", alpha, low=0, high=1)
-    seed = as_whole("seed", seed)
-    words = [as_text("prefixes", prefix) for prefix in as_list("prefixes", prefixes, least=1)]
     found = []
-    for place, pair in enumerate(_pairs(pairs)):
+    for place, pair in enumerate(pairs):
         rng = random.Random(derive(seed, "contaminate", place))
-        is_marked, on_chosen, prefix = rng.random() < gamma, rng.random() < alpha, rng.choice(words)
+        is_marked, on_chosen, prefix = (
+            rng.random() < gamma,
+            rng.random() < alpha,
+            rng.choice(prefixes),
+        )
         if not is_marked:
             found.append(Contaminated(pair, "none"))
         elif on_chosen:
@@ -237,9 +238,28 @@ def _label(attribute: Attribute, pair: Pair) -> int | None:
     return int(whole)
 
 
-def _pairs(pairs: Any) -> list[Pair]:
-    found = as_list("pairs", pairs)
-    for pair in found:
-        if not isinstance(pair, Pair):
-            raise refused("pairs", pair, "burnish.rewards.models.Pair(task, chosen, rejected)")
-    return found
+# --- what the store keeps of a scored pair, in the `info` of its sample under `pair`
+
+
+KEY = "pair"
+REJECTED = "the rejected answer"
+"""Source of the evidence that holds its text: the sample's own text is the preferred one."""
+
+COUNTS: Mapping[str, Callable[[str], float]] = {
+    "characters": len,
+    "markdown": markdown_marks,
+    "agreement": lambda text: int(agrees(text)),
+}
+"""Attributes of one answer: characters, markdown marks, 1 where it begins by agreeing."""
+
+
+def text_attributes(chosen: str, rejected: str) -> dict[str, list[float]]:
+    """Every attribute of the two texts, the preferred one's first."""
+    return {name: [count(chosen), count(rejected)] for name, count in COUNTS.items()}
+
+
+def pair_record(pair: Pair, tokens: tuple[int, int], *, has_texts: bool = True) -> dict[str, Any]:
+    """The record of a pair; without `has_texts` only what is known already, for a training step."""
+    texts = text_attributes(pair.chosen, pair.rejected) if has_texts else {}
+    attributes = {"tokens": list(tokens), **texts}
+    return {"target": pair.target, "margin": pair.margin, "attributes": attributes}

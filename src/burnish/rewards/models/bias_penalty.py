@@ -16,18 +16,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from burnish.arguments import as_number, as_whole, as_word, refused
+from burnish.arguments import refused
+from burnish.boundary import MISSING, Count, NonNegative, Positive, Seed, Share, public
 from burnish.errors import ArgumentError
-from burnish.numbers import plain
-from burnish.rewards.models.bias_settings import BiasSettings
 from burnish.rewards.models.dir import (
     LEFT_OUT,
-    Representation,
     club,
     club_sum,
     club_weights,
@@ -35,12 +34,15 @@ from burnish.rewards.models.dir import (
     head_cross_entropy,
     represent,
 )
+from burnish.rewards.models.dir_term import BiasSettings, Representation
 from burnish.rewards.models.pair_metrics import auc
 from burnish.seeds import derive
-from burnish.tensors import as_finite, check_shape, check_tensor
+from burnish.tensors import check_shape
 
 if TYPE_CHECKING:
-    from burnish.tensors import Numbers
+    from jaxtyping import Float64
+
+    ClassLabels = Annotated[Float64[Tensor, " N"], Meta(ge=LEFT_OUT), MISSING]
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,6 @@ class BiasHead(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        as_whole("width", width, low=1)
         self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, classes)
         # Drawn apart from the global generator, so that the model's own randomness stays as it is.
         draw = torch.Generator().manual_seed(derive(seed, "bias head"))
@@ -151,10 +152,9 @@ class BiasPenalty:
         device: torch.device | str = "cpu",
         seed: int = 0,
     ) -> None:
-        as_word("representation", representation, get_args(Representation))
         self.representation: Representation = representation
         self.settings = dict(attributes)
-        size = as_whole("width", width, low=1) * (2 if representation == "concat" else 1)
+        size = width * (2 if representation == "concat" else 1)
         self.heads: dict[str, BiasHead] = {}
         self.lam = {name: settings.lam for name, settings in self.settings.items()}
         self.auc: dict[str, float] = {}
@@ -183,9 +183,6 @@ class BiasPenalty:
 
         Over several processes it is that of the whole batch, for gradients that are averaged.
         """
-        check_tensor(h_chosen, "h_chosen", "(N, d)", 2)
-        check_tensor(h_rejected, "h_rejected", "(N, d)", 2)
-        check_shape(h_rejected, "h_rejected", tuple(h_chosen.shape))
         if not self.active:
             return Penalty(None, {})
         local_N = {name: self.labels(name, labels, len(h_chosen)) for name in self.active}
@@ -205,7 +202,7 @@ class BiasPenalty:
         """The classes of one attribute, checked; -1 for none."""
         if name not in labels:
             raise refused("labels", sorted(labels), f"labels of {name} too")
-        return _labels(labels[name], name, pairs, self.settings[name].classes)
+        return class_labels(labels[name], pairs, self.settings[name].classes, name)
 
     def prepare(
         self,
@@ -309,7 +306,7 @@ class BiasPenalty:
         self.auc[name] = _AUC_MEMORY * before + (1 - _AUC_MEMORY) * found
         metrics["probe_auc"] = self.auc[name]
         if counts and settings.target_auc is not None:
-            self.lam[name] = dual_lambda(
+            self.lam[name] = dual_lambda.plain(
                 self.lam[name],
                 self.auc[name],
                 settings.target_auc,
@@ -350,36 +347,39 @@ class BiasPenalty:
         self.dropped = int(tensors["dropped"])
 
 
+@public
 def dual_lambda(
-    lam: float, auc: float, target: float = 0.55, *, rate: float = 0.1, most: float = 10.0
+    lam: NonNegative,
+    auc: Share,
+    target: Share = 0.55,
+    *,
+    rate: Positive = 0.1,
+    most: NonNegative = 10.0,
 ) -> float:
     """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and `most`.
 
     `auc` says how well a head finds the attribute: above the target lambda grows, below it falls, so
     that it stops before the model prefers the opposite.
     """
-    lam = as_number("lam", lam, low=0)
-    auc = as_number("auc", auc, low=0, high=1)
-    target = as_number("target", target, low=0, high=1)
-    rate, most = as_number("rate", rate, above=0), as_number("most", most, low=0)
     return min(max(lam + rate * (auc - target), 0.0), most)
 
 
+@public
 def probe_auc(
-    features: Numbers, labels: Numbers, *, folds: int = 5, ridge: float = 1.0, seed: int = 0
+    features: Float64[Tensor, "N D"],
+    labels: ClassLabels,
+    *,
+    folds: Annotated[int, Meta(ge=2)] = 5,
+    ridge: Positive = 1.0,
+    seed: Seed = 0,
 ) -> float | None:
     """How well a linear probe finds a binary label in features of pairs it was not fitted on.
 
     (N, D), (N,) of 0, 1 or -1 (left out) -> AUC, 0.5 is chance; None where a class is missing. The
     probe is ridge regression on standardised features, cross-fitted over `folds`.
     """
-    folds, seed = as_whole("folds", folds, low=2), as_whole("seed", seed)
-    ridge = as_number("ridge", ridge, above=0)
-    rows_ND = as_finite(features, "features")
-    if rows_ND.ndim != 2 or not len(rows_ND):
-        raise refused("features", features, "a row for each pair, (N, D)")
-    labels_N = _labels(labels, "labels", len(rows_ND)).to(rows_ND.device)
-    rows_ND, labels_N = rows_ND[labels_N >= 0], labels_N[labels_N >= 0]
+    labels_N = class_labels.plain(labels, len(features)).to(features.device)
+    rows_ND, labels_N = features[labels_N >= 0], labels_N[labels_N >= 0]
     if len(rows_ND) < folds:
         return None
     draw = torch.Generator().manual_seed(derive(seed, "probe"))
@@ -395,7 +395,7 @@ def probe_auc(
         )
         weights = torch.linalg.solve(gram, seen[mine].T @ (target[mine] - target[mine].mean()))
         scores_N[~mine] = seen[~mine] @ weights + target[mine].mean()
-    return auc(scores_N.tolist(), labels_N.tolist())
+    return auc.plain(scores_N.tolist(), labels_N.tolist())
 
 
 def _head_auc(logits_NC: Tensor, labels_N: Tensor) -> float | None:
@@ -403,25 +403,21 @@ def _head_auc(logits_NC: Tensor, labels_N: Tensor) -> float | None:
     known = labels_N >= 0
     logp_NC = logits_NC[known].double().log_softmax(1)
     found = [
-        auc(logp_NC[:, k].tolist(), (labels_N[known] == k).long().tolist())
+        auc.plain(logp_NC[:, k].tolist(), (labels_N[known] == k).long().tolist())
         for k in range(logits_NC.shape[1])
     ]
     values = [value for value in found if value is not None]
     return sum(values) / len(values) if values else None
 
 
-def _labels(labels: Any, what: str, pairs: int, classes: int = 2) -> Tensor:
-    """Classes as int64; None and -1 are left out."""
-    values = plain(labels)
-    if isinstance(values, list | tuple):
-        values = [LEFT_OUT if value is None else value for value in values]
-    read = as_finite(values, what)
-    check_shape(read, what, (pairs,))
-    whole = read.long()
-    is_odd = (whole != read) | (whole < LEFT_OUT) | (whole >= classes)
-    if bool(is_odd.any()):
-        raise ArgumentError(
-            f"{what}: got {read[is_odd][0].item():g}, expected a class from 0 to {classes - 1}, or "
-            "None or -1 for a pair without one"
-        )
-    return whole
+@public
+def class_labels(
+    labels: ClassLabels, pairs: Count, classes: Count = 2, name: str = "labels"
+) -> Tensor:
+    """Classes as int64, -1 for none: a label of -1, NaN or None."""
+    whole_N = labels.nan_to_num(nan=LEFT_OUT).long()
+    is_odd_N = (whole_N >= classes) | (labels.nan_to_num(nan=LEFT_OUT) != whole_N)
+    if len(whole_N) != pairs or bool(is_odd_N.any()):
+        given = labels[is_odd_N][0].item() if bool(is_odd_N.any()) else f"{len(whole_N)} labels"
+        raise refused(name, given, f"a class from 0 to {classes - 1} for each of {pairs} pairs")
+    return whole_N

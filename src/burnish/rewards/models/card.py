@@ -1,10 +1,10 @@
-"""What is known of a reward model: its scores on held-out pairs, kept beside its weights.
+"""What is known of a reward model, or a process reward model, kept beside its weights.
 
     card = read_card(folder)                # None where there is none
     card.percentile(1.7)                    # position of a score among those of the held-out answers
     card.accuracy, card.ece, card.bins
 
-Written as `reward_model.json` into every checkpoint of a reward model's training. Needs no torch.
+Written as `reward_model.json` or `process_reward_model.json` into every checkpoint. Needs no torch.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import bisect
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from burnish.boundary import PositiveInt, Share
 from burnish.errors import UserError
 from burnish.store.durable import write_file
 
 CARD = "reward_model.json"
 BINS = 10
+C = TypeVar("C")
 STEPS = 100
 """Percentiles kept of the scores: 0 to 100."""
 
@@ -64,18 +66,22 @@ class RewardModelCard(Struct, frozen=True, kw_only=True):
 
     step: int
     """Steps of training behind the scores."""
-    pairs: int
-    accuracy: tuple[float, float, float]
+    pairs: PositiveInt
+    accuracy: tuple[Share, Share, Share]
     """Share of held-out pairs in the order of their labels, with Wilson's 95 % interval."""
     ece: float
     bins: tuple[CalibrationBin, ...]
-    percentiles: tuple[float, ...]
+    percentiles: Annotated[tuple[float, ...], Meta(min_length=STEPS + 1, max_length=STEPS + 1)]
     """Scores of the held-out answers at 0, 1, ... 100 percent."""
     length_slope: float | None
     """Score that an answer of twice the characters has more, among answers to one prompt; None
     where all pairs have equal lengths."""
     max_tokens: int = 0
     """Longest conversation that was trained on."""
+
+    def __post_init__(self) -> None:
+        if list(self.percentiles) != sorted(self.percentiles):
+            raise ValueError("percentiles fall, expected numbers that rise")
 
     @classmethod
     def of(
@@ -159,23 +165,61 @@ def write_card(folder: Path, card: RewardModelCard) -> None:
 
 def read_card(folder: Path) -> RewardModelCard | None:
     """The card in a model's folder; None where there is none."""
-    path = folder / CARD
+    return _read(folder / CARD, RewardModelCard)
+
+
+def _read(path: Path, kind: type[C]) -> C | None:
     if not path.is_file():
         return None
     try:
-        card = msgspec.json.decode(path.read_bytes(), type=RewardModelCard)
-        _check_card(card)
-        return card
-    except (OSError, msgspec.MsgspecError, RecursionError, ValueError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged: {error}. Remove it, or write the model again"
         ) from None
 
 
-def _check_card(card: RewardModelCard) -> None:
-    """Refuse numbers that no evaluation writes."""
-    known = card.percentiles
-    if len(known) != STEPS + 1 or list(known) != sorted(known):
-        raise ValueError(f"percentiles are {len(known)} numbers, expected {STEPS + 1} that rise")
-    if card.pairs < 1 or not all(0 <= share <= 1 for share in card.accuracy):
-        raise ValueError(f"accuracy is {card.accuracy} of {card.pairs} pairs, expected 0 to 1")
+# --- a process reward model: how its steps are separated, which a reward must do in the same way
+
+
+PROCESS_CARD = "process_reward_model.json"
+
+Interval = tuple[float, float, float]
+"""A value with its 95 % interval."""
+
+
+class ProcessCard(Struct, frozen=True, kw_only=True):
+    """`process_reward_model.json`."""
+
+    separator: str
+    """What stands behind each step."""
+    max_tokens: int
+    """Longest prompt and solution that was trained on."""
+    step: int
+    """Steps of training behind the figures."""
+    solutions: int = 0
+    """Held-out solutions; 0: none was evaluated, and there are no figures."""
+    steps: int = 0
+    """Their steps with a label."""
+    step_accuracy: Interval | None = None
+    """Share of a prompt's labelled steps on their side of probability 0.5; the mean over prompts."""
+    auc: float | None = None
+    """Chance that a right step scores above a wrong one; None without both."""
+    f1: Interval | None = None
+    """ProcessBench's F1; each half of the solutions is judged by the threshold of the other."""
+    wrong: Interval | None = None
+    """Share of wrong solutions whose first wrong step is found."""
+    right: Interval | None = None
+    """Share of right solutions without a flagged step."""
+    threshold: float = 0.5
+    """Probability below which a step is flagged: the best one on all held-out solutions."""
+
+
+def write_process_card(folder: Path, card: ProcessCard) -> None:
+    """Put the card beside the weights."""
+    write_file(folder / PROCESS_CARD, msgspec.json.format(msgspec.json.encode(card)))
+
+
+def read_process_card(folder: Path) -> ProcessCard | None:
+    """The card in a model's folder; None where there is none."""
+    return _read(folder / PROCESS_CARD, ProcessCard)

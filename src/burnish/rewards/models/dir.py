@@ -16,25 +16,30 @@ keeps the local slice, so that its lambda shrinks with the number of processes: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional
 
-from burnish.arguments import as_number, as_word, refused
-from burnish.errors import ArgumentError
-from burnish.rewards.models.bias_settings import Clamp
+from burnish.arguments import refused
+from burnish.boundary import NonNegative, public
 from burnish.rewards.models.bradley_terry import bradley_terry_loss
-from burnish.tensors import as_float64, as_logp, check_finite, check_shape
+from burnish.rewards.models.dir_term import Clamp, Representation
+from burnish.tensors import as_logp
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Int
     from torch.distributed import ProcessGroup
 
-    from burnish.tensors import Numbers
+    Logits = Float[Tensor, "N C"]
+    Classes = Annotated[Int[Tensor, " N"], Meta(ge=-1)]
+    PastClasses = Annotated[Int[Tensor, " Q"], Meta(ge=-1)]
+    States = Float[Tensor, "N d"]
+    PairScores = Float[Tensor, " N"]
 
-Representation = Literal["difference", "concat"]
-Head = Callable[[Tensor], Tensor] | Mapping[str, Any]
+Head = Callable[[Tensor], Tensor] | Mapping[str, object]
 
 LEFT_OUT = -1
 """The label of a pair that says nothing, such as a tie: it has no part in the penalty."""
@@ -49,11 +54,12 @@ class DirLoss(NamedTuple):
     total: Tensor
 
 
+@public
 def club_categorical(
-    logits: Numbers,
-    labels: Numbers,
+    logits: Logits,
+    labels: Classes,
     *,
-    past_labels: Numbers | None = None,
+    past_labels: PastClasses | None = None,
     clamp: Clamp = "none",
 ) -> Tensor:
     """CLUB's upper bound of the information that logits have of labels: (N, C), (N,) -> ().
@@ -63,27 +69,24 @@ def club_categorical(
     something to be compared with. Exactly 0 for one pair or one class without past labels, and for
     constant logits. Not bounded: a wrong head gives less than 0, which `clamp="zero"` cuts off.
     """
-    as_word("clamp", clamp, ("none", "zero"))
-    logits_NC, labels_N = _read(logits, labels)
-    check_finite(logits_NC, "logits")
-    past = logits_NC.new_zeros(0) if past_labels is None else as_float64(past_labels, "past_labels")
-    return club(logits_NC, labels_N, _classes(past, "past_labels", logits_NC), clamp)
+    past_Q = None if past_labels is None else _known("past_labels", past_labels, logits)
+    return club(logits, _known("labels", labels, logits), past_Q, clamp)
 
 
-def bias_head_loss(logits: Numbers, labels: Numbers) -> Tensor:
+@public
+def bias_head_loss(logits: Logits, labels: Classes) -> Tensor:
     """Mean cross entropy, which the head alone minimises: (N, C), (N,) -> (); 0 without a label."""
-    logits_NC, labels_N = _read(logits, labels)
-    check_finite(logits_NC, "logits")
-    return head_cross_entropy(logits_NC, labels_N)
+    return head_cross_entropy(logits, _known("labels", labels, logits))
 
 
+@public
 def total_loss(
-    h_chosen: Numbers,
-    h_rejected: Numbers,
-    r_chosen: Numbers,
-    r_rejected: Numbers,
-    bias_label: Numbers,
-    lam: float = 1.0,
+    h_chosen: States,
+    h_rejected: States,
+    r_chosen: PairScores,
+    r_rejected: PairScores,
+    bias_label: Classes,
+    lam: NonNegative = 1.0,
     representation: Representation = "difference",
     head: Head | None = None,
     *,
@@ -96,19 +99,9 @@ def total_loss(
     the states and the rewards; detach the head's own weights by giving a head that does not train.
     With `lam` 0 the total is Bradley-Terry's loss itself.
     """
-    lam = as_number("lam", lam, low=0)
-    as_word("representation", representation, ("difference", "concat"))
-    as_word("clamp", clamp, ("none", "zero"))
-    chosen_N = _finite(r_chosen, "r_chosen", 1)
-    rejected_N = _finite(r_rejected, "r_rejected", 1).to(chosen_N.device)
-    check_shape(rejected_N, "r_rejected", tuple(chosen_N.shape))
-    pair = bradley_terry_loss(chosen_N, rejected_N)
-    states = _finite(h_chosen, "h_chosen", 2), _finite(h_rejected, "h_rejected", 2)
-    check_shape(states[1], "h_rejected", tuple(states[0].shape))
-    if len(states[0]) != len(chosen_N):
-        raise refused("h_chosen", states[0], f"a state for each of the {len(chosen_N)} pairs")
-    logits_NC = _apply(head, represent(*states, representation))
-    logits_NC, labels_N = _read(logits_NC, bias_label, "bias_label")
+    pair = bradley_terry_loss.plain(r_chosen, r_rejected)
+    logits_NC = _apply(head, represent(h_chosen, h_rejected, representation))
+    labels_N = _known("bias_label", bias_label, logits_NC)
     if not logits_NC.isfinite().all():
         return DirLoss(pair, None, pair)
     mi = club(logits_NC, labels_N, clamp=clamp)
@@ -144,7 +137,7 @@ def club_weights(
     one_hot_NC, known_N = _one_hot(labels_N, logits_NC)
     count = known_N.sum().clamp(min=1)
     # A shift by column changes no covariance, and makes that of constant logits exactly 0.
-    shift_C = logits_NC[0].detach()
+    shift_C = logits_NC[:1].detach().sum(0)
     share_C = one_hot_NC.sum(0) / count
     if past_Q is not None and len(past_Q):
         past_QC, past_known_Q = _one_hot(past_Q, logits_NC)
@@ -215,50 +208,36 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
 # Baselines: what DIR is compared with.
 
 
-def length_penalty(rewards: Numbers, lengths: Numbers, alpha: float = 0.001) -> Tensor:
+@public
+def length_penalty(rewards: PairScores, lengths: PairScores, alpha: NonNegative = 0.001) -> Tensor:
     """`r - alpha * length`, after training: (N,), (N,) -> (N,). Assumes a straight line."""
-    alpha = as_number("alpha", alpha, low=0)
-    rewards_N = _finite(rewards, "rewards", 1)
-    lengths_N = _finite(lengths, "lengths", 1).to(rewards_N.device)
-    check_shape(lengths_N, "lengths", tuple(rewards_N.shape))
-    return rewards_N - alpha * lengths_N
+    return rewards - alpha * lengths
 
 
-def pearson_penalty(rewards: Numbers, attribute: Numbers) -> Tensor:
+@public
+def pearson_penalty(rewards: PairScores, attribute: PairScores) -> Tensor:
     """`|correlation|` of rewards and an attribute over a batch, with its gradient: (N,) twice -> ().
 
     ODIN's length loss (arXiv 2402.07319). It sees straight lines only; 0 where one of the two does
     not vary.
     """
-    rewards_N = _finite(rewards, "rewards", 1)
-    values_N = _finite(attribute, "attribute", 1).to(rewards_N)
-    check_shape(values_N, "attribute", tuple(rewards_N.shape))
-    if _is_constant(rewards_N) or _is_constant(values_N):
-        return rewards_N.sum() * 0.0
-    left, right = rewards_N - rewards_N.mean(), values_N - values_N.mean()
+    values_N = attribute.to(rewards)
+    if _is_constant(rewards) or _is_constant(values_N):
+        return rewards.sum() * 0.0
+    left, right = rewards - rewards.mean(), values_N - values_N.mean()
     scale: Tensor = torch.linalg.vector_norm(left) * torch.linalg.vector_norm(right)
     return ((left * right).sum() / scale).abs()
 
 
+@public
 def product_of_experts_loss(
-    r_chosen: Numbers, r_rejected: Numbers, bias_chosen: Numbers, bias_rejected: Numbers
+    r_chosen: PairScores, r_rejected: PairScores, bias_chosen: PairScores, bias_rejected: PairScores
 ) -> Tensor:
     """Bradley-Terry of reward plus a second expert that sees the attribute alone: (N,) -> ().
 
     Both are trained by it; later the reward is used without the other (arXiv 2310.05199).
     """
-    read = [
-        _finite(values, name, 1)
-        for name, values in (
-            ("r_chosen", r_chosen),
-            ("r_rejected", r_rejected),
-            ("bias_chosen", bias_chosen),
-            ("bias_rejected", bias_rejected),
-        )
-    ]
-    for name, values in zip(("r_rejected", "bias_chosen", "bias_rejected"), read[1:], strict=True):
-        check_shape(values, name, tuple(read[0].shape))
-    return bradley_terry_loss(read[0] + read[2], read[1] + read[3])
+    return bradley_terry_loss.plain(r_chosen + bias_chosen, r_rejected + bias_rejected)
 
 
 def _is_constant(values_N: Tensor) -> bool:
@@ -275,36 +254,14 @@ def _one_hot(labels_N: Tensor, like_NC: Tensor) -> tuple[Tensor, Tensor]:
     return one_hot_NC * known_N[:, None], known_N.to(like_NC.dtype)
 
 
-def _finite(values: Numbers, what: str, axes: int) -> Tensor:
-    """Numbers with their graph; half precision is raised to float32."""
-    read = as_logp(values, what)
-    if read.ndim != axes or not len(read):
-        shape = "(N,)" if axes == 1 else "(N, d)"
-        raise refused(what, values, f"one row a pair, {shape}")
-    check_finite(read, what)
-    return read
-
-
-def _read(logits: Numbers, labels: Numbers, what: str = "labels") -> tuple[Tensor, Tensor]:
-    """Logits with their graph and labels as int64, of one length."""
-    logits_NC = as_logp(logits, "logits")
-    if logits_NC.ndim != 2 or not logits_NC.numel():
-        raise refused("logits", logits, "a row of logits for each pair, (N, C)")
-    labels_N = as_float64(labels, what)
-    check_shape(labels_N, what, (len(logits_NC),))
-    return logits_NC, _classes(labels_N, what, logits_NC)
-
-
-def _classes(labels_N: Tensor, what: str, logits_NC: Tensor) -> Tensor:
-    whole_N = labels_N.nan_to_num(nan=-9.0, posinf=-9.0, neginf=-9.0).long()
-    is_odd_N = (whole_N != labels_N) | (whole_N < LEFT_OUT) | (whole_N >= logits_NC.shape[1])
-    if labels_N.ndim != 1 or is_odd_N.any():
-        got = labels_N[is_odd_N][0].item() if labels_N.ndim == 1 else tuple(labels_N.shape)
-        raise ArgumentError(
-            f"{what}: got {got}, expected 0 to {logits_NC.shape[1] - 1}, the classes of the logits, "
-            "or -1 for a pair to leave out"
+def _known(what: str, labels_N: Tensor, logits_NC: Tensor) -> Tensor:
+    classes = logits_NC.shape[1]
+    if bool((labels_N >= classes).any()):
+        got = int(labels_N.max())
+        raise refused(
+            what, got, f"0 to {classes - 1}, the classes of the logits, or -1 to leave out"
         )
-    return whole_N.to(logits_NC.device)
+    return labels_N.to(logits_NC.device)
 
 
 def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
@@ -322,7 +279,7 @@ def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
     return head(pairs_ND)
 
 
-def _linear(rows_ND: Tensor, weight: Numbers, bias: Numbers | None) -> Tensor:
+def _linear(rows_ND: Tensor, weight: Any, bias: Any) -> Tensor:
     """A layer whose weight is (out, in) as torch has it, or (in, out)."""
     matrix = as_logp(weight, "head").to(rows_ND)
     if matrix.ndim != 2 or rows_ND.shape[1] not in matrix.shape:

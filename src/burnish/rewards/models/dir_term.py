@@ -17,20 +17,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from burnish.arguments import as_whole, as_word
+from msgspec import Meta
+from msgspec.structs import replace
+
+from burnish.boundary import Count, NonNegative, Positive
 from burnish.errors import ArgumentError, did_you_mean
 from burnish.rewards.models.bias_attributes import (
     ATTRIBUTES,
     Attribute,
+    Ties,
     attribute_labels,
     attribute_report,
     by_count,
     markdown_marks,
 )
-from burnish.rewards.models.bias_settings import BiasSettings
 from burnish.rewards.models.term import (
+    FunctionTerm,
     Pair,
     PairStates,
     Term,
@@ -50,53 +54,56 @@ REPORTED = 1000
 logger = logging.getLogger(__name__)
 
 
-class DirTerm(TermConfig, frozen=True, tag="dir"):
+Clamp = Literal["none", "zero"]
+Representation = Literal["difference", "concat"]
+MOST_WIDE = 65_536
+"""Most units of a head, and most classes: more are a slip of the pen, and fill the memory."""
+
+
+class BiasSettings(TermConfig, frozen=True):
+    """How DIR keeps one attribute out of a reward model."""
+
+    lam: NonNegative = 1.0
+    """Weight of the penalty, by global batch; the start, where `target_auc` moves it."""
+    classes: Annotated[int, Meta(ge=2, le=MOST_WIDE)] = 2
+    """Of your own function; `agreement` has three."""
+    head_width: Annotated[int, Meta(ge=1, le=MOST_WIDE)] = 1024
+    """Hidden units of the head."""
+    head_steps: Count = 5
+    """Updates of the head for each step."""
+    head_learning_rate: Positive = 1e-4
+    """Of the head's own AdamW."""
+    queue: Count = 256
+    """Past pairs that a batch is compared with; 0 for none."""
+    clamp: Clamp = "none"
+    """What becomes of a penalty below 0."""
+    target_auc: Annotated[float, Meta(ge=0.5, lt=1)] | None = None
+    """Move lambda until the head finds the attribute only this well; 0.55 is almost not."""
+    lam_rate: Positive = 0.1
+    """How fast lambda follows its target."""
+    lam_most: NonNegative = 10.0
+    """Largest lambda that a target may ask for."""
+
+
+class DirTerm(BiasSettings, frozen=True, tag="dir"):
     """Take from the hidden states what they say about an attribute of the pair (DIR)."""
 
     attribute: str = "length"
     """length (tokens), markdown, agreement, position, or your function of a pair by path,
     `my_file.py:name`: a class from 0 on, or None where a pair says nothing."""
-    classes: int = 2
-    """Of your own function; `agreement` has three."""
-    ties: Literal["drop", "zero"] = "drop"
+    ties: Ties = "drop"
     """Pairs that are equal in length or markdown: left out, or counted as 0 as published."""
-    lam: float = 1.0
-    """Weight of the penalty; the start, where `target_auc` moves it."""
-    warmup_steps: int = 0
+    warmup_steps: Count = 0
     """Steps in which only the head learns, before the penalty begins; 80 for DPO as published."""
-    representation: Literal["difference", "concat"] = "difference"
+    representation: Representation = "difference"
     """What the head sees of the two hidden states."""
-    head_width: int = 1024
-    """Hidden units of the head."""
-    head_steps: int = 5
-    """Updates of the head for each step."""
-    head_learning_rate: float = 1e-4
-    """Of the head's own AdamW."""
-    queue: int = 256
-    """Past pairs that a batch is compared with; 0 for none."""
-    clamp: Literal["none", "zero"] = "none"
-    """What becomes of a penalty below 0."""
-    target_auc: float | None = None
-    """Move lambda until the head finds the attribute only this well, such as 0.55."""
-    lam_rate: float = 0.1
-    """How fast lambda follows its target."""
-    lam_most: float = 10.0
-    """Largest lambda that a target may ask for."""
 
-    def __post_init__(self) -> None:
-        as_word("ties", self.ties, ("drop", "zero"))
-        as_whole("warmup_steps", self.warmup_steps, low=0)
+    def check(self) -> None:
         if self.attribute not in ATTRIBUTES and ":" not in self.attribute:
             raise ArgumentError(
-                f"attribute is '{self.attribute}'; expected {', '.join(ATTRIBUTES)} or "
+                f"attribute: got '{self.attribute}', expected {', '.join(ATTRIBUTES)} or "
                 f"my_file.py:function.{did_you_mean(self.attribute, ATTRIBUTES)}"
             )
-        self.penalty(self.classes)
-
-    def penalty(self, classes: int) -> BiasSettings:
-        """The settings of the head and its lambda, for an attribute of so many classes."""
-        shared = BiasSettings.__dataclass_fields__.keys() - {"classes"}
-        return BiasSettings(classes=classes, **{name: getattr(self, name) for name in shared})
 
     def build(self, context: TermContext) -> BiasTerm:
         return BiasTerm(self, context)
@@ -122,7 +129,7 @@ class BiasTerm(Term):
         super().__init__(context)
         self.attribute = settings.labelled(context.tokens)
         self.penalty = BiasPenalty(
-            {context.name: settings.penalty(self.attribute.classes)},
+            {context.name: replace(settings, classes=self.attribute.classes)},
             context.width,
             representation=settings.representation,
             device=context.device,
@@ -185,3 +192,7 @@ class BiasTerm(Term):
     def restore(self, state: TermState) -> None:
         self.step = int(state.values["step"])
         self.penalty.load(state.tensors)
+
+
+PairTerm = FunctionTerm | DirTerm
+"""What `train.terms` may hold; a new kind is one more member, `FunctionTerm | MineConfig | ...`."""

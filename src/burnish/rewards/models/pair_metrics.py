@@ -8,15 +8,16 @@ The chosen response wins only with the higher score: a tie is a loss. What has n
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from statistics import correlation, fmean
-from typing import Any
+from typing import Annotated, Any
 
-from burnish.arguments import as_list, as_numbers, as_text, as_whole, refused, same_length
-from burnish.errors import ArgumentError
+from msgspec import Meta
+
+from burnish.arguments import refused, same_length
+from burnish.boundary import Number, public
 
 DOMAINS = ("chat", "math", "code", "safety")
 """Of RM-Bench; `safety-refuse` and `safety-response` are one."""
@@ -24,51 +25,50 @@ NATURAL, ADVERSARIAL = 0, 1
 LARGEST = 1e100
 """Of a score that is computed with as it is."""
 
+Mark = Annotated[int, Meta(ge=0, le=1)]
+Answer = str | Number | bool
 Metrics = dict[str, float | None]
 
 
+@public
 def grouped_pair_metrics(
-    r_chosen: Sequence[float], r_rejected: Sequence[float], group: Sequence[int]
+    r_chosen: Sequence[Number], r_rejected: Sequence[Number], group: Sequence[Mark]
 ) -> Metrics:
     """Accuracy and mean margin over all pairs, the natural (group 0) and the adversarial (1).
 
     In a natural pair the attribute agrees with the label, in an adversarial one it opposes it.
     """
-    chosen, rejected = as_numbers("r_chosen", r_chosen), as_numbers("r_rejected", r_rejected)
-    same_length("r_rejected", rejected, len(chosen), "chosen rewards")
-    groups = [as_whole("group", one, low=0, high=1) for one in as_list("group", group)]
-    same_length("group", groups, len(chosen), "pairs")
-    margins = [a - b for a, b in zip(chosen, rejected, strict=True)]
-    wins = [a > b for a, b in zip(chosen, rejected, strict=True)]
+    same_length("r_rejected", r_rejected, len(r_chosen), "chosen rewards")
+    same_length("group", group, len(r_chosen), "pairs")
+    margins = [a - b for a, b in zip(r_chosen, r_rejected, strict=True)]
+    wins = [a > b for a, b in zip(r_chosen, r_rejected, strict=True)]
     found: Metrics = {"accuracy": _mean(wins), "margin": _mean(margins)}
     for name, number in (("natural", NATURAL), ("adversarial", ADVERSARIAL)):
-        at = [place for place, one in enumerate(groups) if one == number]
+        at = [place for place, one in enumerate(group) if one == number]
         found[f"{name}_accuracy"] = _mean([wins[place] for place in at])
         found[f"{name}_margin"] = _mean([margins[place] for place in at])
     return found
 
 
+@public
 def accuracy_by_group(
-    predictions: Sequence[Any], labels: Sequence[Any], groups: Sequence[Hashable]
+    predictions: Sequence[Answer], labels: Sequence[Answer], groups: Sequence[Answer]
 ) -> dict[Hashable, float | None]:
     """Share of predictions that equal their labels: `overall`, then each group by name."""
-    said, right = as_list("predictions", predictions), as_list("labels", labels)
-    same_length("labels", right, len(said), "predictions")
-    names = as_list("groups", groups)
-    same_length("groups", names, len(said), "predictions")
-    for what, values in (("predictions", said), ("labels", right), ("groups", names)):
-        for place, value in enumerate(values):
-            if value is None or (isinstance(value, float) and not math.isfinite(value)):
-                raise ArgumentError(f"{what}: item {place} is {value}, expected a label")
-    hits = [a == b for a, b in zip(said, right, strict=True)]
+    same_length("labels", labels, len(predictions), "predictions")
+    same_length("groups", groups, len(predictions), "predictions")
+    hits = [a == b for a, b in zip(predictions, labels, strict=True)]
     found: dict[Hashable, float | None] = {"overall": _mean(hits)}
-    for name in sorted(set(names), key=str):
-        found[name] = _mean([hit for hit, one in zip(hits, names, strict=True) if one == name])
+    for name in sorted(set(groups), key=str):
+        found[name] = _mean([hit for hit, one in zip(hits, groups, strict=True) if one == name])
     return found
 
 
+@public
 def rmbench_metrics(
-    domains: Sequence[str], scores_chosen_rejected: Sequence[Any], styles_per_sample: int = 3
+    domains: Sequence[str],
+    scores_chosen_rejected: Sequence[tuple[Number, Number]],
+    styles_per_sample: Annotated[int, Meta(ge=2)] = 3,
 ) -> Metrics:
     """RM-Bench from rows of (chosen, rejected) scores, one row a style of a sample.
 
@@ -77,9 +77,7 @@ def rmbench_metrics(
     name a row or a sample; a domain is known by how its name begins. Gives `hard`, `normal`, `easy`
     (means over domains), a value for each domain that is there and `total`, their mean.
     """
-    styles = as_whole("styles_per_sample", styles_per_sample, low=2)
-    rows = [_pair(row) for row in as_list("scores_chosen_rejected", scores_chosen_rejected)]
-    names = [as_text("domains", name) for name in as_list("domains", domains)]
+    styles, rows, names = styles_per_sample, scores_chosen_rejected, list(domains)
     if len(names) * styles == len(rows):
         names = [name for name in names for _ in range(styles)]
     same_length("domains", names, len(rows), "rows")
@@ -97,14 +95,14 @@ def rmbench_metrics(
     return {**found, "total": total}
 
 
-def attribute_correlation(rewards: Sequence[float], attribute: Sequence[float]) -> float | None:
+@public
+def attribute_correlation(rewards: Sequence[Number], attribute: Sequence[Number]) -> float | None:
     """Pearson's correlation of rewards with an attribute, such as length; None if one is constant."""
-    left, right = as_numbers("rewards", rewards), as_numbers("attribute", attribute)
-    same_length("attribute", right, len(left), "rewards")
-    for values in (left, right):
+    same_length("attribute", attribute, len(rewards), "rewards")
+    for values in (rewards, attribute):
         if not values or max(values) - min(values) <= 1e-6 * max(1.0, abs(max(values))):
             return None
-    return correlation(_in_range(left), _in_range(right))
+    return correlation(_in_range(rewards), _in_range(attribute))
 
 
 def _in_range(values: Sequence[float]) -> list[float]:
@@ -113,22 +111,21 @@ def _in_range(values: Sequence[float]) -> list[float]:
     return [value / largest for value in values] if largest > LARGEST else list(values)
 
 
-def auc(scores: Sequence[float], labels: Sequence[int]) -> float | None:
+@public
+def auc(scores: Sequence[Number], labels: Sequence[Mark]) -> float | None:
     """Chance that a pair of label 1 scores above one of label 0, ties half; None without both."""
-    values = as_numbers("scores", scores)
-    marks = [as_whole("labels", one, low=0, high=1) for one in as_list("labels", labels)]
-    same_length("labels", marks, len(values), "scores")
-    positives = sum(marks)
-    if not 0 < positives < len(marks):
+    same_length("labels", labels, len(scores), "scores")
+    positives = sum(labels)
+    if not 0 < positives < len(labels):
         return None
     wins = 0.0
     below = 0  # pairs of label 0 with a lower score
-    for _, tied in groupby(sorted(zip(values, marks, strict=True)), key=itemgetter(0)):
+    for _, tied in groupby(sorted(zip(scores, labels, strict=True)), key=itemgetter(0)):
         here = [mark for _, mark in tied]
         ones = sum(here)
         wins += ones * (below + (len(here) - ones) / 2)
         below += len(here) - ones
-    return wins / (positives * (len(marks) - positives))
+    return wins / (positives * (len(labels) - positives))
 
 
 def _difficulties(rows: Sequence[tuple[float, float]], styles: int) -> dict[str, float]:
@@ -140,15 +137,6 @@ def _difficulties(rows: Sequence[tuple[float, float]], styles: int) -> dict[str,
                 level = "hard" if i < j else "normal" if i == j else "easy"
                 wins[level].append(chosen > rejected)
     return {level: fmean(marks) for level, marks in wins.items()}
-
-
-def _pair(row: Any) -> tuple[float, float]:
-    if isinstance(row, Mapping):
-        row = [row.get("chosen"), row.get("rejected")]
-    values = as_numbers("scores_chosen_rejected", row)
-    if len(values) != 2:
-        raise refused("scores_chosen_rejected", row, "two scores a row: chosen, rejected")
-    return values[0], values[1]
 
 
 def _mean(values: Sequence[Any]) -> float | None:

@@ -5,7 +5,7 @@ pairs as data (texts, lengths, task fields), their last hidden states and their 
 implicit rewards), and may own weights, an optimiser and any other state; the model's optimiser never
 moves them.
 
-    class MineConfig(TermConfig, frozen=True, tag="mine"):       # its settings; listed in `terms.py`
+    class MineConfig(TermConfig, frozen=True, tag="mine"):       # its settings; listed in `PairTerm`
         coefficient: float = 1.0
 
         def build(self, context: TermContext) -> Term:
@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
+from burnish.boundary import Name, Settings
 from burnish.errors import UserError
 from burnish.records import Task
 from burnish.source import find_function
@@ -130,7 +130,7 @@ class Term(ABC):
         """Go on from a checkpoint's `state()`."""
 
 
-class TermConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class TermConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of the settings of a term; `kind` names it in a recipe file."""
 
     name: str = ""
@@ -148,9 +148,9 @@ class TermConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 class FunctionTerm(TermConfig, frozen=True, tag="function"):
     """Your own term, by path: `my_file.py:MyTerm`, a class that inherits from `Term`."""
 
-    path: str
+    path: Name
     """Your class: `my_file.py:MyTerm` or `package.module:MyTerm`."""
-    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
     """Keyword arguments of the class, beside the context."""
 
     def build(self, context: TermContext) -> Term:

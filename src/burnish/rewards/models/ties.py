@@ -12,32 +12,24 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from torch.nn import functional
 
-from burnish.arguments import as_number
-from burnish.tensors import as_logp, check_finite
+from burnish.boundary import NonNegative, public
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from jaxtyping import Float
 
 
+@public
 def tie_preference_loss(
-    diff_margins: Tensor | ArrayLike, same_margins: Tensor | ArrayLike, lam: float = 1.0
+    diff_margins: Float[Tensor, "*D"], same_margins: Float[Tensor, "*S"], lam: NonNegative = 1.0
 ) -> Tensor:
     """`mean(-log sigma(m_diff)) + lam * mean(-log sigma(-|m_same|))`, with its gradient: ().
 
     A margin is the score of the preferred response minus that of the other; for a tie the order does
     not matter. Any shapes; a kind of pair that the batch lacks adds 0.
     """
-    lam = as_number("lam", lam, low=0)
-    diff = _margins(diff_margins, "diff_margins")
-    same = _margins(same_margins, "same_margins")
-    return _mean(functional.softplus(-diff)) + lam * _mean(functional.softplus(same.abs()))
-
-
-def _margins(margins: Tensor | ArrayLike, what: str) -> Tensor:
-    """Margins with their graph; half precision is raised to float32."""
-    read = as_logp(margins, what)
-    check_finite(read, what)
-    return read
+    return _mean(functional.softplus(-diff_margins)) + lam * _mean(
+        functional.softplus(same_margins.abs())
+    )
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -10,14 +10,17 @@ Nothing is held in memory but one row: `burnish.tasks` reads its files whole.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import csv
 import hashlib
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +32,20 @@ from burnish.texts import half_pair
 from burnish.tools.search.passages import Passage
 
 TEXTS = (".txt", ".md")
-TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_KINDS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+TABLES = tuple(_KINDS)
+DEEPEST = 200
+"""Levels of lists and objects inside each other that a row may have."""
+LARGEST_GROUP = 8 << 30
+"""Bytes of a row group of a Parquet file, unpacked."""
+CELL = 64
+"""Bytes that a cell costs beside its text."""
 _USUAL = {
     "id": ("id", "_id", "doc_id", "docid", "passage_id", "pid"),
     "title": ("title", "name", "heading"),
@@ -87,8 +103,7 @@ def source_files(source: Source) -> list[SourceFile]:
     """The files of a source in the order in which they are read."""
     root = Path(source.path).expanduser()
     if root.is_dir():
-        found = [one for one in _files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
-        whole = root.resolve()
+        found = [one for one in files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
         for file in found:
             if not (file.path.is_file() and file.path.resolve().is_relative_to(whole)):
                 raise UserError(
@@ -117,7 +132,7 @@ def source_files(source: Source) -> list[SourceFile]:
     return [SourceFile(root, root.name)]
 
 
-def _files_in(root: Path) -> list[SourceFile]:
+def files_in(root: Path) -> list[SourceFile]:
     """Every file of a folder that is not hidden, by name; links to folders are not followed."""
     found = []
     for folder, inner, files in os.walk(root):
@@ -127,15 +142,15 @@ def _files_in(root: Path) -> list[SourceFile]:
     return sorted(found, key=lambda file: file.name)
 
 
-def check_unpacked(path: Path) -> None:
-    """Refuse a file that is compressed, and a Parquet file under another name."""
-    with path.open("rb") as file:
-        begin = file.read(8)
-        packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
-        is_parquet = False
-        if begin.startswith(_PARQUET) and path.suffix.lower() != ".parquet":
-            file.seek(-len(_PARQUET), os.SEEK_END)
-            is_parquet = file.read() == _PARQUET and path.stat().st_size > 2 * len(_PARQUET)
+def check_unpacked(path: Path, file: IO[bytes]) -> None:
+    """Refuse a file that is compressed, and a Parquet file under another name; it stands at its begin."""
+    begin = file.read(8)
+    packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
+    is_parquet = False
+    if begin.startswith(_PARQUET) and path.suffix.lower() != ".parquet" and _size(file) > 8:
+        file.seek(-len(_PARQUET), os.SEEK_END)
+        is_parquet = file.read() == _PARQUET
+    file.seek(0)
     if packed:
         raise UserError(
             f"{path}: a {packed} file by its first bytes; expected one that is not compressed. "
@@ -162,7 +177,7 @@ def tree_digest(path: Path) -> str:
 
     Hidden files do not count.
     """
-    files = _files_in(path) if path.is_dir() else [SourceFile(path, path.name)]
+    files = files_in(path) if path.is_dir() else [SourceFile(path, path.name)]
     return digest(*(part for file in files for part in (file.name, file_digest(file.path))))
 
 
@@ -243,8 +258,9 @@ def _short_parts(paragraph: str, longest: int) -> Iterator[str]:
 
 def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
     try:
-        check_unpacked(file.path)
-        content = file.path.read_bytes()
+        with file.path.open("rb") as opened:
+            check_unpacked(file.path, opened)
+            content = opened.read()
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise UserError(f"{file.path}: cannot be read ({error.strerror}).") from None
@@ -255,6 +271,13 @@ def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
         ) from None
     heading = _HEADING.search(text) if file.path.suffix.lower() == ".md" else None
     yield Passage(file.name, text, (heading and heading[1].rstrip(" \t#")) or file.path.stem), 1.0
+
+
+class BadRow(NamedTuple):
+    """One row that cannot be read, and why."""
+
+    number: int
+    why: str
 
 
 class SourceRow(NamedTuple):
@@ -269,10 +292,8 @@ class SourceRow(NamedTuple):
 def _read_table(
     file: SourceFile, source: Source, is_one_of_many: bool
 ) -> Iterator[tuple[Passage, float]]:
-    suffix = file.path.suffix.lower()
-    reader = {".csv": csv_rows, ".tsv": csv_rows, ".parquet": parquet_rows}
     columns = _Columns(file, source)
-    for row in reader.get(suffix, jsonl_rows)(file.path):
+    for row in table_rows(file.path):
         columns.first = columns.first or list(row.values)
         where = f"{file.path}:{row.number}"
         text = _text(where, columns.text, row.values.get(columns.text))
@@ -336,72 +357,203 @@ def _id(where: str, column: str, value: Any) -> str:
     return str(value)
 
 
-def jsonl_rows(path: Path) -> Iterator[SourceRow]:
-    """The objects of a JSONL file, one line in memory."""
-    check_unpacked(path)
-    size = max(path.stat().st_size, 1)
-    read = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            read += len(line)
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.strip():
-                continue
-            try:
-                values = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                # The decoder calls half a pair truncated, or says nothing of surrogates.
-                if half := half_pair(line.decode(errors="replace")):
-                    raise UserError(
-                        f"{path}:{number}: {half} is half of a surrogate pair, which is no "
-                        "character; mend it."
-                    ) from None
-                raise UserError(
-                    f"{path}:{number}: not a JSON object ({error}); expected one object a line."
-                ) from None
-            yield SourceRow(number, values, read / size)
+def table_rows(
+    path: Path, at_once: int = 1024, columns: list[str] | None = None
+) -> Iterator[SourceRow]:
+    """The rows of a table as a stream; the first that cannot be read is refused."""
+    for row in read_rows(path, _KINDS[path.suffix.lower()], at_once=at_once, columns=columns):
+        if isinstance(row, BadRow):
+            raise UserError(f"{path}:{row.number}: {row.why}.")
+        yield row
 
 
-def csv_rows(path: Path) -> Iterator[SourceRow]:
-    """The rows of a CSV or TSV file, one in memory."""
-    check_unpacked(path)
-    size = max(path.stat().st_size, 1)
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        read = 0
+def read_rows(
+    path: Path,
+    kind: str,
+    content: bytes | None = None,
+    *,
+    at_once: int = 1024,
+    columns: list[str] | None = None,
+    most_bytes: int = 0,
+) -> Iterator[SourceRow | BadRow]:
+    """The rows of a JSONL, CSV, TSV or Parquet file, of which few are in memory.
+
+    `content` are the file's bytes where they are at hand. Of Parquet, whose cells may be packed a
+    thousandfold, `at_once` rows are unpacked at a time, of some `columns` or all; with `most_bytes` a
+    table is refused that takes more, before the rest of it is read.
+    """
+    with io.BytesIO(content) if content is not None else _opened(path) as file:
+        check_unpacked(path, file)
+        if kind == "parquet":
+            yield from _parquet_rows(path, file, at_once, columns, most_bytes)
+        elif kind == "jsonl":
+            yield from _jsonl_rows(path, file)
+        else:
+            yield from _csv_rows(path, file, "\t" if kind == "tsv" else ",")
+
+
+def decode_json(text: str | bytes) -> Any:
+    """JSON of a depth that can also be stored and read back, far below Python's own limit."""
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
+    except msgspec.DecodeError:
+        # The decoder calls half a pair truncated, or says nothing of surrogates.
+        if half := half_pair(text if isinstance(text, str) else text.decode(errors="replace")):
+            why = f"{half} is half of a surrogate pair, which is no character"
+            raise msgspec.DecodeError(why) from None
+        raise
+    brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, brackets)) > DEEPEST and _is_deep([value]):  # type: ignore[arg-type]
+        raise msgspec.DecodeError(f"nested more than {DEEPEST} levels deep")
+    return value
+
+
+def _is_deep(level: list[Any]) -> bool:
+    for _ in range(DEEPEST + 1):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [item for one in inner for item in one if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def kind_word(value: Any) -> str:
+    """What a JSON value is, in words."""
+    names = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true/false"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
+
+
+def _jsonl_rows(path: Path, file: IO[bytes]) -> Iterator[SourceRow | BadRow]:
+    size, read = max(_size(file), 1), 0
+    # Cut at newlines alone: str.splitlines would also cut at U+2028 inside a JSON string.
+    for number, line in enumerate(file, start=1):
+        read += len(line)
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if not line.strip():
+            continue
         try:
-            header = next(reader, [])
-            if not header or len(set(header)) != len(header):
-                raise UserError(f"{path}:1: column names {header}; expected each named once.")
-            for cells in reader:
-                read += sum(map(len, cells)) + len(cells)
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise UserError(
-                        f"{path}:{reader.line_num}: {len(cells)} cells, expected {len(header)} "
-                        f"({', '.join(header)})."
-                    )
+            value = decode_json(line.decode())
+        except UnicodeDecodeError as error:
+            byte = f"byte {line[error.start]:#04x}"
+            raise UserError(f"{path}:{number}: not UTF-8 ({byte}); save it as UTF-8.") from None
+        except msgspec.DecodeError as error:
+            yield BadRow(number, f"not JSON ({error}), expected one object a line")
+            continue
+        if isinstance(value, dict):
+            yield SourceRow(number, value, read / size)
+        else:
+            why = f"got {kind_word(value)}, expected an object with named columns"
+            yield BadRow(number, why)
+
+
+def _size(file: IO[bytes]) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _csv_rows(path: Path, file: IO[bytes], delimiter: str) -> Iterator[SourceRow | BadRow]:
+    size, read = max(_size(file), 1), 0
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    reader = csv.reader(text, delimiter=delimiter)
+    try:
+        header = next(reader, [])
+        if not header or len(set(header)) != len(header):
+            raise UserError(f"{path}:1: column names {header}; expected each named once.")
+        for cells in reader:
+            read += sum(map(len, cells)) + len(cells)
+            if len(cells) == len(header):
                 values = dict(zip(header, cells, strict=True))
                 yield SourceRow(reader.line_num, values, min(read / size, 1.0))
-        except csv.Error as error:
-            raise UserError(
-                f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
-                "save the data as JSONL."
-            ) from None
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}: not UTF-8 near line {reader.line_num + 1} (byte "
-                f"{error.object[error.start]:#04x}); save the file as UTF-8."
-            ) from None
+            elif cells:
+                why = f"{len(cells)} cells, expected {len(header)} ({', '.join(header)})"
+                yield BadRow(reader.line_num, why)
+    except csv.Error as error:
+        raise UserError(
+            f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
+            "save the data as JSONL."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 near line {reader.line_num + 1} (byte "
+            f"{error.object[error.start]:#04x}); save the file as UTF-8."
+        ) from None
 
 
-def parquet_rows(
-    path: Path, at_once: int = 8192, columns: list[str] | None = None
+class ParquetShape(NamedTuple):
+    """What a Parquet file says of itself."""
+
+    columns: list[str]
+    rows: int
+
+
+def parquet_shape(path: Path) -> ParquetShape:
+    """The columns and the number of rows of a Parquet file, which is not read."""
+    with _opened(path) as file, _reading_parquet(path) as state:
+        check_unpacked(path, file)
+        table = state.module.ParquetFile(file, pre_buffer=False)
+        return ParquetShape(list(table.schema_arrow.names), int(table.metadata.num_rows))
+
+
+def _parquet_rows(
+    path: Path, file: IO[bytes], at_once: int, columns: list[str] | None, most_bytes: int
 ) -> Iterator[SourceRow]:
-    """The rows of a Parquet file, `at_once` of them in memory; of all columns, or of some."""
+    with _reading_parquet(path) as state:
+        table, held = state.module.ParquetFile(file, pre_buffer=False), 0
+        total = max(table.metadata.num_rows, 1)
+        for group in range(table.metadata.num_row_groups):
+            if table.metadata.row_group(group).total_byte_size > LARGEST_GROUP:
+                raise UserError(
+                    f"{path}: a row group of more than {LARGEST_GROUP >> 30} GiB; write the table "
+                    "with smaller row groups."
+                )
+        # Without threads: those of its pools may still run when a short command ends, and abort it.
+        for batch in table.iter_batches(at_once, columns=columns, use_threads=False):
+            held += batch.nbytes + CELL * batch.num_rows * batch.num_columns
+            if most_bytes and held > most_bytes:
+                raise UserError(
+                    f"{path}: more than {most_bytes >> 20:,} MiB unpacked; expected a table that can be "
+                    "held. Split it, or leave columns out."
+                )
+            for values in _plain_rows(path, batch, state.number):
+                state.number += 1
+                yield SourceRow(state.number, values, state.number / total)
+
+
+def _plain_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except UnicodeDecodeError:
+        found = []
+        for number in range(batch.num_rows):
+            try:
+                found += batch.slice(number, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                place = f"{path}:{before + number + 1}"
+                raise UserError(f"{place}: not UTF-8 ({error.reason}); save it as UTF-8.") from None
+    return found
+
+
+class _Reading:
+    """How far a Parquet file has been read."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.number = module, 0
+
+
+@contextlib.contextmanager
+def _reading_parquet(path: Path) -> Iterator[_Reading]:
+    """No error of the library, of its decompressors or of what it makes of values leaves here."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -409,17 +561,13 @@ def parquet_rows(
         raise UserError(
             f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
         ) from None
-    number = 0
+    state = _Reading(pyarrow.parquet)
     try:
-        check_unpacked(path)
-        file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
-        total = max(file.metadata.num_rows, 1)
-        for batch in file.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
-            for values in batch.to_pylist():
-                number += 1
-                yield SourceRow(number, values, number / total)
-    except (pyarrow.ArrowException, OSError) as error:
+        yield state
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, UserError):
+            raise
         why = f"not a readable Parquet file ({first_line(error)})."
-        if number:  # a file with a good footer may hold broken pages
-            why = f"cannot be read behind row {number} ({first_line(error)}). It is damaged: copy it again."
+        if state.number:  # a file with a good footer may hold broken pages
+            why = f"cannot be read behind row {state.number} ({first_line(error)}). It is damaged: copy it again."
         raise UserError(f"{path}: {why}") from None

@@ -38,7 +38,6 @@ from burnish.policy.distillation import token_divergence
 from burnish.records import Finish, Reward, Span, Task, Trajectory
 from burnish.rollouts import roll_out
 from burnish.store import StoredSample
-from burnish.tasks.mapping import check_columns
 from burnish.tensors import as_logp
 from burnish.training.algorithm import (
     Algorithm,
@@ -128,7 +127,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     @classmethod
     def faults(cls, config: Config, settings: DistilTrain, data: Data) -> Iterator[str]:
         tasks = data.open(settings.task)
-        check_columns(context_columns(settings), "train.template")
+        context_columns(settings)
         yield from _context_faults(config, settings)
         for policy in settings.policies:
             read_policy(data.root / policy)

@@ -41,8 +41,8 @@ from burnish.lm.scalar_head import StepRow, step_row
 from burnish.lm.tokenizer import Tokenizer
 from burnish.numbers import sigmoid
 from burnish.records import Author, Evidence, Reward, Span, Task, Trajectory
+from burnish.rewards.models.card import ProcessCard, write_process_card
 from burnish.rewards.models.pair_metrics import auc
-from burnish.rewards.models.process_card import ProcessCard, write_process_card
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
 from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
+from burnish.rewards.models.bias_attributes import KEY, REJECTED, pair_record
 from burnish.rewards.models.bradley_terry import pair_loss
 from burnish.rewards.models.card import RewardModelCard, ScoredPair, write_card
-from burnish.rewards.models.pair_record import KEY, REJECTED, pair_record
 from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
 from burnish.training.algorithm import (

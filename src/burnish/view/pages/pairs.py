@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from burnish.numbers import sigmoid
 from burnish.records import Reward
-from burnish.rewards.models.pair_record import KEY, REJECTED, text_attributes
+from burnish.rewards.models.bias_attributes import KEY, REJECTED, text_attributes
 from burnish.store import StoredSample
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import EVAL, sample_names, shown_step

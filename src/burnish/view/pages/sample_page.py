@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.records import Reward, Task
-from burnish.rewards.models.pair_record import KEY
+from burnish.rewards.models.bias_attributes import KEY
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader

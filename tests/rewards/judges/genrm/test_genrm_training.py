@@ -18,11 +18,11 @@ from burnish.policy.batch import RewardBatch
 from burnish.policy.position import position_weight
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import build, checked, genrm_reward
-from burnish.rewards.checks.pair_scores import GenRMConfig
+from burnish.rewards.pairs import GenRMConfig
 from burnish.tasks import build as build_tasks
 from burnish.tasks.files import File, HeldOutColumn
 from burnish.tasks.function import Function
-from burnish.tasks.preference_rows import both_orders, write_jsonl
+from burnish.tasks.rows import both_orders, write_jsonl
 
 
 def earn(text: str, label: object = "a", **settings: object):

@@ -30,8 +30,7 @@ import msgspec
 from burnish.boundary import Count, Fraction, PositiveInt, Share
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.checks.steps import Split, check_split
-from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.checks.sections import Split, check_split
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.evpv.evidence import Extraction, extract_all, pieces_of
@@ -64,7 +63,7 @@ from burnish.rewards.judges.evpv.scores import (
 )
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import request_of
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
 
 CONCURRENT = 32
@@ -168,7 +167,7 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
         return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
 
     def _process(self, base: str | Path) -> Scorer:
-        from burnish.rewards.models.process_reward import (
+        from burnish.rewards.models.trained_model import (
             ProcessRewardModelConfig,
             ProcessRewardModelReward,
         )

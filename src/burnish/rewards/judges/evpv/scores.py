@@ -24,7 +24,7 @@ from msgspec import Meta
 from burnish.arguments import as_text, as_word, read_each, refused
 from burnish.boundary import Share, public
 from burnish.errors import ArgumentError
-from burnish.rewards.checks.steps import Split, find_steps
+from burnish.rewards.checks.sections import Split, find_steps
 from burnish.rewards.judges.evpv.facts import words_of
 from burnish.rewards.judges.evpv.matching import FactIndex, numbers_in
 from burnish.rewards.judges.reading import extract_json

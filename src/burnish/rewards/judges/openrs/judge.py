@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.combine import FirstDecisive
+from burnish.rewards.combine import FirstDecisive, OrderRule, join_orders, two_orders
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.judges.openrs.aggregate import Aggregate, explain_criteria
@@ -42,7 +42,6 @@ from burnish.rewards.judges.openrs.meta_rubric import (
     templates_hash,
 )
 from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
-from burnish.rewards.pair_scorers import OrderRule, join_orders, two_orders
 from burnish.rewards.scorer import Scope, Scorer
 from burnish.seeds import digest
 

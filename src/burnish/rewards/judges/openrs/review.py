@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.combine import BothOrders
 from burnish.rewards.judges.instruction import Tried, improve
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
@@ -47,7 +48,6 @@ from burnish.rewards.judges.openrs.meta_rubric import (
 )
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user, mark_for, request_of
 from burnish.rewards.judges.reading import Maybe, Table, loose_text, one_of, read_marked, rows
-from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked, gather
 from burnish.texts import read_toml
 

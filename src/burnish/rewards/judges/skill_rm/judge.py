@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user
@@ -56,7 +55,7 @@ from burnish.rewards.judges.skill_rm.readout import (
     read_call,
 )
 from burnish.rewards.judges.skill_rm.verifiers import Case, Mode, run_verifier
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
 
 Method = Literal["skill", "direct", "flat", "tool"]

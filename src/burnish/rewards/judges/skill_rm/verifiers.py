@@ -25,13 +25,18 @@ from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, V
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.checks.extract import references, short
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.checks.json_schema import JsonSchema, JsonSchemaConfig
 from burnish.rewards.checks.language import Language, LanguageConfig
-from burnish.rewards.checks.length import Length, LengthConfig
 from burnish.rewards.checks.match import Match, MatchConfig, token_f1
 from burnish.rewards.checks.mathematics import Mathematics, MathematicsConfig
 from burnish.rewards.checks.numeric import Numeric, NumericConfig
-from burnish.rewards.checks.regex import Regex, RegexConfig
+from burnish.rewards.checks.rules import (
+    JsonSchema,
+    JsonSchemaConfig,
+    Length,
+    LengthConfig,
+    Regex,
+    RegexConfig,
+)
 from burnish.rewards.checks.texts import constraint_tools
 from burnish.rewards.judges.benchmarks import reference_match
 from burnish.rewards.judges.prompting import is_blocked, mark_for, request_of, sanitize_metadata
