@@ -104,6 +104,7 @@ def source_files(source: Source) -> list[SourceFile]:
     root = Path(source.path).expanduser()
     if root.is_dir():
         found = [one for one in files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
+        whole = root.resolve()
         for file in found:
             if not (file.path.is_file() and file.path.resolve().is_relative_to(whole)):
                 raise UserError(
