@@ -41,9 +41,10 @@ from burnish.records import Message, Response, Task
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rewards.scorer import score_groups
 from burnish.training import build
-from burnish.training.algorithms.sft import TEACHER as CHANCES
 from burnish.training.events import StageBegun, StepDone
 
+CHANCES = "teacher_probabilities"
+"""The field that `train.kind = "sft"` reads a teacher's chances from."""
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 RECIPES = ("search", "tools", "toolrl")
 
