@@ -161,9 +161,9 @@ def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_giv
         (lambda: burnish.generate("tiny", []), "prompts: got [], expected a text, a list"),
         (
             lambda: burnish.generate("tiny", "x", n=0),
-            "n is 0; expected a whole number of at least 1",
+            "n: got 0, expected a whole number of at least 1",
         ),
-        (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature is nan"),
+        (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature: got nan"),
         (lambda: burnish.generate("tiny", "x", tempratur=1), "expected n, temperature, top_k"),
         (lambda: burnish.generate("no-such", "x"), "there is no model 'no-such'"),
         (lambda: burnish.evaluate("tiny"), "task: got None; expected a recipe"),

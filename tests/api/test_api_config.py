@@ -64,7 +64,7 @@ def test_a_config_prints_its_origins() -> None:
 def test_a_config_built_of_typed_parts_is_checked() -> None:
     config = burnish.Config(task=Arithmetic(level=1), rewards=(NumericConfig(),), steps=3)
     assert config.replace(task={"level": 2}).task == Arithmetic(level=2)
-    with pytest.raises(UserError, match="steps is 0; expected a whole number of at least 1"):
+    with pytest.raises(UserError, match="steps: got 0, expected a whole number of at least 1"):
         burnish.Config(task=Arithmetic(), rewards=(NumericConfig(),), steps=0).replace(seed=1)
 
 

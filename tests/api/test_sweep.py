@@ -170,6 +170,7 @@ def test_python_values_must_be_lists(tmp_path: Path) -> None:
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, str(Path(__file__).with_name("fake_train.py")))
     monkeypatch.setattr(engine, "TRAIN", command)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(engine, "find_gpus", list)
     monkeypatch.setattr(engine, "usable_cores", lambda: 4)
 

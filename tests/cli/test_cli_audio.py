@@ -191,7 +191,7 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
         ("huge.npz", "expected finite latents"),
         ("fast.npz", "expected numbers above 0, and at most a frame a sample"),
         ("often.npz", "expected numbers above 0, and at most a frame a sample"),
-        ("shape.npz", "is no file of latents (Unable to allocate"),
+        ("shape.npz", "is no file of latents ("),
         ("array.npz", "is no file of latents"),
         ("half.safetensors", "is no file of latents"),
         ("less.npz", "is no file of latents (it has no"),

@@ -42,6 +42,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(),
     bool: st.booleans(),
     Any: ANYTHING,
+    object: ANYTHING,
     type(None): st.none(),
 }
 
@@ -49,10 +50,15 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 def values(annotation: Any) -> st.SearchStrategy[Any]:
     """Plain values that an annotation allows."""
     if typing.get_origin(annotation) is Annotated:
-        kind, meta = typing.get_args(annotation)
-        return numbers(kind, meta)
+        kind, *marks = typing.get_args(annotation)
+        meta = next((mark for mark in marks if isinstance(mark, Meta)), Meta())
+        return numbers(kind, meta) if kind in (int, float) else texts_and_lists(kind, meta)
     found = [option_values(option) for option in shapes.options(annotation)]
     return st.one_of(found)
+
+
+def texts_and_lists(kind: Any, meta: Meta) -> st.SearchStrategy[Any]:
+    return values(kind).filter(lambda plain: len(plain) >= (meta.min_length or 0))
 
 
 def option_values(option: Any) -> st.SearchStrategy[Any]:
@@ -88,10 +94,11 @@ def numbers(kind: type, meta: Meta) -> st.SearchStrategy[Any]:
         most = 2**63 - 1 if meta.le is None else int(meta.le)
         return st.integers(0 if low is None else int(low), most)
     small = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
+    high = LARGEST if meta.le is None else min(float(meta.le), LARGEST)
     if low is None and meta.le is None:
         return st.just(0.0) | small | st.floats(-LARGEST, LARGEST)
     return st.floats(
-        min_value=low, max_value=meta.le, exclude_min=meta.gt is not None, allow_nan=False
+        min_value=low, max_value=high, exclude_min=meta.gt is not None, allow_nan=False
     )
 
 

@@ -235,19 +235,17 @@ def test_a_grader_that_fails_stops_the_loop_under_its_own_name():
 
 
 @pytest.mark.parametrize(
-    ("pool", "held_out", "more", "message"),
+    ("pool", "held_out", "message"),
     [
-        ([], HELD_OUT, {}, "pool: got 0 records"),
-        (POOL, [record("a", 0), record("a", 1)], {}, "2 records with 1 different ids"),
-        (POOL, [*HELD_OUT, POOL[0]], {}, "'p-c0' and 0 more are in the pool and held out"),
-        (POOL, HELD_OUT, {"margin": 0.0}, "margin is 0.0"),
-        (POOL, HELD_OUT, {"patience": 0}, "patience 0"),
+        ([], HELD_OUT, "got 0 records to be searched on"),
+        (POOL, [record("a", 0), record("a", 1)], "2 records to be decided on with 1 different ids"),
+        (POOL, [*HELD_OUT, POOL[0]], "'p-c0' and 0 more are searched on and decided on"),
     ],
 )
-def test_mistakes_are_named(pool, held_out, more, message):
+def test_mistakes_are_named(pool, held_out, message):
     async def run():
         propose, _ = proposing()
-        await evolve_instruction(START, pool, held_out, grade=follow, propose=propose, **more)
+        await evolve_instruction(START, pool, held_out, grade=follow, propose=propose)
 
     with pytest.raises(UserError, match=message):
         anyio.run(run)

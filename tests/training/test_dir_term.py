@@ -109,7 +109,10 @@ def test_a_function_of_your_own_and_its_mistakes(tmp_path):
     with pytest.raises(UserError, match=r"expected length, markdown.* Did you mean 'length'"):
         run_of(tmp_path, run="three", terms=[dir_term(attribute="lenght")])
     # Refused with the settings: no model was loaded for it.
-    with pytest.raises(ArgumentError, match="attribute is 'lenght'"):
+    with pytest.raises(
+        ArgumentError,
+        match="attribute: got 'lenght', expected length, markdown.* Did you mean 'length'",
+    ):
         DirTerm(attribute="lenght")
     with pytest.raises(UserError, match="target_auc"):
         run_of(tmp_path, run="four", terms=[dir_term(target_auc=2.0)])

@@ -84,7 +84,7 @@ def test_the_line_names_what_was_under_way(tmp_path, settings, what):
 
 
 def test_a_full_device_in_the_warm_start_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sft.Demonstrations, "batch", raising(ERRORS[1]))
+    monkeypatch.setattr(sft.SftAlgorithm, "batch", raising(ERRORS[1]))
     line = stopped(trainer(tmp_path, WARM))
     assert line.startswith("step 1 of warm_start ran out of GPU memory")
     assert "stages.0.train.batch=" in line, "the stage's own setting"

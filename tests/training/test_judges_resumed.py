@@ -277,7 +277,7 @@ def test_a_spent_budget_may_be_raised_and_nothing_else_of_a_reward():
 
     def config(**changed):
         reward = {"kind": "judge", "with": "point", "model": "tiny", "name": "r", **changed}
-        rewards = [reward, {"kind": "length", "name": "l"}]
+        rewards = [reward, {"kind": "length", "name": "l", "max": 9}]
         return load(Config, {"task": {"kind": "arithmetic"}, "rewards": rewards})
 
     begun = config(budget={"calls": 5})

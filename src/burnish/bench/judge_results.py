@@ -283,7 +283,7 @@ def picture_figures(bench: str, judged: Sequence[Judged]) -> dict[str, float | N
     """
     from burnish.rewards.judges.proxy_grm import mm_rlhf, multimodal_rewardbench
 
-    rows = [
+    rows: list[Any] = [
         {
             "id": one.info.get("name", one.id),
             "Category": one.info.get("category", ""),

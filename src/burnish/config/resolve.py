@@ -373,7 +373,7 @@ def _wanted_instead(annotation: Any, plain: Any, default: Any) -> str:
     A table of the user's own (`options`) may hold any number. Infinity may stand where it is the
     default.
     """
-    if any(option is Any for option in _innermost(annotation)):
+    if any(option in (Any, object) for option in _innermost(annotation)):
         return ""
     if isinstance(plain, dict | list | tuple):
         items = plain.values() if isinstance(plain, dict) else plain

@@ -76,7 +76,7 @@ def is_list(annotation: Any) -> bool:
 
 def takes_text(annotation: Any) -> bool:
     """True where any text may stand."""
-    return any(option in (str, Any) for option in options(annotation))
+    return any(option in (str, Any, object) for option in options(annotation))
 
 
 def fields(struct: type[Struct]) -> list[Field]:

@@ -267,10 +267,9 @@ def _topology(config: DecoderConfig) -> Topology:
         raise Unsupported(f"norm_type '{config.norm_type}'; the built-in decoder has rms")
     if not config.is_causal:
         raise Unsupported("is_causal is false; the built-in decoder is causal")
+    scale = cast(Any, config.depth_scale)  # read by the topology, which refuses other words
     try:
-        return Topology(
-            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
-        )
+        return Topology(config.norm_topology, config.normalized_input, scale, eps=config.norm_eps)
     except ArgumentError as error:
         raise UserError(f"config.json: {error}") from None
 

@@ -33,7 +33,7 @@ from burnish.rewards.checks.extract import short
 from burnish.rewards.scorer import as_float
 
 VoteRule = Literal["unanimous", "majority", "mean"]
-Outcome = Annotated[float, Meta(ge=-1, le=1)]
+Outcome = Annotated[float, Meta(ge=-1.0, le=1.0)]
 Inconsistent = Outcome | Literal["abstain"]
 """The outcome of votes that do not agree: a number from -1 to 1, or none at all."""
 

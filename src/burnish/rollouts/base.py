@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Meta
 
 from burnish.activity import advance, waiting_for
-from burnish.arguments import refused
 from burnish.boundary import Count, Draws, PositiveInt, PositiveShare, Seconds, Settings, Share
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
@@ -39,19 +38,7 @@ from burnish.seeds import derive
 from burnish.source import describe, is_cancelled
 from burnish.user_code import calling_user_code
 
-
-class TableOf:
-    """Reads a table of anything: what holds it says what may stand in it."""
-
-    words = "a table"
-
-    def read(self, name: str, given: Any, call: Any) -> dict[str, Any]:
-        if not isinstance(given, dict):
-            raise refused(name, given, self.words)
-        return given
-
-
-Options = Annotated[dict[str, Any], TableOf()]
+Options = dict[str, object]
 """Arguments of a function or class that a table names."""
 ANSWER_TOKENS = 256
 """Of a reply where neither the config nor the task says how long it may be."""

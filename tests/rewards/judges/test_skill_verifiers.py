@@ -220,11 +220,11 @@ def test_a_verifier_sees_only_what_it_declares() -> None:
     [
         ("numeric_answer", {"feild": "x"}, "unknown option 'feild'. Did you mean 'field'"),
         ("numeric_answer", {"field": "x"}, "reads the field 'x', which is not in inputs_required"),
-        ("numeric_answer", {"field": "reference", "absolute": -1.0}, "tolerances"),
+        ("numeric_answer", {"field": "reference", "absolute": -1.0}, "absolute"),
         ("reference_match", {"where": "start"}, "where is 'start'"),
         ("reference_match", {"repeat": True}, "repeat is True"),
         ("reference_match", {"wall_s": 0}, "wall_s is 0"),
-        ("json_schema", {"schema": {"type": 3}}, "the schema is not valid"),
+        ("json_schema", {"schema": {"type": 3}}, "schema: is not valid at type"),
         ("language", {"language": 3}, "options: "),
     ],
 )

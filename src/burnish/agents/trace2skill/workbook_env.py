@@ -18,7 +18,7 @@ import io
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from burnish.agents.trace2skill.skill_env import SkillEnv
 from burnish.arguments import as_number
@@ -46,7 +46,7 @@ class WorkbookEnv(SkillEnv):
         self,
         *,
         skill: str = "",
-        rule: str = "fixed",
+        rule: Literal["fixed", "reference"] = "fixed",
         recalculation: bool = True,
         timeout_s: float = 60.0,
     ) -> None:

@@ -66,7 +66,7 @@ class Goal(Struct, frozen=True):
 
     sentence: Count
     attribute: Literal["pitch_st", "rate", "gain_db", "range"]
-    direction: Literal[-1, 0, 1]
+    direction: Literal[1, 0, -1]
 
     def holds(self, change: float) -> bool:
         """True if an attribute that differs so much from the voice's own is as asked."""

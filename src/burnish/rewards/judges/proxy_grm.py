@@ -201,7 +201,7 @@ WEIGHTS = (1.0, 1.0, 0.5)
 """Of accuracy, proxy and format."""
 _FORMAT = 0.5
 Flag = bool | Literal[0, 1]
-Sign = Annotated[float, Meta(ge=-1, le=1)]
+Sign = Annotated[float, Meta(ge=-1.0, le=1.0)]
 _BLOCKS = re.compile(
     r"<rubric>(.*?)</rubric>(\s*)<eval>(.*?)</eval>(\s*)<answer>(.*?)</answer>", re.S
 )

@@ -77,7 +77,7 @@ class BiasSettings(TermConfig, frozen=True):
     """Past pairs that a batch is compared with; 0 for none."""
     clamp: Clamp = "none"
     """What becomes of a penalty below 0."""
-    target_auc: Annotated[float, Meta(ge=0.5, lt=1)] | None = None
+    target_auc: Annotated[float, Meta(ge=0.5, lt=1.0)] | None = None
     """Move lambda until the head finds the attribute only this well; 0.55 is almost not."""
     lam_rate: Positive = 0.1
     """How fast lambda follows its target."""

@@ -94,7 +94,8 @@ class TrainedModelReward(Check[C]):
     @property
     def fingerprint(self) -> str:
         """Changes with the settings and with the model's files."""
-        settings = msgspec.structs.replace(self.config, weight=1.0, category="", path="")
+        apart = {"weight": 1.0, "category": "", "path": ""}
+        settings = msgspec.to_builtins(self.config) | apart
         return digest(files_identity("", self.folder), msgspec.json.encode(settings))
 
     @property

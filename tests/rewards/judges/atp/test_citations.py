@@ -160,5 +160,5 @@ def test_a_sentence_without_words_to_compare_is_unjudged_and_many_marks_are_wron
     reasons = [item.reason for item in plan_of(crowd).items]
     assert reasons[1] == "duplicate"
     assert crowd.components["validity"] == pytest.approx(1 / 30)
-    with pytest.raises(ValueError, match="otherwise"):
+    with pytest.raises(UserError, match="otherwise"):
         citation_scorer(otherwise=float("nan"))

@@ -36,7 +36,7 @@ HIGH, LOW = 0.5, 0.2
 FLOOR = 0.1
 """A wrong step in the geometric mean."""
 Aggregate = Literal["weighted", "rate", "streak", "geometric", "first_error"]
-StepScores = Sequence[Annotated[float, Meta(ge=-1, le=1)]]
+StepScores = Sequence[Annotated[float, Meta(ge=-1.0, le=1.0)]]
 
 _FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*(.*?)\s*```\Z", re.DOTALL)
 _OPEN_FENCE, _CLOSED_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*"), re.compile(r"\s*```\Z")

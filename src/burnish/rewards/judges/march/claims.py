@@ -525,12 +525,11 @@ def _samples(checks: Any) -> Sequence[Any]:
 
 def _sample_answers(sample: Sample, count: int) -> list[str | None]:
     """One sample's answers in the order of the claims; None where there is none."""
-    if isinstance(sample, str):
-        sample = parse_checks.plain(sample, count)
-    if isinstance(sample, Mapping):
-        by_number = {int(number): answer for number, answer in sample.items()}
+    given = parse_checks.plain(sample, count) if isinstance(sample, str) else sample
+    if isinstance(given, Mapping):
+        by_number = {int(number): answer for number, answer in given.items()}
         return [by_number.get(number) for number in range(1, count + 1)]
-    found = list(sample)[:count]
+    found = list(given)[:count]
     return [*found, *([None] * (count - len(found)))]
 
 

@@ -176,7 +176,7 @@ class Search(Settings, frozen=True, kw_only=True):
     """What each item takes off the fitness."""
     standard_errors: NonNegative = 1.0
     """A child must beat its parent by more than this many."""
-    level: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    level: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.05
     """Greatest chance of replacing the start by a rubric that is no better."""
 
 

@@ -150,7 +150,7 @@ def band(deviations: float | Sequence[float]) -> Any:
 def bootstrap_interval(
     scores: Sequence[float | None],
     *,
-    share: Annotated[float, Meta(gt=0, lt=1)] = 0.95,
+    share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.95,
     draws: Draws = 2000,
     seed: Seed = 0,
 ) -> Interval | None:
