@@ -111,7 +111,7 @@ def test_a_function_of_your_own_and_its_mistakes(tmp_path):
     # Refused with the settings: no model was loaded for it.
     with pytest.raises(
         ArgumentError,
-        match="attribute: got 'lenght', expected length, markdown.* Did you mean 'length'",
+        match=r"attribute: got 'lenght', expected length, markdown.* Did you mean 'length'",
     ):
         DirTerm(attribute="lenght")
     with pytest.raises(UserError, match="target_auc"):
