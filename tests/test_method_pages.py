@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from burnish import policy
 from burnish.agents.ssp.rules import Rules, SelfPlay
 from burnish.agents.trace2skill import Settings as TraceSettings
 from burnish.config.schema import (
@@ -45,26 +46,26 @@ CARDS = sorted((DOCS / "methods").glob("*.md"))
 RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
 
 SETTINGS = {
-    "grpo": (components.SumThenNormalise, components.KL, components.StaticRegion),
-    "dr_grpo": (components.SumThenNormalise, components.Aggregate),
+    "grpo": (policy.SumThenNormalise, policy.KL, policy.StaticRegion),
+    "dr_grpo": (policy.SumThenNormalise, policy.Aggregate),
     "dapo": (
-        components.InformativeGroups,
-        components.OverlongPenalty,
-        components.StaticRegion,
+        policy.InformativeGroups,
+        policy.OverlongPenalty,
+        policy.StaticRegion,
     ),
-    "gspo": (components.StaticRegion,),
-    "gdpo": (components.NormaliseThenSum, components.BatchWhiten),
-    "etr": (components.Elastic,),
+    "gspo": (policy.StaticRegion,),
+    "gdpo": (policy.NormaliseThenSum, policy.BatchWhiten),
+    "etr": (policy.Elastic,),
     "gd2po": (
-        components.SignConflict,
-        components.SnrConflict,
-        components.Magnitude,
-        components.BatchWhiten,
+        policy.SignConflict,
+        policy.SnrConflict,
+        policy.Magnitude,
+        policy.BatchWhiten,
     ),
-    "clipo": (components.Contrastive,),
-    "brpo": (components.Skew, VersusConfig),
-    "afrl": (components.Stepwise, components.SFT),
-    "medalign": (components.ReferenceFrozen, components.TriFactor),
+    "clipo": (policy.Contrastive,),
+    "brpo": (policy.Skew, VersusConfig),
+    "afrl": (policy.Stepwise, policy.SFT),
+    "medalign": (policy.ReferenceFrozen, policy.TriFactor),
     "genrm": (GenRMConfig, GenRMOptions),
     "openrs": (OpenRSOptions,),
     "quarkmedbench": (RubricOptions,),
@@ -74,7 +75,7 @@ SETTINGS = {
     "process_reward_model": (
         ProcessRewardModelTrain,
         ProcessRewardModelConfig,
-        components.Stepwise,
+        policy.Stepwise,
     ),
     "dir": (DirTerm,),
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
@@ -84,16 +85,16 @@ SETTINGS = {
     "atp_bench": (AtpOptions,),
     "long_speech": (SpeechPlanConfig,),
     "trace2skill": (TraceSettings,),
-    "ssp": (SelfPlay, Rules, components.SumThenNormalise),
+    "ssp": (SelfPlay, Rules, policy.SumThenNormalise),
     "policyalign": (DistilTrain,),
     "diffusion": (DiffusionTrain,),
     "gap": (LatentsTrain,),
     "audio_tokenizer": (CodecTrain, Adversarial, SpeechTrain, GeneratorSizes),
     "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
-        components.GeneralisedAdvantage,
-        components.SharedCritic,
-        components.SeparateCritic,
+        policy.GeneralisedAdvantage,
+        policy.SharedCritic,
+        policy.SeparateCritic,
     ),
 }
 SHARED = {"eps", "ddof", "name", "weight", "category", "roles"}

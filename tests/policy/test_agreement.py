@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.errors import ArgumentError
 from burnish.metrics import agreeing, known
 from burnish.policy import Recipe, RewardBatch, advantages
 from burnish.policy.compute import agreement_metrics, reward_agreement
@@ -26,13 +25,13 @@ SPAN = Span(Author.MODEL, (1,), (0.0,), trainable=True)
 def test_by_hand():
     # Group 0: the first reward orders 1 < 2 < 3, the second 1 < 3 < 2: one of three pairs differs.
     # Group 1: the two are mirror images: one of one.
-    rewards = [[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [0.0, 5.0], [1.0, 4.0]]
+    rewards = torch.tensor([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [0.0, 5.0], [1.0, 4.0]]).double()
     found = reward_agreement(rewards, [0, 0, 0, 1, 1])
     assert found.conflict[0, 1].item() == pytest.approx(2 / 4)
     # Deviations: (-1, 0, 1, -.5, .5) and (-1, 1, 0, .5, -.5): 1 - .5 over sqrt(2.5 * 2.5).
     assert found.correlation[0, 1].item() == pytest.approx(0.5 / 2.5)
     assert found.correlation[1, 0].item() == found.correlation[0, 1].item()
-    metrics = agreement_metrics(rewards, [0, 0, 0, 1, 1], ["right", "short"])
+    metrics = agreement_metrics(rewards, torch.tensor([0, 0, 0, 1, 1]), ["right", "short"])
     assert metrics == {
         "reward/corr/right~short": pytest.approx(0.2),
         "reward/conflict/right~short": pytest.approx(0.5),
@@ -46,13 +45,11 @@ def test_ties_and_missing_values_tell_nothing_and_differences_between_groups_do_
     found = reward_agreement(rewards, [0, 0, 1, 1])
     assert math.isnan(found.correlation[0, 1])
     assert math.isnan(found.conflict[0, 1])
-    assert agreement_metrics(rewards, [0, 0, 1, 1], ["a", "b"]) == {}
+    assert agreement_metrics(torch.tensor(rewards), torch.tensor([0, 0, 1, 1]), ["a", "b"]) == {}
     # A missing value leaves its pairs; rounding is no difference.
     rewards = [[0.0, NAN], [1.0, 2.0], [2.0, 1.0], [3.0, 1.0 + 1e-16]]
     found = reward_agreement(rewards, [0, 0, 0, 0])
     assert found.conflict[0, 1].item() == pytest.approx(1.0)
-    with pytest.raises(ArgumentError, match="names: got 1, expected one for each of 2 rewards"):
-        agreement_metrics(rewards, [0, 0, 0, 0], ["a"])
 
 
 @settings(max_examples=60, deadline=None)

@@ -136,7 +136,7 @@ def test_without_a_baseline_a_prompt_is_left_out():
     assert step.per_reward_BK[:, 0].tolist() == [1.0, 0.0, 0.0, 0.0]
     with pytest.raises(ArgumentError, match="baselines_BK: got none"):
         advantages(Recipe(advantage=GreedyBaseline()), reward_batch([[1.0]], [0]))
-    with pytest.raises(ArgumentError, match="baselines_BK: got shape"):
+    with pytest.raises(ArgumentError, match="got 1, expected one for each of the 2"):
         advantages(Recipe(advantage=GreedyBaseline()), remax_batch([[1.0]], [[1.0, 2.0]], [0]))
 
 

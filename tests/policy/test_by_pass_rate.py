@@ -264,22 +264,3 @@ def test_a_static_region_has_buckets_and_no_figures_of_bounds():
 
 
 # --- faults
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: pass_rates([1], [0], 1, 1), "r_min and r_max: got 1 and 1, expected"),
-        (lambda: pass_rates([1], [0], 0, NAN), "r_min and r_max: got 0 and nan, expected"),
-        (lambda: pass_rates([[1, 2]], [0]), r"rewards: got shape \(1, 2\), expected"),
-        (lambda: pass_rates([1, 0], [0]), r"groups: got shape \(1,\), expected"),
-        (lambda: pass_buckets([1.2]), "rates: got a number outside 0 to 1"),
-        (
-            lambda: policy_loss([[0.0]], [[0.0]], [1.0], [[1]], buckets=[0, 1]),
-            r"buckets: got shape \(2,\), expected \(1,\)",
-        ),
-    ],
-)
-def test_faults_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

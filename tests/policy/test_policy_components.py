@@ -107,7 +107,7 @@ def test_dual_clip_bounds_the_loss_of_negative_advantages_only():
     found = clipped_surrogate(ratio, values, f64([[0.2]]), f64([[0.2]]), 3.0)
     torch.testing.assert_close(found.loss_BT, f64([[6.0, -2.4, 5.8]]))
     assert found.is_dual_clipped_BT.tolist() == [[True, False, False]]
-    with pytest.raises(ValueError, match=r"dual_clip: got 0.5, expected a number above 1"):
+    with pytest.raises(ValueError, match=r"dual_clip: got 0.5, expected above 1"):
         clipped_surrogate(ratio, values, f64([[0.2]]), f64([[0.2]]), 0.5)
 
 

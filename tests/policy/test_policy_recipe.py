@@ -42,43 +42,6 @@ def test_a_recipe_says_what_the_trainer_must_bring():
     assert both.needs_entropy
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("dual_clip = 0.5", "dual_clip: got 0.5, expected 0 .off. or above 1"),
-        ('trust_region = { kind = "static", low = 1.0 }', "low: got 1.0, expected 0 to below 1"),
-        ('trust_region = { kind = "static", high = -0.1 }', "high: got -0.1, expected at least 0"),
-        (
-            'shaping = [{ kind = "overlong_penalty", limit = 8, buffer = 9 }]',
-            "buffer: got 9, expected 1 to 8",
-        ),
-        (
-            'auxiliary = [{ kind = "kl", coefficient = -1.0 }]',
-            "coefficient: got -1.0, expected at least 0",
-        ),
-        (
-            'auxiliary = [{ kind = "entropy", coefficient = nan }]',
-            "coefficient: got nan, expected finite",
-        ),
-        (
-            'advantage = { kind = "sum_then_normalise", eps = -1.0 }',
-            "eps: got -1.0, expected at least 0",
-        ),
-        ("aggregate = { max_tokens = -1 }", "max_tokens: got -1, expected at least 0"),
-        (
-            'select = { kind = "informative_groups", max_rounds = 0 }',
-            "max_rounds: got 0, expected at least 1",
-        ),
-        ('ratio = "tokens"', "Invalid enum value 'tokens'"),
-        ('select = { kind = "informed_groups" }', "Invalid value 'informed_groups'"),
-        ("clip = 0.2", "unknown field `clip`"),
-    ],
-)
-def test_values_out_of_range_are_refused_when_the_recipe_is_read(text, message):
-    with pytest.raises(msgspec.ValidationError, match=message):
-        read(text)
-
-
 def test_recipes_import_without_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -94,8 +57,7 @@ def test_recipes_import_without_torch():
 
 
 def test_every_public_name_can_be_had():
-    for name in burnish.policy.__all__:
+    for name in (one for one in dir(burnish.policy) if one[0].islower() and one != "lazy_exports"):
         assert getattr(burnish.policy, name).__doc__
-    assert callable(burnish.policy.compute)
     with pytest.raises(AttributeError, match="no attribute 'looss'"):
         _ = burnish.policy.looss

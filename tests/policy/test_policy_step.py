@@ -198,22 +198,6 @@ def test_an_empty_step_has_no_advantages():
     assert step.diagnostics == {"groups": 0, "constant_groups": 0}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rewards_BK": torch.zeros(2)}, r"rewards_BK: got shape \(2,\), expected \(B, K\)"),
-        ({"groups_B": torch.zeros(3)}, r"groups_B: got shape \(3,\), expected \(2,\)"),
-        ({"lengths_B": torch.zeros(2, 1)}, r"lengths_B: got shape \(2, 1\), expected \(2,\)"),
-        ({"weights_K": torch.ones(2)}, "expected one each for 1 rewards"),
-        ({"names": ("a", "b")}, "expected one each for 1 rewards"),
-        ({"rewards_BK": torch.tensor([[0.0], [math.inf]])}, "rollout 1, reward 0 is inf"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        advantages(Recipe(), replace(reward_batch([[1.0], [0.0]], [0, 0]), **change))
-
-
 def test_rewards_that_all_weigh_nothing_are_refused():
     batch = reward_batch([[1.0], [0.0]], [0, 0], weights=[0.0], names=("right",))
     with pytest.raises(UserError, match=r"every reward \(right\) has weight 0; expected"):

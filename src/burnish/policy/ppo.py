@@ -78,7 +78,7 @@ class GeneralisedAdvantage(Component, frozen=True, tag="gae"):
             if mask_BT.any():
                 metrics["critic/kl"] = batch.kl_BT[mask_BT].mean().item()
         rewards_BT = terminal_rewards.plain(total_B.nan_to_num(nan=0.0), mask_BT, penalties_BT)
-        found = gae.plain(rewards_BT, values_BT, mask_BT, self.gamma, self.lam, whiten=self.whiten)
+        found = gae(rewards_BT, values_BT, mask_BT, self.gamma, self.lam, whiten=self.whiten)
         one_group_B = torch.zeros_like(batch.groups_B)
         return Estimate(
             found.advantages,

@@ -15,9 +15,9 @@ supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from burnish.boundary import MISSING, NonNegative, public
+from burnish.boundary import NonNegative, public
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
@@ -34,7 +34,7 @@ from burnish.policy.groups import (
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float64, Int
+    from jaxtyping import Bool, Int
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
@@ -145,7 +145,7 @@ def stepwise_advantages(
 
 @public
 def process_advantages(
-    steps: Annotated[Float64[Tensor, "B J"], MISSING],
+    steps: Rewards,
     groups: GroupLabels,
     segments: Segments,
     mask: TokenMask,
@@ -160,6 +160,7 @@ def process_advantages(
     answers of the group, a token of step k gets `a_ik` (`local`) or the sum of `a_ij` over j >= k
     (`to_go`). 0 where the mask is 0, the step has no score or all of its group are equal.
     """
+    steps = columns(steps)
     numbered, size = as_groups(groups), steps.shape[1]
     _check_segments(segments, size, "steps")
     credited_BT = credited_tokens.plain(segments, mask)

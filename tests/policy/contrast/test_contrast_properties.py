@@ -177,7 +177,7 @@ def test_small_blocks_give_the_same_losses_and_gradients(loss, scope):
     rule = ContrastRule(loss, scope=scope)
 
     def run(**size):
-        found = contrast(embeddings, labels, groups, rule, **size)
+        found = contrast(embeddings, labels, torch.tensor(groups), rule, **size)
         (gradient,) = torch.autograd.grad(found.losses.mean, embeddings)
         return found.losses.per_sample, found.positive_cos_B, found.negative_cos_B, gradient
 

@@ -76,9 +76,12 @@ def test_an_untrained_head_sits_on_the_floor_unless_lambda_is_small():
     labels = [1] * 8 + [0] * 8
     for lam, share in ((0.2, 1.0), (0.99 * 0.5 / math.log(15), 0.0)):
         rewards = contrastive_reward(result.per_sample, labels, lam)
-        assert floor_share(rewards, result.anchors) == share
+        assert floor_share(rewards, result.anchors, -0.5) == share
 
 
 def test_the_floor_share_counts_anchors_alone():
-    assert floor_share([-0.5, -0.2, -0.5, 0.0], [1, 1, 0, 0]) == 0.5
-    assert math.isnan(floor_share([0.0, 0.0], [0, 0]))
+    assert (
+        floor_share(torch.tensor([-0.5, -0.2, -0.5, 0.0]), torch.tensor([1, 1, 0, 0]).bool(), -0.5)
+        == 0.5
+    )
+    assert math.isnan(floor_share(torch.zeros(2), torch.zeros(2).bool(), -0.5))
