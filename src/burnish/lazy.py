@@ -2,7 +2,6 @@
 
     if TYPE_CHECKING:
         from burnish.engines.bridge import Bridge
-    __all__ = ["Bridge"]
     __getattr__, __dir__ = lazy_exports(__name__)
 
 The imports under `TYPE_CHECKING` say where each name lives: type checkers read them, and so does
@@ -24,7 +23,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
     @cache
     def homes() -> dict[str, tuple[str, str]]:
-        return _homes(Path(str(sys.modules[package].__file__)))
+        return exported(Path(str(sys.modules[package].__file__)))
 
     def find(name: str) -> Any:
         if name.startswith("__") or name not in homes():
@@ -38,7 +37,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     return find, listed
 
 
-def _homes(file: Path) -> dict[str, tuple[str, str]]:
+def exported(file: Path) -> dict[str, tuple[str, str]]:
     """Module and name behind each import of the file's `if TYPE_CHECKING:` block."""
     import ast
 

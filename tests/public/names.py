@@ -248,6 +248,7 @@ ELSEWHERE = {
     "follow_report heard_marks label_file label_sound mix_scene read_script render_scene speech_segments "
     "timeline_svg transcribe write_timeline",
     "live objects; a config, a scorer or a recipe checks itself": (
+        "formula_cells formula_of reaches_outside read_bytes refuse_bomb is_usable make_visual vl_category "
         "advantages gradient_overlap informative loss head_step label_tokens compare_weightings bind_check build "
         "build_all default_pool fingerprint from_function function_fingerprint build_judge anchored "
         "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "

@@ -75,7 +75,6 @@ CASES = [
             "target": torch.tensor([1.0, 0.5]),
             "reduction": "mean",
         },
-        {"margin": "none", "target": "none"},
         signed="r_chosen r_rejected margin",
         shares="target",
     ),
@@ -150,8 +149,8 @@ CASES = [
             "ridge": 1.0,
             "seed": 0,
         },
-        {"labels": "item_none"},
-        signed="features labels seed",
+        {"labels": "nan item_none"},
+        signed="features labels",
     ),
     Case(
         models.grouped_pair_metrics,

@@ -26,8 +26,6 @@ from burnish.arguments import as_list, as_text, read_each, refused
 from burnish.boundary import public
 from burnish.errors import ArgumentError
 
-__all__ = ["leaks", "without_leaks"]
-
 _NOUN = r"(?:response|answer|candidate|assistant|text|option|reply|output|solution|completion)"
 _VERB = r"(?:is|was|wins?|won|beats|has|seems|looks|appears|should|deserves|clearly|over|than)\b"
 _STOP = r"\s*(?:$|[^\w\s])"
