@@ -379,7 +379,7 @@ def _plain_reader(kind: Any) -> Reader:
         if whole and isinstance(value, float) and value.is_integer():
             value = int(value)
         try:
-            found = msgspec.convert(value, kind)
+            found = _converted(value, kind)
         except (msgspec.ValidationError, OverflowError):
             raise _misfit(name, given, value, kind) from None
         if isinstance(found, int | float) and not is_unbounded and abs(found) > HUGE[type(found)]:
@@ -387,6 +387,26 @@ def _plain_reader(kind: Any) -> Reader:
         return found
 
     return read
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    """A value as msgspec reads it; arrays, ranges and views inside count as lists."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        if isinstance(value, bool | int | float | str | None):
+            raise
+        return msgspec.convert(_as_lists(value), kind)
+
+
+def _as_lists(value: Any, depth: int = 4) -> Any:
+    value = plain(value)
+    if not depth or isinstance(value, str | bytes):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _as_lists(one, depth - 1) for key, one in value.items()}
+    is_list = isinstance(value, abc.Sequence | abc.MappingView)
+    return [_as_lists(one, depth - 1) for one in value] if is_list else value
 
 
 def _misfit(name: str, given: Any, value: Any, kind: Any) -> ArgumentError:
@@ -403,7 +423,7 @@ def _misfit(name: str, given: Any, value: Any, kind: Any) -> ArgumentError:
             items = [(f"{name}.{key}", v, inner[1]) for key, v in value.items()]
         for place, item, item_kind in items:
             try:
-                msgspec.convert(plain(item), item_kind)
+                _converted(plain(item), item_kind)
             except (msgspec.ValidationError, OverflowError):
                 return _misfit(place, item, plain(item), item_kind)
     words = [word for one in options for word in _literal(one)]

@@ -10,7 +10,7 @@ from bench_cases import Planted, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.bench import probe, statistics
+from burnish.bench import statistics
 from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count
 from burnish.bench.probe import (
     Finding,
@@ -43,7 +43,7 @@ def covers(finding: Finding, value: float) -> bool:
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that repeat a probe over many seeds and look at no bootstrapped interval."""
-    monkeypatch.setattr(probe, "signed_estimate", partial(signed_estimate, rounds=50))
+    monkeypatch.setattr(signed_estimate, "plain", partial(signed_estimate.plain, rounds=50))
     monkeypatch.setattr(statistics, "FLIP_ROUNDS", 2000)
 
 

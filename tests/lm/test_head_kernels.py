@@ -32,7 +32,7 @@ interpreted = pytest.mark.skipif(
 @pytest.mark.parametrize("vocabulary", [37, 64, 150])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_the_kernels_compute_what_the_cpu_computes(monkeypatch, dtype, vocabulary, temperature):
-    monkeypatch.setattr(kernels, "BLOCK", 64)
+    monkeypatch.setattr(kernels, "LOGITS_BLOCK", 64)
     draw = torch.Generator().manual_seed(vocabulary)
     logits = (4 * torch.randn(3, vocabulary, generator=draw)).to(dtype)
     logits[1] += 300  # the first block's top is far above 0

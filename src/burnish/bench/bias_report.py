@@ -288,7 +288,7 @@ def _attribute(
         misled=wilson.plain(sum(misled), len(misled)),
         flips=wilson.plain(sum(flips), len(flips)),
         paid=mean_estimate.plain(added),
-        correlation=attribute_correlation(scores, [float(probed.amount(t)) for t in texts]),
+        correlation=attribute_correlation.plain(scores, [float(probed.amount(t)) for t in texts]),
         probe_auc=None if states is None else _probe(states, labels, less),
     )
 

@@ -82,8 +82,8 @@ class File(Columns, frozen=True, kw_only=True, tag_field="kind", tag="file"):
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """What happens to rows that lack a column: stop, or leave them out and count them."""
 
-    def check(self) -> None:
-        super().check()
+    def check_columns(self) -> None:
+        super().check_columns()
         self.check_names("labels", self.labels or ())
 
     def build(self, seed: int, root: Path) -> FiniteTasks:
@@ -119,6 +119,9 @@ def load_file(
     if not config.prompt and not config.messages:
         table = read_table(path, config.format)
         config = _mapped_by_name(config, table)
+    has_media = config.media_paths or config.messages or config.pictures
+    if config.media_folder and not has_media:
+        raise UserError(f"{path}: media_folder is set without images or audio; name their column.")
     labels = (*(config.fields if config.labels is None else config.labels), *labels)
     name = config.name or path.stem
     table = table or read_table(path, config.format)

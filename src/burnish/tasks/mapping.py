@@ -71,13 +71,8 @@ class Columns(Settings, frozen=True, kw_only=True):
     def check(self) -> None:
         if self.prompt and self.messages:
             raise ArgumentError("prompt: got both it and messages, expected exactly one")
-        has_media = self.media_paths or self.messages or self.pictures
-        if self.media_folder and not has_media:
-            raise ArgumentError("media_folder: set without images or audio; name their column")
-        if (place := PLACE.search(f"{self.prompt} {self.template}")) and not self.media_paths:
-            setting = "images" if place[1] == "image" else "audio"
-            raise ArgumentError(f"{place[0]} in the prompt, but no column; name it with {setting}")
-        self.check_names("optional", self.optional)
+        if self.prompt or self.messages:  # else columns are found by their names, and checked then
+            self.check_columns()
         for key, template in (("prompt", self.prompt), ("template", self.template)):
             try:
                 _template_paths(template)
@@ -85,6 +80,13 @@ class Columns(Settings, frozen=True, kw_only=True):
                 raise ArgumentError(
                     f"{key}: got {template!r}: {error}. Write {{{{ and }}}} for plain braces"
                 ) from None
+
+    def check_columns(self) -> None:
+        """Refuse names of columns that do not go together."""
+        if (place := PLACE.search(f"{self.prompt} {self.template}")) and not self.media_paths:
+            setting = "images" if place[1] == "image" else "audio"
+            raise ArgumentError(f"{place[0]} in the prompt, but no column; name it with {setting}")
+        self.check_names("optional", self.optional)
 
     def check_names(self, setting: str, names: Iterable[str]) -> None:
         """Refuse a name that is none of the fields."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from burnish.models.long_speech.engine import Line as Line
     from burnish.models.long_speech.engine import Manner as Manner
     from burnish.models.long_speech.engine import SpeechEngine as SpeechEngine
+    from burnish.models.long_speech.engine import Spoken as Spoken
     from burnish.models.long_speech.engine import Timed as Timed
     from burnish.models.long_speech.engine import ToneEngine as ToneEngine
     from burnish.models.long_speech.engine import missing_capabilities as missing_capabilities
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from burnish.models.long_speech.scene_lines import parse_scene_text as parse_scene_text
     from burnish.models.long_speech.scene_lines import planned_captions as planned_captions
     from burnish.models.long_speech.scene_lines import scene_text as scene_text
-    from burnish.models.long_speech.timeline import Spoken as Spoken
     from burnish.models.long_speech.timeline import overlap_statistics as overlap_statistics
     from burnish.models.long_speech.timeline import plan_chunks as plan_chunks
     from burnish.models.long_speech.timeline import resolve_timeline as resolve_timeline

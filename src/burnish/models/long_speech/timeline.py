@@ -54,9 +54,7 @@ class With(Settings, frozen=True, tag_field="type", tag="with"):
 Relation = After | Overlap | Interrupt | With
 
 
-class Spoken(TypedDict):
-    """A sentence."""
-
+class Utterance(TypedDict):
     speaker: str | int
     duration: Length
     relation: NotRequired[Relation | None]
@@ -92,7 +90,7 @@ class Chunk(TypedDict):
 
 @public
 def resolve_timeline(
-    sentences: Sequence[Spoken], interrupt_tail: Length = INTERRUPT_TAIL_S
+    sentences: Sequence[Utterance], interrupt_tail: Length = INTERRUPT_TAIL_S
 ) -> list[Span]:
     """Start, end and cut of each sentence, from its speaker, duration and relation.
 
