@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from expert_cases import finite, graded
 from lab.real import supervised as sft
 from lab.real.supervised import Demonstrations, Teaching, fine_tune
 
@@ -18,6 +17,7 @@ from burnish.training.data import Experts
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
 from burnish.training.update import MicroBatcher, Updater
+from expert_cases import finite, graded
 
 TEACHER = {g: [0.7 if i == g else 0.1 for i in range(4)] for g in range(4)}
 TASKS = finite([graded(i, teacher_probabilities=TEACHER[i % 4]) for i in range(12)])

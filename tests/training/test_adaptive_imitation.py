@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from expert_cases import Endless, finite, graded
 from hypothesis import given
 from hypothesis import strategies as st
 from method_cases import METHODS, SHOWN
@@ -27,6 +26,7 @@ from burnish.tasks.base import content_key
 from burnish.training.algorithms.sft import SftTerm
 from burnish.training.checkpoint import replay
 from burnish.training.data import Experts, hold_back
+from expert_cases import Endless, finite, graded
 
 ADAPTIVE = {
     "kind": "sft",

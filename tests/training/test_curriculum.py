@@ -4,7 +4,6 @@ from collections import Counter
 
 import msgspec
 import pytest
-from expert_cases import finite, graded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from burnish.training.curriculum import (
     curriculum_stages,
     difficulty_of,
 )
+from expert_cases import finite, graded
 
 TASKS = finite([graded(i) for i in range(12)])
 DIFFICULTY = [0.0, 0.9, 0.5, 0.2, 1.0, 0.6, None, 0.1, 0.95, 0.5, 0.7, 0.3]

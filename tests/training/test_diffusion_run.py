@@ -331,7 +331,7 @@ def test_a_curve_that_runs_away_beyond_its_probe_is_held():
     from burnish.models.masked_diffusion.rates import density_of
 
     wild = {"a": 1.0, "b": 1.0, "A": 1e-30, "r": 1.0, "q": 1.0, "kappa": 400.0, "m": 30.0}
-    found = density_of([0.2, 0.4, 0.6, 0.8], wild, 0.0)
+    found = density_of(torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=torch.float64), wild, 0.0)
     assert bool(found.fine_density.isfinite().all())
     inside = found.fine_density[(found.fine_grid >= 0.2) & (found.fine_grid <= 0.8)]
     assert float(found.fine_density.max()) <= 2.0 * float(inside.max()) * 1.01

@@ -4,7 +4,6 @@ from collections import Counter
 
 import msgspec
 import pytest
-from expert_cases import Endless, finite, graded
 
 from burnish.errors import UserError
 from burnish.lm import load_model
@@ -12,6 +11,7 @@ from burnish.lm.tokenizer import Tokenizer, end_of_turn
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Author, Finish, Message
 from burnish.training.data import Experts
+from expert_cases import Endless, finite, graded
 
 TOKENIZER = load_model("tiny", device="cpu").tokenizer
 RULES = ["common"] * 17 + ["odd"] * 2 + ["rare"]

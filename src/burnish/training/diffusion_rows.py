@@ -78,7 +78,6 @@ OF_TEXT = ("column", "separator", "held_out_share", "separate")
 
 def setting_faults(settings: DiffusionTrain) -> Iterator[str]:
     """Keys that would be ignored in silence, and those that contradict each other."""
-    """Refuse keys that would be ignored in silence, and those that contradict each other."""
     is_text = settings.on == "text"
     rules = (
         (settings.rates == "clipped", ("low", "high"), "train.rates = 'clipped'"),

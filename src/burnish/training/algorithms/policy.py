@@ -218,7 +218,12 @@ class PolicyAlgorithm(PolicyUpdate):
         raise StepUndone(reason)
 
     def _store_aside(self, step: int, collected: Collected, reason: str) -> None:
-        """Store the rollouts of a step that is given up, with their statuses and reasons."""
+        """Store the rollouts of a step that is given up, with their statuses and reasons.
+
+        Answers of weights that are no numbers have no rewards either: their guard trips instead.
+        """
+        self.scored, self.greedy = collected.kept or collected.dropped, collected.greedy
+        check_sampled([one.trajectory for one in self.scored], step)
         if not self.setup.world.is_main:
             return
         store, shares = self.setup.store, metrics.status_shares(collected)
