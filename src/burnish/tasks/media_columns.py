@@ -121,7 +121,9 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
             if not blobs.holds(part.sha256):
                 found = blobs.add(_from_path(name, folder))
                 if found.sha256 != part.sha256:
-                    raise UserError(f"{name} is damaged: its contents do not have the hash of its name")
+                    raise UserError(
+                        f"{name} is damaged: its contents do not have the hash of its name"
+                    )
             blobs.read(part)  # a row may call a sound an image, and a file may be damaged
         except (UserError, StoreError) as error:
             raise UserError(
