@@ -122,7 +122,7 @@ def prose(value: Any) -> str:
     """A docstring with its examples as code."""
     lines: list[str] = []
     is_code = False
-    for line in (inspect.getdoc(value) or "").splitlines():
+    for line in documented(value).splitlines():
         begins = line.lstrip().startswith(">>>")
         if begins and not is_code:
             lines.append("```python")
@@ -157,19 +157,33 @@ def room(name: str) -> str:
 
 
 def exported(package: ModuleType) -> list[str]:
-    """What a package exports: its `__all__`, or the names that it loads when they are asked for."""
-    names = getattr(package, "__all__", None) or [
+    """What a package exports: what it loads when it is asked for, and what its own files define."""
+    lazy = {name for name in dir(package) if name not in vars(package)}
+    own = {
         name
-        for name in dir(package)
-        if not name.startswith("_")
-        and getattr(getattr(package, name), "__module__", "").startswith(package.__name__)
-    ]
-    return sorted(names)
+        for name, value in vars(package).items()
+        if getattr(value, "__module__", "").startswith(package.__name__)
+    }
+    names = getattr(package, "__all__", None) or (lazy | own)
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def first_line(value: Any) -> str:
-    text = inspect.getdoc(value) or ""
+    text = documented(value).partition(">>>")[0]
     return text.split("\n\n")[0].replace("\n", " ").strip()
+
+
+def documented(value: Any) -> str:
+    """What an object says of itself; a record without words of its own shows its fields."""
+    if not inspect.isclass(value):
+        return inspect.getdoc(value) or ""
+    own = vars(value).get("__doc__") or ""
+    if own and not own.startswith(f"{value.__name__}("):
+        return inspect.cleandoc(own)
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "_fields", None)
+    names = names or [*getattr(value, "__dataclass_fields__", ())]
+    names = names or [*getattr(value, "__members__", ())]
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_a_trial_is_printed_only_where_it_runs() -> None:
 
 def test_a_page_without_a_card_explains_the_components(typed: Type) -> None:
     shown = " ".join(typed("methods", "cispo").out.split())
-    assert "REINFORCE with a clipped weight" in shown
+    assert "Log-prob times the advantage times a clipped ratio without gradient" in shown
     assert "floor = False: Also raise ratios below" in shown
     assert "arXiv 2506.13585" in shown
     assert "None is written down" in shown

@@ -7,6 +7,7 @@ what the method did to a model.
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -284,8 +285,11 @@ def _print_components(card: RecipeCard, base: Recipe) -> None:
                 continue
             _heading(f"policy.{slot}: {_short(one)}")
             if not isinstance(one, type(getattr(base, slot))):  # GRPO's own with other settings
-                say((sys.modules[type(one).__module__].__doc__ or "").strip())
-                say()
+                kind = type(one)
+                for text in (sys.modules[kind.__module__].__doc__, vars(kind).get("__doc__")):
+                    if text:
+                        say(inspect.cleandoc(text))
+                        say()
             texts = field_texts(type(one))
             for key, text in texts.items():
                 say(f"  {key} = {_short(getattr(one, key))}: {text}")
