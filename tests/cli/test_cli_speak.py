@@ -38,7 +38,7 @@ HOSTILE = {
     "the first one interrupts": (HEAD + '[sentences.relation]\ntype = "interrupt"\nat = 0.5\n', "no sentence stands before"),
     "a day of silence": (HEAD + SECOND + 'type = "after"\ngap = 1e9\n', "relation.gap"),
     "a sound that is not there": ('background = "no.wav"\n' + HEAD, "no.wav"),
-    "a list of sounds": ('sounds = ["a.wav"]\n' + HEAD, "a table of captions"),
+    "a list of sounds": ('sounds = ["a.wav"]\n' + HEAD, "sounds: got ['a.wav'], expected"),
 }  # fmt: skip
 
 

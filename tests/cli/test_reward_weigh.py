@@ -192,9 +192,6 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
     rows = [{"group": "a", "rewards": {"safe": None}}]
     file = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows))
     assert "'safe' has no value in any of 1 answers; expected some.\n" in file.err
-    make_run(tmp_path / "huge", [[total(1e308, 0), total(0, -1)] * 2], {})
-    huge = typed("reward", "weigh", "huge", "--runs", tmp_path)
-    assert "reward 'points' of sample train-1-1-1 is 1e+308; expected a number" in huge.err
 
 
 def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(
@@ -272,7 +269,10 @@ def test_what_of_the_recipe_is_not_followed_is_named(typed: Type, tmp_path: Path
         ),
         ({"group": "q", "rewards": {"a": True}}, "reward 'a' is True"),
         ({"group": "q", "rewards": {"a": 1e308}}, "reward 'a' is 1e+308; expected a finite number"),
-        ({"group": "q", "rewards": {"a": 10**400}}, f"reward 'a' is 1{'0' * 59}...; expected"),
+        (
+            {"group": "q", "rewards": {"a": 10**400}},
+            "0000; expected a finite number of at most 1e+100",
+        ),
         ({"group": "q", "rewards": {"a": 1}, "step": "one"}, "'step' is 'one'"),
         ({"group": "q", "rewards": {"a": 1}, "diagnosis": "bad"}, "'diagnosis' is 'bad'"),
     ],

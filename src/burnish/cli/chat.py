@@ -164,11 +164,11 @@ def _temperature(talk: Chat, rest: str) -> str:
     import msgspec
 
     try:
-        sampling = msgspec.structs.replace(talk.sampling, temperature=float(rest))
+        temperature = float(rest)
     except ValueError:
         raise UserError(f"/temperature: got '{rest}', expected a number such as 0.7") from None
-    talk.sampling = sampling
-    return f"temperature {sampling.temperature:g}"
+    talk.sampling = msgspec.structs.replace(talk.sampling, temperature=temperature)
+    return f"temperature {temperature:g}"
 
 
 def _save(talk: Chat, rest: str) -> str:
