@@ -91,7 +91,7 @@ def test_mistakes_of_the_agent_are_observations_and_a_bomb_fails_the_rollout(tas
     bad = Task("bad", task.messages, task.fields | {"workbook": str(bomb)})
     failed, _ = played(bad, ["Done."])
     assert failed.status is Status.INFRA_ERROR
-    assert "not an .xlsx file" in failed.reason
+    assert "the workbook: damaged, or no archive" in failed.reason
     lost = Task("lost", task.messages, task.fields | {"answer_position": "!!"})
     assert "cannot be scored" in played(lost, ["Done."])[0].reason
 
