@@ -278,7 +278,7 @@ def test_bad_folders(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="is a file; expected a new folder"):
         new_visual(tmp_path / "file", folder.parent / "decoder", **SIZES)
-    with pytest.raises(ArgumentError, match="'token_strid'.* Did you mean 'token_stride'"):
+    with pytest.raises(ArgumentError, match=r"'token_strid'.* Did you mean 'token_stride'"):
         new_visual(tmp_path / "new", folder.parent / "decoder", token_strid=16)
     with pytest.raises(UserError, match="already; expected a model of text"):
         new_visual(tmp_path / "new", folder, **SIZES)

@@ -255,7 +255,7 @@ def test_places_and_files_must_agree(prompt, line, tmp_path):
 def test_a_missing_column_and_settings_without_use(tmp_path):
     with pytest.raises(UserError, match=r"no column 'image' \(did you mean 'images'\?\)"):
         built(tmp_path, [{"q": "x", "images": None}], prompt="q", images="image")
-    with pytest.raises(UserError, match="media_folder: set without"):
+    with pytest.raises(UserError, match="media_folder is set without"):
         built(tmp_path, [{"q": "x"}], prompt="q", media_folder="x")
     turn = {"role": "user", "content": [{"type": "image"}]}
     with pytest.raises(UserError, match="'image' without its bytes; name the column"):
