@@ -95,6 +95,7 @@ def numbers(kind: type, meta: Meta) -> st.SearchStrategy[Any]:
         return st.integers(0 if low is None else int(low), most)
     small = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
     high = LARGEST if meta.le is None else min(float(meta.le), LARGEST)
+    low = None if low is None else max(float(low), -LARGEST)
     if low is None and meta.le is None:
         return st.just(0.0) | small | st.floats(-LARGEST, LARGEST)
     return st.floats(
