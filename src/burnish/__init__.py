@@ -32,14 +32,7 @@ if TYPE_CHECKING:
     from burnish.api.ask import Judgement, judge, score
     from burnish.api.config import Config
     from burnish.api.explained import Explained
-    from burnish.api.measure import (
-        Compared,
-        Evaluated,
-        Generated,
-        compare,
-        evaluate,
-        generate,
-    )
+    from burnish.api.measure import Compared, Evaluated, Generated, compare, evaluate, generate
     from burnish.api.prompt import optimise_prompt
     from burnish.api.run import Run, load_run, load_runs
     from burnish.api.sweep import SweepResult, sweep

@@ -43,14 +43,7 @@ from burnish.api.sweep_plan import (
     refresh,
     remember,
 )
-from burnish.arguments import (
-    as_flag,
-    as_function,
-    as_path,
-    as_table,
-    as_text,
-    as_whole,
-)
+from burnish.arguments import as_flag, as_function, as_path, as_table, as_text, as_whole
 from burnish.bench.run_tables import RunTable, run_table
 from burnish.config.text import toml_value
 from burnish.lm.base import shipped_model

@@ -6,66 +6,45 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import complain, emit_json, one_line, say
 from burnish.cli.shared_options import AsJson, Seed
 
 TrainedModel = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="smollm2, tiny, a model's or a run's folder.", show_default=False
-    ),
+    str, Argument(metavar="MODEL", help="smollm2, tiny, a model's or a run's folder.")
 ]
 Policy = Annotated[
     Path,
-    typer.Argument(
-        metavar="POLICY",
-        help="A text file: rules, and worked examples under '## Examples'.",
-        show_default=False,
-    ),
+    Argument(metavar="POLICY", help="A text file: rules, and worked examples under '## Examples'."),
 ]
 Settings = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Settings of the training.", show_default=False),
+    list[str] | None, Argument(metavar="KEY=VALUE", help="Settings of the training.")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything is kept.")]
+Out = Annotated[Path, Option(metavar="FOLDER", help="Where everything is kept.")]
 Instructions = Annotated[
     Path | None,
-    typer.Option(
-        "--instructions",
+    Option(
         metavar="FILE",
         help="Requests of your own (instruction, clause_id, kind violating or benign) instead of "
         "synthesised ones.",
     ),
 ]
-Steps = Annotated[int, typer.Option("--steps", min=1, help="Steps of the training.")]
-Generator = Annotated[
-    str, typer.Option("--generator", metavar="MODEL", help="Who writes requests; else MODEL.")
-]
-PerClause = Annotated[
-    int, typer.Option("--per-clause", min=1, help="Violating requests of each clause.")
-]
-Score = Annotated[
-    str,
-    typer.Option("--score", help="kl, first-token, response-distance or guard-flip."),
-]
-Keep = Annotated[
-    float, typer.Option("--keep", help="Share of each clause's requests that is trained on.")
-]
+Steps = Annotated[int, Option(min=1, help="Steps of the training.")]
+Generator = Annotated[str, Option(metavar="MODEL", help="Who writes requests; else MODEL.")]
+PerClause = Annotated[int, Option(min=1, help="Violating requests of each clause.")]
+Score = Annotated[str, Option(help="kl, first-token, response-distance or guard-flip.")]
+Keep = Annotated[float, Option(help="Share of each clause's requests that is trained on.")]
 KeepTruncated = Annotated[
-    bool, typer.Option("--keep-truncated", help="Also requests whose answers are cut.")
+    bool, Option("--keep-truncated", help="Also requests whose answers are cut.")
 ]
-Teacher = Annotated[str, typer.Option("--teacher", help="ema, frozen or student.")]
-Guard = Annotated[str, typer.Option("--guard", metavar="MODEL", help="A guard model; else rules.")]
+Teacher = Annotated[str, Option(help="ema, frozen or student.")]
+Guard = Annotated[str, Option(metavar="MODEL", help="A guard model; else rules.")]
 Evaluate = Annotated[
-    Path | None,
-    typer.Option(
-        "--evaluate", metavar="FILE", help="More prompts for the report, such as XSTest's."
-    ),
+    Path | None, Option(metavar="FILE", help="More prompts for the report, such as XSTest's.")
 ]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")]
-Force = Annotated[bool, typer.Option("--force", help="Train although the policy changes nothing.")]
+MaxTokens = Annotated[int, Option(min=1, help="Most tokens of one answer.")]
+Force = Annotated[bool, Option("--force", help="Train although the policy changes nothing.")]
 
 
 def align(

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 import typer.main
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -205,8 +206,7 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
     """Options of the command itself."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, number, out, say
 from burnish.cli.reporter import Reporter
@@ -16,19 +16,17 @@ from burnish.texts import shown_path
 
 Model = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL",
-        help="Folder of an audio tokenizer, or of a run of burnish train codec.",
-        show_default=False,
+    Argument(
+        metavar="MODEL", help="Folder of an audio tokenizer, or of a run of burnish train codec."
     ),
 ]
 
 
 def encode(
     model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A wav, flac, ogg or mp3 file.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A wav, flac, ogg or mp3 file.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="An .npz or .safetensors file.")
+        Path, Option("--output", "-o", metavar="FILE", help="An .npz or .safetensors file.")
     ],
     as_json: AsJson = False,
 ) -> int:
@@ -58,15 +56,12 @@ def encode(
 
 def decode(
     model: Model,
-    file: Annotated[Path, typer.Argument(metavar="LATENTS", help="What encode wrote.")],
+    file: Annotated[Path, Argument(metavar="LATENTS", help="What encode wrote.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="A wav, flac or ogg file.")
+        Path, Option("--output", "-o", metavar="FILE", help="A wav, flac or ogg file.")
     ],
     renormalise: Annotated[
-        bool,
-        typer.Option(
-            "--renormalise", help="Normalise each latent first: for those of a generator."
-        ),
+        bool, Option("--renormalise", help="Normalise each latent first: for those of a generator.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -89,15 +84,11 @@ def decode(
 
 def probe(
     model: Model,
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Parquet with sounds and labels.")],
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="The same, to test on.")],
-    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="What is probed.")],
-    column: Annotated[
-        str, typer.Option("--column", metavar="COLUMN", help="Column of the sounds.")
-    ] = "",
-    encoder: Annotated[
-        str, typer.Option("--encoder", metavar="FOLDER", help="A representation encoder, too.")
-    ] = "",
+    train: Annotated[Path, Argument(metavar="TRAIN", help="Parquet with sounds and labels.")],
+    test: Annotated[Path, Argument(metavar="TEST", help="The same, to test on.")],
+    label: Annotated[str, Option(metavar="COLUMN", help="What is probed.")],
+    column: Annotated[str, Option(metavar="COLUMN", help="Column of the sounds.")] = "",
+    encoder: Annotated[str, Option(metavar="FOLDER", help="A representation encoder, too.")] = "",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -133,14 +124,12 @@ def probe(
 
 
 def metrics(
-    made: Annotated[Path, typer.Argument(metavar="MADE", help="The copy.")],
-    original: Annotated[Path, typer.Argument(metavar="ORIGINAL", help="What it is a copy of.")],
+    made: Annotated[Path, Argument(metavar="MADE", help="The copy.")],
+    original: Annotated[Path, Argument(metavar="ORIGINAL", help="What it is a copy of.")],
     text: Annotated[
-        str, typer.Option("--text", metavar="TEXT", help="What is said; else as Whisper hears it.")
+        str, Option(metavar="TEXT", help="What is said; else as Whisper hears it.")
     ] = "",
-    only: Annotated[
-        str, typer.Option("--only", metavar="NAME,...", help="Some of the figures.")
-    ] = "",
+    only: Annotated[str, Option(metavar="NAME,...", help="Some of the figures.")] = "",
     as_json: AsJson = False,
 ) -> int:
     """How good a copy of a sound is: LSD, SI-SDR, MCD, PESQ, STOI, words, voice.

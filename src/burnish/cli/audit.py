@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.runs import choose_run
@@ -19,20 +19,14 @@ if TYPE_CHECKING:
 
 
 Gold = Annotated[
-    str,
-    typer.Option(
-        "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
-    ),
+    str, Option(metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by.")
 ]
 GOLD_ANSWERS = 512
 """Answers that a gold scorer is asked about."""
 
 
 def audit(
-    run: RunName = "",
-    gold: Gold = "",
-    folder: RunsFolder = RUNS,
-    as_json: AsJson = False,
+    run: RunName = "", gold: Gold = "", folder: RunsFolder = RUNS, as_json: AsJson = False
 ) -> int:
     """Is it learning, or pleasing the reward? What moved in a run and was paid, ranked.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
         "vl_rewardbench, multimodal_rewardbench, mm_rlhf, mathvision, "
@@ -34,34 +34,23 @@ Name = Annotated[
     ),
 ]
 Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="PATH", help="The published file or folder; of atp a set ships."
-    ),
+    Path | None, Option(metavar="PATH", help="The published file or folder; of atp a set ships.")
 ]
 Recorded = Annotated[
-    Path | None,
-    typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
+    Path | None, Option(metavar="FILE", help="Verdicts on record instead of a judge.")
 ]
 Answers = Annotated[
-    Path | None,
-    typer.Option("--answers", metavar="FILE", help="Responses, for healthbench, ifeval and atp."),
+    Path | None, Option(metavar="FILE", help="Responses, for healthbench, ifeval and atp.")
 ]
 Results = Annotated[
     Path | None,
-    typer.Option(
-        "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
-    ),
+    Option(metavar="FILE", help="Results; under results/ by default, of --recorded none."),
 ]
 Pairs = Annotated[
-    Path | None,
-    typer.Option("--pairs", metavar="FILE", help="Write the pairs to train on; no judge."),
+    Path | None, Option(metavar="FILE", help="Write the pairs to train on; no judge.")
 ]
 Solutions = Annotated[
-    Path | None,
-    typer.Option(
-        "--solutions", metavar="FILE", help="Write labelled solutions to train on; no judge."
-    ),
+    Path | None, Option(metavar="FILE", help="Write labelled solutions to train on; no judge.")
 ]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from burnish.cli.console import complain, emit_json, err, say, warn
 from burnish.cli.shared_options import (
@@ -47,7 +47,7 @@ def chat(
     api_key_env: ApiKeyEnv = "",
     decoding: DecodingWords = "",
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a turn instead of text.")
+        bool, Option("--json", help="One JSON object a turn instead of text.")
     ] = False,
 ) -> int:
     """Talk to a model. /help lists what else can be typed.

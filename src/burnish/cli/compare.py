@@ -11,9 +11,9 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import count, emit_json, interval, number, one_line, out, say
@@ -38,37 +38,29 @@ NAMED = 8
 ANSWER_LINES = 3
 DIFFERING = 6
 """Items on which the judges differ that are listed."""
-METHODS = {
-    "mcnemar": "exact McNemar test",
-    "sign_flip": "paired sign-flip permutation test",
-}
+METHODS = {"mcnemar": "exact McNemar test", "sign_flip": "paired sign-flip permutation test"}
 
 
 def compare(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RUN...",
             help="Runs (a name, the beginning of it, or a folder), sweeps, or patterns such as "
             "'tiny-*'.",
-            show_default=False,
             autocompletion=complete_runs,
         ),
     ],
     step: Annotated[
         int | None,
-        typer.Option(
-            "--step", min=0, metavar="N", help="Held out after N steps; else the last of each."
-        ),
+        Option(min=0, metavar="N", help="Held out after N steps; else the last of each."),
     ] = None,
     metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="NAME", help="A curve to show; may be repeated."),
+        list[str] | None, Option(metavar="NAME", help="A curve to show; may be repeated.")
     ] = None,
     baseline: Annotated[
         str,
-        typer.Option(
-            "--baseline",
+        Option(
             metavar="RUN",
             help="The group that the others are compared with: its label or a run; else the first.",
         ),
@@ -76,7 +68,7 @@ def compare(
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="The table of many runs as CSV, one line a group.")
+        bool, Option("--csv", help="The table of many runs as CSV, one line a group.")
     ] = False,
 ) -> int:
     """Compare runs: a paired test of two, or a table of many with intervals over seeds.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument
 
 from burnish.cli.completion import complete_keys
 from burnish.cli.console import emit_json, one_line, out, say
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 def config(
     key: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[KEY]",
             help="A key (optimiser.learning_rate) or a table (policy.).",
-            show_default=False,
             autocompletion=complete_keys,
         ),
     ] = "",

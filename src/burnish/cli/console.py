@@ -42,12 +42,7 @@ class PipedConsole(Console):
 out = PipedConsole(highlight=False)
 err = PipedConsole(stderr=True, highlight=False)
 
-AUTHOR_STYLES = {
-    "template": "bright_black",
-    "prompt": "cyan",
-    "model": "green",
-    "tool": "magenta",
-}
+AUTHOR_STYLES = {"template": "bright_black", "prompt": "cyan", "model": "green", "tool": "magenta"}
 STATUS_STYLES = {
     "running": "cyan",
     "finished": "green",

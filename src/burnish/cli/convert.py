@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson, LocalModelName
@@ -13,37 +13,26 @@ from burnish.cli.shared_options import AsJson, LocalModelName
 
 def convert(
     model: LocalModelName,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A new folder.", show_default=False)
-    ],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="A new folder.")],
     to: Annotated[
         Literal["diffusion", "visual"],
-        typer.Option("--to", help="A masked diffusion model, or one that sees images."),
+        Option(help="A masked diffusion model, or one that sees images."),
     ] = "diffusion",
     mask_token: Annotated[
-        str,
-        typer.Option(
-            "--mask-token", metavar="TEXT", help="A token for the mask; chosen or added else."
-        ),
+        str, Option(metavar="TEXT", help="A token for the mask; chosen or added else.")
     ] = "",
     prompt_sees: Annotated[
         Literal["all", "prompt"],
-        typer.Option(
-            "--prompt-sees",
-            help="prompt: prompts do not read answers, so that decoding computes them once.",
-        ),
+        Option(help="prompt: prompts do not read answers, so that decoding computes them once."),
     ] = "all",
     encoder: Annotated[
         str,
-        typer.Option(
-            "--encoder",
+        Option(
             metavar="NAME|FILE",
             help="With --to visual: efficientnet-lite0, a file of its weights, or tiny (random).",
         ),
     ] = "efficientnet-lite0",
-    image_size: Annotated[
-        int, typer.Option("--image-size", metavar="PIXELS", help="With --to visual: of a side.")
-    ] = 224,
+    image_size: Annotated[int, Option(metavar="PIXELS", help="With --to visual: of a side.")] = 224,
     as_json: AsJson = False,
 ) -> int:
     """Make a causal model the start of a masked diffusion model, or of one that sees images.

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from burnish.api.needs import import_policy
 from burnish.cli.console import complain, number, one_line, out, say
@@ -47,8 +47,7 @@ MASKED = "▒"
 
 
 def try_(
-    words: Words = None,
-    prompts: Annotated[int, typer.Option("--prompts", min=1, help="How many to look at.")] = 3,
+    words: Words = None, prompts: Annotated[int, Option(min=1, help="How many to look at.")] = 3
 ) -> int:
     """See what a recipe feeds the model and what answers would earn, without a model.
 
@@ -340,8 +339,7 @@ def print_terms(played: Sequence[Played], config: Config, tokenizer: Tokenizer) 
     ]
     recipe = _without_model(config.policy)
     batch = dataclasses.replace(
-        _rewards(policy, played, recipe, tokenizer),
-        max_tokens=config.rollout.budget,
+        _rewards(policy, played, recipe, tokenizer), max_tokens=config.rollout.budget
     )
     values = policy.advantages(recipe, batch)
     out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)

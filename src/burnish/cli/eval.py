@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_words
 from burnish.cli.console import emit_json, err, interval, number, one_line, say, share
@@ -26,39 +26,30 @@ TELL_S = 10.0
 
 TaskWords = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="[TASK] KEY=VALUE",
         help="A recipe (its held-out tasks and rewards) with settings to change, a file of rows "
         "with --reward, or ifeval with --data. A run's own task where left out.",
-        show_default=False,
         autocompletion=complete_words,
     ),
 ]
 Rewards = Annotated[
     list[str] | None,
-    typer.Option(
-        "--reward",
+    Option(
         metavar="NAME",
         help="numeric, mathematics, match, ... or my_rewards.py:name; may be repeated.",
     ),
 ]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="PATH", help="The benchmark's file or folder.")
-]
+Data = Annotated[Path | None, Option(metavar="PATH", help="The benchmark's file or folder.")]
 Prompts = Annotated[
-    int | None,
-    typer.Option("--prompts", min=1, help="At most so many; 100, or evaluation.prompts=N."),
+    int | None, Option(min=1, help="At most so many; 100, or evaluation.prompts=N.")
 ]
 AnswerTokens = Annotated[
-    int | None,
-    typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
+    int | None, Option(min=1, help="Most tokens of an answer; the recipe's else.")
 ]
-Part = Annotated[
-    str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
-]
+Part = Annotated[str, Option(metavar="NAME", help="Which reward is the score; the total.")]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Answers, one a line; under results/ else."),
+    Path | None, Option(metavar="FILE", help="Answers, one a line; under results/ else.")
 ]
 
 

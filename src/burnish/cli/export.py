@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import say
@@ -18,14 +18,14 @@ from burnish.store.exporting import media_folder
 def export(
     run: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RUN", help="A run's name, prefix or folder.", autocompletion=complete_runs
         ),
     ],
-    path: Annotated[Path, typer.Argument(metavar="PATH", help=".jsonl, .json, .csv or .parquet")],
-    what: Annotated[str, typer.Option("--what", help="samples or metrics.")] = "samples",
+    path: Annotated[Path, Argument(metavar="PATH", help=".jsonl, .json, .csv or .parquet")],
+    what: Annotated[str, Option(help="samples or metrics.")] = "samples",
     raw: Annotated[
-        bool, typer.Option("--raw", help="CSV: keep texts that a spreadsheet runs as formulas.")
+        bool, Option("--raw", help="CSV: keep texts that a spreadsheet runs as formulas.")
     ] = False,
     folder: RunsFolder = RUNS,
 ) -> int:

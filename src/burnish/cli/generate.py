@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, err, say
 from burnish.cli.shared_options import (
@@ -30,19 +30,17 @@ from burnish.texts import counted
 def generate(
     model: ModelName,
     prompts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PROMPT ...", help="One or more texts.", show_default=False),
+        list[str] | None, Argument(metavar="PROMPT ...", help="One or more texts.")
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file",
+        Option(
             metavar="FILE",
             help="Prompts: rows with prompt or messages (JSONL, JSON, CSV, Parquet), or a .txt with "
             "one a line; - for lines of the standard input.",
         ),
     ] = None,
-    n: Annotated[int, typer.Option("--n", min=1, help="Answers to each prompt.")] = 1,
+    n: Annotated[int, Option(min=1, help="Answers to each prompt.")] = 1,
     attach: Attached = None,
     system: System = "",
     temperature: Temperature = 0.0,
@@ -53,16 +51,14 @@ def generate(
     decoding: DecodingWords = "",
     raw: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--raw/--chat",
             help="Continue texts as they stand, without the chat template; by default where a run was "
             "only pre-trained.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write a new file instead of printing."),
+        Path | None, Option(metavar="FILE", help="Write a new file instead of printing.")
     ] = None,
 ) -> int:
     """Sample a model: prompts in, JSON lines out.

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
@@ -25,7 +25,7 @@ def starters() -> dict[str, Path]:
 def init(
     kind: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[KIND]",
             help="policy, tools, sft, dpo, reward_model, distil or pretrain; --list says what each is.",
             show_default=False,
@@ -33,9 +33,9 @@ def init(
         ),
     ] = "policy",
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Where to write; made where missing.")
+        Path, Option(metavar="FOLDER", help="Where to write; made where missing.")
     ] = Path(),
-    list_: Annotated[bool, typer.Option("--list", help="List the kinds and their files.")] = False,
+    list_: Annotated[bool, Option("--list", help="List the kinds and their files.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Write a commented recipe, task and reward file to start from.

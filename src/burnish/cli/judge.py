@@ -9,8 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
+from typer import Option
 
 from burnish.cli.console import emit_json, number, one_line, out, say
 from burnish.cli.drawing import reward_tree, table_of
@@ -40,19 +40,13 @@ def judge(
     file: File,
     flags: JudgeFlags,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Results; rows already in it are not asked again."
-        ),
+        Path | None, Option(metavar="FILE", help="Results; rows already in it are not asked again.")
     ] = None,
     show: Annotated[
-        list[str] | None,
-        typer.Option("--show", metavar="COLUMN", help="A column that the judge may see."),
+        list[str] | None, Option(metavar="COLUMN", help="A column that the judge may see.")
     ] = None,
     limit: Limit = 0,
-    explain: Annotated[
-        int, typer.Option("--explain", min=0, metavar="N", help="Rows to explain in full.")
-    ] = 5,
+    explain: Annotated[int, Option(min=0, metavar="N", help="Rows to explain in full.")] = 5,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:
@@ -180,9 +174,7 @@ def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -
         head.append(outcome(one), style="green" if one.is_valid else "red")
         out.print(head)
         out.print(
-            Text(one_line(item.messages[-1].text), style="cyan"),
-            no_wrap=True,
-            overflow="ellipsis",
+            Text(one_line(item.messages[-1].text), style="cyan"), no_wrap=True, overflow="ellipsis"
         )
         for number_of, response in enumerate(item.responses, 1):
             line = f"  {number_of}  {one_line(response.text)}"

@@ -8,8 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
+from typer import Option
 
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.drawing import table_of
@@ -30,19 +30,12 @@ def probe(
     file: File,
     flags: JudgeFlags,
     bench: Annotated[
-        str,
-        typer.Option(
-            "--bench", metavar="NAME", help="Read the file as this benchmark publishes it."
-        ),
+        str, Option(metavar="NAME", help="Read the file as this benchmark publishes it.")
     ] = "",
     edits: Annotated[
-        str,
-        typer.Option("--edits", metavar="LIST", help="all, none, or names such as padding,praise."),
+        str, Option(metavar="LIST", help="all, none, or names such as padding,praise.")
     ] = "all",
-    own: Annotated[
-        str,
-        typer.Option("--own", metavar="AUTHOR", help="Whose responses are the judge's own."),
-    ] = "",
+    own: Annotated[str, Option(metavar="AUTHOR", help="Whose responses are the judge's own.")] = "",
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> int:

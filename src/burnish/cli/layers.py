@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, interval, number, out, say
 from burnish.cli.reporter import Reporter
@@ -24,17 +24,14 @@ def layers(
     model: LocalModelName,
     text: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[TEXT]",
             help="Files or folders of text, JSONL, CSV or Parquet; without it, short texts that ship.",
-            show_default=False,
         ),
     ] = None,
-    documents: Annotated[int, typer.Option("--documents", min=2, help="How many are read.")] = 16,
-    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Of each document.")] = 256,
-    separator: Annotated[
-        str, typer.Option("--separator", help="Cuts one text into documents.")
-    ] = "",
+    documents: Annotated[int, Option(min=2, help="How many are read.")] = 16,
+    tokens: Annotated[int, Option(min=2, help="Of each document.")] = 256,
+    separator: Annotated[str, Option(help="Cuts one text into documents.")] = "",
     as_json: AsJson = False,
 ) -> int:
     """How much worse a model predicts text without each layer, and without the last quarter.

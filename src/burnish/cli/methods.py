@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
-import typer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 from rich.text import Text
+from typer import Argument
 
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
@@ -48,9 +48,7 @@ class MethodCard(NamedTuple):
 
 
 def methods(
-    name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The page of one method.", show_default=False)
-    ] = "",
+    name: Annotated[str, Argument(metavar="[NAME]", help="The page of one method.")] = "",
     as_json: AsJson = False,
 ) -> int:
     """List the shipped methods, one line each; with a name, the page that teaches it.

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, err, number, out, say
 from burnish.cli.shared_options import AsJson, LocalModelName
@@ -19,17 +19,13 @@ if TYPE_CHECKING:
 def norms(
     model: LocalModelName,
     text: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TEXT]", help="What the model reads, or a file of it.", show_default=False
-        ),
+        str, Argument(metavar="[TEXT]", help="What the model reads, or a file of it.")
     ] = "",
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="A text file in the place of TEXT."),
+        Path | None, Option(metavar="FILE", help="A text file in the place of TEXT.")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Draw it: .png, .svg or .pdf.")
+        Path | None, Option("--out", metavar="FILE", help="Draw it: .png, .svg or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:

@@ -333,7 +333,7 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     threads = f", {event.threads} thread{'s' * (event.threads != 1)}"
     say(
         f"model     {event.model}: {count(event.parameters)} parameters{trained}, {event.device}, "
-        f"{event.dtype}{threads if event.device == 'cpu' else ''}",
+        f"{event.dtype}{threads if event.device == 'cpu' else ''}"
     )
     forecast = event.forecast
     parts = ", ".join(f"{name} {size(value)}" for name, value in forecast.memory.items())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_models, complete_words
 from burnish.cli.console import emit_json, err, one_line, say
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 
 Asked = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="TASK KEY=VALUE",
         help="A recipe (its tasks and rewards) with settings to change, or a file of rows with "
         "--reward.",
-        show_default=False,
         autocompletion=complete_words,
     ),
 ]
 Answering = Annotated[
     str,
-    typer.Option(
-        "--model",
+    Option(
         metavar="MODEL",
         help="Who answers: smollm2, a folder, http://host:port/v1#model.",
         autocompletion=complete_models,
@@ -37,8 +35,7 @@ Answering = Annotated[
 ]
 Proposer = Annotated[
     str,
-    typer.Option(
-        "--proposer",
+    Option(
         metavar="MODEL",
         help="Who proposes: a model, or examples (worked examples from solved tasks); the model "
         "itself and examples in turn where left out.",
@@ -46,8 +43,7 @@ Proposer = Annotated[
 ]
 
 Rewards = Annotated[
-    list[str] | None,
-    typer.Option("--reward", metavar="NAME", help="For a file of rows; may be repeated."),
+    list[str] | None, Option(metavar="NAME", help="For a file of rows; may be repeated.")
 ]
 
 
@@ -56,28 +52,22 @@ def optimise(
     model: Answering = "smollm2",
     proposer: Proposer = "",
     prompt: Annotated[
-        Path | None,
-        typer.Option("--prompt", metavar="FILE", help="The present prompt; the task's own else."),
+        Path | None, Option(metavar="FILE", help="The present prompt; the task's own else.")
     ] = None,
     reward: Rewards = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of proposing and trying.")] = 3,
-    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Of a round.")] = 4,
-    shown: Annotated[int, typer.Option("--shown", min=1, help="Tasks the proposer sees.")] = 32,
-    trial: Annotated[int, typer.Option("--trial", min=1, help="Tasks of the paired test.")] = 96,
-    confirm: Annotated[int, typer.Option("--confirm", min=1, help="Held-out tasks.")] = 96,
-    alpha: Annotated[
-        float, typer.Option("--alpha", min=0.0, max=1.0, help="Chance of accepting noise.")
-    ] = 0.05,
+    rounds: Annotated[int, Option(min=1, help="Of proposing and trying.")] = 3,
+    candidates: Annotated[int, Option(min=1, help="Of a round.")] = 4,
+    shown: Annotated[int, Option(min=1, help="Tasks the proposer sees.")] = 32,
+    trial: Annotated[int, Option(min=1, help="Tasks of the paired test.")] = 96,
+    confirm: Annotated[int, Option(min=1, help="Held-out tasks.")] = 96,
+    alpha: Annotated[float, Option(min=0.0, max=1.0, help="Chance of accepting noise.")] = 0.05,
     max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
+        int | None, Option(min=1, help="Most tokens of an answer; the recipe's else.")
     ] = None,
-    part: Annotated[
-        str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
-    ] = "",
+    part: Annotated[str, Option(metavar="NAME", help="Which reward is the score; the total.")] = "",
     seed: Seed = 0,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The prompt; its report lies beside it.")
+        Path, Option(metavar="FILE", help="The prompt; its report lies beside it.")
     ] = Path("prompt.txt"),
     as_json: AsJson = False,
 ) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from burnish.api.needs import import_training
 from burnish.cli.console import say
@@ -13,7 +13,7 @@ from burnish.cli.console import say
 
 def replay(
     folder: Annotated[
-        Path, typer.Argument(metavar="CRASH_FOLDER", help="runs/NAME/crash/step-N of a run.")
+        Path, Argument(metavar="CRASH_FOLDER", help="runs/NAME/crash/step-N of a run.")
     ],
 ) -> int:
     """Run the step that a guard stopped once more, and arrive at the same line.

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from burnish.cli.audit import Gold, audit_of
 from burnish.cli.console import say
@@ -20,10 +20,10 @@ def report(
     run: RunName = "",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help=".html or .md; else standard output."),
+        Option("--out", "-o", metavar="FILE", help=".html or .md; else standard output."),
     ] = None,
     gold: Gold = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of HTML.")] = False,
+    markdown: Annotated[bool, Option("--markdown", help="Markdown instead of HTML.")] = False,
     folder: RunsFolder = RUNS,
 ) -> int:
     """Write what a run came to as one file: curves, forecast and fact, samples, audit, versions.

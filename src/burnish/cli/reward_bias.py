@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, number, out, say
 from burnish.cli.drawing import table_of
@@ -28,27 +28,22 @@ EXPECTED = "expected a prompt with chosen and rejected, or with a, b and winner"
 def reward_bias(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="MODEL|FILE.py:NAME",
             help="A reward model's run or folder, or a reward function of yours.",
-            show_default=False,
         ),
     ],
     data: Annotated[
         Path,
-        typer.Option(
-            "--data",
+        Option(
             metavar="FILE",
             help="Pairs: rows with prompt, chosen and rejected, or with a, b and winner.",
         ),
     ],
     rmbench: Annotated[
-        Path | None,
-        typer.Option("--rmbench", metavar="FOLDER", help="RM-Bench's files, for its matrix."),
+        Path | None, Option(metavar="FOLDER", help="RM-Bench's files, for its matrix.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Pairs to score.")
-    ] = 1000,
+    limit: Annotated[int, Option(min=1, metavar="N", help="Pairs to score.")] = 1000,
     as_json: AsJson = False,
 ) -> int:
     """What does a reward judge by besides quality? Length, markdown, agreement with the user.

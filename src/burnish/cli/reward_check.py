@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, number, one_line, out, say
 from burnish.cli.reward_weigh import read_steps
@@ -27,25 +27,21 @@ if TYPE_CHECKING:
 def reward_check(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RECIPE|RUN|FILE.py:NAME KEY=VALUE",
             help="A recipe with settings to change, a run, or a reward function of yours.",
-            show_default=False,
         ),
     ],
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data",
+        Option(
             metavar="FILE|RUN",
             help="Rows with prompt, responses and fields, or the stored answers of a run.",
         ),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Groups to score.")
-    ] = 50,
+    limit: Annotated[int, Option(min=1, metavar="N", help="Groups to score.")] = 50,
     step: Annotated[
-        str, typer.Option("--step", metavar="N|A..B", help="Only answers of these steps of a run.")
+        str, Option(metavar="N|A..B", help="Only answers of these steps of a run.")
     ] = "",
     runs: RunsFolder = RUNS,
     as_json: AsJson = False,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.api.needs import import_policy
 from burnish.cli.console import emit_json, number, one_line, out, say, share
@@ -33,28 +33,20 @@ TITLES = {
 def reward_weigh(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RUN|FILE.jsonl",
             help='A run, or rows of {"group": ..., "rewards": {NAME: NUMBER}}.',
-            show_default=False,
         ),
     ],
-    step: Annotated[
-        str, typer.Option("--step", metavar="N|A..B", help="Tell only of these steps of a run.")
-    ] = "",
+    step: Annotated[str, Option(metavar="N|A..B", help="Tell only of these steps of a run.")] = "",
     severity: Annotated[
-        list[str] | None,
-        typer.Option("--severity", metavar="NAME=X", help="How much a broken rule counts."),
+        list[str] | None, Option(metavar="NAME=X", help="How much a broken rule counts.")
     ] = None,
     threshold: Annotated[
-        list[str] | None,
-        typer.Option("--threshold", metavar="NAME=X", help="A reward below X breaks its rule."),
+        list[str] | None, Option(metavar="NAME=X", help="A reward below X breaks its rule.")
     ] = None,
     reference: Annotated[
-        int | None,
-        typer.Option(
-            "--reference", min=1, metavar="N", help="The first N answers are the start model's."
-        ),
+        int | None, Option(min=1, metavar="N", help="The first N answers are the start model's.")
     ] = None,
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,

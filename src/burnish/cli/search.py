@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from rich.cells import cell_len
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.reporter import Reporter
@@ -30,32 +30,26 @@ MARKS = 200
 def search(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SOURCE",
             help="A folder of .txt and .md files, or a JSONL, CSV, TSV or Parquet file.",
-            show_default=False,
         ),
     ],
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="What to look for.", show_default=False)
-    ],
+    query: Annotated[str, Argument(metavar="QUERY", help="What to look for.")],
     how: Annotated[
         Literal["bm25", "dense", "hybrid"],
-        typer.Option("--how", help="By words, by vectors (MiniLM), or by both."),
+        Option(help="By words, by vectors (MiniLM), or by both."),
     ] = "bm25",
-    k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many passages.")] = 5,
+    k: Annotated[int, Option("-k", min=1, metavar="N", help="How many passages.")] = 5,
     index: Annotated[
         Path | None,
-        typer.Option(
-            "--index", metavar="FOLDER", help="Where the index is kept; else the cache folder."
-        ),
+        Option(metavar="FOLDER", help="Where the index is kept; else the cache folder."),
     ] = None,
-    text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Column of texts.")] = "",
-    title: Annotated[str, typer.Option("--title", metavar="COLUMN", help="Column of titles.")] = "",
-    id_: Annotated[str, typer.Option("--id", metavar="COLUMN", help="Column of ids.")] = "",
+    text: Annotated[str, Option(metavar="COLUMN", help="Column of texts.")] = "",
+    title: Annotated[str, Option(metavar="COLUMN", help="Column of titles.")] = "",
+    id_: Annotated[str, Option("--id", metavar="COLUMN", help="Column of ids.")] = "",
     longest: Annotated[
-        int,
-        typer.Option("--longest", min=40, help="Characters of a passage; longer texts are cut."),
+        int, Option(min=40, help="Characters of a passage; longer texts are cut.")
     ] = 1200,
     as_json: AsJson = False,
 ) -> int:

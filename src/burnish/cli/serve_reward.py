@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
@@ -23,25 +23,19 @@ if TYPE_CHECKING:
 def serve_reward(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RECIPE|SCORER KEY=VALUE",
             help="A recipe, or file.py:name of a scorer or a reward function.",
-            show_default=False,
         ),
     ],
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
-    ] = 8321,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes any free one.")] = 8321,
     token_env: Annotated[
-        str,
-        typer.Option("--token-env", metavar="NAME", help="Environment variable with the token."),
+        str, Option(metavar="NAME", help="Environment variable with the token.")
     ] = "",
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, help="Tasks scored at the same time.")
-    ] = 16,
+    concurrency: Annotated[int, Option(min=1, help="Tasks scored at the same time.")] = 16,
     deadline_s: Annotated[
-        float, typer.Option("--deadline", metavar="SECONDS", help="Wall clock of one task.")
+        float, Option("--deadline", metavar="SECONDS", help="Wall clock of one task.")
     ] = 120.0,
     as_json: AsJson = False,
 ) -> int:

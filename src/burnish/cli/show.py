@@ -9,17 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.markup import escape
+from typer import Option
 
-from burnish.cli.console import (
-    STATUS_STYLES,
-    emit_json,
-    interval,
-    one_line,
-    out,
-    say,
-)
+from burnish.cli.console import STATUS_STYLES, emit_json, interval, one_line, out, say
 from burnish.cli.drawing import print_curves, table_of
 from burnish.cli.runs import (
     choose_run,
@@ -70,26 +63,16 @@ HIGHLIGHTS = (
 def show(
     run: RunName = "",
     step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", min=0, max=MOST, metavar="N", help="The groups of one step, from 1."
-        ),
+        int | None, Option(min=0, max=MOST, metavar="N", help="The groups of one step, from 1.")
     ] = None,
     sample: Annotated[
-        str, typer.Option("--sample", metavar="ID", help="One answer whole, such as train-3-2-4.")
+        str, Option(metavar="ID", help="One answer whole, such as train-3-2-4.")
     ] = "",
-    split: Annotated[
-        str, typer.Option("--split", help="Only train, dropped or eval:held_out samples.")
-    ] = "",
-    worst: Annotated[
-        int, typer.Option("--worst", min=0, max=MOST, metavar="N", help="The N lowest rewards.")
-    ] = 0,
-    best: Annotated[
-        int, typer.Option("--best", min=0, max=MOST, metavar="N", help="The N highest rewards.")
-    ] = 0,
+    split: Annotated[str, Option(help="Only train, dropped or eval:held_out samples.")] = "",
+    worst: Annotated[int, Option(min=0, max=MOST, metavar="N", help="The N lowest rewards.")] = 0,
+    best: Annotated[int, Option(min=0, max=MOST, metavar="N", help="The N highest rewards.")] = 0,
     failed: Annotated[
-        int,
-        typer.Option("--failed", min=0, max=MOST, metavar="N", help="N rewards without a value."),
+        int, Option(min=0, max=MOST, metavar="N", help="N rewards without a value.")
     ] = 0,
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.cli.console import complain, emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 Place = Annotated[
     str,
-    typer.Argument(
-        metavar="FOLDER|ZIP|NAME",
-        help="A skill folder, a .zip, or the name of a shipped skill.",
-        show_default=False,
+    Argument(
+        metavar="FOLDER|ZIP|NAME", help="A skill folder, a .zip, or the name of a shipped skill."
     ),
 ]
 
@@ -56,15 +54,10 @@ def validate(place: Place, as_json: AsJson = False) -> int:
 
 def show(
     place: Annotated[
-        str,
-        typer.Argument(
-            metavar="[FOLDER|ZIP|NAME]",
-            help="A skill; all shipped ones when left out.",
-            show_default=False,
-        ),
+        str, Argument(metavar="[FOLDER|ZIP|NAME]", help="A skill; all shipped ones when left out.")
     ] = "",
     mode: Annotated[
-        str, typer.Option("--mode", help="What a judge sees: baseline, fair or operational.")
+        str, Option(help="What a judge sees: baseline, fair or operational.")
     ] = "operational",
     as_json: AsJson = False,
 ) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
@@ -26,52 +26,33 @@ if TYPE_CHECKING:
 
 Traces = Annotated[
     Path,
-    typer.Argument(
-        metavar="TRACES",
-        help="Trajectories as JSON lines, or a run's folder (runs/NAME).",
-        show_default=False,
-    ),
+    Argument(metavar="TRACES", help="Trajectories as JSON lines, or a run's folder (runs/NAME)."),
 ]
-Skill = Annotated[
-    str, typer.Option("--skill", metavar="FOLDER|ZIP|NAME", help="The skill to improve.")
-]
-New = Annotated[
-    str, typer.Option("--new", metavar="NAME", help="Begin with a draft by the model instead.")
-]
-Out = Annotated[
-    Path,
-    typer.Option("--out", metavar="FOLDER", help="Where skill, diff, report and journal go."),
-]
+Skill = Annotated[str, Option(metavar="FOLDER|ZIP|NAME", help="The skill to improve.")]
+New = Annotated[str, Option(metavar="NAME", help="Begin with a draft by the model instead.")]
+Out = Annotated[Path, Option(metavar="FOLDER", help="Where skill, diff, report and journal go.")]
 With = Annotated[
     str,
-    typer.Option(
+    Option(
         "--with",
         metavar="MODEL",
         help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
     ),
 ]
-RolesPath = Annotated[
-    str, typer.Option("--roles", metavar="FILE.py:NAME", help="Your own analysts instead.")
-]
+RolesPath = Annotated[str, Option(metavar="FILE.py:NAME", help="Your own analysts instead.")]
 CheckPath = Annotated[
     str,
-    typer.Option(
-        "--check",
+    Option(
         metavar="FILE.py:NAME",
         help="(trace, fixed) -> bool: a failure counts only where the analyst's fix passes.",
     ),
 ]
 Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="tau=0.05, order=sequential, ..."),
+    list[str] | None, Option(metavar="KEY=VALUE", help="tau=0.05, order=sequential, ...")
 ]
-PassAt = Annotated[
-    float, typer.Option("--pass-at", help="The score from which on a trajectory has passed.")
-]
-PricePair = Annotated[
-    str, typer.Option("--prices", metavar="IN,OUT", help="Dollars for a million tokens.")
-]
-BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0.0)]
+PassAt = Annotated[float, Option(help="The score from which on a trajectory has passed.")]
+PricePair = Annotated[str, Option(metavar="IN,OUT", help="Dollars for a million tokens.")]
+BudgetUsd = Annotated[float | None, Option(min=0.0)]
 
 
 def distill(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_models, complete_words
 from burnish.cli.console import emit_json, interval, number, one_line, say, warn
@@ -40,25 +40,21 @@ if TYPE_CHECKING:
 
 Words = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RECIPE KEY=VALUE",
         help="Whose tasks, rewards and rollout are played, with settings to change.",
-        show_default=False,
         autocompletion=complete_words,
     ),
 ]
 Improved = Annotated[
     str,
-    typer.Option(
-        "--skill",
-        metavar="FOLDER|ZIP|NAME",
-        help="The skill to improve; it stands in the system message.",
+    Option(
+        metavar="FOLDER|ZIP|NAME", help="The skill to improve; it stands in the system message."
     ),
 ]
 Player = Annotated[
     str,
-    typer.Option(
-        "--model",
+    Option(
         metavar="MODEL",
         help="Who plays the tasks; the recipe's model where left out.",
         autocompletion=complete_models,
@@ -73,19 +69,13 @@ def evolve(
     with_: With = "",
     roles: RolesPath = "",
     model: Player = "",
-    tasks: Annotated[int, typer.Option("--tasks", min=2, help="How many tasks are played.")] = 40,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Distillations to choose from.")] = 3,
-    share: Annotated[
-        float, typer.Option("--share", min=0.0, max=0.9, help="Of the tasks: held out.")
-    ] = 0.2,
-    play_temperature: Annotated[
-        float, typer.Option("--play-temperature", min=0.0, help="Of the model that plays.")
-    ] = 1.0,
+    tasks: Annotated[int, Option(min=2, help="How many tasks are played.")] = 40,
+    seeds: Annotated[int, Option(min=1, help="Distillations to choose from.")] = 3,
+    share: Annotated[float, Option(min=0.0, max=0.9, help="Of the tasks: held out.")] = 0.2,
+    play_temperature: Annotated[float, Option(min=0.0, help="Of the model that plays.")] = 1.0,
     option: Options = None,
     pass_at: PassAt = 1.0,
-    part: Annotated[
-        str, typer.Option("--part", metavar="NAME", help="Which reward decides; the total.")
-    ] = "",
+    part: Annotated[str, Option(metavar="NAME", help="Which reward decides; the total.")] = "",
     temperature: Temperature = 0.6,
     max_tokens: MaxTokens = 4096,
     prices: PricePair = "",

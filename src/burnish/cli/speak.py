@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import complain, emit_json, say, warn
 from burnish.cli.reporter import Reporter
@@ -22,20 +22,16 @@ if TYPE_CHECKING:
 
 ScriptFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="SCRIPT",
-        help="A scene (.toml, .json), or any text: a play, a dialogue, prose.",
-        show_default=False,
+    Argument(
+        metavar="SCRIPT", help="A scene (.toml, .json), or any text: a play, a dialogue, prose."
     ),
 ]
 OutFile = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file."),
+    Path | None, Option("-o", "--out", metavar="FILE", help="A .wav, .flac or .ogg file.")
 ]
 Engine = Annotated[
     str,
-    typer.Option(
-        "--engine",
+    Option(
         metavar="NAME|FOLDER",
         help="espeak, hibari, piper, tone (no voice), mixed (neural voices where they fit, else "
         "espeak-ng), or a folder with a generator of speech and its audio tokenizer.",
@@ -43,44 +39,26 @@ Engine = Annotated[
 ]
 Plan = Annotated[
     bool | None,
-    typer.Option(
+    Option(
         "--plan/--no-plan",
         help="Fill in what the script leaves open; by default for texts that are no script.",
-        show_default=False,
     ),
 ]
 PlannerName = Annotated[
-    str,
-    typer.Option(
-        "--planner", metavar="MODEL", help="A language model that plans, instead of the rules."
-    ),
+    str, Option(metavar="MODEL", help="A language model that plans, instead of the rules.")
 ]
-Instruction = Annotated[
-    str,
-    typer.Option("--instruction", metavar="TEXT", help="What the planning model is told."),
-]
-Timeline = Annotated[
-    Path | None,
-    typer.Option("--timeline", metavar="FILE", help="A picture of it: .svg or .png."),
-]
+Instruction = Annotated[str, Option(metavar="TEXT", help="What the planning model is told.")]
+Timeline = Annotated[Path | None, Option(metavar="FILE", help="A picture of it: .svg or .png.")]
 ScriptOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--script-out", metavar="FILE", help="The whole script with its plan: .json, or .txt."
-    ),
+    Path | None, Option(metavar="FILE", help="The whole script with its plan: .json, or .txt.")
 ]
-Alignment = Annotated[
-    Path | None,
-    typer.Option("--alignment", metavar="FILE", help="JSON: when each word is heard."),
-]
+Alignment = Annotated[Path | None, Option(metavar="FILE", help="JSON: when each word is heard.")]
 Report = Annotated[
-    bool, typer.Option("--report", help="Measure what came out beside what was asked for.")
+    bool, Option("--report", help="Measure what came out beside what was asked for.")
 ]
-Chunk = Annotated[
-    float, typer.Option("--chunk", min=0.1, metavar="SECONDS", help="Written at a time.")
-]
-Lively = Annotated[bool, typer.Option("--lively", help="Let people overlap as in real meetings.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same file.")]
+Chunk = Annotated[float, Option(min=0.1, metavar="SECONDS", help="Written at a time.")]
+Lively = Annotated[bool, Option("--lively", help="Let people overlap as in real meetings.")]
+Seed = Annotated[int, Option(min=0, help="The same seed, the same file.")]
 
 
 def speak(

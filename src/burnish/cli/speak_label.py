@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, one_line, say, warn
 from burnish.cli.reporter import Reporter
@@ -30,18 +30,12 @@ class _Row(msgspec.Struct):
 
 
 def speak_label(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FOLDER", help="A folder of sounds, or one sound.", show_default=False
-        ),
-    ],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="A folder of sounds, or one sound.")],
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="JSON lines, one a recording."),
+        Path | None, Option("-o", "--out", metavar="FILE", help="JSON lines, one a recording.")
     ] = None,
     words: Annotated[
-        bool, typer.Option("--words", help="Also write down what is said (Whisper).")
+        bool, Option("--words", help="Also write down what is said (Whisper).")
     ] = False,
     as_json: AsJson = False,
 ) -> int:

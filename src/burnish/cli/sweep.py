@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from burnish.cli.compare import print_table
 from burnish.cli.completion import complete_words
@@ -35,37 +35,33 @@ STYLES = {
 def sweep(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RECIPE KEY=A,B",
             autocompletion=complete_words,
             help="A recipe (or a sweep file), then settings; commas part the values of a grid.",
-            show_default=False,
         ),
     ],
     seeds: Annotated[
-        str, typer.Option("--seeds", metavar="N", help="Seeds of each setting: a count, or 4,5,6.")
+        str, Option(metavar="N", help="Seeds of each setting: a count, or 4,5,6.")
     ] = "",
     jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Runs at once; else as many as fit."),
+        int | None, Option(min=1, metavar="N", help="Runs at once; else as many as fit.")
     ] = None,
     sample: Annotated[
-        int | None,
-        typer.Option("--sample", min=1, metavar="N", help="Draw N combinations of the grid."),
+        int | None, Option(min=1, metavar="N", help="Draw N combinations of the grid.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
+    retry: Annotated[bool, Option("--retry", help="Try failed runs again.")] = False,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of the sweep; else from its runs.")
+        str, Option(metavar="NAME", help="Name of the sweep; else from its runs.")
     ] = "",
     list_only: Annotated[
-        bool, typer.Option("--list", help="Show the runs and where they stand, then stop.")
+        bool, Option("--list", help="Show the runs and where they stand, then stop.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line for each event.")
+        bool, Option("--json", help="One JSON object a line for each event.")
     ] = False,
     runs: Annotated[
-        Path | None,
-        typer.Option("--runs", metavar="FOLDER", help="Where runs live; run.folder by default."),
+        Path | None, Option(metavar="FOLDER", help="Where runs live; run.folder by default.")
     ] = None,
 ) -> int:
     """Train a grid of settings and seeds, as many runs at once as fit.

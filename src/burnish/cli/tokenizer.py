@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
@@ -17,17 +17,14 @@ from burnish.texts import shown_path
 def train(
     data: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="DATA...",
             help="Text files, folders, JSONL, CSV or Parquet files, or mine.py:documents.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where it is written.")],
-    size: Annotated[int, typer.Option("--size", help="Ids of the vocabulary.")] = 4096,
-    column: Annotated[
-        str, typer.Option("--column", metavar="COLUMN", help="Column of texts in tables.")
-    ] = "",
+    out: Annotated[Path, Option(metavar="FOLDER", help="Where it is written.")],
+    size: Annotated[int, Option(help="Ids of the vocabulary.")] = 4096,
+    column: Annotated[str, Option(metavar="COLUMN", help="Column of texts in tables.")] = "",
     as_json: AsJson = False,
 ) -> int:
     """Learn byte-pair encoding from texts and write it as a folder.

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from burnish.api.launch import (
     choose_folder,
@@ -30,22 +30,20 @@ if TYPE_CHECKING:
 def train(
     words: Words = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Show every setting and its origin, then stop.")
+        bool, Option("--print-config", help="Show every setting and its origin, then stop.")
     ] = False,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="A new run beside one that is finished or began otherwise."),
+        bool, Option("--again", help="A new run beside one that is finished or began otherwise.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only the result and what went wrong.")
+        bool, Option("--quiet", "-q", help="Only the result and what went wrong.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line for each event.")
+        bool, Option("--json", help="One JSON object a line for each event.")
     ] = False,
     tracker: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tracker",
+        Option(
             metavar="NAME",
             help="Also send metrics, config and result there: wandb, tensorboard or mlflow; may be "
             "repeated.",
@@ -53,8 +51,7 @@ def train(
         ),
     ] = None,
     runs: Annotated[
-        Path | None,
-        typer.Option("--runs", metavar="FOLDER", help="Where runs live; run.folder by default."),
+        Path | None, Option(metavar="FOLDER", help="Where runs live; run.folder by default.")
     ] = None,
 ) -> int:
     """Train a model; without a recipe, the quick start on the embedded model.

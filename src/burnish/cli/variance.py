@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from burnish.cli.console import emit_json, number, out, say, share
 from burnish.cli.reporter import Reporter
@@ -29,30 +29,26 @@ def variance(
     model: LocalModelName,
     data: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="DATA",
             help="A recipe with demonstrations, or a file of rows: prompt and answer, text, or "
             "input_ids and prompt_length.",
-            show_default=False,
         ),
     ],
-    rows: Annotated[int, typer.Option("--rows", min=2, help="Rows to measure on.")] = 16,
-    rates: Annotated[int, typer.Option("--rates", min=5, help="Mask rates of the grid.")] = 20,
-    masks: Annotated[int, typer.Option("--masks", min=2, help="Pairs of masks at each rate.")] = 8,
+    rows: Annotated[int, Option(min=2, help="Rows to measure on.")] = 16,
+    rates: Annotated[int, Option(min=5, help="Mask rates of the grid.")] = 20,
+    masks: Annotated[int, Option(min=2, help="Pairs of masks at each rate.")] = 8,
     batch: Annotated[
         int,
-        typer.Option(
-            "--batch",
+        Option(
             min=1,
             max=100_000,
             help="Rows of a training step: its rates have the root of that many strata, rounded up.",
         ),
     ] = 32,
-    field: Annotated[
-        str, typer.Option("--field", metavar="NAME", help="Field of the answer, or of the text.")
-    ] = "",
+    field: Annotated[str, Option(metavar="NAME", help="Field of the answer, or of the text.")] = "",
     gradient: Annotated[
-        bool, typer.Option("--gradient/--no-gradient", help="Measure gradients too; slower.")
+        bool, Option("--gradient/--no-gradient", help="Measure gradients too; slower.")
     ] = True,
     seed: Seed = 0,
     as_json: AsJson = False,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
-import typer
+from typer import Argument, Option
 
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import out, say, warn
@@ -21,24 +21,20 @@ from burnish.texts import counted
 def view(
     references: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[RUN ...]",
             help="Runs by name, beginning of a name, or folder; all of the folder when left out. "
             "Also folders of burnish skill distill.",
-            show_default=False,
             autocompletion=complete_runs,
         ),
     ] = None,
     folder: RunsFolder = RUNS,
     results: Annotated[
-        Path,
-        typer.Option("--results", metavar="FOLDER", help="Where results of burnish bench live."),
+        Path, Option(metavar="FOLDER", help="Where results of burnish bench live.")
     ] = Path("results"),
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
-    ] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes any free one.")] = 0,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+        bool, Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> int:
     """Look at runs in a browser: curves, groups, single rollouts, search, comparison.

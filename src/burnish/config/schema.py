@@ -12,16 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from burnish.boundary import (
-    Count,
-    Fraction,
-    Name,
-    NonNegative,
-    PositiveInt,
-    Seconds,
-    Seed,
-    Share,
-)
+from burnish.boundary import Count, Fraction, Name, NonNegative, PositiveInt, Seconds, Seed, Share
 from burnish.config.train_kinds import PLAIN_NAME, Section, short
 from burnish.config.train_kinds import Adversarial as Adversarial
 from burnish.config.train_kinds import CodecSizes as CodecSizes

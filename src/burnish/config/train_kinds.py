@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from burnish.boundary import (
-    Count,
-    Name,
-    NonNegative,
-    Positive,
-    PositiveInt,
-    Settings,
-    Share,
-)
+from burnish.boundary import Count, Name, NonNegative, Positive, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
 from burnish.rewards.models.dir_term import PairTerm
