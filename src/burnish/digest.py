@@ -220,7 +220,6 @@ def _of_object(value: Any) -> _Marks:
 
 
 def _of_instance(value: Any) -> _Marks:
-    """An object of any class: the class, and its attributes as they were when first met."""
     for name in ("stdin", "stdout", "stderr"):
         if value is getattr(sys, name):
             yield f"sys.{name}"
@@ -331,7 +330,6 @@ def _is_array(value: Any) -> bool:
 
 
 def _of_array(value: Any) -> _Marks:
-    """A numpy array or scalar, or a tensor, as it is now: type, shape and bytes."""
     yield f"{type(value).__name__} {value.dtype!r} {tuple(value.shape)}"
     if hasattr(value, "detach"):
         import torch
@@ -447,7 +445,6 @@ def _of_module(name: str, file: str | None, met: set[str] | None = None) -> _Mar
 
 
 def _imports(code: types.CodeType, package: str, met: set[str]) -> _Marks:
-    """The user's own modules that code imports when it runs."""
     for name in _imported(code, package):
         try:
             spec = importlib.util.find_spec(name)

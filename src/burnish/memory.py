@@ -210,7 +210,6 @@ def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _plain(value: Any) -> Any:
-    """Values of other libraries: numpy and pandas scalars, arrays, timestamps."""
     for method in ("tolist", "item", "isoformat"):
         convert = getattr(value, method, None)
         if callable(convert):

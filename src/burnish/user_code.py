@@ -115,8 +115,6 @@ def kept(who: str) -> Iterator[None]:
 
 
 class _Setting(NamedTuple):
-    """One thing that belongs to the whole process."""
-
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]

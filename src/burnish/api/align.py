@@ -119,7 +119,6 @@ def _instructions_digest(instructions: str | Path | None, generator: Any) -> str
 
 
 def _weights_of(model: str | Path | Run) -> str:
-    """The model's name or folder; of a run, its newest weights."""
     if isinstance(model, Run):
         return str(model.weights)
     if isinstance(model, str) and "://" in model:

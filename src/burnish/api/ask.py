@@ -77,7 +77,6 @@ def as_messages(prompt: Any) -> tuple[Message, ...]:
 
 
 def _content(content: Any) -> Content:
-    """A text, or parts in the OpenAI form with their bytes in them."""
     if not isinstance(content, list):
         return as_text("content", content)
     from burnish.lm.wire import read_content

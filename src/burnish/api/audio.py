@@ -300,7 +300,6 @@ def _pooled(network: Callable[[Any], Any], sounds: list[NDArray[Any]]) -> Any:
 def _labelled(
     source: str | Path, column: str, label: str, rate: int
 ) -> tuple[list[NDArray[Any]], list[str]]:
-    """Sounds and labels of a Parquet file."""
     import pyarrow.parquet as pq
 
     from burnish.tasks.sounds import SoundCorpus

@@ -94,7 +94,6 @@ def _own_name(asked: Asked, home: Path) -> str:
 
 
 def _changes(asked: Asked, about: Manifest) -> list[str]:
-    """The settings that differ from those that a run was started with."""
     from burnish.config.schema import free_keys
 
     values = {k: v for k, v in about.config.items() if not k.startswith("files.")}

@@ -112,7 +112,6 @@ Pair = tuple[list[int], list[int]]
 
 
 def _cut(ids: Sequence[int], room: int) -> Pair:
-    """The first token and those that are predicted from it on."""
     return list(ids[:1]), list(ids[1 : room + 1])
 
 

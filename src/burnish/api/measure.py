@@ -168,7 +168,6 @@ def _chats(prompts: Any, system: str) -> list[tuple[Message, ...]]:
 
 
 def _check_texts(chats: Sequence[Sequence[Message]]) -> None:
-    """Refuse conversations where texts are continued."""
     for place, chat in enumerate(chats):
         if len(chat) != 1 or chat[0].role != "user":
             roles = ", ".join(turn.role for turn in chat)

@@ -198,7 +198,6 @@ def _prompt_column(
 
 
 def _held_out(given: Any, mapping: Mapping[str, Any]) -> HeldOut:
-    """The held-out side: a share of the rows, rows of their own, or a file."""
     if given is None:
         return HeldOutShare()
     if isinstance(given, Struct):

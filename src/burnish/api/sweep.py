@@ -312,7 +312,6 @@ class Jobs:
         return max(1, self.cores // max(1, runs))
 
     def _emptiest(self) -> str:
-        """The GPU with the fewest runs."""
         taken = [child.gpu for child in self.under_way.values()]
         return min((gpu.name for gpu in self.gpus), key=taken.count)
 

@@ -153,7 +153,6 @@ def split_values(text: str) -> list[str]:
 
 
 def _is_escaped(text: str, place: int) -> bool:
-    """An odd number of backslashes stands before it."""
     before = text[:place]
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
@@ -257,7 +256,6 @@ def plan_sweep(grid: Grid, runs: str | Path | None = None) -> SweepPlan:
 
 
 def _seeds(grid: Grid, base: int) -> list[int]:
-    """The seeds of each combination."""
     own = [values for key, values in grid.axes if key == SEED]
     if own and grid.seeds != 1:
         raise UserError(f"{SEED} is in the grid and seeds are asked for too; expected one of them.")
@@ -319,7 +317,6 @@ def _at(words: Sequence[Sequence[str]], place: int) -> tuple[str, ...]:
 
 
 def _planned(grid: Grid, chosen: Sequence[str], seed: int, home: Path | None) -> RunState:
-    """One run: its words, its settings and its folder."""
     has_seeds = grid.seeds != 1 or any(key == SEED for key, _ in grid.axes)
     words = [*grid.words, *chosen, *([f"{SEED}={seed}"] if has_seeds else [])]
     asked = resolve(words)
@@ -344,7 +341,6 @@ def _name(first: Asked, states: Mapping[str, RunState]) -> str:
 
 
 def _known(values: Sequence[Any]) -> list[Any]:
-    """Each value once, in order."""
     found: list[Any] = []
     for value in values:
         if value not in found:

@@ -129,7 +129,6 @@ async def train_async(
 
 
 def _called(recipe: Any, words: Sequence[str], given: Mapping[str, Any], how: Any) -> _Call:
-    """The call that the arguments make; `how`: runs, again, show, on_event."""
     runs, again, show, on_event = how
     asked = _asked(recipe, words, given)
     home = None if runs is None else as_path("runs", runs)
@@ -141,7 +140,6 @@ def _called(recipe: Any, words: Sequence[str], given: Mapping[str, Any], how: An
 def _asked(
     recipe: str | Path | Config | None, words: Sequence[str], given: Mapping[str, Any]
 ) -> Asked:
-    """The recipe and settings that the arguments name."""
     settings = as_settings(given)
     words = [as_text("words", word) for word in words]
     if isinstance(recipe, Config):
@@ -174,8 +172,6 @@ def _in_event_loop() -> bool:
 
 @dataclass
 class _Call:
-    """One call of `train`."""
-
     asked: Asked
     runs: Path | None
     again: bool
@@ -327,8 +323,6 @@ class _Worker:
 
 
 class _Feed:
-    """The view of the training thread: passes events on to the caller's."""
-
     def __init__(self, items: queue.SimpleQueue[Callable[[], object]], worker: _Worker) -> None:
         self.items, self.worker = items, worker
 
@@ -344,8 +338,6 @@ class _Feed:
 
 @dataclass
 class _Raise:
-    """An item that raises what ended the training thread."""
-
     error: BaseException
 
     def __call__(self) -> None:

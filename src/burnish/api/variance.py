@@ -220,7 +220,6 @@ def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> li
 
 
 def _of_corpus(tokenizer: Tokenizer, asked: Asked, count: int) -> list[Row]:
-    """The beginnings of the first documents of a pre-training."""
     train = asked.resolved.value.train
     assert isinstance(train, DiffusionTrain | PretrainTrain)
     texts = islice(corpus_of(train, asked.root).documents(), count)
@@ -270,7 +269,6 @@ def _of_values(
 
 
 def _tokens(ids: Any, prompt_length: Any, where: str, vocabulary: int) -> Row:
-    """A row that is given as token ids."""
     odd = (
         [i for i in ids if type(i) is not int or not 0 <= i < vocabulary]
         if isinstance(ids, list)

@@ -96,7 +96,6 @@ def _part(store: RunStore, name: str) -> str:
 
 
 def _gold_scores(store: RunStore, path: str) -> dict[str, float]:
-    """What a function says of a sub-sample of the answers, evenly over the steps."""
     import anyio
 
     from burnish.records import Response

@@ -113,7 +113,6 @@ def bench(
 
 
 def _shipped(bench: Benchmark) -> Path:
-    """The data that comes with burnish; of most benchmarks none does."""
     if bench.kind != "plans":
         raise UserError(
             f"benchmark '{bench.name}' needs --data PATH: its published file or folder, none ships."
@@ -124,7 +123,6 @@ def _shipped(bench: Benchmark) -> Path:
 
 
 def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:
-    """Pairs of better and worse responses as JSON lines, for `dpo` and `reward_model`."""
     from burnish.bench.items import preference_rows
     from burnish.tasks.rows import write_jsonl
 
@@ -150,7 +148,6 @@ def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: boo
 def _write_solutions(
     bench: Benchmark, items: list[Item], out: Path | None, *, as_json: bool
 ) -> int:
-    """Worked solutions with step labels as JSON lines, for `process_reward_model`."""
     from burnish.bench.items import solution_rows
     from burnish.tasks.rows import write_jsonl
 
@@ -192,7 +189,6 @@ def _recorded_judges(
     *,
     as_json: bool,
 ) -> int:
-    """Replay recorded judges: one order, the other, and both."""
     from burnish.bench.judge_results import recorded_results, write_results
     from burnish.cli.bench_report import print_details, print_judges
 
@@ -222,7 +218,6 @@ def _live_judge(
     oracle: bool,
     as_json: bool,
 ) -> int:
-    """Ask a judge about every item; `read` are the files of items and answers."""
     import anyio
 
     from burnish.bench.judge_results import PointsJudge, live_result
@@ -284,7 +279,6 @@ def _show_detection(
     *,
     as_json: bool,
 ) -> int:
-    """How well the judge's values tell faithful answers from others."""
     from burnish.bench.judge_accuracy import detection
     from burnish.cli import judge_session as session
 
@@ -329,7 +323,6 @@ def _record(bench: Benchmark, items: int, results: list[JudgeResult], data: Path
 def _recorded_marks(
     bench: Benchmark, path: Path, limit: int, out: Path | None, *, as_json: bool
 ) -> int:
-    """HealthBench's marks on record, which stand beside the rubrics."""
     from burnish.bench.judge_results import (
         judged_marks,
         largest_deviation,
@@ -361,7 +354,6 @@ def _recorded_marks(
 def _checked_answers(
     bench: Benchmark, items: list[Item], name: str, out: Path | None, *, as_json: bool
 ) -> int:
-    """Check the answers of a file by rule."""
     import anyio
 
     judged = anyio.run(_check, items, name, out)
@@ -378,7 +370,6 @@ def _live_answers(
     *,
     as_json: bool,
 ) -> int:
-    """Let a model answer, and check its answers by rule."""
     import anyio
 
     from burnish.bench.evaluation import blanks

@@ -95,7 +95,6 @@ def chat(
 
 
 def _lines(is_person: bool) -> Iterator[str]:
-    """What is typed or piped, without empty lines."""
     if is_person:
         import readline  # noqa: F401  gives input() its history and its keys
     while True:
@@ -111,7 +110,6 @@ def _lines(is_person: bool) -> Iterator[str]:
 
 
 def _turn(talk: Chat, line: str, ask: Callable[[str], str], is_person: bool, as_json: bool) -> None:
-    """Do what a command says, or print the model's reply."""
     word, _, rest = line.strip().partition(" ")
     command = _commands(talk).get(word)
     if command is not None:

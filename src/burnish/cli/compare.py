@@ -130,7 +130,6 @@ def chosen_runs(folder: Path, words: Sequence[str]) -> tuple[list[Path], list[st
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:
-    """The runs whose names, or whose paths from here, fit a pattern."""
     places = [Path(place) for place in sorted(glob(pattern))]
     places += sorted(folder / name for name in glob(pattern, root_dir=folder))
     runs = [place for place in places if (place / manifest.FILE).is_file()]
@@ -228,7 +227,6 @@ def _widths(columns: Sequence[tuple[str, Sequence[str]]]) -> list[int]:
 
 
 def _least_width(title: str, cells: Sequence[str]) -> int:
-    """The longest word of a column; a very long one may be broken."""
     return min(28, max(len(word) for text in (title, *cells) for word in (text.split() or [""])))
 
 
@@ -320,7 +318,6 @@ def _print_test(test: PairedTest) -> None:
 
 
 def _print_fourfold(test: PairedTest) -> None:
-    """How many items each of the two got right, where every mark is 0 or 1."""
     if test.fourfold is not None:
         counts = test.fourfold
         say(
@@ -369,7 +366,6 @@ def _print_changed(found: Comparison) -> None:
 
 
 def _first_lines(answer: str) -> list[str]:
-    """The first lines that say something; a last one with dots where there are more."""
     lines = [safe(line).expandtabs(4) for line in answer.splitlines() if line.strip()]
     if not lines:
         return ["(blank)" if answer else "(empty)"]

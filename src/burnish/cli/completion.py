@@ -91,7 +91,6 @@ def _files(incomplete: str, suffix: str) -> list[Item]:
 
 
 def _matching(incomplete: str) -> list[Path]:
-    """Visible files and folders whose path begins with what was typed."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = sorted(place for place in folder.iterdir() if not place.name.startswith("."))
     return [place for place in found if str(place).startswith(incomplete)]

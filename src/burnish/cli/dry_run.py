@@ -118,7 +118,6 @@ def _tokenizer_name(config: Config, root: Path) -> str:
 
 
 def _try_sounds(train: CodecTrain, asked: Asked, count: int) -> int:
-    """The first sounds of an audio tokenizer's training."""
     from burnish.tasks.sounds import SoundCorpus
 
     sizes = train.sizes
@@ -140,7 +139,6 @@ def _try_sounds(train: CodecTrain, asked: Asked, count: int) -> int:
 
 
 def _try_speech(train: SpeechTrain, asked: Asked, count: int) -> int:
-    """The first rows of a speech generator's training; the tokenizer need not be there yet."""
     from burnish.training.sound_data import speech_corpus
 
     corpus = speech_corpus(train, train.sources, asked.root)
@@ -159,7 +157,6 @@ def _try_speech(train: SpeechTrain, asked: Asked, count: int) -> int:
 
 
 def _try_text(config: Config, asked: Asked, count: int) -> int:
-    """The first documents of a pre-training as tokens."""
     from burnish.bench.scripted_answers import tokenizer_for
     from burnish.config.schema import DiffusionTrain, PretrainTrain
     from burnish.tasks.corpus import Corpus
@@ -193,7 +190,6 @@ def _try_text(config: Config, asked: Asked, count: int) -> int:
 
 
 def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int) -> int:
-    """Prompts and what is learned behind them, where no answer is sampled and scored."""
     from burnish.bench.scripted_answers import tokenizer_for
     from burnish.config.schema import DiffusionTrain, ProcessRewardModelTrain
 
@@ -230,7 +226,6 @@ def _try_demonstrations(config: Config, asked: Asked, tasks: TaskSet, count: int
 
 
 def _print_steps(task: Task, train: ProcessRewardModelTrain) -> None:
-    """The steps of a solution with what they are labelled."""
     from burnish.training.algorithms.process_reward_model import SolutionFields, read_solution
     from burnish.training.labelled import UnusableRow
 
@@ -247,7 +242,6 @@ def _print_steps(task: Task, train: ProcessRewardModelTrain) -> None:
 
 
 def _print_masked(ids: Sequence[int], found: ModelTokenizer, seed: int) -> None:
-    """The answer as the model may see it, half of it masked."""
     draw = random.Random(seed)
     tokens = [
         MASKED if draw.random() < 0.5 else safe(found.tokenizer.decode([id_])) for id_ in ids[:100]
@@ -257,7 +251,6 @@ def _print_masked(ids: Sequence[int], found: ModelTokenizer, seed: int) -> None:
 
 
 def _broken_rewards(played: Sequence[Played]) -> dict[str, str]:
-    """The user's own rewards that raised, each with the first exception."""
     found: dict[str, str] = {}
 
     def look(reward: Reward) -> None:
@@ -310,7 +303,6 @@ def _print_play(number: int, play: Played, found: ModelTokenizer) -> None:
 
 
 def _tokens(answer: Span, found: ModelTokenizer) -> str:
-    """The trained tokens one by one, with the mask they get."""
     ids = answer.token_ids
     shown = " ".join(
         f"{safe(found.tokenizer.decode([id_], skip_special=False))!r}" for id_ in ids[:24]
@@ -394,7 +386,6 @@ def _without_model(recipe: Recipe) -> Recipe:
 def _rewards(
     policy: Any, played: Sequence[Played], recipe: Recipe, tokenizer: Tokenizer
 ) -> RewardBatch:
-    """The named reward vectors of all answers, NaN where there is no value."""
     import torch
 
     from burnish.training.weighing import Segmenter, pad_segments, step_scores

@@ -133,7 +133,6 @@ def _long_name(error: OSError) -> str:
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
-    """What was wrong with the arguments, and the help that says more."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "burnish"
     message = " ".join(str(error.format_message()).split())

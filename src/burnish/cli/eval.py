@@ -131,7 +131,6 @@ def _run_folder(model: str) -> Path | None:
 
 
 def _prompts(given: int | None, words: list[str], task: Any) -> int:
-    """How many prompts at most: of the option, or of a typed `evaluation.prompts=N`."""
     if not any(word.startswith("evaluation.prompts=") for word in words):
         return given or PROMPTS
     typed = task.asked.resolved.value.evaluation.prompts
@@ -149,7 +148,6 @@ def _has_rewards(run: Path) -> bool:
 
 
 def _print_stored(run: Path, *, as_json: bool) -> int:
-    """The last held-out score of a run that learned without rewards, as it was stored."""
     from burnish.cli.runs import held_out_score, setting
     from burnish.cli.show import MEASURES
     from burnish.store import RunStore
@@ -176,7 +174,6 @@ def _print_stored(run: Path, *, as_json: bool) -> int:
 
 
 def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:
-    """The config of a run, with the typed settings changed."""
     from burnish.api.run import Run
     from burnish.config.given import Given, Origin, override
 
@@ -194,7 +191,6 @@ def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:
 def _task(
     words: list[str], reward: list[str] | None, data: Path | None, run: Path | None
 ) -> tuple[Any, Any]:
-    """What `burnish.evaluate` takes as task and rewards."""
     from burnish.api.config import Config
     from burnish.bench.loaders import BENCHMARKS, load
     from burnish.config.recipes import all_recipes
@@ -233,7 +229,6 @@ def _rooted(reward: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The end of a name, fit for a file's name."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")[-40:]
 
 

@@ -103,7 +103,6 @@ def generate(
 
 
 def _asked(texts: list[str], file: Path | None, attach: list[Path] | None) -> list[Any]:
-    """All prompts, each with what is attached."""
     asked = [*texts, *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
@@ -112,7 +111,6 @@ def _asked(texts: list[str], file: Path | None, attach: list[Path] | None) -> li
 
 
 def _with_media(prompt: Any, parts: tuple[MediaPart, ...]) -> Any:
-    """A text with images and sounds in front of it."""
     if not isinstance(prompt, str):
         raise UserError(
             "--attach: got a prompt of chat messages, expected texts. Write the media into the "
@@ -139,7 +137,6 @@ def _make_folder(path: Path) -> None:
 
 
 def _read(file: Path) -> list[Any]:
-    """Prompts of a file: texts, or chats."""
     if str(file) == "-" or file.suffix == ".txt":
         try:
             text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")

@@ -112,12 +112,10 @@ def check_outside(judged: list[Judged]) -> int:
 
 
 def _is_unrated(one: Judged) -> bool:
-    """Whether a single answer was left without a value."""
     return one.status is Status.ABSTAIN and len(one.values) == 1
 
 
 def _unread(judged: Sequence[Judged]) -> str:
-    """What was wrong with most of the replies, and what to do about it."""
     # What came differs from reply to reply; what was expected does not.
     causes = [f"{one.status.value}: {one.reason.partition(', got')[0]}" for one in judged]
     most, count = Counter(causes).most_common(1)[0]

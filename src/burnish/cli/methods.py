@@ -102,7 +102,6 @@ def methods(
 
 
 def _cards() -> dict[str, Path]:
-    """Every card by the name of its method."""
     folder = card_folder()
     return {path.stem: path for path in sorted(folder.glob("*.md"))} if folder else {}
 
@@ -114,7 +113,6 @@ def _title(path: Path) -> str:
 
 
 def _print_card(name: str, path: Path, *, as_json: bool) -> None:
-    """The page of a method that has no recipe."""
     text = path.read_text(encoding="utf-8")
     if as_json:
         emit_json(
@@ -207,7 +205,6 @@ def differences(card: RecipeCard, base: Recipe) -> dict[str, str]:
 
 
 def _ordered(recipes: dict[str, Path]) -> dict[str, Path]:
-    """The quick start, what the others are compared with, and then the others."""
     first = [name for name in (QUICK_START, BASELINE) if name in recipes]
     return {name: recipes[name] for name in (*first, *recipes)}
 
@@ -235,8 +232,6 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _print_page(card: RecipeCard, base: Recipe) -> None:
-    """The page of a method: its card, or what its components say of themselves."""
-
     method = find_card(card.name)
     if method is not None:
         _print_markdown(method.path.read_text(encoding="utf-8"))
@@ -269,7 +264,6 @@ def _print_page(card: RecipeCard, base: Recipe) -> None:
 
 
 def _print_components(card: RecipeCard, base: Recipe) -> None:
-    """What the components of a recipe compute, where they differ from GRPO's, and their settings."""
     import sys
 
     from burnish.config.reference import field_texts

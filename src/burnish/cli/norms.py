@@ -73,7 +73,6 @@ def norms(
 
 
 def _print_layers(gap: NormGap) -> None:
-    """Every place of the model, first to last."""
     table = Table(box=None, pad_edge=False)
     for title in ("", "mean", "x inputs", "first token", "others", "largest"):
         table.add_column(title, justify="right" if title else "left")
@@ -92,7 +91,6 @@ def _cells(one: Lengths, inputs: float) -> list[str]:
 
 
 def _print_ratios(gap: NormGap) -> None:
-    """The figures that are cited."""
     parts = [f"last layer {gap.ratio:.3g} x its inputs"]
     if gap.rest_ratio is not None:
         parts.append(f"{gap.rest_ratio:.3g} x without the first token")

@@ -118,7 +118,6 @@ def optimise(
 
 
 def _check_words(name: str, settings: list[str], *, is_rows: bool) -> None:
-    """Rows need a reward, and a recipe's settings need a recipe."""
     from burnish.tasks.rows import SUFFIXES
 
     if is_rows and settings:
@@ -143,7 +142,6 @@ def _text_of(prompt: Path | None) -> str | None:
 
 
 def _print(result: PromptResult, out: Path) -> None:
-    """The verdict, the diff, what it took and where it lies."""
     from burnish.agents.prompt import prompt_diff, verdict_line
     from burnish.api.prompt import beside
 

@@ -74,8 +74,6 @@ def reward_check(
 
 
 class _Data(NamedTuple):
-    """Which answers are scored."""
-
     path: Path | None
     limit: int
     step: str
@@ -107,7 +105,6 @@ class _Data(NamedTuple):
 
 
 def _target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:
-    """The reward, the groups to score, and a line that says where they are from."""
     from burnish.rewards.function import from_function
 
     if not words:
@@ -144,7 +141,6 @@ def _run_of(words: Sequence[str], runs: Path) -> Path | None:
 
 
 def _run_target(words: Sequence[str], run: Path, data: _Data) -> tuple[Scorer, list[Case], str]:
-    """A run's own rewards, as they are now, on its stored answers or on those of --data."""
     from burnish.api.run import Run
     from burnish.rewards.config import build_all
 
@@ -156,7 +152,6 @@ def _run_target(words: Sequence[str], run: Path, data: _Data) -> tuple[Scorer, l
 
 
 def _recipe_target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:
-    """The rewards of a recipe; without a file, its own tasks with scripted answers."""
     from burnish.bench.reward_check import scripted_case
     from burnish.bench.scripted_answers import answer_fields
     from burnish.rewards.config import build_all
@@ -184,7 +179,6 @@ def _recipe_target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case
 
 
 def _unnamed(file: str) -> UserError:
-    """A file without the name of a function in it."""
     path = Path(file)
     if not path.is_file():
         near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []

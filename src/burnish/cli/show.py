@@ -143,8 +143,6 @@ def _show_step(store: RunStore, step: int | None, split: str, *, as_json: bool) 
 def _lists(
     store: RunStore, step: int | None, split: str, *, worst: int, best: int, failed: int
 ) -> dict[str, list[StoredSample]]:
-    """The lists that are asked for, by title."""
-
     def candidates(**more: Any) -> Iterator[StoredSample]:
         return store.samples(step=step, split=split or None, **more)
 
@@ -273,7 +271,6 @@ def chosen(about: Manifest) -> list[tuple[str, Any]]:
 
 
 def _filled(title: str, words: list[str], between: str = "  ") -> str:
-    """A title and words beside it, broken between words where the screen ends."""
     indent = " " * 10
     text = between.join(one_line(word) for word in words)
     return textwrap.fill(
@@ -338,7 +335,6 @@ def _agreement(values: Mapping[str, float | None], first: str, second: str) -> s
 
 
 def _print_cut(store: RunStore) -> None:
-    """Say where the last answers were cut, as the run did when it began."""
     points = store.metrics(CUT).get(CUT, [])[-LATE:]
     shares = [point.value for point in points if point.value is not None]
     cut = sum(shares) / len(shares) if shares else 0.0

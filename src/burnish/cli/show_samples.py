@@ -111,7 +111,6 @@ def _why_paid(reward: Reward) -> list[str]:
 
 
 def _is_role(sample: StoredSample) -> bool:
-    """True for a sample of a game with roles."""
     return sample.trajectory.role != "policy" and not is_given(sample)
 
 
@@ -201,7 +200,6 @@ def teaches(group: Sequence[StoredSample]) -> bool:
 
 
 def _numbers(store: RunStore, step: int) -> str:
-    """A few of the step's metrics."""
     metrics = {
         name: points[0].value
         for name, points in (
@@ -223,7 +221,6 @@ def _numbers(store: RunStore, step: int) -> str:
 
 
 def _print_failures(samples: Sequence[StoredSample]) -> None:
-    """Why rewards have no value: each reason once, the most frequent first."""
     reasons = Counter(
         f"{reward.name}: {reward.status.value}: {one_line(reward.reason)}"
         for sample in samples

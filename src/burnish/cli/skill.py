@@ -83,7 +83,6 @@ def show(
 
 
 def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
-    """One skill as a mode sees it."""
     from burnish.rewards.judges.skill_rm.package import load_skill
 
     whole = load_skill(place)

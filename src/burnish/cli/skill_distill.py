@@ -122,7 +122,6 @@ def distill(
 
 
 def _refuse_empty(pool: Pool, traces: Path) -> None:
-    """UserError where there is no trajectory to learn from."""
     from burnish.agents.trace2skill.report import reasons
 
     if pool.all:
@@ -209,7 +208,6 @@ async def _work(
     check: str,
     quiet: bool,
 ) -> Distilled:
-    """Open the roles, draft where there is no skill yet, then distil."""
     from burnish.agents.trace2skill import LMRoles, distil
     from burnish.source import find_function
 
@@ -229,7 +227,6 @@ async def _work(
 
 
 def _checker(function: Any) -> Any:
-    """The user's check as a coroutine function."""
     import inspect
 
     async def checked(trace: Any, fixed: str) -> bool | None:
@@ -243,7 +240,6 @@ def _checker(function: Any) -> Any:
 
 
 async def _draft(players: Any, pool: Pool, name: str) -> Mapping[str, str]:
-    """The first version of a new skill, from a few of its tasks."""
     from burnish.agents.trace2skill import Refused
     from burnish.rewards.judges.skill_rm.package import MANUAL
 
@@ -305,7 +301,6 @@ def _tell(
     *,
     as_json: bool,
 ) -> int:
-    """Write skill, diff and reports; say what came of it."""
     from burnish.agents.trace2skill import markdown, report_of, write_skill
     from burnish.agents.trace2skill.distillation import NOTHING, REFUSED, REJECTED, UNREAD
     from burnish.agents.trace2skill.report import reasons

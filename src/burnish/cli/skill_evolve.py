@@ -133,7 +133,6 @@ def evolve(
 
 
 def _tasks(asked: Asked, count: int) -> dict[str, Task]:
-    """Different training tasks of the recipe, by id."""
     from burnish.tasks.config import build
 
     config = asked.resolved.value
@@ -163,7 +162,6 @@ def _roles(
     api_key_env: str,
     seed: int,
 ) -> Roles:
-    """Those of one seed: the user's own, or a model with a journal of its own."""
     from burnish.agents.trace2skill import LMRoles
     from burnish.source import find_function
 
@@ -229,7 +227,6 @@ async def _work(
 
 
 def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_json: bool) -> int:
-    """Write the skill, its diff and a report; say what came of it."""
     from burnish.agents.trace2skill import unified_diff, write_skill
     from burnish.agents.trace2skill.distillation import UNREAD
     from burnish.agents.trace2skill.report import reasons
@@ -280,7 +277,6 @@ def _tell(found: Evolved, out: Path, name: str, carried: Any, count: int, *, as_
 
 
 def _change(change: Change | None) -> str:
-    """Pass rates before and after, and whether they differ by more than sampling does."""
     if change is None:
         return "none was played with both skills"
     told = f"passes {number(change.before)} -> {number(change.after)}"
@@ -291,7 +287,6 @@ def _change(change: Change | None) -> str:
 
 
 def _record(change: Change | None) -> dict[str, Any]:
-    """The same for machines."""
     if change is None:
         return {"difference": None}
     return {

@@ -100,7 +100,6 @@ def sweep(
 
 
 def _grid(words: Sequence[str], seeds: str, sample: int | None, name: str) -> Grid:
-    """The grid of the command line or of a sweep file, which flags change."""
     from burnish.api.sweep_plan import is_sweep_file, read_file, read_words
 
     file = Path(words[0])
@@ -179,7 +178,6 @@ def _print_begin(plan: SweepPlan, *, retry: bool) -> None:
 
 
 def _show(plan: SweepPlan, events: Iterator[SweepEvent], *, as_json: bool) -> None:
-    """Follow a sweep: JSON lines, a live table, or one line for each start and end."""
     if as_json:
         for event in events:
             if event.state is None:

@@ -112,7 +112,6 @@ def _print_parts(report: VarianceReport) -> None:
 
 
 def _print_samplers(report: VarianceReport) -> None:
-    """Every sampler, least noise for its forward passes first."""
     table = Table(box=None, pad_edge=False)
     for title in ("sampler", "forwards", "loss variance", "gradient trace", "x forwards"):
         table.add_column(title, justify="left" if title == "sampler" else "right")

@@ -120,7 +120,6 @@ def from_origins(plain: Any, origins: Mapping[str, str], unset: str, path: str =
 
 
 def _outer(items: Iterable[Given], unset: str) -> Origin:
-    """Where a table stands: with the first of what it holds."""
     return next((item.origin for item in items), Origin(unset))
 
 
@@ -222,7 +221,6 @@ _ENDS = {
 
 
 def _after(line: str, state: _State) -> _State:
-    """What is open after one more line of valid TOML."""
     brackets, quotes = state
     place = 0
     while True:
@@ -333,5 +331,4 @@ def is_index(text: str, size: int) -> bool:
 
 
 def _shown(word: str) -> str:
-    """A typed word, quoted; cut where it would fill the screen."""
     return repr(word) if len(word) <= SHOWN else f"{word[:SHOWN]!r}..."

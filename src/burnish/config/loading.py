@@ -197,7 +197,6 @@ def render(resolved: Resolved[Any]) -> str:
 def _table_lines(
     table: Mapping[str, Any], keys: tuple[str, ...], path: str, origins: Mapping[str, str]
 ) -> Iterator[str]:
-    """The lines of one table: its own values first, then the tables inside it."""
     inner: list[tuple[str, Any]] = []
     for key, value in table.items():
         if isinstance(value, dict) or _are_tables(value):

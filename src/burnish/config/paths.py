@@ -72,7 +72,6 @@ def typed_value(keys: Sequence[str], value: Any, root: Path) -> Any:
 
 
 def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
-    """The tables of a config, or some of them, with their paths made absolute."""
     found = {k: _place(k, item, root) if k in TABLES else item for k, item in plain.items()}
     model = found.get("model")
     if isinstance(model, str):
@@ -113,7 +112,6 @@ def _game(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _changed(table: Any, keys: Sequence[str], change: Callable[[str], Any]) -> Any:
-    """A table with one text in it changed; as it is where there is no such text."""
     if not isinstance(table, dict) or keys[0] not in table:
         return table
     inner = table[keys[0]]
@@ -128,7 +126,6 @@ def _source(name: str, root: Path) -> str:
 
 
 def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """What a search is over, and where its index is kept, from `root`."""
     names = {key: table[key] for key in ("source", "index") if table.get(key)}
     return {**table, **{key: str(root / str(name)) for key, name in names.items()}}
 

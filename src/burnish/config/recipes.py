@@ -147,7 +147,6 @@ def _fitted(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
 
 
 def _is_shipped(resolved: Resolved[Config], recipe: Path, key: str) -> bool:
-    """Whether a setting has the value that a shipped recipe gives it."""
     origin = resolved.origins.get(key, "")
     return recipe in all_recipes().values() and origin.startswith(f"{recipe}:")
 
@@ -262,7 +261,6 @@ def _kind(train: Any) -> str:
 
 
 def _nearby(path: Path) -> str:
-    """A hint: the nearest file of the same folder, or the nearest shipped name."""
     try:
         beside = [p.name for p in path.parent.glob("*.toml")]
     except OSError:

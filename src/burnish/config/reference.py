@@ -99,7 +99,6 @@ def refuse(key: str) -> UserError:
 
 
 def _plain(key: str) -> str:
-    """A key without the positions in lists."""
     return re.sub(rf"\.(\d+|{ITEM})(?=\.|$)", "", key)
 
 
@@ -167,7 +166,6 @@ def _type(annotation: Any, tables: Sequence[type[Struct]], is_list: bool) -> str
 
 
 def _default(value: Any) -> str:
-    """A default as TOML; a table as its kind."""
     if value is NODEFAULT:
         return ""
     if isinstance(value, Struct):
@@ -194,7 +192,6 @@ def field_texts(struct: type[Struct]) -> dict[str, str]:
 
 @functools.cache
 def _texts_of(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> text, for the classes of a module of this package."""
     if not module.startswith("burnish"):
         return {}
     tree = ast.parse(inspect.getsource(sys.modules[module]))

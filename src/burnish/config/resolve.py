@@ -140,7 +140,6 @@ class Resolver:
     def _chosen(
         self, structs: Sequence[type[Struct]], given: Given, default: Any, path: str
     ) -> type[Struct] | None:
-        """The table that a kind names; without one, the default's."""
         if len(structs) == 1 and shapes.tag(structs[0]) is None:
             return structs[0]
         kinds, key = shapes.kinds(structs), shapes.word_key(structs)
@@ -201,7 +200,6 @@ class Resolver:
         item: Given,
         at: Origin,
     ) -> None:
-        """Tell of a key that the table at `at` does not know."""
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
         near = tag[0] if tag is not None and key == "kind" else _nearest(key, valid)
         homes = self._elsewhere(key) if tag is None else []
@@ -229,12 +227,10 @@ class Resolver:
         self.problems.append(f"{item.latest()}: unknown key '{prefix}{key}'{kind}. {hint}")
 
     def _kinds_with(self, path: str, key: str) -> list[str]:
-        """The other kinds of the same table that know a key."""
         marks = ((shapes.tag(one), shapes.fields(one)) for one in self.kinds.get(path, ()))
         return [mark[1] for mark, own in marks if mark and key in [field.key for field in own]]
 
     def _elsewhere(self, key: str) -> list[str]:
-        """Where a good key in the wrong table belongs."""
         return shapes.homes(self.schema, key)
 
 
@@ -389,7 +385,6 @@ def _wanted_instead(annotation: Any, plain: Any, default: Any) -> str:
 
 
 def _innermost(annotation: Any) -> Iterator[Any]:
-    """The annotation's options and those of what its lists and tables hold."""
     for option in shapes.options(annotation):
         yield option
         for argument in typing.get_args(option):
@@ -397,7 +392,6 @@ def _innermost(annotation: Any) -> Iterator[Any]:
 
 
 def _shown(plain: Any) -> str:
-    """A value as TOML, cut where it is long: Python writes no number of thousands of digits."""
     if isinstance(plain, int) and plain.bit_length() > 4 * SHOWN:
         return f"a number of {int(plain.bit_length() * math.log10(2)) + 1} digits"
     try:
