@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from burnish.bench.loaders.reading import read_items
+from burnish.errors import UserError
 from burnish.records import ImagePart, TextPart
 
 
@@ -43,3 +44,20 @@ def test_parts_of_messages_are_no_text(tmp_path: Path, picture: Path) -> None:
     item = _read(tmp_path, messages=[{"role": "user", "content": parts}])
     assert [type(part) for part in item.messages[0].content] == [TextPart, ImagePart]
     assert "base64" not in item.messages[0].text
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"prompt": "?", "image": "none.png"}, r"rows\.jsonl:1: 'image': .*none\.png"),
+        ({"prompt": "?", "image": "../red.png"}, r"rows\.jsonl:1: 'image': "),
+        ({"prompt": "<image> <image>", "image": "red.png"}, r"rows\.jsonl:1: 'prompt': 1 image"),
+        ({"prompt": 3}, r"rows\.jsonl:1: 'prompt': int; expected text or a list of messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, r"without its bytes"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(
+    tmp_path: Path, picture: Path, row: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        _read(tmp_path, **row)

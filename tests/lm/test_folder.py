@@ -293,3 +293,22 @@ def _empty(folder):
 def test_a_server_is_no_folder() -> None:
     with pytest.raises(UserError, match=r"is a server, and its weights are needed here"):
         load_model("http://localhost:1/v1#m")
+
+
+def test_damaged_folders_get_one_line(tiny):
+    weights = load_file(tiny / "model.safetensors")
+    shape_file = dict(weights) | {"model.norm.weight": torch.ones(63)}
+    save_file(shape_file, tiny / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.norm\.weight has shape \(63,\).*\(64,\)"):
+        load_model(tiny)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tiny / "model.safetensors")
+    with pytest.raises(UserError, match=r"lacks 1 of 20.*model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_model(tiny)
+    (tiny / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(UserError, match="not a safetensors file"):
+        load_model(tiny)
+    (tiny / "model.safetensors").unlink()
+    (tiny / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(UserError, match="pickled weights are not read"):
+        load_model(tiny)

@@ -186,3 +186,12 @@ def test_a_namespace_is_written_out_without_what_it_holds():
         "{% set m.a = ns.l %}{% set m.b = ns.l %}{% set ns.l = m %}{% endfor %}{{ ns.l }}"
     )
     assert ChatTemplate(nested, {}).render(TALK) == "<Namespace>"
+
+
+@pytest.mark.parametrize(
+    "index", ["{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": "x"}', "[" * 10_000]
+)
+def test_an_index_without_a_map_is_one_line(folder, index):
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(UserError, match=r"index.json.*(weight_map|JSON)"):
+        load_model(folder, device="cpu")

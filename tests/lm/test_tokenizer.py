@@ -221,3 +221,14 @@ def test_what_may_change_or_is_long_is_rendered_each_time(tiny, source, content)
 def test_bad_or_hostile_templates_end_in_one_line(source, message):
     with pytest.raises(UserError, match=message):
         ChatTemplate(source, {}).render([Message("user", "x")])
+
+
+def test_a_folder_without_tokenizer_or_with_a_broken_one(tmp_path):
+    with pytest.raises(UserError, match=r"has no tokenizer\.json"):
+        Tokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="is not a tokenizer"):
+        Tokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("[")
+    with pytest.raises(UserError, match="not valid JSON"):
+        Tokenizer.from_folder(tmp_path)

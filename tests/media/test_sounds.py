@@ -329,3 +329,10 @@ def test_ogg_beyond_what_vorbis_holds_is_refused_before_it_ends_the_process(tmp_
         sound_writer(tmp_path / "a.ogg", 384_000),
     ):
         pass
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_sound(tmp_path / "no.wav")
+    with pytest.raises(UserError, match="not a plain file"):
+        read_sound(tmp_path)

@@ -147,3 +147,19 @@ def test_a_loss_that_is_not_finite_is_refused_and_spoils_nothing():
     with pytest.raises(ArgumentError, match="losses_B"):
         baseline.adjust(torch.tensor([float("nan")]), torch.tensor([0.2]).double())
     assert baseline.baseline == kept
+
+
+def test_the_best_coefficient_is_found_as_the_run_goes():
+    baseline = LossBaseline(bins=2, lr=0.2)
+    plain, adjusted = [], []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        t = torch.rand(4, generator=generator, dtype=torch.float64)
+        losses = 1 + 2 * (t > 0.5).double()
+        plain.append(losses.mean())
+        adjusted.append(baseline.adjust(losses, t).mean())
+    assert torch.stack(adjusted[100:]).var() < 0.2 * torch.stack(plain[100:]).var()
+    other = LossBaseline(bins=2, lr=0.2)
+    other.load(baseline.state())
+    t, losses = torch.tensor([0.2]).double(), torch.tensor([1.0]).double()
+    assert torch.equal(other.adjust(losses, t), baseline.adjust(losses, t))

@@ -286,3 +286,16 @@ def test_a_fit_needs_no_gradient_mode():
         again = fit_epr(grid, costs, n_starts=2)
     assert again.params == expected.params
     assert found.kl == pytest.approx(expected.kl, abs=1e-6)
+
+
+def test_both_masks_are_the_whole_answer_at_rate_one() -> None:
+    u, eligible = [[0.0, 0.5, 1.0, 0.5]], [[1, 1, 1, 0]]
+    found = mirror_masks(u, [1.0], eligible)
+    assert found.mask_first.tolist() == found.mask_second.tolist() == [[True, True, True, False]]
+    drawn = MirrorMasks().passes(
+        torch.tensor([u]), torch.ones(1), torch.tensor(eligible, dtype=torch.bool)
+    )
+    assert all(one.mask_BL.sum() == 3 for one in drawn)
+    strict = mirror_masks([[0.5, 0.5]], [0.5], [[1, 1]], eps=0.0)
+    assert not strict.mask_first.any()
+    assert not strict.mask_second.any()

@@ -261,3 +261,9 @@ def test_the_first_sentence_overlaps_nothing_not_even_by_0():
         "sentences[0].relation.type: got overlap, expected after: no sentence stands before the first"
     ]
     assert scene_problems(script(A, first | {"speaker": "A"})) == []
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"global":' * 5000])
+def test_json_that_is_nested_too_deep_is_one_line(text):
+    with pytest.raises(UserError, match=r"^document: .*nested too deep"):
+        read_scene(text)

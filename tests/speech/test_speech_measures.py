@@ -21,6 +21,7 @@ from burnish.speech import (
     measure_speech,
     meeting_distance,
     mix_scene,
+    plan_scene,
     syllables,
     turn_taking,
     word_errors,
@@ -248,3 +249,9 @@ def test_the_report_measures_the_background_where_somebody_talks():
     assert follow_report(mix).snr_error_db < 0.01
     mix._noise_gain /= 10
     assert follow_report(mix).snr_error_db == pytest.approx(20.0, abs=0.01)
+
+
+def test_a_planned_scene_names_what_no_engine_can_do():
+    scene = plan_scene(draft_scene("Ann: [laugh] That is funny, is it not?"))
+    _, warnings = mix_scene(scene, ToneEngine(8000, 0.02))
+    assert any("laugh or sigh" in one for one in warnings)

@@ -236,3 +236,9 @@ def test_scripts_that_no_parser_takes_are_one_line(tmp_path, name, text):
         read_script(tmp_path / name)
     assert "\n" not in str(refusal.value)
     str(refusal.value).encode()
+
+
+def test_a_scene_that_cannot_be_spoken_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.json").write_text('{"global": {"speakers": [{"id": "A"}]}, "sentences": [{"speaker": "A", "text": "Yes.", "relation": {"type": "overlap", "seconds": 0}}]}')  # fmt: skip
+    with pytest.raises(UserError, match="no sentence stands before the first"):
+        read_script(tmp_path / "a.json")

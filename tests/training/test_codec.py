@@ -9,12 +9,14 @@ import transformers
 from training_cases import assert_same, finish, outcome, stop_after
 
 from burnish.config import Config, load
+from burnish.errors import UserError
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import AudioTokenizerModel, new_tokenizer
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.events import HeldOut, Prepared, StepDone
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.sound_data import shown_places
 
 BOTTLENECKS = ("plain", "kl", "sigma", "norm", "norm+noise")
 SIZES = {
@@ -255,3 +257,34 @@ def test_held_out_sounds_can_be_heard_beside_their_reconstructions(sounds):
         np.testing.assert_array_equal(
             read_sound(store.blobs.read(last.task.media[0])).samples, whole
         )
+
+
+def test_a_few_sounds_are_kept_of_many():
+    for count in (1, 7, 8, 9, 100):
+        places = shown_places(count)
+        assert len(set(places)) == len(places) == min(count, 8)
+        assert max(places) < count
+
+
+def test_a_damaged_table_is_named_in_one_line(sounds):
+    wave = 0.3 * np.sin(np.arange(900) / 9)
+    rows = [encode_sound(wave * (1 + place) / 40, 2000) for place in range(40)]
+    pq.write_table(pa.table({"audio": rows}), sounds / "rows.parquet", row_group_size=20)
+    content = bytearray((sounds / "rows.parquet").read_bytes())
+    column = pq.read_metadata(sounds / "rows.parquet").row_group(1).column(0)
+    place = column.dictionary_page_offset or column.data_page_offset
+    content[place : place + 40] = b"\xff" * 40
+    (sounds / "rows.parquet").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"rows\.parquet: cannot be read behind row \d+ \("
+    ) as refusal:
+        finish(make(sounds, {"data": "rows.parquet"}))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["empty", "nan", "cut", "junk"])
+def test_a_broken_sound_is_named_in_one_line(sounds, kind):
+    (sounds / "sounds/broken.wav").write_bytes(hostile(kind))
+    with pytest.raises(UserError, match=r"broken\.wav") as refusal:
+        finish(make(sounds))
+    assert "\n" not in str(refusal.value)

@@ -416,3 +416,12 @@ def test_a_run_with_a_control_variate_goes_on_bit_by_bit(tmp_path):
     finish(trainer(tmp_path / "whole", given))
     finish_with_stops(lambda: trainer(tmp_path / "parts", given), "2 saved")
     assert_same(outcome(tmp_path / "whole" / "run"), outcome(tmp_path / "parts" / "run"))
+
+
+def test_a_control_variate_needs_trained_matrices(tmp_path):
+    given = {
+        **table(control="gradient"),
+        "model": {"path": "diffusion:tiny", "lora": {"rank": 2, "targets": ["q_proj"]}},
+    }
+    with pytest.raises(UserError, match="output matrices are not trained"):
+        trainer(tmp_path, given)

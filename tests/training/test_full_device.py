@@ -116,3 +116,12 @@ def test_passes_do_not_repeat_work_that_failed_otherwise():
     with pytest.raises(RuntimeError, match="shapes"):
         passes.within_memory(raising(RuntimeError("shapes cannot be multiplied")))
     assert passes.tokens == 1024
+
+
+def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
+    trained = trainer(tmp_path, SETTINGS)
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    trained.lm.sample_batch = raising(error)
+    with pytest.raises(RuntimeError) as caught:
+        finish(trained)
+    assert caught.value is error

@@ -60,3 +60,24 @@ def test_a_run_is_calm_from_its_first_event_to_its_last(tmp_path: Path) -> None:
     trainer.store.close()
     assert set(during) == {YOUNG}
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("own", ["disabled", "threshold 0"])
+def test_a_program_that_tuned_its_collector_keeps_its_own_way(own: str) -> None:
+    if own == "disabled":
+        gc.disable()
+    else:
+        gc.set_threshold(0)
+    before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0)
+    with calm_collector():
+        assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0) == before
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0) == before
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    before = (gc.get_threshold(), gc.get_freeze_count())
+    with calm_collector():
+        assert gc.get_threshold()[0] == YOUNG
+    assert gc.get_threshold() == before[0]
+    assert gc.get_freeze_count() > 0.9 * before[1]

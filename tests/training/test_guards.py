@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from training_cases import HERE, finish, reward, rollout, stop_after, trainer
 
 from burnish.config.schema import Optimiser
-from burnish.errors import GuardTripped
+from burnish.errors import GuardTripped, UserError
 from burnish.store import RunStatus, RunStore
 from burnish.training import replay
 from burnish.training.events import Finished, StepDone
-from burnish.training.guards import Watch, check_tensors
+from burnish.training.guards import Watch, check_rows, check_tensors
 from burnish.training.optimiser import MasterAdamW
 
 NO_EVALUATION = {"evaluation": {"prompts": 0}}
@@ -555,3 +555,60 @@ def test_a_guard_on_a_full_disk_still_says_what_tripped(tmp_path, monkeypatch):
     assert line.startswith("reward guard at step 1: reward 'nan' returned nan")
     assert "It could not be recorded: cannot write " in line
     assert "No space left on device" in line
+
+
+def test_a_mended_reward_does_not_trip_again(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def own(text):\n    return float('nan')\n")
+    own = {"kind": "function", "path": f"{file}:own"}
+    trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [own]})
+    _, place = trip_at(trained, 0)
+    file.write_text("def own(text):\n    return float(len(text))\n")
+    assert replay(place) == "the reward guard of step 1 did not trip again"
+
+
+def test_replay_of_another_folder(tmp_path):
+    with pytest.raises(UserError, match="is no crash folder"):
+        replay(tmp_path)
+
+
+def test_a_watch_reads_the_norm_and_lets_fine_numbers_pass():
+    watch = Watch(4)
+    watch.rows("logprob", "logprobs", torch.zeros(2, 3), ["a", "b"])
+    watch.tensors("loss", [("loss", torch.tensor(1.0)), ("kl", torch.tensor(2.0))], ["a", "b"])
+    assert watch.settle(torch.tensor(2.5, dtype=torch.float64), no_gradient, []) == 2.5
+
+
+def test_a_watch_names_the_part_of_the_loss():
+    watch = Watch(0)
+    parts = [("loss", torch.tensor(1.0)), ("kl", torch.tensor(-math.inf))]
+    watch.tensors("loss", parts, ["a", "b"])
+    with pytest.raises(GuardTripped, match="kl is -inf"):
+        watch.settle(torch.tensor(1.0), no_gradient, ["a"])
+
+
+def test_half_precision_weights_are_looked_at_as_they_are_saved(tmp_path):
+    """The largest float32 numbers are infinite in bfloat16."""
+    trained = trainer(tmp_path, NO_EVALUATION, {"steps": 1, "model": {"dtype": "bfloat16"}})
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    with torch.no_grad():
+        trained.optimiser.masters[2].view(-1)[5] = 3.4e38
+        trained.optimiser.publish()
+    with pytest.raises(GuardTripped) as caught:
+        list(events)
+    trained.store.close()
+    assert "weight guard: " in str(caught.value)
+    assert list((trained.folder / "checkpoints").iterdir()) == []
+
+
+def test_rows_and_tensors_that_are_fine_pass():
+    fine = torch.zeros(2, 3)
+    check_rows("loss", "x", fine, ["a", "b"], 0)
+    check_tensors("loss", [("x", fine)], ["a"], 0)
+    fine[1, 2] = -torch.inf
+    with pytest.raises(GuardTripped) as caught:
+        check_rows("loss", "x", fine, ["a", "b"], 0)
+    assert caught.value.samples == ("b",)
+    assert "-inf" in str(caught.value)

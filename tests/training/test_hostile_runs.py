@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from training_cases import finish, stop_after, trainer
+from training_cases import finish, outcome, stop_after, trainer
 
 from burnish.errors import GuardTripped, StoreError, UserError
 from burnish.lm.new_model import cached_tiny_model
@@ -117,3 +118,79 @@ def test_a_reward_of_the_wrong_types_is_named(tmp_path, made, said):
     assert "reward 'own' returned a Reward for sample train-1-1-1 that is not whole" in str(
         caught.value
     )
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_something_in_the_place_of_a_checkpoint_is_not_taken_for_one(tmp_path, kind):
+    trained = trainer(tmp_path, SETTINGS)
+    events = trained.run()
+    while trained.state.step < 3:
+        next(events)
+    place = trained.folder / "checkpoints" / "step-000004"
+    make = {"file": place.touch, "folder": place.mkdir, "link": lambda: place.symlink_to("nowhere")}
+    make[kind]()
+    with pytest.raises(StoreError) as caught:
+        list(events)
+    trained.store.close()
+    assert_one_line(caught, f"cannot write {place}: something is in its place")
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_checkpoints_that_are_no_folder(tmp_path, kind):
+    stop_after(trainer(tmp_path, SETTINGS), 2)
+    folder = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(folder)
+    folder.write_text("x") if kind == "file" else folder.symlink_to("nowhere")
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "checkpoints is not a folder")
+
+
+def test_a_model_that_loses_its_tokenizer_is_not_saved_without_it(tmp_path):
+    model = shutil.copytree(cached_tiny_model(), tmp_path / "model")
+    trained = trainer(tmp_path, SETTINGS, {"model": {"path": str(model)}})
+    events = trained.run()
+    next(events)
+    shutil.rmtree(model)
+    with pytest.raises(UserError) as caught:
+        list(events)
+    trained.store.close()
+    assert_one_line(caught, "has lost its tokenizer.json since the model was loaded")
+    assert os.listdir(trained.folder / "checkpoints") == []
+
+
+@pytest.mark.parametrize("change", [{"mean": []}, {"deviation": [-1.0]}, {"counts": [-5]}])
+def test_a_damaged_calibration_is_one_line(tmp_path, change):
+    frozen = {"policy": {"shaping": [{"kind": "reference_frozen", "prompts": 2, "samples": 2}]}}
+    stop_after(trainer(tmp_path, SETTINGS, frozen), 1)
+    path = tmp_path / "run" / "calibration.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StoreError) as caught:
+        finish(trainer(tmp_path, SETTINGS, frozen))
+    assert_one_line(caught, "calibration.json: damaged: expected a mean, a deviation above 0")
+
+
+@pytest.mark.parametrize("text", ["[]", "[0.1]", "[9e9, 9e9, 9e9, 9e9]", "[-1, 0, 0, 0]", "{}"])
+def test_a_damaged_curriculum_is_one_line(tmp_path, text):
+    stages = {
+        "curriculum": {"pool": 4, "samples": 2, "thresholds": [0.5, 1.0]},
+        "evaluation": {"prompts": 2, "every": 1},
+    }
+    stop_after(trainer(tmp_path, SETTINGS, stages), 1)
+    (tmp_path / "run" / "curriculum.json").write_text(text)
+    with pytest.raises(StoreError) as caught:
+        finish(trainer(tmp_path, SETTINGS, stages))
+    assert_one_line(caught, "curriculum.json cannot be read (")
+
+
+def test_a_step_of_seven_digits_is_newer_than_one_of_six(tmp_path):
+    stop_after(trainer(tmp_path, SETTINGS), 2, saved=True)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "step-1000000").mkdir()
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "step-1000000 is damaged: ")
+    shutil.rmtree(folder / "step-1000000")
+    finish(trainer(tmp_path, SETTINGS))
+    finish(trainer(tmp_path, SETTINGS, run="whole"))
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")

@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 from training_cases import finish, merged, outcome, trainer
 
+from burnish.errors import StoreError
 from burnish.lm.base import Completion
 from burnish.lm.budget import Cost, Spent
 from burnish.lm.call_log import Account, Call, PaidReplies, remove_paid_replies
@@ -286,3 +287,18 @@ def test_a_spent_budget_may_be_raised_and_nothing_else_of_a_reward():
     assert raised.changes(begun.flat(), FREE) == []
     other = config(budget={"calls": 5}, temperature=0.5)
     assert other.changes(begun.flat(), FREE) == ["rewards.0.temperature: 0.0 -> 0.5"]
+
+
+@pytest.mark.parametrize("damage", ["text", "line"])
+def test_a_damaged_file_is_one_line(tmp_path, damage):
+    path = tmp_path / "judges.jsonl"
+    if damage == "text":
+        path.write_text("this is no log, but long enough to be taken for one" * 20)
+    else:
+        judge, paid = opened(tmp_path, "a")
+        paid.begin("step 1")
+        ask(judge)
+        paid.close()
+        path.write_text('{"key":"spent","owner":"0 scripted","account":{\n' + path.read_text())
+    with pytest.raises(StoreError, match=r"judges\.jsonl.*Remove it to go on"):
+        opened(tmp_path, "")

@@ -17,6 +17,7 @@ from burnish.tasks.config import TaskConfig
 from burnish.training import build
 from burnish.training.algorithms.latents import ABOUT_FILE, GATE_FILE, HEAD_FILE
 from burnish.training.data import Data
+from burnish.training.events import Evaluating, Preparing
 from burnish.training.latent_answers import ROWS, Asked, play, shown_latents
 from burnish.training.latent_rows import collated, find_tags
 
@@ -310,3 +311,20 @@ def test_held_out_answers_say_what_their_latents_show(tmp_path):
     assert first["picture"].startswith("data:image/png;base64,")
     assert first["norm"] == first["target_norm"]
     one.store.close()
+
+
+def test_the_clock_of_the_gate_counts_on_and_an_evaluation_says_how_far_it_is(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("burnish.training.trainer.TELL_S", 0.0)
+    more = {"gate": "measure", "gate_samples": 2, "gate_tokens": 3}
+    one, _ = made(tmp_path, **more)
+    told = []
+    one.tell = told.append
+    finish(one)
+    gate = [event for event in told if isinstance(event, Preparing)]
+    assert [event.done for event in gate] == [16, 16, 24]
+    seconds = [event.seconds for event in gate]
+    assert seconds == sorted(seconds)
+    first = [event for event in told if isinstance(event, Evaluating) and not event.step]
+    assert [(event.doing, event.done == event.total) for event in first] == [("sampler", True)]

@@ -648,3 +648,63 @@ def test_continuations_of_held_out_text_are_stored_and_a_run_continues_text(tmp_
     assert asked[0].prompt_ids != by_default[0].prompt_ids
     with pytest.raises(UserError, match="raw: prompt 0 is a conversation of roles"):
         generate(run, "red", system="Be brief.", raw=True)
+
+
+def test_a_damaged_cache_says_so(tmp_path, tokenizer, caplog):
+    write_text(tmp_path)
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
+    whole = tokens.train.ids.tolist()
+    (tokens.folder / "train.bin").write_bytes(b"short")
+    with caplog.at_level("WARNING"):
+        again = open_tokens(corpus, tokenizer, held_out=0.2)
+    assert "train.bin: the cached tokens are damaged (5 bytes" in caplog.text
+    assert again.train.ids.tolist() == whole
+
+
+@pytest.mark.parametrize("name", ["counts.json", "train.bin", "held_out.bin", "frequencies.npy"])
+@pytest.mark.parametrize("junk", ["junk", "ids"])
+def test_a_damaged_cache_is_named_and_written_again(tmp_path, tokenizer, caplog, name, junk):
+    write_text(tmp_path)
+    corpus = Corpus((str(tmp_path / "text.jsonl"),))
+    tokens = open_tokens(corpus, tokenizer, held_out=0.2)
+    whole = {path.name: path.read_bytes() for path in tokens.folder.iterdir()}
+    size = len(whole[name])
+    # Of the right size: ids beyond the vocabulary, or bytes that are no JSON and no array.
+    (tokens.folder / name).write_bytes(b"\xff" * size if junk == "ids" else b"junk")
+    again = open_tokens(corpus, tokenizer, held_out=0.2)
+    assert f"{name}: the cached tokens are damaged" in caplog.text
+    assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == whole
+
+
+@pytest.mark.parametrize(
+    ("content", "train", "line"),
+    [
+        ("", {}, "no text in it; expected at least one document"),
+        ('{"text": "  "}\n', {}, "no text in it"),
+        (
+            '{"text": "short"}\n',
+            {"held_out": 0.0},
+            "6 tokens to train on; expected at least one seq",
+        ),
+        ('{"words": "x"}\n', {}, "no column of texts"),
+        ('{"text": "x"}\n', {"column": "txt"}, r"no column 'txt' of texts.*Did you mean 'text'"),
+    ],
+)
+def test_a_corpus_that_cannot_be_trained_on_is_refused(tmp_path, content, train, line):
+    (tmp_path / "text.jsonl").write_text(content)
+    with pytest.raises(UserError, match=line) as error:
+        finish(make(tmp_path, train))
+    assert "\n" not in str(error.value)
+
+
+def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
+    from burnish.lm.new_model import tiny_model
+
+    from burnish.lm.new_model import train_bpe
+
+    rows = write_text(tmp_path)
+    folder = tiny_model(tmp_path / "model")
+    train_bpe(rows, 280, folder)
+    with pytest.raises(UserError, match="ids up to 279 and its vocabulary 260 rows"):
+        make(tmp_path, model={"path": str(folder), "device": "cpu"})

@@ -303,3 +303,23 @@ def test_the_interval_of_the_step_accuracy_is_over_prompts():
     value, low, high = card.step_accuracy
     assert value == 0.5
     assert high - low > 0.8  # Two prompts, not 101 steps.
+
+
+def test_a_nan_label_of_a_parquet_file_is_named(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [
+        {
+            "question": f"q{i}?",
+            "steps": ["a", "b"],
+            "labels": [1.0, float("nan") if i == 3 else 0.0],
+        }
+        for i in range(8)
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "solutions.parquet")
+    task = write_solutions(tmp_path) | {"path": str(tmp_path / "solutions.parquet")}
+    with pytest.raises(
+        UserError, match=r"1 with a label in 'labels' that is none of 1, 0 and null"
+    ):
+        run_of(tmp_path, {"task": task})

@@ -15,7 +15,8 @@ from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.training import build
 from burnish.training.events import Finished, StepDone
-from burnish.training.pairs import are_alike, conversation
+from burnish.training.labelled import UnusableRow
+from burnish.training.pairs import PairFields, are_alike, conversation, read_pair
 
 GOOD = pair_rows()
 BAD = {
@@ -264,3 +265,34 @@ def test_two_processes_train_as_one_does(tmp_path):
     for name in one:
         # The first moment is the gradient itself, times 1 - beta1.
         torch.testing.assert_close(one[name], two[name], rtol=2e-3, atol=1e-6, msg=name)
+
+
+def test_a_nan_label_of_a_parquet_file_is_named(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [row | {"strength": float("nan") if i == 3 else 0.5} for i, row in enumerate(GOOD)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "pairs.parquet")
+    task = write_pairs(tmp_path) | {"path": str(tmp_path / "pairs.parquet")}
+    with pytest.raises(UserError, match=r"1 with a 'strength' that is no finite number"):
+        run_of(tmp_path, {"task": task}, margin="strength")
+    finish(run_of(tmp_path, {"task": task, "steps": 1}, margin="strength", bad_pairs="drop"))
+
+
+def test_labels_are_read_strictly():
+    from burnish.records import Message, Task
+
+    def read(**fields):
+        given = {"chosen": "a", "rejected": "b", **fields}
+        named = {name: name for name in fields}
+        return read_pair(Task("t", (Message("user", "q"),), given), PairFields(**named))
+
+    assert read(margin=2).margin == 2.0
+    ties = (True, 1, 1.0, "1", "true", "Yes", "y", "tie", " Tied", "draw", "both")
+    assert {read(tie=x).target for x in ties} == {0.5}
+    untied = (False, 0, 0.0, "0", "false", "No", "n", None, "")
+    assert {read(tie=x).target for x in untied} == {1.0}
+    for odd in (2, -1, 0.5, float("nan"), float("inf"), "a", "maybe", [], ["tie"]):
+        with pytest.raises(UnusableRow, match="a 'tie' that is neither true nor false"):
+            read(tie=odd)
+    assert read(target=0.25).target == 0.25

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from functools import partial
 
 import anyio
 import pytest
+from safetensors.torch import load_file, save_file
 from starlette.testclient import TestClient
 from test_reward_model import run_of
 from training_cases import finish, trainer
@@ -177,3 +179,26 @@ def test_markdown_is_taken_off_and_nothing_else():
     # Marks that are never closed are looked at once each; in squares this would take minutes.
     for mark in ("__a ", "**a "):
         assert plain_text(mark * 50_000) == mark * 50_000
+
+
+def test_a_damaged_card_or_head_is_refused_when_the_reward_is_made(tmp_path, run):
+    last = sorted((run / "checkpoints").glob("step-*"))[-1]
+    shutil.copytree(last, tmp_path / "rm")
+    card = json.loads((tmp_path / "rm" / "reward_model.json").read_text())
+    for spoilt in ({"percentiles": []}, {"percentiles": card["percentiles"][::-1]}, {"pairs": 0}):
+        (tmp_path / "rm" / "reward_model.json").write_text(json.dumps({**card, **spoilt}))
+        if spoilt.get("percentiles") == card["percentiles"]:
+            continue  # all scores are equal
+        with pytest.raises(UserError, match=r"reward_model.json is damaged"):
+            scorer_of(tmp_path / "rm")
+    (tmp_path / "rm" / "reward_model.json").write_text(json.dumps(card))
+    scorer_of(tmp_path / "rm")
+    file = tmp_path / "rm" / "model.safetensors"
+    weights = load_file(file)
+    for head in (weights["score.weight"] * float("nan"), weights["score.weight"][:, :-1].clone()):
+        save_file({**weights, "score.weight": head}, file)
+        with pytest.raises(UserError, match=r"score.weight is damaged: it has shape \(1, \d+\)"):
+            scorer_of(tmp_path / "rm")
+    file.write_bytes(b"no weights")
+    with pytest.raises(UserError, match="cannot be read as a safetensors file"):
+        scorer_of(tmp_path / "rm")

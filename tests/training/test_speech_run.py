@@ -28,7 +28,7 @@ from burnish.speech.engines.neural import LatentEngine
 from burnish.store import RunStore
 from burnish.tasks.sounds import UtteranceCorpus
 from burnish.training import build
-from burnish.training.events import HeldOut, StepDone
+from burnish.training.events import HeldOut, Prepared, StepDone
 
 RATE = 2000
 TOKENIZER = {
@@ -400,3 +400,54 @@ def test_one_voice_needs_no_name(place):
     assert run.algorithm.config.voices == []
     finish(run)
     assert LatentEngine(place / "run").voices == ()
+
+
+def nan_sound():
+    wave = np.sin(np.arange(800) / 9).astype(np.float32)
+    good = encode_sound(wave, RATE, bits=32)
+    wave[17] = np.nan
+    return good[: -wave.nbytes] + wave.astype("<f4").tobytes()
+
+
+def test_rows_that_cannot_be_learned_from_are_counted_and_named(place):
+    (place / "wavs/nan.wav").write_bytes(nan_sound())
+    write_sound(place / "wavs/short.wav", [0.1] * 40, RATE)
+    write_sound(place / "wavs/long.wav", [0.1] * (3 * RATE + 1), RATE)
+    faults = [
+        {"audio": "wavs/0.wav", "text": " ", "voice": "low"},
+        {"audio": "wavs/0.wav", "voice": "low"},
+        {"audio": "wavs/0.wav", "text": "да", "voice": "low"},
+        {"audio": "wavs/nan.wav", "text": "nan", "voice": "low"},
+        {"audio": "wavs/absent.wav", "text": "gone", "voice": "low"},
+        {"audio": "../out.wav", "text": "out", "voice": "low"},
+        {"audio": "wavs/long.wav", "text": "long", "voice": "low"},
+        {"audio": "wavs/short.wav", "text": "short", "voice": "low"},
+        {"audio": "wavs/0.wav", "text": "a book " * 100_000, "voice": "low"},
+        {"audio": "wavs/0.wav", "text": "too fast " * 20, "voice": "low"},
+    ]
+    good = [json.loads(line) for line in (place / "clips.jsonl").read_text().splitlines()]
+    write_jsonl(place / "all.jsonl", [*good, *faults])
+    lines = []
+    for _ in range(2):  # the second time from the cache
+        run = make(place, {"data": "all.jsonl", "longest": 3.0}, run=f"run-{len(lines)}")
+        lines += [event.line for event in finish(run) if isinstance(event, Prepared)]
+    assert lines[0] == lines[1]
+    assert "\n" not in lines[0]
+    note = lines[0].partition("left out ")[2]
+    assert note.startswith("10 of 18 rows: 2 without text (all.jsonl:9, all.jsonl:10)")
+    assert "1 that cannot be spelled (all.jsonl:11: 'а')" in note
+    assert "3 unreadable (all.jsonl:12: " in note
+    assert "1 longer than 3 s (all.jsonl:15)" in note
+    assert "1 shorter than 0.032 s (all.jsonl:16)" in note
+    assert (
+        "2 with more text than can be said (all.jsonl:17: 700,000 characters, at most 200 in 3 s"
+        in note
+    )
+
+
+def test_a_changed_tokenizer_is_refused(place):
+    stop_after(make(place), 2)
+    new_tokenizer(place / "tokenizer", seed=4, **TOKENIZER)
+    with pytest.raises(UserError, match=r"audio_tokenizer/model\.safetensors") as refusal:
+        make(place)
+    assert "\n" not in str(refusal.value)

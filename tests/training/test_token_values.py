@@ -1,5 +1,7 @@
 """What training stores of single tokens: entropies, and advantages where each has its own."""
 
+import sqlite3
+
 import pytest
 import torch
 from method_cases import METHODS
@@ -57,3 +59,15 @@ def test_a_stepwise_recipe_stores_an_advantage_for_each_token(tmp_path):
         len(row) - s.trajectory.trained_tokens for (s, _), row in zip(found, rows, strict=True)
     } == {0}
     assert any(len(set(row)) > 1 for row in rows), "some answer has parts of different worth"
+
+
+def test_a_run_of_an_older_version_has_none(tmp_path):
+    trained = trainer(tmp_path, {"rewards": [reward("letters")], "steps": 1})
+    finish(trained)
+    plain = sqlite3.connect(trained.folder / "run.db")
+    plain.execute("DROP TABLE token_values")
+    plain.commit()
+    plain.close()
+    found, _ = stored(trained.folder)
+    assert found
+    assert all(values == {} for _, values in found)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from burnish.records import Author, Evidence, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.view.report import contents_of, html_page, markdown
-from burnish.view.report.page import ticks
+from burnish.view.report.page import line_chart, ticks
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|`*"
 
@@ -154,3 +154,13 @@ def test_a_few_ticks_within_any_range(low: float, span: float) -> None:
     found = ticks(low, low + span)
     assert len(found) <= 6
     assert all(low - span * 1e-6 - 1e-3 <= t <= low + span * 1.000001 + 1e-3 for t in found)
+
+
+def test_a_chart_by_hand() -> None:
+    svg = line_chart({"one": [(0, 0.0), (10, 1.0)]}, label="a <b>")
+    assert 'aria-label="a &lt;b&gt;"' in svg
+    # 152 pixels for -0.06 to 1.06: 0.06 / 1.12 of them is 8.1 from either edge.
+    assert 'points="52.0,155.9 430.0,20.1"' in svg
+    assert line_chart({"none": []}, label="") == ""
+    assert "circle" in line_chart({"one": [(3, 1.0)]}, label="x")
+    assert "nan" not in line_chart({"one": [(0, float("nan")), (1, 2.0)]}, label="x")

@@ -16,7 +16,7 @@ from burnish.lm import ScriptedLM
 from burnish.records import Author, Finish, Status, Trajectory
 from burnish.rollouts import roll_out
 from burnish.rollouts.base import StepGame
-from burnish.tools.search import Passage
+from burnish.tools.search import Passage, PassageIndex
 
 
 def play(own, script=clever, count=4, seed=5, spare=(), sampling=None, first=0):
@@ -525,3 +525,13 @@ def test_a_question_that_filled_two_places_has_the_mean_of_both():
     ]
     own.remember(0, attempts)
     assert [entry.success for entry in own.pool.entries.values()] == [0.5]
+
+
+def test_any_retriever_is_a_corpus(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from burnish.tools.search import Passage, PassageIndex\n"
+        "def corpus(word):\n    return PassageIndex([Passage('a', word)])\n"
+    )
+    path = f"{tmp_path}/mine.py:corpus"
+    built = settings(options={"corpus": path, "corpus_options": {"word": "Tol"}}).build()
+    assert isinstance(built.searcher.retriever, PassageIndex)

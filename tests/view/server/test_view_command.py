@@ -62,3 +62,13 @@ def test_mistakes_are_one_line(capsys: object, tmp_path: Path) -> None:
     assert len(err) == 2
     assert "with runs here" in err[0]
     assert "no run 'no-such-run'" in err[1]
+
+
+def test_a_port_in_use_is_one_line(runs: Path, capsys: object) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code = run(["view", "--runs", str(runs), "--no-browser", "--port", str(port)])
+    assert code == 2
+    assert f"port {port} on 127.0.0.1 cannot be used" in capsys.readouterr().err  # type: ignore[attr-defined]
