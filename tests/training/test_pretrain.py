@@ -699,9 +699,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(tmp_path, content, train,
 
 
 def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
-    from burnish.lm.new_model import tiny_model
-
-    from burnish.lm.new_model import train_bpe
+    from burnish.lm.new_model import tiny_model, train_bpe
 
     rows = write_text(tmp_path)
     folder = tiny_model(tmp_path / "model")
