@@ -202,20 +202,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse fields that do not go together."""
 
 
-def read_fields(record: T) -> T:
-    """A dataclass with its fields as their types have them; the first that does not fit is named."""
-    given = vars(record)
+def check_fields(record: T) -> T:
+    """A dataclass whose fields are read in place, as its types have them; the first that does not fit is named."""
+    given = dict(vars(record))
     call = Call(device=_device(given.values()))
-    read = {
-        name: one(name, given[name], call) for name, one in _record_readers(cast(Any, type(record)))
-    }
-    return cast(T, dataclasses.replace(cast(Any, record), **read))
-
-
-def check_own_fields(record: object) -> None:
-    """The same in place, for the `__post_init__` of a dataclass."""
     for name, read in _record_readers(cast(Any, type(record))):
-        object.__setattr__(record, name, read(name, getattr(record, name), Call()))
+        object.__setattr__(record, name, read(name, given[name], call))
+    return record
 
 
 @functools.cache
@@ -533,12 +526,10 @@ def _as_settings(name: str, given: Mapping[str, Any], kind: type[Settings]) -> S
     for key, one in fields.items():
         if one.required and key not in given:
             raise ArgumentError(f"{name}: got no '{key}', expected {', '.join(fields)}")
-    read = {
-        one.name: reader(one.type)(f"{name}.{key}", given[key], Call())
-        for key, one in fields.items()
-        if key in given
-    }
-    return kind(**read)
+    try:
+        return kind(**{one.name: given[key] for key, one in fields.items() if key in given})
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}.{error}") from None
 
 
 def _is_instance(given: Any, base: type) -> bool:

@@ -12,7 +12,7 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from burnish.arguments import refused, shown
+from burnish.arguments import refused
 from burnish.errors import ArgumentError, first_line
 
 LARGEST = 1e100
@@ -100,27 +100,6 @@ def as_mask(values: Numbers, what: str, shape: tuple[int, ...]) -> Tensor:
     read = as_finite(values, what)
     check_shape(read, what, shape)
     return read != 0
-
-
-def as_lengths(values: Numbers, what: str, rows: Tensor) -> Tensor:
-    """Tokens of each rollout, float64 (B,), B being the rows of `rows`."""
-    lengths_B = as_float64(values, what).to(rows.device)
-    is_count = (lengths_B >= 0) & lengths_B.isfinite()
-    if lengths_B.shape != rows.shape[:1] or not is_count.all():
-        raise ArgumentError(
-            f"{what}: got {shown(lengths_B.tolist())}, expected a count of tokens for each of "
-            f"{f'the {len(rows)}' if rows.ndim else 'the'} rollouts"
-        )
-    return lengths_B
-
-
-def check_tensor(value: object, what: str, shape: str, axes: int | None = None) -> None:
-    """Refuse what is no tensor of so many axes; `shape` is how a person writes it, `(B, T)`."""
-    if not isinstance(value, torch.Tensor):
-        raise refused(what, value, f"a tensor {shape}")
-    check_dense(value, what)
-    if axes is not None and value.ndim != axes:
-        raise ArgumentError(f"{what}: got shape {tuple(value.shape)}, expected {shape}")
 
 
 def check_shape(values: Tensor, what: str, *shapes: tuple[int, ...]) -> None:

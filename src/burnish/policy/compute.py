@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from burnish.boundary import public, read_fields
+from burnish.boundary import check_fields, public
 from burnish.errors import ArgumentError, UserError
 from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.base import Shaped
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @public
 def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = None) -> Advantages:
     """Advantages, selection and clip bounds of a whole step."""
-    batch = given = read_fields(batch)
+    batch = given = check_fields(replace(batch))
     _check(batch)
     shaped = Shaped(given.rewards_BK, state or PolicyState())
     for component in recipe.shaping:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from burnish.arguments import as_word
-from burnish.boundary import Positive, check_own_fields
+from burnish.boundary import Positive, check_fields
 from burnish.errors import ArgumentError
 from burnish.tensors import torch
 
@@ -88,7 +88,7 @@ class Topology:
     """Whether the norm right before a sublayer has a weight; not where something modulates it."""
 
     def __post_init__(self) -> None:
-        check_own_fields(self)
+        check_fields(self)
         kind = as_word("norm_topology", ALIASES.get(self.kind, self.kind), TOPOLOGIES)
         object.__setattr__(self, "kind", kind)
         if not self.affine_input and self.norm != "layer":
