@@ -44,10 +44,10 @@ from burnish.rewards.judges.evpv import (
     read_statement,
 )
 from burnish.rewards.judges.evpv.charts import Page, Word, page_facts, read_words
+from burnish.rewards.judges.evpv.evidence import Picture
 from burnish.rewards.judges.evpv.facts import Fact, squeeze, subject_of
 from burnish.rewards.judges.evpv.matching import numbers_in, support_of
 from burnish.rewards.judges.evpv.metrics import flip_text
-from burnish.rewards.judges.evpv.pictures import Picture
 from burnish.rewards.models.pair_metrics import auc
 from burnish.seeds import derive
 from lab.evpv.candidates import Candidate, accuracy, draw, share_any, share_right
@@ -216,7 +216,7 @@ def spoilt(facts: Sequence[Fact], how: Any, ratio: float, seed: int, name: str) 
         subject = subject_of(new.text)
         is_same = subject == subject_of(old.text)
         aliases = old.aliases if is_same else (squeeze(subject),)
-        found.append(structs.replace(new, confidence=old.confidence, aliases=aliases))
+        found.append(structs.replace(new, aliases=aliases))
     return found
 
 

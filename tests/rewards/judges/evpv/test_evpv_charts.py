@@ -31,8 +31,8 @@ VALUES = [
 ]
 
 
-def found(words, colours=None):
-    return {(one.label, one.series, one.value) for one in read_chart(words, colours)}
+def found(words, *colours):
+    return {(one.label, one.series, one.value) for one in read_chart(words, *colours)}
 
 
 @pytest.mark.parametrize(

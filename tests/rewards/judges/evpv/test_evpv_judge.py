@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_no_number():
     _, (empty,) = judged(Response("r", " "))
     assert (empty.value, empty.status) == (None, Status.ABSTAIN)
     _, (long,) = judged(Response("r", "a\n\n" * 70))
-    assert "more than most_steps" in long.reason
+    assert (long.value, long.status) == (None, Status.ABSTAIN)
 
 
 def test_an_audit_that_cannot_be_read_leaves_the_gate_open_and_is_counted():
@@ -150,8 +150,6 @@ def test_an_audit_that_cannot_be_read_leaves_the_gate_open_and_is_counted():
     assert scorer.counts["unchecked"] == 2
     _, (known,) = judged(wrong, script=Script(audit="r = 0"), matcher="audit")
     assert [part.value for part in known.parts] == [0, 1, 1]
-    _, (zero,) = judged(free, script=Script(audit="?"), matcher="audit", unchecked="zero")
-    assert [part.value for part in zero.parts] == [0, 0, 1]  # the reference's rule
 
 
 def contradictions(*rows):
@@ -294,7 +292,6 @@ def test_by_name_and_in_a_recipe():
         ({"verifier": "none", "matcher": "audit"}, "matcher = 'audit' asks"),
         ({"verifier": "none", "extractor": "ocr2"}, "extractor: got 'ocr2'"),
         ({"verifier": "none", "unknown": 2.0}, "unknown: got 2.0"),
-        ({"verifier": "none", "most_steps": 0}, "most_steps: got 0"),
         ({"verifier": "none", "split": "headings"}, "headings"),
         ({"verifyer": "none"}, "no option 'verifyer'"),
     ):

@@ -192,16 +192,6 @@ def test_an_extractor_that_reads_nothing_of_a_piece_says_so(extractor, given):
         anyio.run(run)
 
 
-def test_lists_of_evidence_inside_each_other():
-    deep = shallow = "AB = 10"
-    for depth in range(5000):
-        deep = [deep]
-        shallow = [shallow] if depth < 15 else shallow
-    assert [piece["text"] for piece in pieces_of(shallow)] == ["AB = 10"]
-    with pytest.raises(UserError, match="20 deep"):
-        pieces_of(deep)
-
-
 def extract_with(reply: str):
     judge = JudgeModel(ScriptedLM(lambda messages, index: reply), repairs=0)
 

@@ -15,8 +15,7 @@ from burnish.lm import ScriptedLM
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judges.evpv import EvpvJudge, FactIndex, Outcome, extract_all
 from burnish.rewards.judges.evpv.charts import Page, Word, lines_of, page_facts, read_words
-from burnish.rewards.judges.evpv.evidence import pieces_of
-from burnish.rewards.judges.evpv.pictures import Picture, picture_of
+from burnish.rewards.judges.evpv.evidence import Picture, picture_of, pieces_of
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.store.blobs import shared_blobs
 
@@ -99,7 +98,7 @@ def bomb(width=50_000, height=50_000):
         ({"image": 7}, "expected bytes"),
         (nested(5000), "expected bytes"),
         ({"sha256": "0" * 64}, "has no file"),
-        ({"sha256": "../../x"}, "evidence"),
+        ({"sha256": "../../x"}, "64 lower-case"),
     ],
 )
 def test_what_is_no_picture_is_told_in_one_line_and_leaves_the_gate_open(given, told):

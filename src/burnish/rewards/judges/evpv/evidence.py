@@ -1,38 +1,36 @@
 """Facts from evidence: documents, tables, pictures, recorded facts, a model; one protocol (EVPV).
 
-    found = await extract_all(["AB = 10. AB is parallel to CD.", {"type": "table", "csv": "..."}])
-    found.facts, found.unreadable
-
-Evidence is a list of pieces whatever it was: a text (also a tool's result), a table, facts that
-somebody recorded, a picture (read by OCR, or described by a model that sees). `EXTRACTORS` names a
-function for each type of piece; a further kind of evidence is one file with such a function and a line
-there. An extractor that fails gives a status and no facts, and the gate stays open: it is never evidence
-against anybody.
+`EXTRACTORS` names a function for each type of piece. An extractor that fails gives a status and no
+facts, and the gate stays open: it is never evidence against anybody.
 """
 
 from __future__ import annotations
 
+import base64
+import copy
 import csv
+import hashlib
 import html.parser
 import importlib
 import io
 import re
 import reprlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import msgspec
 
 from burnish.arguments import as_word
-from burnish.errors import ArgumentError, BoundaryError, UserError
-from burnish.records import Evidence, Message, Status
+from burnish.errors import ArgumentError, BoundaryError, StoreError, UserError
+from burnish.media.images import open_image
+from burnish.records import Evidence, ImagePart, Message, Status
 from burnish.rewards.checks.texts import sentences
 from burnish.rewards.judges.evpv.facts import LONGEST, Fact, read_cell, read_fact
-from burnish.rewards.judges.evpv.pictures import picture_of
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
     Question,
@@ -44,6 +42,10 @@ from burnish.rewards.judges.prompting import (
     wording,
 )
 from burnish.rewards.judges.reading import anything, free_table, read_reply
+from burnish.store.blobs import shared_blobs
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.evpv.charts import Word
 
 MOST_FACTS = 200_000
 """Facts of one piece of evidence; what comes after them is counted as unreadable."""
@@ -54,10 +56,6 @@ SHOWN = 12_000
 LISTED = 24
 """Facts that a model is asked for."""
 PROMPTS = Path(__file__).parent / "prompts"
-DEEPEST = 20
-"""Lists of evidence inside each other."""
-TABLES = ("csv", "markdown", "html", "rows", "xlsx")
-"""Forms of a table."""
 _DESCRIPTION = free_table("caption", key_facts=anything, uncertain=anything)
 _CLAUSE = re.compile(r"[;\n]")
 
@@ -70,7 +68,7 @@ class Extraction:
     status: Status = Status.OK
     """Anything else: the evidence could not be read, and the gate stays open."""
     reason: str = ""
-    evidence: tuple[Evidence, ...] = field(default=())
+    evidence: tuple[Evidence, ...] = ()
     """Raw replies of a model with what they cost."""
 
     def __add__(self, other: Extraction) -> Extraction:
@@ -84,14 +82,6 @@ class Extraction:
         )
 
 
-class Extractor(Protocol):
-    """Facts of one piece of evidence; `judge` is the model that may be asked, where there is one."""
-
-    def __call__(
-        self, piece: Mapping[str, Any], *, judge: JudgeModel | None, about: tuple[str, ...]
-    ) -> Awaitable[Extraction]: ...
-
-
 EXTRACTORS = {
     "text": "burnish.rewards.judges.evpv.evidence:from_text",
     "table": "burnish.rewards.judges.evpv.evidence:from_table",
@@ -100,22 +90,12 @@ EXTRACTORS = {
     "ocr": "burnish.rewards.judges.evpv.charts:from_ocr",
     "vision": "burnish.rewards.judges.evpv.evidence:from_vision",
 }
-"""A function for each type of piece, imported when one comes."""
+"""A function for each type of piece, imported when one comes; it gets the piece, `judge`, the model that
+may be asked, and `about`."""
 
 
-def find_extractor(name: str) -> Extractor:
-    as_word("type of evidence", name, tuple(EXTRACTORS))
-    module, _, function = EXTRACTORS[name].partition(":")
-    found: Extractor = getattr(importlib.import_module(module), function)
-    return found
-
-
-def pieces_of(given: Any, where: str = "evidence", depth: int = 0) -> list[dict[str, Any]]:
-    """Evidence as a list of pieces with a `type`.
-
-    A text is a document; a table with `key_facts` or a list of tables with `subject` are recorded
-    facts; `csv`, `markdown`, `html`, `rows` and `xlsx` name a table; `image` is a picture, which OCR reads
-    where no `type` says otherwise.
+def pieces_of(given: Any, where: str = "evidence") -> list[dict[str, Any]]:
+    """Evidence as a list of pieces with a `type`, told by their keys where they have none.
 
     >>> [piece["type"] for piece in pieces_of(["Three towers.", {"csv": "a,b"}])]
     ['text', 'table']
@@ -129,7 +109,7 @@ def pieces_of(given: Any, where: str = "evidence", depth: int = 0) -> list[dict[
             return [dict(given)]
         if "key_facts" in given or "facts" in given:
             return [{**given, "type": "facts"}]
-        if any(key in given for key in TABLES):
+        if any(key in given for key in _READERS):
             return [{**given, "type": "table"}]
         if "image" in given or "sha256" in given:
             return [{**given, "type": "ocr"}]
@@ -138,11 +118,7 @@ def pieces_of(given: Any, where: str = "evidence", depth: int = 0) -> list[dict[
     if isinstance(given, list | tuple):
         if given and all(isinstance(one, Mapping) and "subject" in one for one in given):
             return [{"type": "facts", "facts": list(given)}]
-        if depth >= DEEPEST:
-            raise UserError(
-                f"{where}: lists lie more than {DEEPEST} deep; expected a flat list of pieces"
-            )
-        return [piece for one in given for piece in pieces_of(one, where, depth + 1)]
+        return [piece for one in given for piece in pieces_of(one, where)]
     raise UserError(
         f"{where}: got {given!r:.80}; expected a text, a list of pieces, or tables such as "
         '{"type": "table", "csv": "..."} or {"key_facts": [...]}'
@@ -159,14 +135,15 @@ async def extract_all(
     """The facts of all pieces of evidence; `extractor` other than "auto" reads every piece."""
     found = Extraction()
     for piece in pieces_of(given):
-        read = find_extractor(piece["type"] if extractor == "auto" else extractor)
+        name = piece["type"] if extractor == "auto" else extractor
+        as_word("type of evidence", name, tuple(EXTRACTORS))
+        module, _, function = EXTRACTORS[name].partition(":")
+        read = getattr(importlib.import_module(module), function)
         found = found + await read(piece, judge=judge, about=about)
     return found
 
 
-async def from_text(
-    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
-) -> Extraction:
+async def from_text(piece: Mapping[str, Any], **_: Any) -> Extraction:
     """Each sentence of a document, and each of its clauses, as a fact."""
     text = piece.get("text")
     if not isinstance(text, str):
@@ -179,9 +156,7 @@ async def from_text(
     return collect(list(parts), "sentence {}", cut=len(text) > MOST_TEXT)
 
 
-async def from_recorded(
-    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
-) -> Extraction:
+async def from_recorded(piece: Mapping[str, Any], **_: Any) -> Extraction:
     """Facts as somebody recorded them: texts, typed tables, or a caption with key facts.
 
     `single` = true: labels of a diagram, say, where each subject has one value, so that a claim of
@@ -194,10 +169,8 @@ async def from_recorded(
 
 
 def _no_content(name: str, expected: str, piece: Mapping[str, Any]) -> UserError:
-    """The refusal of a piece that an extractor reads nothing of."""
     return UserError(
-        f"extractor '{name}' reads {expected}; got evidence of type {piece.get('type')!r} with "
-        f"{reprlib.repr({key: piece[key] for key in piece if key != 'type'})}. "
+        f"extractor '{name}' reads {expected}; got {reprlib.repr(dict(piece))}. "
         "extractor = 'auto' reads each piece by its type"
     )
 
@@ -218,11 +191,9 @@ def collect(
 
 
 async def from_model(
-    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
+    piece: Mapping[str, Any], *, judge: JudgeModel | None, about: tuple[str, ...]
 ) -> Extraction:
     """Facts that a language model lists; it never sees a solution."""
-    if judge is None:
-        raise UserError("extractor 'llm' asks a model; give one with --model or `model`")
     if "image" in piece or "sha256" in piece:
         return await from_vision(piece, judge=judge, about=about)
     text = str(piece.get("text") or {key: piece[key] for key in piece if key != "type"})[:SHOWN]
@@ -233,18 +204,12 @@ async def from_model(
 
 
 async def from_vision(
-    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
+    piece: Mapping[str, Any], *, judge: JudgeModel | None, about: tuple[str, ...]
 ) -> Extraction:
     """Facts that a vision-language model lists of a picture.
 
-    It gets the instructions and after them the picture, and nothing of the question or of a solution: what
-    it lists cannot depend on the answer that is checked. A reply that is no such list, and a model that
-    cannot see, give a status and no facts, so that the gate stays open.
+    It gets nothing of the question or of a solution: what it lists cannot depend on the answer.
     """
-    if judge is None:
-        raise UserError(
-            "extractor 'vision' asks a model that sees; give one with --model or `model`"
-        )
     picture = await anyio.to_thread.run_sync(picture_of, piece)
     if isinstance(picture, str):
         return Extraction(status=Status.PARSE_ERROR, reason=picture)
@@ -254,13 +219,17 @@ async def from_vision(
 
 
 async def ask_facts(
-    judge: JudgeModel,
+    judge: JudgeModel | None,
     messages: tuple[Message, ...],
     about: tuple[str, ...],
     shown: tuple[str, ...] = (),
     source: str = "",
 ) -> Extraction:
     """The key facts of a model's description; a reply of another form gives a status and no facts."""
+    if judge is None:
+        raise UserError(
+            "extractors 'llm' and 'vision' ask a model; give one with --model or `model`"
+        )
 
     def read(reply: str) -> list[str]:
         found = read_reply(reply, _DESCRIPTION, shown)
@@ -293,33 +262,29 @@ _INLINE = frozenset([
     "label", "mark", "q", "samp", "small", "span", "strong", "time", "tt", "u", "var", "wbr",
 ])  # fmt: skip
 """Tags that do not part the letters around them."""
+_SPANS = ("colspan", "rowspan")
 
 
-async def from_table(
-    piece: Mapping[str, Any], *, judge: JudgeModel | None = None, about: tuple[str, ...] = ()
-) -> Extraction:
+async def from_table(piece: Mapping[str, Any], **_: Any) -> Extraction:
     """Each cell of a table as a fact about its row and its column.
 
     `csv`, `markdown` or `html` are texts, `rows` a list of lists with the heads first, `xlsx` a workbook
     in base64 or as bytes.
     """
-    kinds = [key for key in TABLES if piece.get(key) is not None]
+    kinds = [key for key in _READERS if piece.get(key) is not None]
     if len(kinds) != 1:
+        wanted = ", ".join(_READERS)
         raise UserError(
-            f"evidence of type table has {', '.join(kinds) or 'no table'}; expected one of "
-            f"{', '.join(TABLES)}"
+            f"evidence of type table has {kinds or 'no table'}; expected one of {wanted}"
         )
+    found = Extraction()
     try:
-        read, given = _READERS[kinds[0]], piece[kinds[0]]
-        if kinds[0] in ("csv", "markdown", "html"):
-            given = msgspec.convert(given, str)
-        pages = read(given)
+        kind, read = _READERS[kinds[0]]
+        for rows in read(msgspec.convert(piece[kinds[0]], kind)):
+            found = found + cell_facts(rows)
     except (ValueError, TypeError, csv.Error, BoundaryError, msgspec.ValidationError) as error:
         reason = f"the table could not be read as {kinds[0]}: {error}"
         return Extraction(status=Status.PARSE_ERROR, reason=reason[:300])
-    found = Extraction()
-    for rows in pages:
-        found = found + cell_facts(rows)
     return found
 
 
@@ -335,23 +300,20 @@ def cell_facts(rows: Sequence[Sequence[Any]]) -> Extraction:
         return Extraction()
     heads, unreadable = written[0], 0
     facts: list[Fact] = []
-    for number, row in enumerate(written[1:], start=2):
-        for place, cell in enumerate(row[1:], start=1):
+    for number, (name, *row) in enumerate(written[1:], start=2):
+        for head, cell in zip_longest(heads[1:][: len(row)], row):
             if cell == "":
                 continue
-            name, head = row[0], heads[place] if place < len(heads) else None
             # With one column of values the row's name alone says which one is meant.
-            is_only = len(heads) == 2 and place == 1 and bool(name)
+            is_only = len(heads) == 2 and bool(name)
             shorts = [False] * bool(head) + [True] * is_only
-            if None in (name, head, cell) or not shorts or len(facts) >= MOST_FACTS:
+            if name is None or head is None or cell is None or not shorts:
                 unreadable += 1
                 continue
             where = f"row {number}, column {head or 2}"
             for short in shorts:
                 try:
-                    facts.append(
-                        read_cell(name or "", head or "", cell or "", short=short, source=where)
-                    )
+                    facts.append(read_cell(name, head, cell, short=short, source=where))
                 except ArgumentError:
                     unreadable += 1
     return Extraction(tuple(facts), unreadable)
@@ -367,29 +329,30 @@ def _cell(value: Any) -> str | None:
     return " ".join(str(value)[:LONGEST].split())
 
 
-def _from_csv(text: str) -> list[list[list[Any]]]:
+Tables = list[list[list[Any]]]
+
+
+def _from_csv(text: str) -> Tables:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     return [list(csv.reader(io.StringIO(text), delimiter=separator))]
 
 
-def _from_markdown(text: str) -> list[list[list[Any]]]:
+def _from_markdown(text: str) -> Tables:
     rows = [_BAR.split(found[1]) for line in text.splitlines() if (found := _ROW.match(line))]
-    kept = [
-        [cell.replace(r"\|", "|").strip(" *`") for cell in row]
-        for row in rows
-        if not _RULE.fullmatch("".join(row))
-    ]
-    if not kept:
+    told = [row for row in rows if not _RULE.fullmatch("".join(row))]
+    if not told:
         raise ValueError("no row between | signs")
-    return [kept]
+    return [[[cell.replace(r"\|", "|").strip(" *`") for cell in row] for row in told]]
 
 
 class _Cell:
     def __init__(self, attrs: Mapping[str, str | None], *, is_head: bool) -> None:
         self.text, self.raised, self.is_head = "", "", is_head
         self.is_unreadable = False
-        self.columns, self.rows = _span(attrs.get("colspan")), _span(attrs.get("rowspan"))
+        # Columns and rows; 0 is all that are left. What is no number is 1, as browsers read it.
+        spans = (re.match(r"\s*(\d{1,6})", attrs.get(n) or "1", re.ASCII) for n in _SPANS)
+        self.columns, self.rows = (min(int(n[1]), MOST_SPAN) if n else 1 for n in spans)
 
     def close_raised(self) -> None:
         """Add what was raised or lowered, where it is no mark of a footnote."""
@@ -403,12 +366,6 @@ class _Cell:
     @property
     def value(self) -> Any:
         return UNREADABLE if self.is_unreadable else " ".join(self.text.split())
-
-
-def _span(given: str | None) -> int:
-    """Columns or rows; 0, all that are left, and everything that is no number as browsers read it."""
-    found = re.match(r"\s*(\d{1,6})", given or "1", re.ASCII)
-    return min(int(found[1]), MOST_SPAN) if found else 1
 
 
 class _Tables(html.parser.HTMLParser):
@@ -478,14 +435,12 @@ class _Tables(html.parser.HTMLParser):
         self._cell, self._skipped, self._is_raised = None, "", False
 
 
-def _from_html(text: str) -> list[list[list[Any]]]:
+def _from_html(text: str) -> Tables:
     reader = _Tables()
     reader.feed(text[:MOST_TEXT])
     reader.close()
-    if not reader.pages:
-        raise ValueError("no <table>")
     if not any(row for page in reader.pages for row in page):
-        raise ValueError("a <table> without cells")
+        raise ValueError("no <table> with cells")
     return [_joined_heads(_spread(page)) for page in reader.pages]
 
 
@@ -534,21 +489,133 @@ def _head(cells: Sequence[_Cell | None]) -> Any:
     return UNREADABLE if UNREADABLE in texts else " ".join(texts)
 
 
-def _from_rows(rows: Any) -> list[list[list[Any]]]:
-    return [msgspec.convert(rows, list[list[Any]])]
-
-
-def _from_xlsx(data: Any) -> list[list[list[Any]]]:
+def _from_xlsx(data: bytes) -> Tables:
     from burnish.tools.spreadsheet import open_workbook
 
-    book = open_workbook(msgspec.convert(data, bytes), values=True)
+    book = open_workbook(data, values=True)
     return [[list(row) for row in page.iter_rows(values_only=True)] for page in book.worksheets]
 
 
-_READERS: dict[str, Callable[[Any], list[list[list[Any]]]]] = {
-    "csv": _from_csv,
-    "markdown": _from_markdown,
-    "html": _from_html,
-    "rows": _from_rows,
-    "xlsx": _from_xlsx,
+_READERS: dict[str, tuple[Any, Callable[[Any], Tables]]] = {
+    "csv": (str, _from_csv),
+    "markdown": (str, _from_markdown),
+    "html": (str, _from_html),
+    "rows": (list[list[Any]], lambda rows: [rows]),
+    "xlsx": (bytes, _from_xlsx),
 }
+"""Forms of a table: what they are, and the rows of each table in them."""
+
+
+# Pictures: bytes, base64 or a data: address, or those of a message. An address is not fetched and a path is
+# not opened: evidence is data of a task.
+
+_DATA = re.compile(r"\Adata:[\w/.+-]{0,60}(?:;[\w=.+-]{0,40}){0,4},", re.ASCII)
+_BACKGROUND, _BIN = 30, 16
+"""Colours this near to the most common one are background; colours are counted in cubes of this side."""
+
+
+class Picture:
+    """An image that has been opened: its bytes, its hash and its pixels."""
+
+    def __init__(self, data: bytes) -> None:
+        """Refuse what is no image, or has too many pixels, as `UserError`."""
+        import numpy as np
+
+        self.data = data
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        self.pixels = np.asarray(open_image(data))
+        """Rows, columns, red green blue."""
+        self.turns = 0
+        """Quarter turns to the left since the file."""
+
+    def turned(self, turns: int) -> Picture:
+        """The same picture, turned to the left; boxes are still those of the file."""
+        import numpy as np
+
+        found = copy.copy(self)
+        found.pixels, found.turns = np.rot90(self.pixels, turns), (self.turns + turns) % 4
+        return found
+
+    @property
+    def part(self) -> ImagePart:
+        """The picture as a part of a message; its bytes are in this machine's blobs afterwards."""
+        found = shared_blobs().add(self.data)
+        assert isinstance(found, ImagePart)
+        return found
+
+    def box(self, word: Word) -> str:
+        """Where something stands in the picture, as the viewer reads it."""
+        height, width = self.pixels.shape[:2]
+        left, top, right, bottom = word.left, word.top, word.right, word.bottom
+        sides = {
+            0: (left, top, right, bottom),
+            1: (height - bottom, left, height - top, right),
+            2: (width - right, height - bottom, width - left, height - top),
+            3: (top, width - right, bottom, width - left),
+        }[self.turns]
+        return f"picture {self.sha256[:12]}, box {' '.join(str(round(one)) for one in sides)}"
+
+    @cached_property
+    def _background(self) -> Any:
+        import numpy as np
+
+        pixels = self.pixels[::4, ::4].reshape(-1, 3)
+        cubes = (pixels // _BIN).astype(np.int64) @ np.array([256, 16, 1])
+        codes, counts = np.unique(cubes, return_counts=True)
+        return pixels[cubes == codes[counts.argmax()]].mean(axis=0)
+
+    def colours(
+        self, left: float, top: float, right: float, bottom: float
+    ) -> list[tuple[tuple[int, int, int], float]]:
+        """The colours of a rectangle with their shares, the background left out, most first."""
+        import numpy as np
+
+        height, width = self.pixels.shape[:2]
+        rows = slice(max(0, int(top)), max(0, min(height, int(bottom) + 1)))
+        columns = slice(max(0, int(left)), max(0, min(width, int(right) + 1)))
+        patch = self.pixels[rows, columns].reshape(-1, 3).astype(np.int64)
+        if not len(patch):
+            return []
+        shown = patch[np.abs(patch - self._background).sum(axis=1) > _BACKGROUND]
+        cubes = (shown // _BIN) @ np.array([256, 16, 1])
+        codes, counts = np.unique(cubes, return_counts=True)
+        found = []
+        for place in counts.argsort()[::-1][:6]:
+            red, green, blue = shown[cubes == codes[place]].mean(axis=0)
+            found.append(((int(red), int(green), int(blue)), float(counts[place] / len(patch))))
+        return found
+
+
+def picture_of(piece: Mapping[str, Any]) -> Picture | str:
+    """The picture of a piece of evidence; where it cannot be opened, one line that says why."""
+    try:
+        return Picture(_bytes_of(piece))
+    except (UserError, StoreError, ValueError) as error:
+        return str(error)
+
+
+def _bytes_of(piece: Mapping[str, Any]) -> bytes:
+    inside = piece.get("image")
+    piece = inside if isinstance(inside, Mapping) else piece
+    given = piece.get("image", piece.get("bytes"))
+    if given is None and isinstance(piece.get("sha256"), str):
+        return shared_blobs().bytes_of(piece["sha256"])
+    if isinstance(given, bytes | bytearray):
+        return bytes(given)
+    try:
+        return base64.b64decode(_DATA.sub("", given, count=1), validate=True)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"a picture as evidence is {reprlib.repr(given):.60}; expected bytes, base64 or a data: address "
+            "(another address is not fetched and a path is not opened), or an image column of the task"
+        ) from None
+
+
+def pictures_in(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """The pictures of a conversation as pieces of evidence."""
+    return [
+        {"image": {"sha256": part.sha256}}
+        for message in messages
+        for part in message.media
+        if isinstance(part, ImagePart)
+    ]

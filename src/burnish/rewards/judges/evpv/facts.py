@@ -1,17 +1,12 @@
 """Facts that evidence shows, typed and in a canonical form, whatever the evidence was (EVPV).
 
-    read_fact("AB = 10 cm")                               # numeric, about `line AB`
-    read_fact("Equals(LengthOf(Line(B, A)), 10)")         # the same subject: a logic form
-    read_fact({"type": "numeric", "subject": "AB", "relation": "=", "value": 10})
-
 A statement is read as subject, relation and value. The subject becomes a key under which other
 wordings of the same thing are found: points in any order, no articles, no case. What cannot be read
-so has no key and is compared by its words alone. Texts are data: nothing is evaluated.
+so has no key and is compared by its words alone.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -20,29 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from burnish.arguments import as_number, as_text, plain_number, refused
+from burnish.arguments import as_text, refused
 from burnish.numbers import NUMBER_WORDS
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity
 
 DEEPEST = 12
 """Brackets inside each other."""
-SYMMETRIC = frozenset(
-    [
-        "parallel",
-        "perpendicular",
-        "congruent",
-        "similar",
-        "equal",
-        "equals",
-        "intersects",
-        "connected",
-        "adjacent",
-        "tangent",
-        "line",
-        "arc",
-        "intersectat",
-    ]
-)
+SYMMETRIC = frozenset([
+    "parallel", "perpendicular", "congruent", "similar", "equal", "equals", "intersects", "connected",
+    "adjacent", "tangent", "line", "arc", "intersectat",
+])  # fmt: skip
 """Relations whose two sides may stand in any order."""
 _FORM_TOKEN = re.compile(r"\s*([(),]|[^(),]{1,200})")
 
@@ -113,7 +95,7 @@ _SIGNS = {
     "≤": "<=", "≥": ">=", "≠": "!=", "∥": " parallel to ", "⊥": " perpendicular to ", "∠": " angle ",
     "≅": "=", "≈": "=", "−": "-", "–": "-", "==": "=", "△": " triangle ", "≡": "=",
 }  # fmt: skip
-_RELATIONS = {
+_RELATIONS: dict[str, Kind] = {
     "parallel": "geometric", "perpendicular": "geometric", "congruent": "geometric",
     "similar": "geometric", "tangent": "geometric", "equal": "geometric", "intersects": "geometric",
     "connected": "structural", "adjacent": "structural", "part": "structural", "inside": "structural",
@@ -195,7 +177,6 @@ class Fact(Struct, frozen=True, gc=False):
     kind: Kind = "text"
     statement: Statement | None = None
     """None where it could not be read as subject, relation and value."""
-    confidence: float = 1.0
     source: str = ""
     """Where it was found: `row 3, column Price`."""
     is_single: bool = False
@@ -208,7 +189,7 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
-    """A fact from a text, a table {type, subject, relation, value, confidence}, or a fact itself.
+    """A fact from a text, a table {type, subject, relation, value}, or a fact itself.
 
     A text over 400 characters, and a number that is not finite, are refused.
 
@@ -217,34 +198,21 @@ def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
     """
     if isinstance(fact, Fact):
         return fact
-    confidence, given = 1.0, fact
-    kind: Any = None
-    as_text("source", source)
+    given, kind = fact, None
     if isinstance(given, Mapping):
-        confidence = as_number("confidence", given.get("confidence", 1.0), low=0, high=1)
         kind, source = given.get("type"), str(given.get("source", source))
-        given = given["text"] if "text" in given else _written(given)
+        given = given.get("text") or _written(given)
     text = " ".join(as_text("fact", given).split())
-    if not text or len(text) > LONGEST:
-        raise refused("fact", text, f"a text of 1 to {LONGEST} characters")
     found = read_statement(text)
-    if found is not None and found.quantity is None and _NO_NUMBER.match(found.value):
-        raise refused("fact", text, "a finite number")
+    is_endless = found and found.quantity is None and _NO_NUMBER.match(found.value)
+    if not text or len(text) > LONGEST or is_endless:
+        raise refused("fact", text, f"a text of 1 to {LONGEST} characters whose numbers are finite")
     if kind not in ("numeric", "geometric", "structural"):
         kind = found.kind if found is not None else "text"
-    return Fact(text, kind, found, confidence, source, is_single)
+    return Fact(text, kind, found, source, is_single)
 
 
-def read_cell(
-    row: str,
-    column: str,
-    value: str,
-    *,
-    short: bool = False,
-    source: str = "",
-    confidence: float = 1.0,
-    aliases: tuple[str, ...] = (),
-) -> Fact:
+def read_cell(row: str, column: str, value: str, *, short: bool = False, source: str = "") -> Fact:
     """A value of a table or a chart: its row and column are names and keep all of their words.
 
     `short`: the row alone says which value is meant.
@@ -261,26 +229,17 @@ def read_cell(
     # Signs inside a name can make its text a statement about something else.
     is_own = said is not None and said.subject == _plain(subject)
     return structs.replace(
-        fact,
-        statement=said if is_own else None,
-        confidence=confidence,
-        aliases=aliases,
-        spellings=tuple(dict.fromkeys(spellings)),
+        fact, statement=said if is_own else None, spellings=tuple(dict.fromkeys(spellings))
     )
 
 
 def _written(table: Mapping[str, Any]) -> str:
     if "subject" not in table or "value" not in table:
         raise refused("fact", dict(table), "a text, or a table with subject and value")
-    value = table["value"]
-    number = plain_number(value)
-    if number is not None and not math.isfinite(number):
-        raise refused("fact", value, "a finite number")
     relation = str(table.get("relation") or "=")
     if relation in _RELATIONS:
-        return f"{table['subject']} is {relation} to {value}"
-    joined = relation if relation in _TURNED else "="
-    return f"{table['subject']} {joined} {value}"
+        return f"{table['subject']} is {relation} to {table['value']}"
+    return f"{table['subject']} {relation if relation in _TURNED else '='} {table['value']}"
 
 
 @lru_cache(8192)
@@ -301,7 +260,10 @@ def read_statement(text: str) -> Statement | None:
     has_words = any(word in plain for word in (" to ", " with ", " of ", " inside "))
     found = _RELATED.fullmatch(plain) or _INSIDE.fullmatch(plain) if has_words else None
     if found is not None:
-        return _related(found)
+        how = found["how"].lower().split()[0]
+        sides = [subject_key(found["one"]), subject_key(found["two"])]
+        relation = f"not {how}" if found["no"] else how
+        return _between(how, relation, sides, _RELATIONS[how]) if all(sides) else None
     if (found := _COMPARED.fullmatch(plain)) is not None:
         return _compared(found["one"], found["how"], found["two"])
     if (found := _COUNTED.fullmatch(plain)) is not None:
@@ -330,24 +292,16 @@ def _compared(left: str, how: str, right: str) -> Statement | None:
         return None
     other = subject_key(right) if quantity is None else ""
     if key.startswith(("line ", "angle ")) and other.startswith(("line ", "angle ")):
-        word = "equal" if how == "=" else "not equal"
-        if how not in ("=", "!="):
-            return None
-        return Statement(f"equal: {' | '.join(sorted([key, other]))}", word, "", None, "geometric")
+        words = {"=": "equal", "!=": "not equal"}
+        return _between("equal", words[how], [key, other], "geometric") if how in words else None
     kind: Kind = "numeric" if quantity is not None else "text"
     return Statement(key, how, value, quantity, kind, left.strip())
 
 
-def _related(found: re.Match[str]) -> Statement | None:
-    how = found["how"].lower().split()[0]
-    sides = [subject_key(found["one"]), subject_key(found["two"])]
-    if not all(sides):
-        return None
-    if how in SYMMETRIC:
-        sides.sort()
-    relation = f"not {how}" if found["no"] else how
-    kind: Any = _RELATIONS.get(how, "geometric")
-    return Statement(f"{how}: {sides[0]} | {sides[1]}", relation, "", None, kind)
+def _between(how: str, relation: str, sides: list[str], kind: Kind) -> Statement:
+    """A relation between things, in any order where it is symmetric."""
+    ordered = sorted(sides) if how in SYMMETRIC else sides
+    return Statement(f"{how}: {' | '.join(ordered)}", relation, "", None, kind)
 
 
 def _value(text: str) -> tuple[str, Quantity | None]:
@@ -439,11 +393,7 @@ def squeeze(text: str) -> str:
 
 
 def subject_of(text: str) -> str:
-    """The words before the first sign of relation; nothing where there is none.
-
-    >>> subject_of("Google Play 2017 = 71")
-    'Google Play 2017'
-    """
+    """The words before the first sign of relation; nothing where there is none."""
     found = re.match(r"([^<>=!≤≥≠]{1,200})(?:[<>=≤≥≠]|!=)", text)
     return found[1].strip() if found else ""
 
@@ -475,7 +425,4 @@ def _from_form(text: str) -> Statement | None:
             return Statement(canonical(left), "=", value, quantity, kind)
     kind = "structural" if name.startswith(("pointlies", "isdiagonal", "ispart")) else "geometric"
     relation = "equal" if name == "equals" else name
-    sides = [canonical(part) for part in tree.parts]
-    if relation in SYMMETRIC:
-        sides.sort()
-    return Statement(f"{relation}: {' | '.join(sides)}", relation, "", None, kind)
+    return _between(relation, relation, [canonical(part) for part in tree.parts], kind)

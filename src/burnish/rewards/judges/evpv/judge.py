@@ -1,13 +1,5 @@
 """Steps of a solution, gated by whether the premises they declare are really there (EVPV).
 
-    [[rewards]]
-    kind = "evpv"
-    model = "http://127.0.0.1:8000/v1#my-model"      # the task has `evidence`
-
-    scorer = EvpvJudge(JudgeModel(lm))
-    (reward,) = await scorer.score(task, [response])
-    reward.value, reward.parts               # 0 to 1; a part a step, -1 to 1, with its premises
-
 A verifier reads question and steps and says +1 or -1 of each. The facts of the task's evidence are
 extracted once, each declared premise is matched with them, and a positive step keeps its score only as
 far as its premise is supported (arXiv 2603.16253). Where we differ: a reliability a claim and not one a
@@ -22,18 +14,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import anyio.to_thread
 import msgspec
 
-from burnish.boundary import Count, Fraction, PositiveInt, Share
+from burnish.boundary import Count, Fraction, Share
 from burnish.errors import UserError
-from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.records import Evidence, MediaPart, Response, Reward, Status, Task, Verdict
 from burnish.rewards.checks.sections import Split, check_split
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.build import Options, read_options
-from burnish.rewards.judges.evpv.evidence import Extraction, extract_all, pieces_of
+from burnish.rewards.judges.evpv.evidence import (
+    PROMPTS,
+    Extraction,
+    extract_all,
+    pictures_in,
+    pieces_of,
+)
 from burnish.rewards.judges.evpv.matching import (
     EmbeddingMatcher,
     FactIndex,
@@ -43,32 +41,49 @@ from burnish.rewards.judges.evpv.matching import (
     support_of,
 )
 from burnish.rewards.judges.evpv.metrics import FACTS_READ, STEP
-from burnish.rewards.judges.evpv.pictures import pictures_in
-from burnish.rewards.judges.evpv.questions import (
-    UNSHOWN,
-    Audit,
-    ask_audit,
-    ask_matches,
-    ask_verdict,
-    wordings,
-)
 from burnish.rewards.judges.evpv.scores import (
     Aggregate,
     Solution,
     aggregate_steps,
     build_checklist,
     gate,
+    parse_step_verdict,
+    parse_step_verdict_strict,
     read_solution,
+    reliability_from_audit,
     undeclared_premises,
 )
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import request_of
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Unreadable,
+    as_user,
+    fence,
+    fill,
+    mark_for,
+    request_of,
+    wording,
+)
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    after_thoughts,
+    loose_text,
+    one_of,
+    read_list,
+    read_reply,
+    rows,
+    whole,
+)
 from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
 
 CONCURRENT = 32
 KEPT = 2000
 """Characters of a step that are stored as evidence."""
+MOST_STEPS = 64
+"""A longer solution has no value."""
 UNREADABLE = "the evidence could not be read"
 EMPTY = "the evidence holds no fact"
 
@@ -101,9 +116,6 @@ class EvpvOptions(Options, frozen=True):
     min_premises: Count = 0
     """Premises that a solution must declare; with fewer, its steps without one are gated by the share
     that is there, so that a bare answer earns nothing for its steps."""
-    unchecked: Literal["open", "zero"] = "open"
-    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
-    in the reference."""
     verifier: Literal["judge", "none"] = "judge"
     """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
     verdicts: Literal["strict", "reference"] = "strict"
@@ -118,28 +130,10 @@ class EvpvOptions(Options, frozen=True):
     """Where steps of a plain text end; a solution in JSON has its own."""
     headings: tuple[str, ...] = ()
     """How steps begin, with `split = "headings"`."""
-    most_steps: PositiveInt = 64
-    """A longer solution has no value."""
     name: str = "evpv"
 
     def check(self) -> None:
         check_split(self.split, self.headings)
-
-
-def _check_model(options: EvpvOptions, judge: JudgeModel | None, steps: Scorer | None) -> None:
-    """Refuse options that ask a model where there is none."""
-    asks = {
-        "verifier = 'judge'": options.verifier == "judge" and steps is None,
-        f"matcher = '{options.matcher}'": options.matcher in ("judge", "audit"),
-        f"extractor = '{options.extractor}'": options.extractor in ("llm", "vision"),
-        "pictures = 'vision'": options.pictures == "vision",
-    }
-    asked = [what for what, is_so in asks.items() if is_so]
-    if judge is None and asked:
-        raise UserError(
-            f"judge '{options.name}': {asked[0]} asks a model and there is none; give `model`, or "
-            "choose verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
-        )
 
 
 class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
@@ -159,23 +153,20 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
 
     def build(self, base: str | Path) -> Scorer:
         """The scorer; without a model only what needs none."""
+        options, steps = self.chosen, None
+        if self.process:
+            from burnish.rewards.models import trained_model
+
+            path = str(Path(base) / Path(self.process).expanduser())
+            config = trained_model.ProcessRewardModelConfig(
+                path=path, split=options.split, headings=options.headings
+            )
+            steps = trained_model.ProcessRewardModelReward(config)
         judge = self.judge_model(base) if self.model else None
-        steps = self._process(base) if self.process else None
-        scorer = EvpvJudge(judge, self.chosen, steps=steps)
+        scorer = EvpvJudge(judge, options, steps=steps)
         if judge is not None:
             judge.shows_media = scorer.shows_media
         return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
-
-    def _process(self, base: str | Path) -> Scorer:
-        from burnish.rewards.models.trained_model import (
-            ProcessRewardModelConfig,
-            ProcessRewardModelReward,
-        )
-
-        path = str(Path(base) / Path(self.process).expanduser())
-        options = self.chosen
-        config = ProcessRewardModelConfig(path=path, split=options.split, headings=options.headings)
-        return ProcessRewardModelReward(config)
 
 
 class Premises(NamedTuple):
@@ -216,8 +207,20 @@ class EvpvJudge:
         `encoder` makes the vectors of the matcher "embedding"; `more` are options by name.
         """
         chosen = read_options("evpv", more, EvpvOptions) if options is None else options
-        self.judge, self.options, self.name, self.steps = judge, chosen, chosen.name, steps
-        _check_model(chosen, judge, steps)
+        self.options, self.name, self.steps = chosen, chosen.name, steps
+        asks = {
+            "verifier = 'judge'": chosen.verifier == "judge" and steps is None,
+            f"matcher = '{chosen.matcher}'": chosen.matcher in ("judge", "audit"),
+            f"extractor = '{chosen.extractor}'": chosen.extractor in ("llm", "vision"),
+            "pictures = 'vision'": chosen.pictures == "vision",
+        }
+        if judge is None and (asked := [what for what, is_so in asks.items() if is_so]):
+            raise UserError(
+                f"judge '{self.name}': {asked[0]} asks a model and there is none; give `model`, or choose "
+                "verifier = 'none', matcher = 'canonical', extractor = 'auto' and pictures = 'ocr'."
+            )
+        self.judge = cast(JudgeModel, judge)
+        """None where nothing asks it."""
         is_verifier = steps is None and chosen.verifier != "none"
         self.shows_media = is_verifier or chosen.pictures == "vision"
         has_other = chosen.tool_results or chosen.pictures != "ignore"
@@ -279,9 +282,8 @@ class EvpvJudge:
         options = self.options
         solution = read_solution(response.text, options.split, options.headings)
         count = len(solution.steps)
-        if not count or count > options.most_steps:
-            told = f"{count} steps, more than most_steps = {options.most_steps}" if count else ""
-            why = told or "the answer is empty or too long, so it has no steps"
+        if not 0 < count <= MOST_STEPS:
+            why = f"the answer has {count} steps; expected 1 to {MOST_STEPS}"
             return Reward.failed(self.name, Status.ABSTAIN, why)
         if shared is None:
             said = [turn.text for turn in response.messages if turn.role == "tool"]
@@ -290,7 +292,10 @@ class EvpvJudge:
         about = (task.id, response.id)
         premises = await self._premises(self._question(task), solution, facts, index, about)
         scored = await self._raw(task, response, solution, about)
-        self._count(premises)
+        self.counts["responses"] += 1
+        self.counts["undeclared"] += len(premises.undeclared)
+        self.counts["gate open"] += bool(premises.problem)
+        self.counts.update(one.word for one in premises.matched.values())
         # What a shared extraction cost is told once.
         replies = tuple(
             one if is_first else msgspec.structs.replace(one, cost_usd=0.0)
@@ -316,22 +321,17 @@ class EvpvJudge:
             by_step = self._gates(solution, unread, {})
             return Premises(claims, unread, {}, by_step, problem=f"{UNREADABLE}: {facts.reason}")
         matched = {claim: index.match(claim) for claim in claims}
-        audit = Audit(None)
+        audit = Audit()
         if options.matcher == "embedding":
-            await anyio.to_thread.run_sync(self._by_vectors, index, matched)
+            match = partial(self._vectors.match, index, list(matched.values()))
+            found = await anyio.to_thread.run_sync(match)
+            matched = dict(zip(matched, found, strict=True))
         elif options.matcher == "judge":
-            reply = await ask_matches(self.judge, index, matched, about)
-            if reply is not None:
-                problem = reply.reason if reply.verdict is None else ""
-                audit = Audit(None, reply.evidence, problem)
+            audit = await ask_matches(self.judge, index, matched, about)
         elif options.matcher == "audit" and claims:
             audit = await ask_audit(self.judge, index, matched, about)
         by_step = self._gates(solution, matched, hidden, audit.reliability)
         return Premises(claims, matched, hidden, by_step, *audit[1:])
-
-    def _by_vectors(self, index: FactIndex, matched: dict[str, Matched]) -> None:
-        found = self._vectors.match(index, list(matched.values()))
-        matched.update(zip(list(matched), found, strict=True))
 
     @cached_property
     def _vectors(self) -> EmbeddingMatcher:
@@ -353,9 +353,11 @@ class EvpvJudge:
         supports = {claim: support_of(one, options.unknown) for claim, one in matched.items()}
         if options.matcher == "audit" and level is not None:
             for claim, one in matched.items():
-                supports[claim] = _after_audit(one, supports[claim], level)
-        if options.unchecked == "zero":
-            supports = {claim: one if one is not None else 0.0 for claim, one in supports.items()}
+                is_ours = one.by != "audit" and one.outcome is Outcome.CONTRADICTED
+                if one.note == UNSHOWN:
+                    supports[claim] = min(options.unknown, level)
+                elif one.outcome is not None and not is_ours:
+                    supports[claim] = level
         whole = None
         if options.scope != "step":
             every = [*supports.values(), *[options.unknown] * len(hidden)]
@@ -388,7 +390,6 @@ class EvpvJudge:
             ]
         if self.options.verifier == "none":
             return [Scored(1.0)] * len(solution.steps)
-        assert self.judge is not None
         texts, request = [step.text for step in solution.steps], self._question(task)
         ask = partial(
             ask_verdict,
@@ -473,21 +474,6 @@ class EvpvJudge:
             told += ", gate open" if rely is None else f", reliability {rely:.3g}"
         return Reward(name, score, reason=told, **more)
 
-    def _count(self, premises: Premises) -> None:
-        self.counts["responses"] += 1
-        self.counts["undeclared"] += len(premises.undeclared)
-        self.counts["gate open"] += bool(premises.problem)
-        for one in premises.matched.values():
-            self.counts[one.word] += 1
-
-
-def _after_audit(matched: Matched, support: float | None, level: float) -> float | None:
-    """What a premise is worth after an audit with this reliability."""
-    if matched.note == UNSHOWN:
-        return None if support is None else min(support, level)
-    is_ours = matched.by != "audit" and matched.outcome is Outcome.CONTRADICTED
-    return support if is_ours or matched.outcome is None else level
-
 
 def _why(matched: Matched) -> str:
     fact = f": {matched.fact}" if matched.fact else ""
@@ -499,3 +485,177 @@ def _why(matched: Matched) -> str:
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     return EvpvJudge(judge, read_options("evpv", options, EvpvOptions))
+
+
+# What a model is asked: verdicts on steps, claims beside facts, an audit.
+
+SHOWN_STEP, SHOWN_FACTS, SHOWN_CLAIMS = 4000, 40, 40
+"""Characters of a step, facts and claims that a model is shown."""
+MOST_AUDITS = 8
+"""Calls for the claims of one response; claims beyond them are unknown."""
+UNSHOWN = "not shown to the auditor"
+LIMIT = 1_000_000
+
+
+_CLAIM = whole(0, LIMIT)
+_MATCH: Table[dict[str, Any]] = Table(
+    dict, open=True, claim=_CLAIM, outcome=one_of(*Outcome), fact=Maybe(_CLAIM, 0)
+)
+_CONTRADICTION: Table[dict[str, Any]] = Table(
+    dict, open=True, claim=Maybe(_CLAIM, 0), severity=one_of("high", "low"), why=Maybe(loose_text)
+)
+_AUDIT: Table[dict[str, Any]] = Table(dict, open=True, contradictions=rows(_CONTRADICTION))
+
+
+def wordings() -> list[str]:
+    return [wording(name, PROMPTS) for name in ("extract", "look", "match", "audit", "verify")]
+
+
+async def ask_verdict(
+    judge: JudgeModel,
+    question: str,
+    before: Sequence[str],
+    step: str,
+    about: tuple[str, ...],
+    *,
+    history: int = 12,
+    is_strict: bool = True,
+    media: Sequence[MediaPart] = (),
+) -> JudgeReply[float]:
+    """+1 or -1 of one step, by a verifier that sees the question and the steps before it.
+
+    `media` are the question's images and sounds.
+    """
+    shown = [_line(one, SHOWN_STEP) for one in before[max(0, len(before) - history) :]]
+    first = len(before) - len(shown) + 1
+    listed = "\n".join(f"{n}. {one}" for n, one in enumerate(shown, start=first)) or "(none)"
+    mine = step[:SHOWN_STEP]
+    mark = mark_for(question, listed, mine)
+    blanks = {
+        "mark": mark,
+        "question": fence("question", question, mark),
+        "history": fence("steps before", listed, mark),
+        "step": fence("step", mine, mark),
+    }
+    text = fill(wording("verify", PROMPTS), blanks)
+    asked = Question("step", as_user(text, media, mark), (*about, f"step {len(before) + 1}"))
+
+    def read(reply: str) -> float:
+        said = after_thoughts(reply)
+        found = parse_step_verdict_strict(said) if is_strict else parse_step_verdict(said)
+        if found is None:
+            raise Unreadable(f"expected 1 or -1 and nothing else, got {said[:60]!r}")
+        return float(found)
+
+    return await judge.ask(asked, read)
+
+
+async def ask_matches(
+    judge: JudgeModel, index: FactIndex, matched: dict[str, Matched], about: tuple[str, ...]
+) -> Audit:
+    """Let the model settle what is unknown, in place.
+
+    Claims of an unreadable reply get the outcome None; one that the reply leaves out stays unknown.
+    """
+    # Unknown, and short enough to be a fact at all.
+    unknown = [claim for claim, one in matched.items() if one.outcome is Outcome.UNKNOWN]
+    claims = [claim for claim in unknown if "characters" not in matched[claim].note][:SHOWN_CLAIMS]
+    if not claims or not index.facts:
+        return Audit()
+    facts = index.nearest(claims, SHOWN_FACTS)
+    lines = [_line(claim) for claim in claims]
+    question = _beside("match", facts, lines, about)
+    reply = await judge.ask(question, partial(read_list, table=_MATCH, shown=lines))
+    said = {one["claim"]: one for one in reply.verdict or []}
+    for number, claim in enumerate(claims, start=1):
+        if reply.verdict is None:
+            matched[claim] = _unread(matched[claim], "judge", reply)
+        elif (one := said.get(number)) is not None:
+            shown = facts[one["fact"] - 1] if 1 <= one["fact"] <= len(facts) else None
+            place = (shown.text, shown.source) if shown is not None else ("", "")
+            outcome = Outcome(one["outcome"])
+            matched[claim] = Matched(matched[claim].claim, outcome, *place, "judge")
+    return Audit(None, reply.evidence, reply.reason if reply.verdict is None else "")
+
+
+def _unread(old: Matched, by: str, reply: JudgeReply[Any]) -> Matched:
+    return Matched(old.claim, None, by=by, note=reply.reason[:200])
+
+
+class Audit(NamedTuple):
+    """What a model said of the claims of a response."""
+
+    reliability: float | None = None
+    """None where no audit could be read."""
+    evidence: tuple[Evidence, ...] = ()
+    problem: str = ""
+    """Why an audit could not be read: the gate of its claims is open."""
+    warnings: tuple[str, ...] = ()
+    """What was left out."""
+
+
+async def ask_audit(
+    judge: JudgeModel, index: FactIndex, matched: dict[str, Matched], about: tuple[str, ...]
+) -> Audit:
+    """The reliability of a response from the contradictions that a model lists; settles claims in place.
+
+    The arithmetic is ours: each claim counts once, with its worst severity. Many claims are several
+    audits. What the canonical form contradicts stays contradicted.
+    """
+    every = list(matched)
+    parts = [every[n : n + SHOWN_CLAIMS] for n in range(0, len(every), SHOWN_CLAIMS)]
+    severities: list[str] = []
+    replies: list[JudgeReply[Any]] = []
+    warnings: list[str] = []
+    for number, claims in enumerate(parts[:MOST_AUDITS]):
+        facts, lines = index.nearest(claims, SHOWN_FACTS), [_line(claim) for claim in claims]
+        place = (*about, f"audit {number + 1}") if number else about
+        asked = _beside("audit", facts, lines, place)
+        reply = await judge.ask(asked, partial(read_reply, table=_AUDIT, shown=lines))
+        replies.append(reply)
+        listed = reply.verdict["contradictions"] if reply.verdict is not None else []
+        if (strays := sum(not 1 <= one["claim"] <= len(claims) for one in listed)) > 0:
+            warnings.append(f"{strays} contradictions of claims that do not exist were left out")
+        for n, claim in enumerate(claims, start=1):
+            old, note = matched[claim], ""
+            against = [one for one in listed if one["claim"] == n]
+            if against:
+                first = min(against, key=lambda one: one["severity"] != "high")
+                severities.append(first["severity"])
+                note = f"{first['severity']}: {first['why']}"[:300]
+            if old.outcome is Outcome.CONTRADICTED:
+                matched[claim] = old._replace(note=f"audit {note}" if note else old.note)
+            elif reply.verdict is None:
+                matched[claim] = _unread(old, "audit", reply)
+            elif against:
+                matched[claim] = Matched(old.claim, Outcome.CONTRADICTED, by="audit", note=note)
+    for claim in (unshown := [claim for part in parts[MOST_AUDITS:] for claim in part]):
+        if matched[claim].outcome is not Outcome.CONTRADICTED:
+            matched[claim] = Matched(claim, Outcome.UNKNOWN, by="audit", note=UNSHOWN)
+    if unshown:
+        warnings.append(f"{len(unshown)} premises were {UNSHOWN}")
+    unread = [reply.reason for reply in replies if reply.verdict is None]
+    level = reliability_from_audit(severities) if len(unread) < len(replies) else None
+    evidence = tuple(one for reply in replies for one in reply.evidence)
+    return Audit(level, evidence, unread[0] if unread else "", tuple(dict.fromkeys(warnings)))
+
+
+def _beside(
+    name: str, facts: Sequence[Any], claims: Sequence[str], about: tuple[str, ...]
+) -> Question:
+    """Facts and claims, numbered, one a line."""
+    listed = "\n".join(f"{n}. {_line(one.text)}" for n, one in enumerate(facts, start=1))
+    asked = "\n".join(f"{n}. {claim}" for n, claim in enumerate(claims, start=1))
+    mark = mark_for(listed, asked)
+    blanks = {
+        "mark": mark,
+        "facts": fence("facts", listed or "(none)", mark),
+        "claims": fence("claims", asked, mark),
+    }
+    return Question(name, as_user(fill(wording(name, PROMPTS), blanks)), about)
+
+
+def _line(text: str, most: int = 400) -> str:
+    """A text in one line, cut where it is long."""
+    flat = " ".join(text[: 4 * most].split())
+    return flat if len(flat) <= most else f"{flat[:most]} (cut)"

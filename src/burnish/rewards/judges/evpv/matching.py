@@ -1,9 +1,5 @@
 """Does the evidence support a claim, contradict it, or say nothing about it? (EVPV)
 
-    index = FactIndex([read_fact("AB = 10"), read_fact("AB is parallel to CD")])
-    index.match("BA = 12").outcome              # contradicted
-    support_of(index.match("AC = 5"))           # 0.5: unknown
-
 Three matchers, each asked for what the one before leaves unknown: the canonical form (numbers within a
 tolerance, units converted), sentence vectors with rules of entailment (same numbers, same negation),
 and a language model. An outcome of None could not be read: it is flagged and never a number.
@@ -16,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_text
 from burnish.boundary import Share, public
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity, same_quantity
 from burnish.rewards.judges.evpv.facts import (
@@ -58,10 +53,8 @@ class Outcome(StrEnum):
     """No fact is about it."""
 
 
-UNCHECKED = "unchecked"
-"""The word for a claim without an outcome."""
-OUTCOMES = (*(one.value for one in Outcome), UNCHECKED)
-"""Every word for what became of a claim."""
+OUTCOMES = (*(one.value for one in Outcome), "unchecked")
+"""Every word for what became of a claim; the last is for one without an outcome."""
 
 
 class Matched(NamedTuple):
@@ -77,7 +70,7 @@ class Matched(NamedTuple):
     @property
     def word(self) -> str:
         """One of `OUTCOMES`."""
-        return UNCHECKED if self.outcome is None else self.outcome.value
+        return OUTCOMES[-1] if self.outcome is None else self.outcome.value
 
 
 @public
@@ -87,10 +80,8 @@ def support_of(matched: Matched, unknown: Share = UNKNOWN) -> float | None:
     >>> support_of(Matched("AB = 10", Outcome.UNKNOWN))
     0.5
     """
-    if matched.outcome is None:
-        return None
     levels = {Outcome.SUPPORTED: 1.0, Outcome.CONTRADICTED: 0.0, Outcome.UNKNOWN: unknown}
-    return levels[matched.outcome]
+    return None if matched.outcome is None else levels[matched.outcome]
 
 
 @public
@@ -116,7 +107,7 @@ class FactIndex:
 
     def __init__(self, facts: Iterable[Any] = (), *, relative: float = RELATIVE) -> None:
         self.facts: list[Fact] = [read_fact(one) for one in facts]
-        self.relative = as_number("relative", relative, low=0, high=1)
+        self.relative = relative
         self._by_key: dict[str, list[Fact]] = defaultdict(list)
         self._by_cell: dict[str, list[Fact]] = defaultdict(list)
         self._by_text: dict[str, Fact] = {}
@@ -137,7 +128,7 @@ class FactIndex:
         >>> FactIndex(["AB = 10 cm"]).match("the length of BA is 0.1 m").outcome.value
         'supported'
         """
-        text = " ".join(as_text("claim", claim)[: 4 * LONGEST].split())
+        text = " ".join(claim[: 4 * LONGEST].split())
         if not text or len(text) > LONGEST or len(claim) > 4 * LONGEST:
             note = f"{len(claim)} characters; a claim has 1 to {LONGEST}"
             return Matched(text[:LONGEST], Outcome.UNKNOWN, note=note)
@@ -168,13 +159,21 @@ class FactIndex:
         if not facts and self._by_alias and (glued := subject_of(text)):
             facts = self._by_alias.get(squeeze(glued), [])
         said = _spelling(claim)
-        facts = [fact for fact in facts if not _is_turned(said, _spellings(fact))]
+        is_directed = not _DIRECTED.isdisjoint(said.split())
+        facts = [
+            fact
+            for fact in facts
+            if not is_directed
+            or said in _spellings(fact)
+            or _DIRECTED.isdisjoint(_spellings(fact)[0].split())
+        ]
         if _is_one(facts):
             return facts
         own = [fact for fact in facts if said in _spellings(fact)] or facts
         if _is_one(own):
             return own
-        return [one for one in own if _subject(one) == bare_text(subject)]
+        said = bare_text(subject)
+        return [one for one in own if one.statement and bare_text(one.statement.subject) == said]
 
     def nearest(self, texts: Sequence[str], most: int = 40) -> list[Fact]:
         """The facts that share most words with the texts: what a model is shown of many facts."""
@@ -220,22 +219,9 @@ def _spellings(fact: Fact) -> tuple[str, ...]:
     return fact.spellings or (_spelling(fact.statement),)
 
 
-def _subject(fact: Fact) -> str:
-    return bare_text(fact.statement.subject) if fact.statement is not None else ""
-
-
 def _is_one(facts: Sequence[Fact]) -> bool:
     """Whether facts are about one subject."""
     return len({_spellings(fact)[0] for fact in facts}) <= 1
-
-
-def _is_turned(said: str, spellings: Sequence[str]) -> bool:
-    """Whether the same names stand in another order around a word such as "to"."""
-    return (
-        said not in spellings
-        and not _DIRECTED.isdisjoint(said.split())
-        and not _DIRECTED.isdisjoint(spellings[0].split())
-    )
 
 
 def compare(
@@ -247,22 +233,20 @@ def compare(
             return Outcome.SUPPORTED
         is_opposite = claim.relation.removeprefix("not ") == fact.relation.removeprefix("not ")
         return Outcome.CONTRADICTED if is_opposite else Outcome.UNKNOWN
-    if claim.quantity is None or fact.quantity is None:
-        return _compare_words(claim, fact, is_single)
-    return _compare_numbers(claim, claim.quantity, fact, fact.quantity, relative)
-
-
-def _compare_words(claim: Statement, fact: Statement, is_single: bool) -> Outcome:
-    is_same = claim.value == fact.value
+    if claim.quantity is not None and fact.quantity is not None:
+        return _compare_numbers(claim, claim.quantity, fact, fact.quantity, relative)
     signs = {claim.relation, fact.relation}
-    if not signs <= {"=", "!="}:
-        return Outcome.SUPPORTED if is_same and len(signs) == 1 else Outcome.UNKNOWN
-    if is_same:
-        return Outcome.SUPPORTED if len(signs) == 1 else Outcome.CONTRADICTED
+    if claim.value == fact.value:
+        is_opposite = signs == {"=", "!="}
+        return Outcome.CONTRADICTED if is_opposite else _where(len(signs) == 1, Outcome.SUPPORTED)
+    # "The box is red" and "the box is large" may both be true; a cell has one value.
     if signs == {"="}:
-        # "The box is red" and "the box is large" may both be true; a cell has one value.
-        return Outcome.CONTRADICTED if is_single else Outcome.UNKNOWN
-    return Outcome.SUPPORTED if signs == {"=", "!="} and is_single else Outcome.UNKNOWN
+        return _where(is_single, Outcome.CONTRADICTED)
+    return _where(is_single and signs == {"=", "!="}, Outcome.SUPPORTED)
+
+
+def _where(is_so: bool, outcome: Outcome) -> Outcome:
+    return outcome if is_so else Outcome.UNKNOWN
 
 
 def _compare_numbers(
@@ -271,19 +255,15 @@ def _compare_numbers(
     is_same = same_quantity(mine, found, relative)
     if is_same is None:
         return Outcome.UNKNOWN
-    # Where the units differ only equality can be told.
-    order = 0 if is_same else (1 if found.value > mine.value else -1)
     if not is_same and mine.unit != found.unit and mine.unit and found.unit:
-        both_equal = claim.relation == fact.relation == "="
-        return Outcome.CONTRADICTED if both_equal else Outcome.UNKNOWN
-    possible = _POSSIBLE[fact.relation]
+        # Where the units differ only equality can be told.
+        return _where(claim.relation == fact.relation == "=", Outcome.CONTRADICTED)
     # Signs of (true value - the claim's number) that the fact leaves open.
-    if order > 0:
-        left = {"=": {1}, ">": {1}, ">=": {1}, "!=": {-1, 0, 1}}.get(fact.relation, {-1, 0, 1})
-    elif order < 0:
-        left = {"=": {-1}, "<": {-1}, "<=": {-1}, "!=": {-1, 0, 1}}.get(fact.relation, {-1, 0, 1})
-    else:
-        left = possible
+    left = _POSSIBLE[fact.relation]
+    if not is_same:
+        order = 1 if found.value > mine.value else -1
+        is_beyond = fact.relation != "!=" and -order not in left
+        left = {order} if is_beyond else {-1, 0, 1}
     wanted = _POSSIBLE[claim.relation]
     if left <= wanted:
         return Outcome.SUPPORTED
@@ -297,32 +277,21 @@ _POSSIBLE = {
 
 
 def numbers_in(text: str, most: int = 20_000) -> set[float]:
-    """The numbers in the first `most` characters of a text, as finite floats.
-
-    >>> sorted(numbers_in("AB = 1,200 and 40%"))
-    [40.0, 1200.0]
-    """
+    """The numbers in the first `most` characters of a text, as finite floats."""
     found = (read_quantity(one.rstrip("%")) for one in _NUMBER.findall(text[:most]))
     return {one.value for one in found if one is not None}
-
-
-class Encoder(Protocol):
-    """Sentences as vectors of length 1, such as `burnish.lm.embedded.SentenceEncoder`."""
-
-    def encode(self, texts: Sequence[str]) -> Any: ...
 
 
 class EmbeddingMatcher:
     """Decides what the canonical form leaves unknown by the nearest fact and rules of entailment.
 
     Supported: a near fact has the claim's numbers and its negation. Contradicted: a very near one has
-    other numbers, or the opposite negation.
+    other numbers, or the opposite negation. `encoder.encode` gives vectors of length 1, as
+    `burnish.lm.embedded.SentenceEncoder` does.
     """
 
-    def __init__(self, encoder: Encoder, near: float = NEAR, very_near: float = VERY_NEAR) -> None:
+    def __init__(self, encoder: Any) -> None:
         self.encoder = encoder
-        self.near = as_number("near", near, low=0, high=1)
-        self.very_near = as_number("very_near", very_near, low=self.near, high=1)
         self._kept: tuple[FactIndex | None, Any] = (None, None)
 
     def match(self, index: FactIndex, matched: Sequence[Matched]) -> list[Matched]:
@@ -340,20 +309,16 @@ class EmbeddingMatcher:
         for row, place in enumerate(places):
             best = int(nearness[row].argmax())
             fact, cosine = index.facts[best], float(nearness[row][best])
-            outcome = self._decide(matched[place].claim, fact.text, cosine)
-            if outcome is not Outcome.UNKNOWN:
-                found[place] = Matched(
-                    matched[place].claim, outcome, fact.text, fact.source, "embedding",
-                    f"cosine {cosine:.2f}",
-                )  # fmt: skip
+            claim = matched[place].claim
+            mine, other = numbers_in(claim), numbers_in(fact.text)
+            is_opposite = bool(_NOT.search(claim)) != bool(_NOT.search(fact.text))
+            differs = is_opposite or bool(mine and other and not mine & other)
+            if cosine >= NEAR and mine <= other and not is_opposite:
+                outcome = Outcome.SUPPORTED
+            elif cosine >= VERY_NEAR and differs:
+                outcome = Outcome.CONTRADICTED
+            else:
+                continue
+            said = (fact.text, fact.source, "embedding", f"cosine {cosine:.2f}")
+            found[place] = Matched(claim, outcome, *said)
         return found
-
-    def _decide(self, claim: str, fact: str, cosine: float) -> Outcome:
-        if cosine < self.near:
-            return Outcome.UNKNOWN
-        mine, other = numbers_in(claim), numbers_in(fact)
-        is_opposite = bool(_NOT.search(claim)) != bool(_NOT.search(fact))
-        if mine <= other and not is_opposite:
-            return Outcome.SUPPORTED
-        differs = is_opposite or bool(mine and other and not mine & other)
-        return Outcome.CONTRADICTED if differs and cosine >= self.very_near else Outcome.UNKNOWN

@@ -1,14 +1,9 @@
 """Step scores gated by the premises they rest on, and how they become one value (EVPV).
 
-    claims, visual_steps = build_checklist(steps)
-    scores = gate(raw, visual_steps, reliability)         # +1 of a step with a doubtful premise shrinks
-    weighted_correctness(scores)
-
 A verifier says +1 or -1 of each step. A step that rests on a premise (a fact of a picture, a table, a
-document) keeps its +1 only as far as that premise is reliable; a -1 is never softened. From
-arXiv 2603.16253. Where we differ: a verdict that cannot be read is None and no -1, one that cannot be
-audited leaves the gate open and is flagged, and every aggregator has a soft form that reads the
-fractions which the gate makes. The reference's own parser is `parse_step_verdict`.
+document) keeps its +1 only as far as that premise is reliable; a -1 is never softened (arXiv
+2603.16253). Ours: an unreadable verdict is None and no -1, and the aggregators' soft forms, which read
+the fractions that the gate makes.
 """
 
 from __future__ import annotations
@@ -17,7 +12,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, cast, overload
+from itertools import accumulate
+from operator import mul
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from msgspec import Meta
 
@@ -52,10 +49,6 @@ class Checklist(NamedTuple):
     """Steps that rest on one, from 0."""
 
 
-@overload
-def parse_step_verdict(texts: str | None) -> int: ...
-@overload
-def parse_step_verdict(texts: list[str] | tuple[str, ...]) -> list[int]: ...
 def parse_step_verdict(texts: Any) -> Any:
     """+1 or -1 from a verifier's reply by the reference's lenient rule; of a list one each.
 
@@ -69,10 +62,6 @@ def parse_step_verdict(texts: Any) -> Any:
     return read_each("texts", texts, _lenient)
 
 
-@overload
-def parse_step_verdict_strict(texts: str | None) -> int | None: ...
-@overload
-def parse_step_verdict_strict(texts: list[str] | tuple[str, ...]) -> list[int | None]: ...
 def parse_step_verdict_strict(texts: Any) -> Any:
     """+1 or -1 from a reply that is nothing else, fenced or in a list of one; None otherwise.
 
@@ -90,11 +79,8 @@ def _lenient(text: str) -> int:
             return int(number)
     if _MINUS_ONE.search(bare):
         return -1
-    if _ONE.search(bare):
-        return 1
-    first = _WHOLE.search(bare)
-    is_positive = first is not None and first[0][0] != "-" and first[0].strip("+0") != ""
-    return 1 if is_positive else -1
+    first = _ONE.search(bare) or _WHOLE.search(bare)
+    return 1 if first is not None and first[0][0] != "-" and first[0].strip("+0") else -1
 
 
 def _strict(text: str) -> int | None:
@@ -107,21 +93,13 @@ def _strict(text: str) -> int | None:
 
 
 def premises_of(step: Any) -> list[str]:
-    """The premises of one step: a table with `premise`, a (text, premise) pair, or a premise alone.
-
-    None, blanks and the word "null" are none.
-
-    >>> premises_of({"text": "So the area is 50.", "premise": "AB = 10"}), premises_of("null")
-    (['AB = 10'], [])
-    """
+    """The premises of one step: of a table, a (text, premise) pair, or a premise alone; "null" is none."""
     if isinstance(step, Mapping):
         step = next((step[key] for key in PREMISES if step.get(key) is not None), None)
     elif isinstance(step, tuple):
         if len(step) != 2:
             raise refused("steps", step, "a pair (text, premise)")
         step = step[1]
-    if step is None:
-        return []
     if isinstance(step, bool | int | float):
         step = json.dumps(step)
     given = step if isinstance(step, list) else [step]
@@ -163,11 +141,9 @@ def reliability_from_audit(severities: Sequence[object] | None) -> Any:
         return None
     if severities and all(one is None or isinstance(one, list | tuple) for one in severities):
         return [reliability_from_audit.plain(cast(Any, one)) for one in severities]
-    words = [
-        as_text("severities", one.get("severity") if isinstance(one, Mapping) else one)
-        for one in severities
-    ]
-    known = [as_word("severities", word.strip().casefold(), ("high", "low")) for word in words]
+    words = [one.get("severity") if isinstance(one, Mapping) else one for one in severities]
+    bare = [as_text("severities", word).strip().casefold() for word in words]
+    known = [as_word("severities", word, ("high", "low")) for word in bare]
     return max(0.0, 1.0 - HIGH * known.count("high") - LOW * known.count("low"))
 
 
@@ -202,22 +178,14 @@ def gate(
 
 @public
 def correctness_rate(step_scores: StepScores, *, soft: bool = False) -> float:
-    """Share of steps with the score 1; soft: mean of (s + 1) / 2. Empty: 0.
-
-    >>> correctness_rate([1, -1, 0.5]), correctness_rate([1, -1, 0.5], soft=True)
-    (0.3333333333333333, 0.5833333333333334)
-    """
+    """Share of steps with the score 1; soft: mean of (s + 1) / 2. Empty: 0."""
     shares = _shares(step_scores, soft)
     return math.fsum(shares) / len(shares) if shares else 0.0
 
 
 @public
 def weighted_correctness(step_scores: StepScores) -> float:
-    """Mean score with later steps counting more, `(sum t s_t / sum t + 1) / 2`. Empty: 0.
-
-    >>> weighted_correctness([1, 1, -1]), weighted_correctness([1, 0.5])
-    (0.5, 0.8333333333333333)
-    """
+    """Mean score with later steps counting more, `(sum t s_t / sum t + 1) / 2`. Empty: 0."""
     count = len(step_scores)
     if not count:
         return 0.0
@@ -230,9 +198,6 @@ def streak(step_scores: StepScores, *, soft: bool = False) -> float:
     """Runs of steps with the score 1: the run's length at each of them, -1 at each other, from 0 to 1.
 
     Soft: what that is on average where a step is right with the chance (s + 1) / 2. Empty: 0.
-
-    >>> streak([1, 1, -1]), streak([1, 1, 1])
-    (0.5555555555555556, 1.0)
     """
     shares = _shares(step_scores, soft)
     count = len(shares)
@@ -248,13 +213,8 @@ def streak(step_scores: StepScores, *, soft: bool = False) -> float:
 
 @public
 def geometric_mean(step_scores: StepScores, *, soft: bool = False) -> float:
-    """`(prod m_t)^(1/n)` with m = 1 for the score 1 and 0.1 for any other. Empty: 0.
-
-    Soft: m = (s + 1) / 2, at least 0.1.
-
-    >>> round(geometric_mean([1, -1]), 6), round(geometric_mean([1, 0.5], soft=True), 6)
-    (0.316228, 0.866025)
-    """
+    """`(prod m_t)^(1/n)` with m = 1 for the score 1 and 0.1 for any other; soft: m = (s + 1) / 2, at
+    least 0.1. Empty: 0."""
     shares = _shares(step_scores, soft)
     if not shares:
         return 0.0
@@ -267,18 +227,12 @@ def first_error(step_scores: StepScores, *, soft: bool = False) -> float:
     """Share of steps before the first -1; 1 where there is none. Empty: 0.
 
     Soft: what that is on average where a step is right with the chance (s + 1) / 2.
-
-    >>> first_error([1, 1, -1, 1]), first_error([1, 0.5])
-    (0.5, 1.0)
     """
     if not step_scores:
         return 0.0
     if soft:
-        chance, before = 1.0, []
-        for score in step_scores:
-            chance *= (score + 1) / 2
-            before.append(chance)
-        return math.fsum(before) / len(step_scores)
+        chances = accumulate(((score + 1) / 2 for score in step_scores), mul)
+        return math.fsum(chances) / len(step_scores)
     return step_scores.index(-1.0) / len(step_scores) if -1.0 in step_scores else 1.0
 
 
@@ -286,11 +240,7 @@ def first_error(step_scores: StepScores, *, soft: bool = False) -> float:
 def aggregate_steps(
     step_scores: StepScores, aggregate: Aggregate = "weighted", *, soft: bool = True
 ) -> float:
-    """One value from 0 to 1 by the name of an aggregator.
-
-    >>> aggregate_steps([1, -1], "rate")
-    0.5
-    """
+    """One value from 0 to 1 by the name of an aggregator."""
     if aggregate == "weighted":
         return weighted_correctness.plain(step_scores)
     return _FUNCTIONS[aggregate](step_scores, soft=soft)
@@ -343,10 +293,9 @@ def read_solution(
     >>> read_solution("AB is 10. [premise: AB = 10]\\n\\nSo 50.").steps[0]
     SolutionStep(text='AB is 10.', premises=['AB = 10'])
     """
-    start = text[:200].lstrip()
     if len(text) > LONGEST_SOLUTION:
         return Solution([])
-    if start[:1] == "{" or start[:3] == "```":
+    if text[:200].lstrip().startswith(("{", "```")):
         found = extract_json(text)
         if found is not None and (solution := _from_json(found)) is not None:
             return solution
@@ -368,18 +317,17 @@ def _from_json(found: dict[str, Any]) -> Solution | None:
             steps.append(SolutionStep(one, []))
         elif isinstance(one, dict):
             words = next((one[key] for key in TEXTS if isinstance(one.get(key), str)), "")
-            steps.append(SolutionStep(words, _premises(one)))
+            try:
+                premises = premises_of(one)
+            except (
+                ValueError
+            ):  # nested tables where a text belongs: said, and no text to be matched
+                premises = ["(a premise that is no text)"]
+            steps.append(SolutionStep(words, premises))
         else:
             return None
     final = next((found[key] for key in FINAL if found.get(key) is not None), None)
     return Solution(steps, None if final is None else str(final))
-
-
-def _premises(step: dict[str, Any]) -> list[str]:
-    try:
-        return premises_of(step)
-    except ValueError:  # nested tables where a text belongs: said, and no text to be matched
-        return ["(a premise that is no text)"]
 
 
 def undeclared_premises(
@@ -408,7 +356,6 @@ def undeclared_premises(
                 found[place] = f"mentions {told}"
         known_numbers |= numbers
         known_words |= words
-        for premise in premises:
-            known_numbers |= numbers_in(premise)
-            known_words |= words_of(premise)
+        known_numbers |= set().union(*map(numbers_in, premises))
+        known_words |= set().union(*map(words_of, premises))
     return found
