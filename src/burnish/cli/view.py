@@ -70,8 +70,8 @@ def view(
     runs = Runs(folder=None if skills and not chosen else folder, chosen=chosen)
     shelf = SkillFolders(skills, beside=None if skills else folder)
     # One skill alone is what the browser opens.
-    (first,) = shelf.listing().skills[:1] or (None,)
-    page = f"/skill?{urlencode({'key': first.key})}" if first and skills and not chosen else "/"
+    listed = shelf.listing()["skills"] if skills and not chosen else []
+    page = f"/skill?{urlencode({'key': listed[0]['key']})}" if listed else "/"
     token = new_token()
     with bound_socket(HOST, port) as own:
         own.listen(128)  # a browser may ask before the server runs

@@ -33,17 +33,17 @@ def test_the_page_of_a_sample_has_claims_votes_and_documents(tmp_path: Path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="march") as store:
         store.append_rollouts(0, [stored({"march": TRACE})])
         store.finish("finished")
-    found = sample_page(tmp_path / "run", "train-1-1-1", 0).claims
+    found = sample_page(tmp_path / "run", "train-1-1-1", 0)["claims"]
     assert found is not None
-    (claim,) = found.claims
+    (claim,) = found["claims"]
     assert (claim.checks, claim.vote, claim.holds, claim.by_heart) == (
         ["12", None, "12"],
         -3,
         False,
         True,
     )
-    assert found.documents == ["<b>12</b> bridges"]  # text: the page shows it as such
-    assert (found.role, found.left_out, found.reward) == ("solver", 2, -1.0)
+    assert found["documents"] == ["<b>12</b> bridges"]  # text: the page shows it as such
+    assert (found["role"], found["left_out"], found["reward"]) == ("solver", 2, -1.0)
 
 
 @pytest.mark.parametrize("info", [{}, {"march": 5}, {"march": {"claims": "many"}}, {"march": {}}])

@@ -42,13 +42,18 @@ def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Pa
         store.append_rollouts(0, [stored([SPAN, {**SPAN, "picture": "", "norm": None}])])
         store.finish("finished")
     page = sample_page(tmp_path / "run", "train-1-1-1", 0)
-    found = page.latents
+    found = page["latents"]
     assert found is not None
-    first, second = found.spans
-    assert (first.picture, first.target, first.ratio, first.note) == (RED, BLUE, 0.5, "red is left")
-    assert (second.picture, second.ratio) == ("", None)
-    assert (found.question, found.clipped, found.more) == (BLUE, 2, 0)
-    assert page.info == {"other": 1}  # shown once, as pictures
+    first, second = found["spans"]
+    assert (first["picture"], first["target"], first["ratio"], first["note"]) == (
+        RED,
+        BLUE,
+        0.5,
+        "red is left",
+    )
+    assert (second["picture"], second["ratio"]) == ("", None)
+    assert (found["question"], found["clipped"], found["more"]) == (BLUE, 2, 0)
+    assert page["info"] == {"other": 1}  # shown once, as pictures
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_the_page_of_a_sample_has_the_imagined_and_the_true_picture(tmp_path: Pa
 def test_only_small_png_texts_are_pictures(picture):
     found = latents_view(stored([{**SPAN, "picture": picture}], image=picture))
     assert found is not None
-    assert (found.spans[0].picture, found.question) == ("", "")
+    assert (found["spans"][0]["picture"], found["question"]) == ("", "")
 
 
 @pytest.mark.parametrize("latents", [None, [], "x", {"a": 1}])
@@ -76,4 +81,4 @@ def test_other_answers_have_none(latents):
 def test_many_spans_are_cut():
     found = latents_view(stored([SPAN] * 40))
     assert found is not None
-    assert (len(found.spans), found.more) == (32, 8)
+    assert (len(found["spans"]), found["more"]) == (32, 8)

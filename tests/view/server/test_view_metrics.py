@@ -16,18 +16,20 @@ from burnish.view.pages.runs import open_run
 def test_a_thinned_curve_keeps_its_ends_and_extremes(values: list[float], points: int) -> None:
     steps = list(range(0, 3 * len(values), 3))
     curve = thinned(Line(steps, values), points)
-    assert len(curve.steps) <= max(points, 4)
-    assert curve.steps == sorted(set(curve.steps))
-    assert (curve.steps[0], curve.steps[-1]) == (steps[0], steps[-1])
-    assert min(curve.values) == min(values)
-    assert max(curve.values) == max(values)
-    assert all(values[steps.index(s)] == v for s, v in zip(curve.steps, curve.values, strict=True))
-    assert curve.of == len(values)
-    assert curve.thinned == (len(values) > points)
+    assert len(curve["steps"]) <= max(points, 4)
+    assert curve["steps"] == sorted(set(curve["steps"]))
+    assert (curve["steps"][0], curve["steps"][-1]) == (steps[0], steps[-1])
+    assert min(curve["values"]) == min(values)
+    assert max(curve["values"]) == max(values)
+    assert all(
+        values[steps.index(s)] == v for s, v in zip(curve["steps"], curve["values"], strict=True)
+    )
+    assert curve["of"] == len(values)
+    assert curve["thinned"] == (len(values) > points)
 
 
 def test_an_empty_curve_stays_empty() -> None:
-    assert thinned(Line([], []), 10).steps == []
+    assert thinned(Line([], []), 10)["steps"] == []
 
 
 def test_curves_grow_with_the_run(tmp_path: Path) -> None:

@@ -41,13 +41,13 @@ def test_the_page_of_a_sample_has_its_plan(tmp_path: Path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="atp") as store:
         store.append_rollouts(0, [stored(scored())])
         store.finish("finished")
-    found = sample_page(tmp_path / "run", "train-1-1-1", 0).plan
-    assert "".join(piece.text for piece in found.pieces) == TEXT
-    assert [piece.call for piece in found.pieces] == [0, 1, 0, 2]
-    marks = [(item.kind, item.valid, item.correct) for item in found.plan.items]
+    found = sample_page(tmp_path / "run", "train-1-1-1", 0)["plan"]
+    assert "".join(piece["text"] for piece in found["pieces"]) == TEXT
+    assert [piece["call"] for piece in found["pieces"]] == [0, 1, 0, 2]
+    marks = [(item.kind, item.valid, item.correct) for item in found["plan"].items]
     assert marks == [("search", True, True), ("paint", False, False)]
-    assert [gap.kind for gap in found.plan.missed] == ["code"]
-    assert found.plan.metrics["f1"] == 0.5
+    assert [gap.kind for gap in found["plan"].missed] == ["code"]
+    assert found["plan"].metrics["f1"] == 0.5
     msgspec.json.encode(found)
 
 
@@ -60,4 +60,4 @@ def test_places_outside_of_the_text_cut_nothing():
     reward = scored()
     text = reward.parts[0].evidence[-1].observation.replace('"start":14', '"start":-5')
     found = plan_view(stored(Reward("a", 1.0, evidence=(Evidence("plan", text),))))
-    assert "".join(piece.text for piece in found.pieces) == TEXT
+    assert "".join(piece["text"] for piece in found["pieces"]) == TEXT

@@ -42,18 +42,18 @@ def test_the_page_of_a_sample_has_steps_premises_and_evidence(tmp_path: Path):
     with RunStore.create(tmp_path / "run", {"steps": 1}, {}, recipe="evpv") as store:
         store.append_rollouts(0, [stored(whole)])
         store.finish("finished")
-    found = sample_page(tmp_path / "run", "train-1-1-1", 0).premises
+    found = sample_page(tmp_path / "run", "train-1-1-1", 0)["premises"]
     assert found is not None
-    assert (found.name, [step.value for step in found.steps]) == ("evpv", [0.0, 0.5, 1.0])
-    first = found.steps[0]
-    assert (first.text, first.premises[0].claim, first.premises[0].support) == (
+    assert (found["name"], [step["value"] for step in found["steps"]]) == ("evpv", [0.0, 0.5, 1.0])
+    first = found["steps"][0]
+    assert (first["text"], first["premises"][0]["claim"], first["premises"][0]["support"]) == (
         "One side.",
         "AB = 12",
         0.0,
     )
-    assert first.premises[0].why == "contradicted: AB = 10 (sentence 1)"
-    assert found.steps[2].premises == []
-    assert found.evidence == ["<b>AB</b> = 10", "a,b\n1,2"]  # text: the page shows it as such
+    assert first["premises"][0]["why"] == "contradicted: AB = 10 (sentence 1)"
+    assert found["steps"][2]["premises"] == []
+    assert found["evidence"] == ["<b>AB</b> = 10", "a,b\n1,2"]  # text: the page shows it as such
 
 
 def test_the_cost_of_all_replies_is_told_and_other_rewards_are_none():
@@ -69,7 +69,7 @@ def test_the_cost_of_all_replies_is_told_and_other_rewards_are_none():
     costly = Reward(
         "evpv", 1.0, parts=parts, verdicts=scored.verdicts, evidence=(Evidence("m", "x", cost_usd=0.5),)
     )  # fmt: skip
-    assert premises_view(stored(costly)).cost_usd == 0.75
+    assert premises_view(stored(costly))["cost_usd"] == 0.75
 
 
 def test_the_picture_of_the_prompt_has_a_frame_where_a_fact_decided(tmp_path: Path, monkeypatch):
@@ -83,9 +83,9 @@ def test_the_picture_of_the_prompt_has_a_frame_where_a_fact_decided(tmp_path: Pa
     task = Task("t", (Message("user", (part, other)),), {"evidence": [{"image": "aGk=" * 5000}]})
     sample = replace(stored(Reward("evpv", 0.0, parts=(step,))), task=task)
     found = premises_view(sample)
-    (picture,) = found.pictures
-    assert picture.sha256 == part.sha256
-    assert [(box.claim, box.support, box.left, box.bottom) for box in picture.boxes] == [
-        ("Tea = 9", 0.0, 10, 40)
-    ]
-    assert found.evidence == ["a picture of 20,000 characters, read by ocr"]
+    (picture,) = found["pictures"]
+    assert picture["sha256"] == part.sha256
+    assert [
+        tuple(box[k] for k in ("claim", "support", "left", "bottom")) for box in picture["boxes"]
+    ] == [("Tea = 9", 0.0, 10, 40)]
+    assert found["evidence"] == ["a picture of 20,000 characters, read by ocr"]

@@ -54,5 +54,5 @@ def test_an_edit_has_the_trajectories_behind_it(shelf: Path) -> None:
 def test_only_what_distill_wrote_is_a_distilled_skill(shelf: Path) -> None:
     assert is_distilled(shelf / "good")
     assert not is_distilled(shelf / "other")
-    assert [one.key for one in SkillFolders([shelf / "good"]).listing().skills] == ["good"]
+    assert [one["key"] for one in SkillFolders([shelf / "good"]).listing()["skills"]] == ["good"]
     assert SkillFolders(beside=shelf / "none").listing().skills == []

@@ -29,16 +29,16 @@ def test_the_page_of_a_sound_has_original_and_reconstructions(tmp_path: Path) ->
         store.append_evaluation(1, "held_out", samples, {"score": None})
         store.finish("finished")
     page = sample_page(tmp_path / "run", "held_out-1-1-1", 0)
-    assert page.sounds is not None
-    assert [one.label for one in page.sounds] == [
+    assert page["sounds"] is not None
+    assert [one["label"] for one in page["sounds"]] == [
         "original: a/1.wav",
         "reconstruction: 4.00 dB",
         "with noise of 0.3 sd: 6.12 dB",
     ]
     blobs = Blobs(tmp_path / "run/blobs")
-    assert len({one.part.sha256 for one in page.sounds}) == 3
-    assert all(blobs.read(one.part)[:4] == b"RIFF" for one in page.sounds)
-    assert (page.reward.value, page.info) == (-4.0, {})  # its turns are shown once, as sounds
+    assert len({one["part"].sha256 for one in page["sounds"]}) == 3
+    assert all(blobs.read(one["part"])[:4] == b"RIFF" for one in page["sounds"])
+    assert (page["reward"].value, page["info"]) == (-4.0, {})  # its turns are shown once, as sounds
 
 
 @pytest.mark.parametrize("turns", [None, "text", [{"role": "x"}], [{"content": 3}], {"a": 1}])
@@ -56,7 +56,7 @@ def test_turns_that_are_none_leave_the_original(turns: Any) -> None:
     )
     found = sounds_view(sample)
     assert found is not None
-    assert [one.part for one in found] == [part]
+    assert [one["part"] for one in found] == [part]
     plain = msgspec.structs.replace(sample.trajectory, role="policy")
     assert sounds_view(msgspec.structs.replace(sample, trajectory=plain)) is None
 

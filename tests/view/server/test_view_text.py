@@ -40,8 +40,8 @@ def test_case_is_folded_beyond_ascii() -> None:
 def test_an_excerpt_shows_the_hit() -> None:
     whole = "x" * 500 + "Needle" + "y" * 500
     shown = excerpt(whole, "needle")
-    assert shown.match is not None
-    assert shown.text[slice(*shown.match)] == "Needle"
-    assert shown.start == 420
-    assert shown.of == 1006
-    assert excerpt("short", "").text == "short"
+    assert shown["match"] is not None
+    assert shown["text"][slice(*shown["match"])] == "Needle"
+    assert shown["start"] == 420
+    assert shown["of"] == 1006
+    assert excerpt("short", "")["text"] == "short"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from burnish.store import StoredSample
 from burnish.view.pages.groups import TEXT
+from burnish.view.pages.runs import Page
 
 KEY = "march"
 MOST = 64
@@ -30,22 +31,6 @@ class CheckedClaim(Struct, frozen=True):
     """Found without documents too; null where nobody looked."""
 
 
-class ClaimsView(Struct, frozen=True, kw_only=True):
-    """One game: the documents, the answer, and its claims with their votes."""
-
-    role: str
-    """Whose sample this is: solver or checker."""
-    sample: int
-    """Of a Checker, which one it is, from 0; -1 for the Solver."""
-    query: str
-    answer: str
-    documents: list[str]
-    claims: list[CheckedClaim]
-    left_out: int
-    """Claims that could not be checked blind."""
-    reward: float
-
-
 class _Trace(Struct, frozen=True):
     """`info["march"]` of a sample."""
 
@@ -61,7 +46,7 @@ class _Trace(Struct, frozen=True):
     documents: str = "documents"
 
 
-def claims_view(sample: StoredSample) -> ClaimsView | None:
+def claims_view(sample: StoredSample) -> Page | None:
     """The game that a sample is part of; None where it is of none."""
     try:
         trace = msgspec.convert(sample.trajectory.info.get(KEY), _Trace)
@@ -69,13 +54,13 @@ def claims_view(sample: StoredSample) -> ClaimsView | None:
         return None
     given = sample.task.fields.get(trace.documents)
     texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return ClaimsView(
-        role=trace.role,
-        sample=trace.sample,
-        query=trace.query[:TEXT],
-        answer=trace.answer[:TEXT],
-        documents=[str(text)[:TEXT] for text in texts[:MOST]],
-        claims=trace.claims[:MOST],
-        left_out=trace.refusals + trace.leaks + trace.invented,
-        reward=trace.reward,
-    )
+    return {
+        "role": trace.role,
+        "sample": trace.sample,
+        "query": trace.query[:TEXT],
+        "answer": trace.answer[:TEXT],
+        "documents": [str(text)[:TEXT] for text in texts[:MOST]],
+        "claims": trace.claims[:MOST],
+        "left_out": trace.refusals + trace.leaks + trace.invented,
+        "reward": trace.reward,
+    }

@@ -10,6 +10,7 @@ once for its figures, without the raw replies; these are read from their places 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,9 +22,11 @@ from msgspec import Struct
 
 from burnish.bench.items import Judged
 from burnish.bench.judge_accuracy import accuracy
+from burnish.bench.statistics import Estimate
 from burnish.errors import StoreError
 from burnish.grouping import grouped
-from burnish.view.pages.runs import NotFound, readable
+from burnish.store.durable import store_errors
+from burnish.view.pages.runs import NotFound, Page, paged, readable
 
 FILES = 200
 """Result files that are listed."""
@@ -33,103 +36,6 @@ TEXT = 20_000
 """Characters of a question or a response."""
 KEPT = 4
 """Files whose items stay in memory."""
-
-
-class Estimated(Struct, frozen=True):
-    value: float
-    low: float
-    high: float
-    count: int
-    doubt: str
-    """Why the interval should not be believed."""
-
-
-class BenchLine(Struct, frozen=True, kw_only=True):
-    key: str
-    benches: list[str]
-    judges: list[str]
-    items: int
-    accuracy: list[Estimated | None] = []
-    """Of each judge over all items that have a label; null where none has."""
-    calls: int = 0
-    """Of a record of raw calls (`--record`, `--cache`), which holds no verdicts."""
-    problem: str = ""
-
-
-class BenchList(Struct, frozen=True):
-    benches: list[BenchLine]
-    folder: str
-
-
-class Shares(Struct, frozen=True):
-    """How often a judge is right: over all items, those it answered, those it decided."""
-
-    all: Estimated | None
-    valid: Estimated | None
-    decided: Estimated | None
-    items: int
-    ties: int
-    failed: int
-
-
-class Cell(Struct, frozen=True):
-    """How often a label met a choice; `1` is the first response, then `tie` and `none`."""
-
-    label: str
-    choice: str
-    count: int
-
-
-class JudgeBlock(Struct, frozen=True):
-    judge: str
-    bench: str
-    shares: Shares
-    subsets: dict[str, Shares]
-    confusion: list[Cell]
-    statuses: dict[str, int]
-    kinds: dict[str, int]
-    """Items that agree with the label, disagree, are ties, have no verdict, or have no label."""
-    is_rating: bool
-    """Whether every item is one answer, which is rated and not chosen."""
-    mean: float | None
-    """Of the values of a rating judge, as far as there are any."""
-    cost_usd: float
-    seconds: float
-
-
-class BenchPage(Struct, frozen=True):
-    key: str
-    judges: list[JudgeBlock]
-
-
-class ItemLine(Struct, frozen=True, kw_only=True):
-    id: str
-    judge: str
-    kind: str
-    subset: str
-    values: list[float | None]
-    choice: str
-    label: str
-    status: str
-    reason: str
-    seconds: float
-    rewards: Any
-    """Reward trees with the raw replies as evidence."""
-    prompt: str
-    """Empty in a file that holds only verdicts."""
-    responses: list[str]
-    best: list[int]
-    """Places of the responses that the label names, from 0; empty without a label."""
-    chosen: list[int]
-    """Places that the judge chose."""
-
-
-class ItemsPage(Struct, frozen=True):
-    """Judged items in the order of the file; `next` goes into `after`."""
-
-    items: list[ItemLine]
-    count: int
-    next: int | None
 
 
 class _Slim(Judged, frozen=True, omit_defaults=True):
@@ -153,53 +59,44 @@ class JudgedFiles:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def listing(self) -> BenchList:
+    def listing(self) -> Page:
         """Every result file with its judges; one that cannot be read says why."""
-        return BenchList(
-            [self._line(key, path) for key, path in self._files().items()],
-            "" if self.folder is None else readable(str(self.folder)),
-        )
+        return {
+            "benches": [_line(key, path) for key, path in self._files().items()],
+            "folder": "" if self.folder is None else readable(str(self.folder)),
+        }
 
-    def page(self, key: str) -> BenchPage:
+    def page(self, key: str) -> Page:
         """The figures of one file, judge by judge."""
-        items = self._read(self._find(key)).items
-        judges = dict.fromkeys((one.judge, one.bench) for one in items)
-        return BenchPage(
-            key,
-            [
-                _block(judge, bench, [o for o in items if (o.judge, o.bench) == (judge, bench)])
-                for judge, bench in judges
-            ],
-        )
+        blocks = grouped(((one.judge, one.bench), one) for one in _read(self._find(key)).items)
+        return {"key": key, "judges": [_block(*who, items) for who, items in blocks.items()]}
 
     def items(
         self, key: str, *, kind: str, judge: str, subset: str, text: str, after: int, limit: int
-    ) -> ItemsPage:
-        """Some items whole; `text` is looked for in ids and reasons."""
+    ) -> Page:
+        """Some items whole, in the order of the file; `text` is looked for in ids and reasons."""
         path = self._find(key)
-        found = self._read(path)
+        found = _read(path)
         wanted = text.casefold()
         fitting = [
-            place
-            for place, one in enumerate(found.items)
+            (one, place)
+            for one, place in zip(found.items, found.places, strict=True)
             if kind in ("", kind_of(one))
             and judge in ("", one.judge)
             and subset in ("", one.subset)
-            and (not wanted or wanted in f"{one.id}\n{one.reason}".casefold())
+            and wanted in f"{one.id}\n{one.reason}".casefold()
         ]
-        shown = fitting[after : after + limit]
-        lines = _lines(path, [found.places[place] for place in shown])
-        items = [_item(found.items[p], line) for p, line in zip(shown, lines, strict=True)]
-        end = after + limit
-        return ItemsPage(items, len(fitting), end if end < len(fitting) else None)
+        shown, behind = paged(fitting, after, limit)
+        with path.open("rb") as file:
+            lines = [os.pread(file.fileno(), size, start) for _, (start, size) in shown]
+        items = [_item(one, line) for (one, _), line in zip(shown, lines, strict=True)]
+        return {"items": items, "count": len(fitting), "next": behind}
 
     def _files(self) -> dict[str, Path]:
         if self.folder is None or not self.folder.is_dir():
             return {}
-        try:
+        with store_errors(f"list the results of {self.folder}", self.folder):
             found = sorted(path for path in self.folder.glob("*.jsonl") if path.is_file())
-        except OSError as error:
-            raise StoreError(f"{self.folder}: cannot list results: {error.strerror}.") from error
         return {readable(path.stem): path for path in found[:FILES]}
 
     def _find(self, key: str) -> Path:
@@ -208,30 +105,33 @@ class JudgedFiles:
             raise NotFound(f"no benchmark result '{key}' here; there are {len(files)}.")
         return files[key]
 
-    def _line(self, key: str, path: Path) -> BenchLine:
-        try:
-            items = self._read(path).items
-        except StoreError as error:
-            models = _recorded_models(path)
-            return BenchLine(
-                key=key,
-                benches=[],
-                judges=sorted(set(models)),
-                items=0,
-                calls=len(models),
-                problem="" if models else str(error),
-            )
-        benches = sorted({one.bench for one in items})
-        judges = sorted({one.judge for one in items})
-        shares = [_shares([one for one in items if one.judge == judge]).all for judge in judges]
-        return BenchLine(key=key, benches=benches, judges=judges, items=len(items), accuracy=shares)
 
-    def _read(self, path: Path) -> _Read:
-        try:
-            stat = path.stat()
-            return _read_file(path, stat.st_mtime_ns, stat.st_size)
-        except OSError as error:
-            raise StoreError(f"{path.name}: cannot read: {error.strerror}.") from error
+def _line(key: str, path: Path) -> Page:
+    items: list[Judged] = []
+    calls: list[str] = []  # of a record of raw calls, which holds no verdicts: the models
+    problem = ""
+    try:
+        items = _read(path).items
+    except StoreError as error:
+        calls = _recorded_models(path)
+        problem = "" if calls else str(error)
+    by_judge = grouped((one.judge, one) for one in items)
+    return {
+        "key": key,
+        "benches": sorted({one.bench for one in items}),
+        "judges": sorted({*by_judge, *calls}),
+        "items": len(items),
+        # Of each judge over all items that have a label.
+        "accuracy": [_shares(by_judge[judge])["all"] for judge in sorted(by_judge)],
+        "calls": len(calls),
+        "problem": problem,
+    }
+
+
+def _read(path: Path) -> _Read:
+    with store_errors(f"read {path.name}", path):
+        stat = path.stat()
+        return _read_file(path, stat.st_mtime_ns, stat.st_size)
 
 
 def kind_of(one: Judged) -> str:
@@ -296,64 +196,63 @@ def _recorded_models(path: Path) -> list[str]:
         return []
 
 
-def _lines(path: Path, places: Sequence[tuple[int, int]]) -> list[bytes]:
-    with path.open("rb") as file:
-        lines = []
-        for start, size in places:
-            file.seek(start)
-            lines.append(file.read(size))
-        return lines
-
-
-def _item(one: Judged, line: bytes) -> ItemLine:
+def _item(one: Judged, line: bytes) -> Page:
     try:
-        whole = msgspec.json.decode(line)
+        whole = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError:
-        whole = {}
-    whole = whole if isinstance(whole, dict) else {}
-    return ItemLine(
-        id=one.id,
-        judge=one.judge,
-        kind=kind_of(one),
-        subset=one.subset,
-        values=list(one.values),
-        choice=word(one.choice),
-        label=word(one.best),
-        status=one.status.value,
-        reason=one.reason,
-        seconds=one.seconds,
-        rewards=whole.get("rewards", []),
-        prompt=str(whole.get("prompt", ""))[:TEXT],
-        responses=[str(text)[:TEXT] for text in whole.get("responses", ())],
-        best=list(one.best or ()),
-        chosen=list(one.choice or ()),
-    )
+        whole = {}  # changed since it was read
+    return {
+        "id": one.id,
+        "judge": one.judge,
+        "kind": kind_of(one),
+        "subset": one.subset,
+        "values": one.values,
+        "choice": word(one.choice),
+        "label": word(one.best),
+        "status": one.status,
+        "reason": one.reason,
+        "seconds": one.seconds,
+        "rewards": whole.get("rewards", []),  # with the raw replies as evidence
+        "prompt": str(whole.get("prompt", ""))[:TEXT],  # empty in a file that holds only verdicts
+        "responses": [str(text)[:TEXT] for text in whole.get("responses", ())],
+        "best": one.best or (),  # places that the label names, from 0
+        "chosen": one.choice or (),
+    }
 
 
-def _block(judge: str, bench: str, items: Sequence[Judged]) -> JudgeBlock:
+def _block(judge: str, bench: str, items: Sequence[Judged]) -> Page:
     cells = Counter((word(one.best), word(one.choice)) for one in items if one.best)
     subsets = grouped((one.subset, one) for one in items)
     kinds = Counter(kind_of(one) for one in items)
     is_rating = all(len(one.values) == 1 for one in items)
     known = [value for one in items for value in one.values if value is not None]
-    return JudgeBlock(
-        judge=judge,
-        bench=bench,
-        shares=_shares(items),
-        subsets={name: _shares(subsets[name]) for name in sorted(subsets)},
-        confusion=[Cell(label, choice, n) for (label, choice), n in sorted(cells.items())],
-        statuses=dict(Counter(one.status.value for one in items)),
-        kinds={kind: kinds.get(kind, 0) for kind in KINDS},
-        is_rating=is_rating,
-        mean=sum(known) / len(known) if is_rating and known else None,
-        cost_usd=sum(one.cost_usd for one in items),
-        seconds=sum(one.seconds for one in items),
-    )
+    return {
+        "judge": judge,
+        "bench": bench,
+        "shares": _shares(items),
+        "subsets": {name: _shares(subsets[name]) for name in sorted(subsets)},
+        # How often a label met a choice.
+        "confusion": [
+            {"label": label, "choice": choice, "count": n}
+            for (label, choice), n in sorted(cells.items())
+        ],
+        "statuses": Counter(one.status.value for one in items),
+        "kinds": {kind: kinds[kind] for kind in KINDS},
+        "is_rating": is_rating,
+        "mean": sum(known) / len(known) if is_rating and known else None,
+        "cost_usd": sum(one.cost_usd for one in items),
+        "seconds": sum(one.seconds for one in items),
+    }
 
 
-def _shares(items: Sequence[Judged]) -> Shares:
+def _shares(items: Sequence[Judged]) -> Page:
+    """How often a judge is right: over all items, those it answered, those it decided."""
     found = accuracy(items)
-
-    estimates = (found.all, found.valid, found.decided)
-    shares: list[Any] = [None if one is None else Estimated(*one, one.doubt) for one in estimates]
-    return Shares(*[*shares, found.items, found.ties, found.failed])
+    shares: Page = {"items": found.items, "ties": found.ties, "failed": found.failed}
+    for name in ("all", "valid", "decided"):
+        share: Estimate | None = getattr(found, name)
+        shares[name] = share and {
+            **{"value": share.value, "low": share.low, "high": share.high},
+            **{"count": share.size, "doubt": share.doubt},
+        }
+    return shares

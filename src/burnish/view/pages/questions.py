@@ -8,47 +8,19 @@ group.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from burnish.store.reader import RunReader
-from burnish.view.pages.runs import NotFound, open_run
+from burnish.view.pages.runs import NotFound, Page, open_run, paged
 
 SORTS = ("newest", "hardest", "easiest", "most_played")
 """By the step it was first solved in; by its newest success rate; by how often it was played."""
 SHOWN = 1000
 """Characters of a question."""
-
-
-class Played(Struct, frozen=True):
-    step: int
-    number: int
-    """The step as people count."""
-    group: str
-    success: float | None
-    attempts: int
-    origin: str
-    """proposed, replayed, copied or given."""
-
-
-class QuestionLine(Struct, frozen=True, kw_only=True):
-    question: str
-    answer: list[str]
-    plays: list[Played]
-    success: float | None
-    """The newest rate."""
-
-
-class QuestionsPage(Struct, frozen=True, kw_only=True):
-    """Questions of a run; `next` goes into `after`."""
-
-    questions: list[QuestionLine]
-    count: int
-    replayed: int
-    """Questions that were played in several steps."""
-    next: int | None
 
 
 class _Facts(Struct, frozen=True):
@@ -71,51 +43,44 @@ def has_questions(run: RunReader) -> bool:
     return any(True for _ in run.query(query))
 
 
-def questions_page(folder: Path, *, sort: str, after: int, limit: int) -> QuestionsPage:
+def questions_page(folder: Path, *, sort: str, after: int, limit: int) -> Page:
     """Questions of all steps, each once, with its plays in order."""
     with open_run(folder) as run:
         lines = _lines(run)
         if not lines and not has_questions(run):
             raise NotFound("this run has no questions; search self-play stores them.")
-    ordered = sorted(lines, key=lambda line: _place(line, sort))
-    end = after + limit
-    return QuestionsPage(
-        questions=ordered[after:end],
-        count=len(lines),
-        replayed=sum(len(line.plays) > 1 for line in lines),
-        next=end if end < len(lines) else None,
-    )
+
+    def place(line: Page) -> tuple[float, int]:
+        first = {"most_played": float(-len(line["plays"])), "newest": 0.0}.get(sort)
+        if first is None:  # by success; a question without a rate comes last
+            rate = line["success"]
+            first = math.inf if rate is None else rate if sort == "hardest" else -rate
+        return first, -line["plays"][-1]["step"]
+
+    shown, behind = paged(sorted(lines, key=place), after, limit)
+    return {
+        "questions": shown,
+        "count": len(lines),
+        "replayed": sum(len(line["plays"]) > 1 for line in lines),  # in several steps
+        "next": behind,
+    }
 
 
-def _place(line: QuestionLine, sort: str) -> tuple[float, float]:
-    newest = float(-line.plays[-1].step)
-    if sort == "most_played":
-        return (float(-len(line.plays)), newest)
-    if sort == "newest" or line.success is None:
-        return (newest if sort == "newest" else float("inf"), newest)
-    return (line.success if sort == "hardest" else -line.success, newest)
-
-
-def _lines(run: RunReader) -> list[QuestionLine]:
+def _lines(run: RunReader) -> list[Page]:
     query = (
         "SELECT step, group_key, count(*), json_extract(info, '$.ssp') FROM samples "
         "WHERE role = 'solver' AND split IN ('train', 'dropped') "
         "AND json_type(info, '$.ssp') = 'object' GROUP BY step, group_key ORDER BY step, min(idx)"
     )
-    known: dict[str, tuple[_Facts, list[Played]]] = {}
+    known: dict[str, Page] = {}
     for step, group, attempts, text in run.query(query):
         try:
             facts = msgspec.json.decode(text, type=_Facts)
         except msgspec.MsgspecError:
             continue
-        played = Played(step, step + 1, group, facts.success, attempts, facts.origin)
-        known.setdefault(facts.id, (facts, []))[1].append(played)
-    return [
-        QuestionLine(
-            question=facts.question[:SHOWN],
-            answer=facts.answer,
-            plays=plays,
-            success=plays[-1].success,
-        )
-        for facts, plays in known.values()
-    ]
+        new = {"question": facts.question[:SHOWN], "answer": facts.answer, "plays": []}
+        line = known.setdefault(facts.id, new)
+        line["success"] = facts.success  # the newest rate
+        played = {"step": step, "number": step + 1, "group": group, "attempts": attempts}
+        line["plays"].append(played | {"success": facts.success, "origin": facts.origin})
+    return list(known.values())

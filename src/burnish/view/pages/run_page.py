@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from burnish.grouping import grouped
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL, known
@@ -22,8 +21,7 @@ from burnish.view.index.run_index import Progress
 from burnish.view.pages.pairs import has_pairs
 from burnish.view.pages.questions import has_questions
 from burnish.view.pages.runs import (
-    RunLine,
-    Score,
+    Page,
     counts,
     held_out,
     open_run,
@@ -42,31 +40,6 @@ class Line(NamedTuple):
 
     steps: Sequence[int]
     values: Sequence[float]
-
-
-class Curve(Struct, frozen=True):
-    steps: list[int]
-    values: list[float]
-    of: int
-    """Points that there are."""
-    thinned: bool
-
-
-class About(Struct, frozen=True):
-    title: str
-    unit: str
-    meaning: str
-
-
-class MetricsPage(Struct, frozen=True):
-    names: list[str]
-    last_step: int | None
-    curves: dict[str, Curve]
-    held_out: list[Score]
-    about: dict[str, About]
-    """Unit and meaning of the metrics in `names` that the catalogue has."""
-    held_out_measure: str = "reward"
-    """What a held-out score is: `reward`, or `loss` (lower is better)."""
 
 
 class Curves:
@@ -120,33 +93,40 @@ def curves_of(folder: Path) -> Curves:
     return Curves()
 
 
-def metrics_page(folder: Path, names: Sequence[str], points: int, since: int | None) -> MetricsPage:
+def metrics_page(folder: Path, names: Sequence[str], points: int, since: int | None) -> Page:
     """The curves asked for, or all of them."""
     with open_run(folder) as run:
         curves = curves_of(folder)
         curves.update(run)
-        scores = [s for s in held_out(run) if since is None or s.step > since]
+        scores = [s for s in held_out(run) if since is None or s["step"] > since]
         found = run.evaluations("held_out")
     stored = curves.names()
     asked = [name for name in names if name in stored] if names else stored
     lines = {name: thinned(curves.of(name, since), points) for name in asked}
+    # A score is a `reward`, or a `loss` (lower is better).
     measure = str(found[-1].summary.get("measure", "reward")) if found else "reward"
-    return MetricsPage(stored, curves.last_step(), lines, scores, about(stored), measure)
+    return {
+        "names": stored,
+        "last_step": curves.last_step(),
+        "curves": lines,
+        "held_out": scores,
+        "about": {
+            name: {"title": it.title or name, "unit": it.unit, "meaning": it.meaning}
+            for name in stored
+            if (it := known(name)) is not None
+        },
+        "held_out_measure": measure,
+    }
 
 
-def about(names: Sequence[str]) -> dict[str, About]:
-    found = {name: known(name) for name in names}
-    return {n: About(m.title or n, m.unit, m.meaning) for n, m in found.items() if m is not None}
-
-
-def thinned(line: Line, points: int) -> Curve:
+def thinned(line: Line, points: int) -> Page:
     """At most about `points` points: the first, the last, and each bucket's lowest and highest.
 
     Buckets are of equal width in steps, so peaks stay where they are and none is lost.
     """
     steps, values = line
     if len(steps) <= points:
-        return Curve(list(steps), list(values), len(steps), thinned=False)
+        return {"steps": list(steps), "values": list(values), "of": len(steps), "thinned": False}
     buckets = max((points - 2) // 2, 1)
     first, last = steps[0], steps[-1]
     kept = {0, len(steps) - 1}
@@ -160,7 +140,12 @@ def thinned(line: Line, points: int) -> Curve:
             kept.add(max(inside, key=values.__getitem__))
         start = end
     places = sorted(kept)
-    return Curve([steps[i] for i in places], [values[i] for i in places], len(steps), thinned=True)
+    return {
+        "steps": [steps[i] for i in places],
+        "values": [values[i] for i in places],
+        "of": len(steps),
+        "thinned": True,
+    }
 
 
 EVENTS = 50
@@ -171,199 +156,84 @@ SETTING_BYTES = 20_000
 
 STEP_COLUMNS = {"useful": USEFUL, "groups": GROUPS, "length": LENGTH, "entropy": ENTROPY}
 """Metrics in the list of steps, beside the reward."""
+SESSION = ("id", "started", "ended", "status", "summary")
+EVENT = ("id", "time", "step", "kind", "message", "data")
 
 
-class Setting(Struct, frozen=True):
-    key: str
-    value: Any
-    origin: str
-
-
-class Session(Struct, frozen=True):
-    id: int
-    started: str
-    ended: str | None
-    status: str | None
-    summary: Any
-
-
-class EvaluationLine(Struct, frozen=True):
-    step: int
-    name: str
-    samples: int
-    time: str
-    score: Score | None
-    measure: str = "reward"
-    """What the score is: `reward`, `accuracy`, `loss` or `bits_per_byte`."""
-
-
-class EventLine(Struct, frozen=True):
-    id: int
-    time: str
-    step: int | None
-    kind: str
-    message: str
-    data: Any
-
-
-class EventsPage(Struct, frozen=True):
-    """Events in order; `next` goes into `after`."""
-
-    events: list[EventLine]
-    total: int
-    next: int | None
-
-
-class RunPage(Struct, frozen=True, kw_only=True):
+def run_page(key: str, folder: Path, index: Progress) -> Page:
     """Everything about a run that is not a sample or a curve."""
-
-    line: RunLine
-    folder: str
-    config_hash: str
-    data_hash: str
-    versions: dict[str, str]
-    platform: str
-    config: list[Setting]
-    sessions: list[Session]
-    evaluations: list[EvaluationLine]
-    first_step: int | None
-    last_step: int | None
-    events: list[EventLine]
-    events_total: int
-    checkpoints: list[str]
-    crashes: list[str]
-    has_pairs: bool
-    """Held-out pairs of a reward model are stored."""
-    has_questions: bool
-    """Questions of search self-play are stored."""
-    index: Progress
-
-
-class Pulse(Struct, frozen=True):
-    """A few numbers that move while a run trains; cheap to ask for."""
-
-    status: RunStatus
-    live: bool
-    steps: int
-    last_step: int | None
-    samples: int
-    metrics_step: int | None
-    events: int
-    evaluations: int
-    index: Progress
-
-
-class StepLine(Struct, frozen=True):
-    """One step of the list of steps, with the evaluations that followed it."""
-
-    number: int
-    """As people count: 1 is the first step, 0 what was there before training."""
-    step: int | None
-    """As it is stored, from 0; null before training."""
-    time: str
-    samples: int
-    reward: float | None
-    useful: float | None
-    groups: float | None
-    length: float | None
-    entropy: float | None
-    evaluations: list[EvaluationLine]
-
-
-class StepsPage(Struct, frozen=True):
-    """Steps, newest first, and the start where it was evaluated; `next` goes into `before`."""
-
-    steps: list[StepLine]
-    total: int
-    next: int | None
-
-
-def run_page(key: str, folder: Path, index: Progress) -> RunPage:
     with open_run(folder) as run:
         about = run.about
         ((first, last),) = run.query("SELECT min(step), max(step) FROM rollouts")
-        newest = _newest_events(run)
-        return RunPage(
-            line=run_line(key, folder),
-            folder=readable(str(folder)),
-            config_hash=about.config_hash,
-            data_hash=about.data_hash,
-            versions=about.versions,
-            platform=about.platform,
-            config=[
-                Setting(name, _short(value), about.origins.get(name, ""))
+        sessions = "FROM sessions ORDER BY id DESC LIMIT 100"
+        # Older warnings too: other events must not push them out of the page.
+        newest = "SELECT id FROM events ORDER BY id DESC LIMIT ?"
+        warned = "SELECT id FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
+        events = (
+            f"FROM events WHERE id IN (SELECT * FROM ({newest}) UNION SELECT * FROM ({warned}))"
+        )
+        return {
+            "line": run_line(key, folder),
+            "folder": readable(str(folder)),
+            "config_hash": about.config_hash,
+            "data_hash": about.data_hash,
+            "versions": about.versions,
+            "platform": about.platform,
+            "config": [
+                {"key": name, "value": _short(value), "origin": about.origins.get(name, "")}
                 for name, value in about.config.items()
             ],
-            sessions=_sessions(run),
-            evaluations=_evaluations(run),
-            first_step=first,
-            last_step=last,
-            events=newest,
-            events_total=_count(run, "events"),
-            checkpoints=_folders(folder / "checkpoints"),
-            crashes=_folders(folder / "crash"),
-            has_pairs=has_pairs(run),
-            has_questions=has_questions(run),
-            index=index,
-        )
+            "sessions": _records(run, SESSION, sessions)[::-1],
+            "evaluations": _evaluations(run),
+            "first_step": first,
+            "last_step": last,
+            "events": _records(run, EVENT, f"{events} ORDER BY id", EVENTS, WARNING, EVENTS),
+            "events_total": _count(run, "events"),
+            "checkpoints": _folders(folder / "checkpoints"),
+            "crashes": _folders(folder / "crash"),
+            "has_pairs": has_pairs(run),
+            "has_questions": has_questions(run),
+            "index": index,
+        }
 
 
-def pulse(folder: Path, index: Progress) -> Pulse:
+def pulse(folder: Path, index: Progress) -> Page:
+    """A few numbers that move while a run trains; cheap to ask for."""
     with open_run(folder) as run:
         steps, samples = counts(run)
         status = run.status()
         ((last,),) = run.query("SELECT max(step) FROM rollouts")
         ((metrics,),) = run.query("SELECT max(step) FROM metrics")
-        return Pulse(
-            status=status,
-            live=status is RunStatus.RUNNING,
-            steps=steps,
-            last_step=last,
-            samples=samples,
-            metrics_step=metrics,
-            events=_count(run, "events"),
-            evaluations=_count(run, "evaluations"),
-            index=index,
-        )
+        return {
+            "status": status,
+            "live": status is RunStatus.RUNNING,
+            "steps": steps,
+            "last_step": last,
+            "samples": samples,
+            "metrics_step": metrics,
+            "events": _count(run, "events"),
+            "evaluations": _count(run, "evaluations"),
+            "index": index,
+        }
 
 
-def events_page(folder: Path, after: int, limit: int) -> EventsPage:
+def events_page(folder: Path, after: int, limit: int) -> Page:
     """Events behind the one with this id."""
     with open_run(folder) as run:
-        found = _events(run, "WHERE id > ? ORDER BY id LIMIT ?", (after, limit + 1))
+        rest = "FROM events WHERE id > ? ORDER BY id LIMIT ?"
+        found = _records(run, EVENT, rest, after, limit + 1)
         total = _count(run, "events")
     shown = found[:limit]
-    return EventsPage(shown, total, shown[-1].id if len(found) > limit else None)
+    behind = shown[-1]["id"] if len(found) > limit else None
+    return {"events": shown, "total": total, "next": behind}
 
 
-def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
-    """Steps before the one of this number, newest first.
+def steps_page(folder: Path, before: int | None, limit: int) -> Page:
+    """Steps before the one of this number, newest first; `next` goes into `before`.
 
-    Rollouts of the stored step n - 1 and evaluations after n steps are both of step n.
+    Rollouts of the stored step n - 1 and evaluations after n steps are both of step n; 0 is what
+    was there before training. Steps without answers have metrics.
     """
-    with open_run(folder) as run:
-        rows = _step_rows(run, before, limit + 1)
-        shown = rows[:limit]
-        columns = {"reward": reward_name(run) or "", **STEP_COLUMNS}
-        numbers = _numbers(run, [number - 1 for number, _, _ in shown], list(columns.values()))
-        evaluated = grouped((one.step, one) for one in _evaluations(run))
-        total = len(run.steps())
-    lines = [
-        StepLine(
-            number=number,
-            step=number - 1 if number else None,
-            time=time,
-            samples=samples,
-            evaluations=evaluated.get(number, []),
-            **{field: numbers.get((number - 1, name)) for field, name in columns.items()},
-        )
-        for number, samples, time in shown
-    ]
-    return StepsPage(lines, total, shown[-1][0] if len(rows) > limit else None)
-
-
-def _step_rows(run: RunReader, before: int | None, limit: int) -> list[tuple[int, int, str]]:
-    """Number, answers and time of steps, newest first; steps without answers have metrics."""
     query = (
         "SELECT number, sum(samples), max(time) FROM ("
         "SELECT step + 1 AS number, samples, time FROM rollouts "
@@ -371,48 +241,54 @@ def _step_rows(run: RunReader, before: int | None, limit: int) -> list[tuple[int
         "UNION ALL SELECT step, 0, time FROM evaluations) "
         "WHERE number < ? GROUP BY number ORDER BY number DESC LIMIT ?"
     )
-    border = before if before is not None else sys.maxsize
-    return [
-        (n, samples, time) for n, samples, time in run.query(query, (f"{STAGE}%", border, limit))
+    with open_run(folder) as run:
+        border = before if before is not None else sys.maxsize
+        rows = list(run.query(query, (f"{STAGE}%", border, limit + 1)))
+        shown = rows[:limit]
+        columns = {"reward": reward_name(run) or "", **STEP_COLUMNS}
+        steps, names = [number - 1 for number, _, _ in shown], list(columns.values())
+        query = (
+            f"SELECT step, name, value FROM metrics WHERE step IN ({', '.join('?' * len(steps))}) "
+            f"AND name IN ({', '.join('?' * len(names))})"
+        )
+        values = {(at, name): value for at, name, value in run.query(query, [*steps, *names])}
+        evaluated = grouped((one["step"], one) for one in _evaluations(run))
+        total = len(run.steps())
+    lines = [
+        {
+            "number": number,
+            "step": number - 1 if number else None,
+            "time": time,
+            "samples": samples,
+            "evaluations": evaluated.get(number, []),
+            **{field: values.get((number - 1, name)) for field, name in columns.items()},
+        }
+        for number, samples, time in shown
     ]
+    return {"steps": lines, "total": total, "next": shown[-1][0] if len(rows) > limit else None}
 
 
-def _numbers(run: RunReader, steps: list[int], names: list[str]) -> dict[tuple[int, str], float]:
-    query = (
-        f"SELECT step, name, value FROM metrics WHERE step IN ({_marks(steps)}) "
-        f"AND name IN ({_marks(names)})"
-    )
-    return {(step, name): value for step, name, value in run.query(query, [*steps, *names])}
+def _records(run: RunReader, fields: Sequence[str], rest: str, *values: int | str) -> list[Page]:
+    """Rows as records; the last field is JSON, and stays a text where it is damaged."""
+    found = []
+    for *row, text in run.query(f"SELECT {', '.join(fields)} {rest}", values):
+        try:
+            last = msgspec.json.decode(text)
+        except msgspec.MsgspecError:
+            last = text
+        found.append(dict(zip(fields, (*row, last), strict=True)))
+    return found
 
 
-def _sessions(run: RunReader) -> list[Session]:
-    query = "SELECT id, started, ended, status, summary FROM sessions ORDER BY id DESC LIMIT 100"
-    return [Session(*[*row, _json(summary)]) for *row, summary in run.query(query)][::-1]
-
-
-def _evaluations(run: RunReader) -> list[EvaluationLine]:
+def _evaluations(run: RunReader) -> list[Page]:
     query = (
         "SELECT step, name, samples, time, json_extract(summary, '$.score'), "
         "coalesce(json_extract(summary, '$.measure'), 'reward') FROM evaluations "
         "ORDER BY rowid DESC LIMIT 2000"
     )
-    rows = run.query(query)
-    return [
-        EvaluationLine(*[*row, score_of(row[0], score), measure]) for *row, score, measure in rows
-    ][::-1]
-
-
-def _newest_events(run: RunReader) -> list[EventLine]:
-    """The newest events, and older warnings: other events must not push them out of the page."""
-    newest = "SELECT id FROM events ORDER BY id DESC LIMIT ?"
-    warned = "SELECT id FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
-    where = f"WHERE id IN (SELECT * FROM ({newest}) UNION SELECT * FROM ({warned})) ORDER BY id"
-    return _events(run, where, (EVENTS, WARNING, EVENTS))
-
-
-def _events(run: RunReader, rest: str, values: tuple[int | str, ...]) -> list[EventLine]:
-    query = f"SELECT id, time, step, kind, message, data FROM events {rest}"
-    return [EventLine(*[*row, _json(data)]) for *row, data in run.query(query, values)]
+    fields = ("step", "name", "samples", "time", "score", "measure")
+    found = [dict(zip(fields, row, strict=True)) for row in run.query(query)]
+    return [one | {"score": score_of(one["step"], one["score"])} for one in reversed(found)]
 
 
 def _count(run: RunReader, table: str) -> int:
@@ -427,21 +303,9 @@ def _folders(place: Path) -> list[str]:
         return []
 
 
-def _json(text: str) -> Any:
-    """The value of a JSON cell; the text itself where it is damaged."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.MsgspecError:
-        return text
-
-
 def _short(value: Any) -> Any:
     """A value of the config, or its beginning where it is very long."""
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     if len(text) <= SETTING_BYTES:
         return value
     return f"{text[:SETTING_BYTES]} ... ({len(text)} characters)"
-
-
-def _marks(values: list[Any]) -> str:
-    return ", ".join("?" * len(values))

@@ -7,46 +7,43 @@ runs.find("grpo-1f3a")       # the folder, or NotFound
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct
+import msgspec
 
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.intervals import interval_doubt
 from burnish.metrics import main_reward, reward_parts
 from burnish.store import manifest
 from burnish.store.database import Database
-from burnish.store.durable import is_held
-from burnish.store.manifest import FILE, Manifest
+from burnish.store.durable import is_held, store_errors
+from burnish.store.manifest import Manifest
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
 
 FRESH_S = 1.0
 """How long a listing of the folder is believed."""
 SKIPPED = 50
 """Folders named as skipped; more of them are only counted."""
+T = TypeVar("T")
+
+
+Page = dict[str, Any]
+"""A page of the viewer, or a piece of one, as the browser gets it in JSON."""
 
 
 class NotFound(UserError):
     """What was asked for is not there."""
 
 
-class Skipped(Struct, frozen=True):
-    """A folder that is no readable run, and why."""
-
-    name: str
-    line: str
-
-
 class Listing(NamedTuple):
     """The runs by key, and what else lay beside them."""
 
     folders: dict[str, Path]
-    skipped: list[Skipped]
+    skipped: list[Page]
     skipped_total: int
 
 
@@ -78,22 +75,24 @@ class Runs:
         return folders[key]
 
     def _look(self) -> Listing:
-        if self.chosen:
+        if self.chosen or self.folder is None or not self.folder.is_dir():
             return Listing(keyed(self.chosen), [], 0)
-        if self.folder is None or not self.folder.is_dir():
-            return Listing({}, [], 0)
-        try:
+        with store_errors(f"list the runs of {self.folder}", self.folder):
             entries = sorted(path for path in self.folder.iterdir() if path.is_dir())
-        except OSError as error:
-            raise StoreError(f"{self.folder}: cannot list the runs: {error.strerror}.") from error
-        runs, skipped = [], []
-        for entry in entries:
-            line = _why_not(entry)
-            if line is None:
-                runs.append(entry)
-            elif not entry.name.startswith("."):
-                skipped.append(Skipped(readable(entry.name), line))
+        why = {entry: _why_not(entry) for entry in entries}
+        skipped = [
+            {"name": readable(entry.name), "line": line}
+            for entry, line in why.items()
+            if line and not entry.name.startswith(".")
+        ]
+        runs = [entry for entry, line in why.items() if not line]
         return Listing(keyed(runs), skipped[:SKIPPED], len(skipped))
+
+
+def paged(found: list[T], after: int, limit: int) -> tuple[list[T], int | None]:
+    """The next `limit` of a list behind the first `after`, and the `after` of the page to come."""
+    end = after + limit
+    return found[after:end], end if end < len(found) else None
 
 
 def readable(name: str) -> str:
@@ -114,12 +113,12 @@ def keyed(folders: Sequence[Path]) -> dict[str, Path]:
     return keyed
 
 
-def _why_not(folder: Path) -> str | None:
-    """One line why a folder is not a run; None where it is one, damaged or not."""
+def _why_not(folder: Path) -> str:
+    """One line why a folder is not a run; empty where it is one, damaged or not."""
     has_database = (folder / DATABASE).is_file()
     if (folder / manifest.FILE).is_file():
         if has_database or manifest.is_ours(folder):
-            return None
+            return ""
         return f"not a run: its {manifest.FILE} was not written by burnish"
     if has_database:
         return f"half made: it has {DATABASE} and no {manifest.FILE} yet"
@@ -143,9 +142,9 @@ class TimedDatabase(Database):
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(path, read_only=True)
         self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._connection.set_progress_handler(self._is_late, INSTRUCTIONS)
+        self._connection.set_progress_handler(lambda: time.monotonic() > deadline, INSTRUCTIONS)
 
     @contextlib.contextmanager
     def failing(self, doing: str) -> Iterator[None]:
@@ -154,16 +153,12 @@ class TimedDatabase(Database):
             with super().failing(doing):
                 yield
         except StoreError as error:
-            cause = error.__cause__
-            if isinstance(cause, sqlite3.Error) and _name(cause) == "SQLITE_INTERRUPT":
-                raise TookTooLong(
-                    f"{self.path.parent.name}: given up after {self._seconds:g} s of reading; ask "
-                    "for less, or wait for the search index."
-                ) from error
-            raise
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._deadline
+            if getattr(error.__cause__, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
+                raise
+            raise TookTooLong(
+                f"{self.path.parent.name}: given up after {self._seconds:g} s of reading; ask "
+                "for less, or wait for the search index."
+            ) from error
 
 
 @contextlib.contextmanager
@@ -180,63 +175,8 @@ def open_run(folder: Path, seconds: float = QUERY_S) -> Iterator[RunReader]:
         database.close()
 
 
-def _name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", None) or ""
-
-
 SPARK = 40
 """Points of the small curve in a list."""
-
-
-class Score(Struct, frozen=True):
-    step: int
-    value: float
-    low: float
-    high: float
-    prompts: int
-    doubt: str = ""
-    """Why the interval should not be believed, such as `too few to say`."""
-
-
-class RewardLine(Struct, frozen=True):
-    """The training reward at both ends of a run, and a few points between."""
-
-    name: str
-    first: float | None
-    last: float | None
-    spark: list[float | None]
-    parts: dict[str, float]
-    """The last mean of each reward, where there are several."""
-
-
-class RunLine(Struct, frozen=True, kw_only=True):
-    key: str
-    name: str
-    status: RunStatus
-    live: bool = False
-    recipe: str = ""
-    model: str = ""
-    created: str = ""
-    steps: int = 0
-    planned: int | None = None
-    samples: int = 0
-    reward: RewardLine | None = None
-    held_out_first: Score | None = None
-    held_out_last: Score | None = None
-    reason: str = ""
-    """Why it stopped or crashed."""
-    problem: str = ""
-
-
-class RunList(Struct, frozen=True):
-    """Every run, oldest first, and the folders that are none."""
-
-    runs: list[RunLine]
-    skipped: list[Skipped]
-    skipped_total: int
-
-
-_Stamp = tuple[Any, ...]
 
 
 class Lines:
@@ -244,61 +184,69 @@ class Lines:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._known: dict[Path, tuple[_Stamp, RunLine]] = {}
+        self._known: dict[tuple[str, Path], tuple[Page, Any]] = {}
         self._lock = threading.Lock()
 
-    def all(self) -> RunList:
+    def all(self) -> Page:
+        """Every run, oldest first, and the folders that are none."""
         found = self._runs.listing()
-        lines = [self._line(key, folder) for key, folder in found.folders.items()]
         with self._lock:
-            kept = set(found.folders.values())
-            self._known = {k: v for k, v in self._known.items() if k in kept}
-        ordered = sorted(lines, key=lambda line: (line.created, line.name))
-        return RunList(ordered, found.skipped, found.skipped_total)
-
-    def _line(self, key: str, folder: Path) -> RunLine:
-        stamp = _stamp(folder)
+            known = self._known
+        lines = {}
+        for run in found.folders.items():
+            stamp = _stamp(run[1])
+            line, seen = known.get(run, ({}, None))
+            lines[run] = (line if seen == stamp else run_line(*run), stamp)
         with self._lock:
-            known = self._known.get(folder)
-        if known is not None and known[0] == stamp and known[1].key == key:
-            return known[1]
-        line = run_line(key, folder)
-        with self._lock:
-            self._known[folder] = (stamp, line)
-        return line
+            self._known = lines
+        ordered = sorted(
+            (line for line, _ in lines.values()), key=lambda one: (one["created"], one["name"])
+        )
+        return {"runs": ordered, "skipped": found.skipped, "skipped_total": found.skipped_total}
 
 
-def run_line(key: str, folder: Path) -> RunLine:
+def _stamp(folder: Path) -> tuple[Any, ...]:
+    """What changes when the run does."""
+    marks: list[Any] = [is_held(folder / LOCK)]
+    for name in (DATABASE, f"{DATABASE}-wal", manifest.FILE):
+        with contextlib.suppress(OSError):
+            found = (folder / name).stat()
+            marks.append((name, found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(marks)
+
+
+_UNREAD: Page = {
+    **{"status": RunStatus.UNREADABLE, "reason": "", "live": False, "recipe": "", "model": ""},
+    **{"created": "", "steps": 0, "planned": None, "samples": 0, "reward": None},
+    **{"held_out_first": None, "held_out_last": None},
+}
+
+
+def run_line(key: str, folder: Path) -> Page:
     """One run's line; a damaged run says what is wrong with it."""
-    name = readable(folder.resolve().name)
+    line = {"key": key, "name": readable(folder.resolve().name), "problem": ""}
     try:
         with open_run(folder) as run:
-            return _read(key, name, run)
+            scores = held_out(run)
+            steps, samples = counts(run)
+            end = run.end()
+            planned = setting(run.about, "steps")
+            return line | {
+                "status": end.status,
+                "reason": readable(end.reason),
+                "live": end.status is RunStatus.RUNNING,
+                "recipe": run.about.recipe,
+                "model": str(setting(run.about, "model.path") or ""),
+                "created": run.about.created,
+                "steps": steps,
+                "planned": planned if isinstance(planned, int) else None,
+                "samples": samples,
+                "reward": _reward(run),
+                "held_out_first": scores[0] if scores else None,
+                "held_out_last": scores[-1] if len(scores) > 1 else None,
+            }
     except StoreError as error:
-        return RunLine(key=key, name=name, status=RunStatus.UNREADABLE, problem=str(error))
-
-
-def _read(key: str, name: str, run: RunReader) -> RunLine:
-    scores = held_out(run)
-    steps, samples = counts(run)
-    end = run.end()
-    status = end.status
-    return RunLine(
-        key=key,
-        name=name,
-        status=status,
-        reason=readable(end.reason),
-        live=status is RunStatus.RUNNING,
-        recipe=run.about.recipe,
-        model=str(setting(run.about, "model.path") or ""),
-        created=run.about.created,
-        steps=steps,
-        planned=planned(run.about),
-        samples=samples,
-        reward=_reward(run),
-        held_out_first=scores[0] if scores else None,
-        held_out_last=scores[-1] if len(scores) > 1 else None,
-    )
+        return line | _UNREAD | {"problem": str(error)}
 
 
 def counts(run: RunReader) -> tuple[int, int]:
@@ -308,7 +256,7 @@ def counts(run: RunReader) -> tuple[int, int]:
     return run.steps_done(), rollouts + evaluated
 
 
-def held_out(run: RunReader) -> list[Score]:
+def held_out(run: RunReader) -> list[Page]:
     query = (
         "SELECT step, json_extract(summary, '$.score') FROM evaluations "
         "WHERE name = 'held_out' ORDER BY step"
@@ -316,17 +264,16 @@ def held_out(run: RunReader) -> list[Score]:
     return [score for step, text in run.query(query) if (score := score_of(step, text)) is not None]
 
 
-def score_of(step: int, text: str | None) -> Score | None:
+def score_of(step: int, text: str | None) -> Page | None:
     """`[value, low, high, prompts]` as a record; None where there is no such score."""
-    import msgspec
-
-    if not isinstance(text, str):
-        return None
     try:
-        value, low, high, prompts = msgspec.json.decode(text, type=tuple[float, float, float, int])
-    except msgspec.MsgspecError:
+        value, low, high, prompts = msgspec.json.decode(
+            text or "", type=tuple[float, float, float, int]
+        )
+    except (msgspec.MsgspecError, TypeError):
         return None
-    return Score(step, value, low, high, prompts, interval_doubt(low, high, prompts))
+    ends = {"value": value, "low": low, "high": high, "prompts": prompts}
+    return {"step": step, **ends, "doubt": interval_doubt(low, high, prompts)}
 
 
 def reward_name(run: RunReader) -> str | None:
@@ -347,51 +294,25 @@ def setting(about: Manifest, key: str) -> Any:
     return value
 
 
-def planned(about: Manifest) -> int | None:
-    steps = setting(about, "steps")
-    return steps if isinstance(steps, int) else None
-
-
-def _reward(run: RunReader) -> RewardLine | None:
+def _reward(run: RunReader) -> Page | None:
+    """The training reward at both ends of a run, a few points between, and its last parts."""
     name = reward_name(run)
     if name is None:
         return None
     ((first, last),) = run.query("SELECT min(step), max(step) FROM metrics")
-    values = [value for _, value in _at(run, name, _spread(first, last))]
-    known = [value for value in values if value is not None]
-    parts = _parts(run, last)
-    ends = [known[0], known[-1]] if known else [None, None]
-    return RewardLine(name, ends[0], ends[1], values, parts)
-
-
-def _parts(run: RunReader, step: int) -> dict[str, float]:
-    query = "SELECT name, value FROM metrics WHERE step = ? AND value IS NOT NULL"
-    found: dict[str, float] = dict(run.query(query, (step,)))
-    parts = reward_parts(found)
-    return {part: found[name] for part, name in parts.items()} if len(parts) > 1 else {}
-
-
-def _at(run: RunReader, name: str, steps: Sequence[int]) -> list[tuple[int, float | None]]:
-    marks = ", ".join("?" * len(steps))
-    query = f"SELECT step, value FROM metrics WHERE step IN ({marks}) AND name = ? ORDER BY step"
-    return list(run.query(query, [*steps, name]))
-
-
-def _spread(first: int, last: int) -> list[int]:
-    """At most `SPARK` steps from the first to the last, evenly."""
     count = min(SPARK, last - first + 1)
-    if count <= 1:
-        return [last]
-    return sorted({first + round(i * (last - first) / (count - 1)) for i in range(count)})
-
-
-def _stamp(folder: Path) -> _Stamp:
-    """What changes when the run does."""
-    marks: list[Any] = [is_held(folder / LOCK)]
-    for name in (DATABASE, f"{DATABASE}-wal", FILE):
-        try:
-            found = (folder / name).stat()
-            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        except OSError:
-            marks.append(None)
-    return tuple(marks)
+    steps = {last} | {first + round(i * (last - first) / (count - 1)) for i in range(count - 1)}
+    marks = ", ".join("?" * len(steps))
+    query = f"SELECT value FROM metrics WHERE step IN ({marks}) AND name = ? ORDER BY step"
+    values = [value for (value,) in run.query(query, [*steps, name])]
+    known = [value for value in values if value is not None] or [None]
+    query = "SELECT name, value FROM metrics WHERE step = ? AND value IS NOT NULL"
+    found = dict(run.query(query, (last,)))
+    parts = reward_parts(found)
+    return {
+        "name": name,
+        "first": known[0],
+        "last": known[-1],
+        "spark": values,
+        "parts": {part: found[own] for part, own in parts.items()} if len(parts) > 1 else {},
+    }

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.store.database import OF_TASK
@@ -26,8 +24,8 @@ from burnish.store.sample_name import sample_names
 from burnish.view.index.build import parts_of
 from burnish.view.index.columns import Array, Filter, Position, Snapshot, shown_steps
 from burnish.view.index.index_file import Scope
-from burnish.view.index.run_index import NEWEST, Indexer, Progress, RunIndex, SortOrder
-from burnish.view.pages.runs import counts, open_run
+from burnish.view.index.run_index import NEWEST, Indexer, RunIndex, SortOrder
+from burnish.view.pages.runs import Page, counts, open_run
 
 EXCERPT = 300
 """Characters of a text in a list."""
@@ -45,80 +43,49 @@ _PLAIN = (
 """Fields of a row that are shown as they are stored, in the order of `COLUMNS`."""
 
 
-class Excerpt(Struct, frozen=True):
-    """Part of a text: where it begins, how long the whole is, and where the search hit in it."""
-
-    text: str
-    start: int
-    of: int
-    match: tuple[int, int] | None = None
-    """First and behind the last character of the hit, within `text`."""
-
-
-class SampleRow(Struct, frozen=True, kw_only=True):
-    id: str
-    name: str = ""
-    """What people call it, such as `train-3-2-4`."""
-    step: int
-    split: str
-    index: int
-    task: str
-    group: str
-    role: str
-    prompt: Excerpt
-    response: Excerpt
-    finish: str
-    reward: float | None
-    status: str
-    advantage: float | None
-    keep: bool
-    length: int
-    """Tokens that the model wrote."""
-    parts: dict[str, float | None]
-    """Direct parts of the reward; null where one has no value."""
-    signal: str | None = None
-    """What its group can teach; null where that is not known yet."""
+def select(run: RunReader, rest: str, values: Sequence[Any]) -> list[Page]:
+    """Samples as rows of a list, by the end of a SELECT."""
+    rows = run.query(f"SELECT {COLUMNS} FROM samples {rest}", values)
+    return _named(run, [_row(row) for row in rows])
 
 
 def rows_by_number(
-    run: RunReader, numbers: Sequence[int], text: str = "", signals: Sequence[str] = ()
-) -> list[SampleRow]:
-    """Samples by their rowids, in that order; `signals` go with them."""
+    run: RunReader, numbers: Sequence[int], text: str, signals: Sequence[str]
+) -> list[Page]:
+    """Samples by their rowids, in that order, with what their groups can teach."""
     marks = ", ".join("?" * len(numbers))
     query = f"SELECT {COLUMNS} FROM samples WHERE rowid IN ({marks})"
     found = {row[0]: row for row in run.query(query, numbers)}
-    known = dict(zip(numbers, signals, strict=True)) if signals else {}
-    return named(run, [row_of(found[n], text, known.get(n)) for n in numbers if n in found])
+    both = zip(numbers, signals, strict=True)
+    return _named(run, [_row(found[n], text, signal) for n, signal in both if n in found])
 
 
-def named(run: RunReader, rows: Sequence[SampleRow]) -> list[SampleRow]:
-    names = sample_names(run, ((row.step, row.split, row.index) for row in rows))
-    return [replace(row, name=name) for name, row in zip(names, rows, strict=True)]
+def _named(run: RunReader, rows: list[Page]) -> list[Page]:
+    names = sample_names(run, ((row["step"], row["split"], row["index"]) for row in rows))
+    return [row | {"name": name} for name, row in zip(names, rows, strict=True)]
 
 
-def row_of(row: Sequence[Any], text: str = "", signal: str | None = None) -> SampleRow:
-    """A row of `COLUMNS` as a record."""
+def _row(row: Sequence[Any], text: str = "", signal: str | None = None) -> Page:
+    """A row of `COLUMNS`; without a signal it is not known yet what the group can teach."""
     _, *plain, keep, prompt, response, tree = row
-    return SampleRow(
+    return {
         **dict(zip(_PLAIN, plain, strict=True)),
-        keep=bool(keep),
-        prompt=excerpt(prompt, text),
-        response=excerpt(response, text),
-        parts={part.name: part.value for part in parts_of(tree)},
-        signal=signal,
-    )
+        "keep": bool(keep),
+        "prompt": excerpt(prompt, text),
+        "response": excerpt(response, text),
+        "parts": {part.name: part.value for part in parts_of(tree)},
+        "signal": signal,
+    }
 
 
-def excerpt(whole: str, text: str = "") -> Excerpt:
+def excerpt(whole: str, text: str = "") -> Page:
     """The beginning of a text, or the part around what was searched for."""
     # Folding can change a text's length, so the hit is looked for in the text as it is shown.
     hit = re.search(re.escape(text), whole, re.IGNORECASE) if text else None
-    if hit is None:
-        return Excerpt(whole[:EXCERPT], 0, len(whole))
-    start = max(0, hit.start() - LEAD) if hit.end() > EXCERPT else 0
+    start = max(0, hit.start() - LEAD) if hit and hit.end() > EXCERPT else 0
     shown = whole[start : start + EXCERPT]
-    match = (hit.start() - start, min(hit.end() - start, len(shown)))
-    return Excerpt(shown, start, len(whole), match)
+    match = hit and (hit.start() - start, min(hit.end() - start, len(shown)))
+    return {"text": shown, "start": start, "of": len(whole), "match": match}
 
 
 WAIT_S = 0.15
@@ -143,117 +110,82 @@ class Question(NamedTuple):
         return not narrowed and self.order.by == "step"
 
 
-class Searched(Struct, frozen=True):
-    """How much of the run an answer covers."""
-
-    samples: int
-    of: int
-    texts: float
-    """Share of the samples' texts that was looked at, 0 to 1."""
-    complete: bool
-    line: str
-    """Empty where it is complete."""
-
-
-class SearchPage(Struct, frozen=True):
-    """One page of a search; `next` goes into `after`."""
-
-    samples: list[SampleRow]
-    count: int
-    next: str | None
-    searched: Searched
-
-
-class Numbers(Struct, frozen=True):
-    """The range of a column and how often it has a value."""
-
-    low: float | None
-    high: float | None
-    count: int
-    bins: list[int]
-    """How many lie in each of equal parts of the range."""
-
-
-class Facets(Struct, frozen=True):
-    """What samples can be filtered by, with how many have each word."""
-
-    splits: dict[str, int]
-    roles: dict[str, int]
-    statuses: dict[str, int]
-    finishes: dict[str, int]
-    signals: dict[str, int]
-    kept: int
-    step: Numbers
-    reward: Numbers
-    length: Numbers
-    advantage: Numbers
-    parts: dict[str, Numbers]
-    index: Progress
-
-
 BINS = 24
 
 
-def search(indexer: Indexer, folder: Path, question: Question) -> SearchPage:
+def search(indexer: Indexer, folder: Path, question: Question) -> Page:
+    """One page of a search, and how much of the run it covers; `next` goes into `after`."""
+    position = _position(question.after)
     with open_run(folder) as run:
         if question.is_plain:
             indexer.want(folder)
-            return _plain(run, question)
+            return _plain(run, question, position)
         index = _index(indexer, folder)
-        only = _numbers_of(run, question.task) if question.task else None
+        only = None
+        if question.task:
+            query = f"SELECT rowid FROM samples WHERE {OF_TASK}"
+            only = [row[0] for row in run.query(query, (question.task,))]
         found = index.search(
             question.filter,
             question.order,
             text=question.text,
             scope=question.scope,
             only=only,
-            after=_position(question.after),
+            after=position,
             limit=question.limit,
         )
         rows = rows_by_number(run, found.n, question.text, found.signals)
         _, total = counts(run)
-    after = cursor(found.values[-1], found.n[-1]) if found.has_more else None
-    covered = _searched(found.rows, total, found.text_share, index.progress.problem)
-    return SearchPage(rows, found.total, after, covered)
+    problem, texts = index.progress.problem, found.text_share
+    lines = [f"the search index cannot go on: {problem}"] if problem else []
+    if found.rows < total:
+        lines.append(f"the search index has {found.rows} of {total} samples so far, oldest first")
+    if texts < 1.0:
+        lines.append(f"{texts:.0%} of the texts were searched, newest first; ask again for more")
+    covered = {
+        "samples": found.rows,
+        "of": max(total, found.rows),
+        "texts": texts,
+        "complete": not lines,
+        "line": "; ".join(lines),
+    }
+    after = _cursor(found.values[-1], found.n[-1]) if found.has_more else None
+    return {"samples": rows, "count": found.total, "next": after, "searched": covered}
 
 
-def facets(indexer: Indexer, folder: Path) -> Facets:
+def facets(indexer: Indexer, folder: Path) -> Page:
     """What the samples that are indexed by now can be filtered by."""
     index = _index(indexer, folder)
     rows = index.snapshot()
-    return Facets(
-        splits=_words(rows, "split"),
-        roles=_words(rows, "role"),
-        statuses=_words(rows, "status"),
-        finishes=_words(rows, "finish"),
-        signals=_words(rows, "signal"),
-        kept=int(np.count_nonzero(rows.column("keep"))),
-        step=numbers(shown_steps(rows)),
-        reward=numbers(rows.column("reward")),
-        length=numbers(rows.column("length")),
-        advantage=numbers(rows.column("advantage")),
-        parts={name: numbers(rows.part(name)) for name in rows.words["part"]},
-        index=index.progress,
-    )
+    kinds = {"splits": "split", "roles": "role", "statuses": "status", "finishes": "finish"}
+    return {
+        **{field: _words(rows, kind) for field, kind in kinds.items()},
+        "signals": _words(rows, "signal"),
+        "kept": int(np.count_nonzero(rows.column("keep"))),
+        "step": numbers(shown_steps(rows)),
+        **{name: numbers(rows.column(name)) for name in ("reward", "length", "advantage")},
+        "parts": {name: numbers(rows.part(name)) for name in rows.words["part"]},
+        "index": index.progress,
+    }
 
 
-def cursor(value: float | None, n: int) -> str:
+def _cursor(value: float | None, n: int) -> str:
     """The place of a row in an order, as text for the next request."""
     return f"{'' if value is None else repr(value)}~{n}"
 
 
-def numbers(values: Array) -> Numbers:
+def numbers(values: Array) -> Page:
     """Range and histogram of a column; missing values are left out."""
     present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     if not len(present):
-        return Numbers(None, None, 0, [])
+        return {"low": None, "high": None, "count": 0, "bins": []}
     low, high = float(present.min()), float(present.max())
-    if not math.isfinite(high - low) or high == low:
-        return Numbers(low, high, len(present), [len(present)])
-    # Not np.histogram, which takes ten times as long over a million values.
-    places = ((present - low) * (BINS / (high - low))).astype(np.int64)
-    bins = np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
-    return Numbers(low, high, len(present), bins.tolist())
+    bins = [len(present)]
+    if math.isfinite(high - low) and high > low:
+        # Not np.histogram, which takes ten times as long over a million values.
+        places = ((present - low) * (BINS / (high - low))).astype(np.int64)
+        bins = np.bincount(np.minimum(places, BINS - 1), minlength=BINS).tolist()
+    return {"low": low, "high": high, "count": len(present), "bins": bins}
 
 
 def _index(indexer: Indexer, folder: Path) -> RunIndex:
@@ -262,51 +194,31 @@ def _index(indexer: Indexer, folder: Path) -> RunIndex:
     return index
 
 
-def _plain(run: RunReader, question: Question) -> SearchPage:
+def _plain(run: RunReader, question: Question, position: Position | None) -> Page:
     """The newest (or oldest) samples, from the store itself."""
-    position = _position(question.after)
-    down = question.order.descending
-    where = "" if position is None else f"WHERE rowid {'<' if down else '>'} {position.n}"
-    query = (
-        f"SELECT {COLUMNS} FROM samples {where} ORDER BY rowid {'DESC' if down else 'ASC'} LIMIT ?"
-    )
+    sign, order = ("<", "DESC") if question.order.descending else (">", "ASC")
+    where = "" if position is None else f"WHERE rowid {sign} {position.n}"
+    query = f"SELECT {COLUMNS} FROM samples {where} ORDER BY rowid {order} LIMIT ?"
     rows = list(run.query(query, (question.limit + 1,)))
     shown = rows[: question.limit]
     _, total = counts(run)
-    after = cursor(float(shown[-1][0]), shown[-1][0]) if len(rows) > question.limit else None
-    whole = Searched(total, total, 1.0, complete=True, line="")
-    return SearchPage(named(run, [row_of(row) for row in shown]), total, after, whole)
-
-
-def _numbers_of(run: RunReader, task: str) -> list[int]:
-    return [row[0] for row in run.query(f"SELECT rowid FROM samples WHERE {OF_TASK}", (task,))]
+    after = _cursor(float(shown[-1][0]), shown[-1][0]) if len(rows) > question.limit else None
+    whole = {"samples": total, "of": total, "texts": 1.0, "complete": True, "line": ""}
+    page = _named(run, [_row(row) for row in shown])
+    return {"samples": page, "count": total, "next": after, "searched": whole}
 
 
 def _position(text: str) -> Position | None:
     if not text:
         return None
-    value, mark, n = text.partition("~")
+    value, _, n = text.partition("~")
     try:
         position = Position(float(value) if value else None, int(n))
     except ValueError:
         position = None
-    if (
-        not mark
-        or position is None
-        or (position.value is not None and position.value != position.value)
-    ):
+    if position is None or position.value != position.value:
         raise UserError(f"after is '{text}'; expected the 'next' of an answer before.")
     return position
-
-
-def _searched(rows: int, total: int, texts: float, problem: str) -> Searched:
-    behind = max(total - rows, 0)
-    lines = [f"the search index cannot go on: {problem}"] if problem else []
-    if behind:
-        lines.append(f"the search index has {rows} of {total} samples so far, oldest first")
-    if texts < 1.0:
-        lines.append(f"{texts:.0%} of the texts were searched, newest first; ask again for more")
-    return Searched(rows, max(total, rows), texts, complete=not lines, line="; ".join(lines))
 
 
 def _words(rows: Snapshot, kind: str) -> dict[str, int]:

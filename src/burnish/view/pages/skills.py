@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
-from burnish.view.pages.runs import NotFound, keyed, readable
+from burnish.view.pages.runs import NotFound, Page, keyed, readable
 from burnish.view.report.page import html_file, html_table
 
 REPORT, DIFF = "report.json", "skill.diff"
@@ -76,36 +76,25 @@ class SkillReport(Struct, frozen=True, kw_only=True):
     diff: str = ""
 
 
-class SkillLine(Struct, frozen=True, kw_only=True):
-    key: str
-    name: str = ""
-    status: str = ""
-    edits: int = 0
-    problem: str = ""
-
-
-class SkillList(Struct, frozen=True):
-    skills: list[SkillLine]
-
-
 class SkillFolders:
     """Folders that were named, and those among the runs."""
 
     def __init__(self, chosen: Sequence[Path] = (), beside: Path | None = None) -> None:
         self.chosen, self.beside = list(chosen), beside
 
-    def listing(self) -> SkillList:
+    def listing(self) -> Page:
         """Every folder with its status, one that cannot be read with the reason."""
         lines = []
         for key, folder in list(self._folders().items())[:FOLDERS]:
+            line = {"key": key, "name": "", "status": "", "edits": 0, "problem": ""}
             try:
                 found = read_report(folder)
+                made = len(found.edits) if found.status == "changed" else 0
+                line |= {"name": found.skill, "status": found.status, "edits": made}
             except StoreError as error:
-                lines.append(SkillLine(key=key, problem=str(error)))
-                continue
-            made = len(found.edits) if found.status == "changed" else 0
-            lines.append(SkillLine(key=key, name=found.skill, status=found.status, edits=made))
-        return SkillList(lines)
+                line["problem"] = str(error)
+            lines.append(line)
+        return {"skills": lines}
 
     def page(self, key: str) -> SkillReport:
         folders = self._folders()
@@ -148,28 +137,22 @@ pre.diff span { display: block; min-height: 1.2em; }
 def skill_page(report: Mapping[str, Any]) -> str:
     name, status = escape(str(report["skill"])), str(report["status"])
     state = "finished" if status == "changed" else "stopped"
-    counts = report["counts"]
+    cost = ", ".join(escape(f"{kind} {value}") for kind, value in report["cost"].items())
     head = (
         f"<header><p>burnish skill distill</p><h1>{name}</h1>"
         f'<p><span class="state {state}">{escape(status)}</span> '
         f"{report['passed']} trajectories passed, {report['failed']} failed, "
-        f"{counts.get('patches', 0)} patches, {len(report['edits'])} edits made</p>"
-        f"{_list(report['problems'])}{_cost(report['cost'])}</header>"
+        f"{report['counts'].get('patches', 0)} patches, {len(report['edits'])} edits made</p>"
+        f"{_list(report['problems'])}{f'<p><small>{cost}</small></p>' if cost else ''}</header>"
     )
-    words = report["trajectories"]
-    edits = "".join(_edit(edit, words) for edit in report["edits"])
-    dropped = html_table(
-        ("edit", "support", "why"),
-        [(_place(one), one["support"], one["reason"]) for one in report["dropped"]],
-    )
-    refused = html_table(
-        ("trajectories", "why"), [(one["ids"], one["reason"]) for one in report["refused"]]
-    )
+    left_out = [(_place(one), one["support"], one["reason"]) for one in report["dropped"]]
+    refused = [(one["ids"], one["reason"]) for one in report["refused"]]
+    edits = "".join(_edit(edit, report["trajectories"]) for edit in report["edits"])
     sections = (
         ("Edits, and the trajectories that support them", edits),
         ("Diff", _diff(report["diff"])),
-        ("Left out", dropped),
-        ("No patch from", refused),
+        ("Left out", html_table(("edit", "support", "why"), left_out)),
+        ("No patch from", html_table(("trajectories", "why"), refused)),
         ("Warnings", _list(report["warnings"])),
     )
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections if text)
@@ -178,18 +161,16 @@ def skill_page(report: Mapping[str, Any]) -> str:
 
 def _edit(edit: Mapping[str, Any], words: Mapping[str, str]) -> str:
     rows = [(name, words.get(name, "")) for name in edit["source_ids"]]
-    lines = [f"-{line}" for line in _lines(edit.get("old_text"))]
-    lines += [f"+{line}" for line in _lines(edit.get("content"))]
+    lines = []
+    for sign, key in (("-", "old_text"), ("+", "content")):
+        text = str(edit.get(key) or "")
+        lines += [sign + line for line in text.rstrip("\n").split("\n") if text]
     return (
         f'<article><h3>{escape(_place(edit))} <small class="value">support {edit["support"]}'
         f"</small></h3>{_diff(chr(10).join(lines))}"
         f"<details><summary>{len(rows)} trajectories</summary>{html_table(('id', 'task'), rows)}"
         "</details></article>"
     )
-
-
-def _lines(text: Any) -> list[str]:
-    return str(text).rstrip("\n").split("\n") if text else []
 
 
 def _place(edit: Mapping[str, Any]) -> str:
@@ -204,11 +185,6 @@ def _diff(text: str) -> str:
         for line in text.rstrip("\n").split("\n")
     )
     return f'<pre class="diff">{rows}</pre>' if text else ""
-
-
-def _cost(cost: Mapping[str, Any]) -> str:
-    parts = ", ".join(f"{escape(str(name))} {escape(str(value))}" for name, value in cost.items())
-    return f"<p><small>{parts}</small></p>" if parts else ""
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -11,11 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
 from burnish.errors import BurnishError
 from burnish.records import Author, Span
 from burnish.store import StoredSample
+from burnish.view.pages.runs import Page
 
 if TYPE_CHECKING:
     from burnish.lm.tokenizer import Tokenizer
@@ -84,36 +83,6 @@ TOKENIZERS = 2
 HALF = "\ufffd"
 
 
-class Stretch(Struct, frozen=True):
-    """Consecutive tokens by one author, from `start` up to but not with `end`."""
-
-    author: Author
-    start: int
-    end: int
-    trained: bool
-
-
-class TokenPage(Struct, frozen=True, kw_only=True):
-    """Some of a rollout's tokens, side by side; a list is null where nothing of it was stored."""
-
-    total: int
-    start: int
-    ids: list[int]
-    texts: list[str] | None
-    """A character that spans tokens stands with the first of them; the others are empty."""
-    spans: list[Stretch]
-    mask: list[int]
-    logprobs: list[float | None]
-    advantages: list[float | None] | None
-    advantage_kind: str
-    """`token` where each has its own, `rollout` where one value holds for all, else empty."""
-    entropies: list[float | None] | None
-    unmasked: list[int | None] | None
-    """Of a diffusion model: the step, from 1 on, at which each token of its answer was written."""
-    tokenizer: str
-    """Where the texts come from; why there are none."""
-
-
 def tokenizer_of(folder: Path) -> Found:
     """The tokenizer in a run's newest checkpoint."""
     place = tokenizer_place(folder)
@@ -127,7 +96,7 @@ def _tokenizer_at(place: Path, folder: Path) -> Found:
 
 def token_page(
     sample: StoredSample, numbers: Mapping[str, Sequence[float]], found: Found, start: int
-) -> TokenPage:
+) -> Page:
     """At most `TOKENS` tokens of a rollout, from `start` on, with the numbers stored for them."""
     spans = authored(sample, found.tokenizer)
     ids = list(itertools.chain.from_iterable(span.token_ids for span in spans))
@@ -139,22 +108,27 @@ def token_page(
         kind = "rollout"
         advantages = [sample.advantage if trained else None for trained in mask]
     entropies = _per_token(numbers.get("entropy"), mask)
-    end = min(start + TOKENS, len(ids))
-    cut = slice(start, end)
-    return TokenPage(
-        total=len(ids),
-        start=start,
-        ids=ids[cut],
-        texts=None if found.tokenizer is None else token_texts(found.tokenizer, ids[cut]),
-        spans=_stretches(spans),
-        mask=mask[cut],
-        logprobs=logprobs[cut],
-        advantages=None if advantages is None else advantages[cut],
-        advantage_kind=kind,
-        entropies=None if entropies is None else entropies[cut],
-        unmasked=None if (steps := unmasked_steps(sample, spans)) is None else steps[cut],
-        tokenizer=found.line,
-    )
+    unmasked = unmasked_steps(sample, spans)
+    stretches, end = [], 0
+    for span in spans:
+        begin, end = end, end + len(span.token_ids)
+        stretch = {"author": span.author, "start": begin, "end": end, "trained": span.trainable}
+        stretches.append(stretch)
+    cut = slice(start, start + TOKENS)
+    return {
+        "total": len(ids),
+        "start": start,
+        "ids": ids[cut],
+        "texts": None if found.tokenizer is None else token_texts(found.tokenizer, ids[cut]),
+        "spans": stretches,
+        "mask": mask[cut],
+        "logprobs": logprobs[cut],
+        "advantages": None if advantages is None else advantages[cut],
+        "advantage_kind": kind,  # each token's own, the rollout's, or none
+        "entropies": None if entropies is None else entropies[cut],
+        "unmasked": None if unmasked is None else unmasked[cut],
+        "tokenizer": found.line,
+    }
 
 
 def unmasked_steps(sample: StoredSample, spans: Sequence[Span]) -> list[int | None] | None:
@@ -163,10 +137,8 @@ def unmasked_steps(sample: StoredSample, spans: Sequence[Span]) -> list[int | No
     None where the model is no diffusion model, or where what is stored does not fit the tokens.
     """
     given = sample.trajectory.info.get("unmasked")
-    own = [span for span in spans if span.author is Author.MODEL]
-    if not isinstance(given, list) or [len(turn) for turn in given] != [
-        len(span.token_ids) for span in own
-    ]:
+    own = [len(span.token_ids) for span in spans if span.author is Author.MODEL]
+    if not isinstance(given, list) or [len(turn) for turn in given] != own:
         return None
     turns = iter(given)
     found: list[int | None] = []
@@ -183,21 +155,18 @@ def token_texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     behind the one before it, and tokens that only make characters together are read together.
     """
     texts: list[str] = []
-    position = 0
-    while position < len(ids):
-        width = 1
+    while (position := len(texts)) < len(ids):
         before = ids[position - 1 : position] if position else []
-        text = _behind(tokenizer, before, ids[position : position + 1])
-        while text.endswith(HALF) and width < 4 and position + width < len(ids):
-            longer = _behind(tokenizer, before, ids[position : position + width + 1])
-            width += 1
-            if not longer.endswith(HALF):
-                text = longer
-                break
-        else:
-            width = 1
-        texts += [text] + [""] * (width - 1)
-        position += width
+        most = min(4, len(ids) - position)
+        reads = (
+            _behind(tokenizer, before, ids[position : position + n]) for n in range(1, most + 1)
+        )
+        alone = next(reads)
+        whole = (alone, 1)
+        if alone.endswith(HALF):
+            longer = ((text, n) for n, text in enumerate(reads, 2) if not text.endswith(HALF))
+            whole = next(longer, whole)
+        texts += [whole[0]] + [""] * (whole[1] - 1)
     return texts
 
 
@@ -208,16 +177,6 @@ def _behind(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[int]) -> 
     lead = tokenizer.decode(before, skip_special=False)
     both = tokenizer.decode([*before, *ids], skip_special=False)
     return both[len(lead) :] if both.startswith(lead) and HALF not in lead else alone
-
-
-def _stretches(spans: Sequence[Span]) -> list[Stretch]:
-    found = []
-    start = 0
-    for span in spans:
-        end = start + len(span.token_ids)
-        found.append(Stretch(span.author, start, end, span.trainable))
-        start = end
-    return found
 
 
 def _per_token(values: Sequence[float] | None, mask: Sequence[int]) -> list[float | None] | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from starlette.datastructures import QueryParams
@@ -17,19 +18,19 @@ from burnish.errors import UserError, did_you_mean
 from burnish.media.waveform import SoundPicture, sound_picture
 from burnish.records import Finish, Status
 from burnish.store.blobs import Blobs
+from burnish.view.audit import audit_run
 from burnish.view.index.columns import Filter, Range, Signal
 from burnish.view.index.index_file import Scope
 from burnish.view.index.run_index import Indexer, SortOrder
+from burnish.view.pages.compared import compare_page, many_page, sweeps_page
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
-from burnish.view.pages.many_runs import ManyAsked, many_page, sweeps_page
-from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, pairs_page
 from burnish.view.pages.pairs import SORTS as PAIR_SORTS
 from burnish.view.pages.questions import SORTS as QUESTION_SORTS
 from burnish.view.pages.questions import questions_page
 from burnish.view.pages.run_page import events_page, metrics_page, pulse, run_page, steps_page
-from burnish.view.pages.runs import Lines, NotFound, Runs, open_run, readable
+from burnish.view.pages.runs import Lines, NotFound, Page, Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
 from burnish.view.pages.skills import SkillFolders
@@ -62,77 +63,59 @@ class Parameters:
 
     def needed(self, name: str) -> str:
         """A text that must be there."""
-        value = self._query.get(name)
-        if not value:
+        if not (value := self.text(name)):
             raise UserError(f"the parameter '{name}' is missing.")
         return value
 
-    def texts(self, name: str, allowed: Sequence[str] = ()) -> tuple[str, ...]:
+    def texts(self, name: str, allowed: Iterable[str] = ()) -> tuple[str, ...]:
         """All values of a parameter that may be repeated."""
         values = tuple(value for value in self._query.getlist(name) if value)
+        known = tuple(allowed)
         for value in values:
-            if allowed and value not in allowed:
-                raise _unexpected(name, value, allowed)
+            if known and value not in known:
+                hint = did_you_mean(value, known)
+                raise _unfit(name, value, f"one of {', '.join(known)}", hint)
         return values
 
-    def one_of(self, name: str, allowed: Sequence[str], default: str) -> str:
-        value = self.text(name, default)
-        if value not in allowed and value != default:
-            raise _unexpected(name, value, allowed)
-        return value
+    def one_of(self, name: str, allowed: Iterable[str], default: str) -> str:
+        return (self.texts(name, allowed) or (default,))[-1]
 
-    def whole(
-        self, name: str, default: int | None = None, *, low: int = 0, high: int = WHOLE
-    ) -> int | None:
+    def whole(self, name: str, *, low: int = 0, high: int = WHOLE) -> int | None:
         """A whole number within limits."""
-        text = self._query.get(name)
-        if not text:
-            return default
-        try:
-            value = int(text)
-        except ValueError:
-            raise UserError(f"{name} is '{text[:60]}'; expected a whole number.") from None
-        if not low <= value <= high:
-            raise UserError(f"{name} is {value}; expected {low} to {high}.")
-        return value
+        text = self.text(name)
+        with suppress(ValueError):
+            if not text or low <= int(text) <= high:
+                return int(text) if text else None
+        raise _unfit(name, text, f"a whole number, {low} to {high}")
 
     def count(self, name: str, default: int, *, low: int = 0, high: int = WHOLE) -> int:
         """A whole number that always has a value."""
-        value = self.whole(name, default, low=low, high=high)
+        value = self.whole(name, low=low, high=high)
         return default if value is None else value
 
     def limit(self) -> int:
         return self.count("limit", PAGE, low=1, high=MOST)
 
-    def number(self, name: str) -> float | None:
-        text = self._query.get(name)
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            raise UserError(f"{name} is '{text[:60]}'; expected a number.") from None
-        if not math.isfinite(value):
-            raise UserError(f"{name} is {text[:60]}; expected a finite number.")
-        return value
-
     def range(self, name: str) -> Range:
         """`name_min` and `name_max`."""
-        return Range(self.number(f"{name}_min"), self.number(f"{name}_max"))
+        ends: list[float | None] = []
+        for key in (f"{name}_min", f"{name}_max"):
+            text = self.text(key)
+            try:
+                ends.append(float(text) if text else None)
+            except ValueError:
+                raise _unfit(key, text, "a number") from None
+            if not math.isfinite(ends[-1] or 0.0):
+                raise _unfit(key, text, "a finite number")
+        return Range(*ends)
 
     def flag(self, name: str) -> bool | None:
         """`1` or `0`; None where absent."""
-        text = self.text(name)
-        if text not in ("", "0", "1"):
-            raise UserError(f"{name} is '{text[:60]}'; expected 1 or 0.")
-        return text == "1" if text else None
+        return {"1": True, "0": False, "": None}[self.one_of(name, ("1", "0"), "")]
 
 
-def _unexpected(name: str, value: str, allowed: Sequence[str]) -> UserError:
-    return UserError(
-        f"{name} is '{value[:60]}'; expected one of {', '.join(allowed)}."
-        f"{did_you_mean(value, allowed)}"
-    )
+def _unfit(name: str, value: str, expected: str, hint: str = "") -> UserError:
+    return UserError(f"{name} is '{value[:60]}'; expected {expected}.{hint}")
 
 
 POINTS = 400
@@ -167,24 +150,6 @@ class Viewer:
         self.indexer.close()
 
 
-class About(Struct, frozen=True):
-    """What this viewer is."""
-
-    version: str
-    folder: str
-    results: str
-    runs: int
-    statuses: list[str]
-    signals: list[str]
-
-
-class AuditPage(Struct, frozen=True):
-    available: bool
-    line: str
-    """Why there is none."""
-    audit: Any
-
-
 class At(NamedTuple):
     """One request: who is asked, what for, and where."""
 
@@ -198,9 +163,9 @@ class At(NamedTuple):
         return self.viewer.runs.find(self.path["run"])
 
     @property
-    def page(self) -> tuple[int, int]:
+    def page(self) -> dict[str, int]:
         """What was shown before, and rows of this page."""
-        return self.asked.count("after", 0), self.asked.limit()
+        return {"after": self.asked.count("after", 0), "limit": self.asked.limit()}
 
     @property
     def points(self) -> int:
@@ -212,23 +177,19 @@ class Endpoint(NamedTuple):
 
     path: str
     known: tuple[str, ...]
-    answer: Callable[[At], Struct]
+    answer: Callable[[At], Page | Struct]
 
 
-def _about(at: At) -> Struct:
+def _about(at: At) -> Page:
     folder, results = at.viewer.runs.folder, at.viewer.judged.folder
-    return About(
-        version=burnish.__version__,
-        folder="" if folder is None else readable(str(folder)),
-        results="" if results is None else readable(str(results)),
-        runs=len(at.viewer.runs.listing().folders),
-        statuses=[str(status) for status in Status],
-        signals=[str(signal) for signal in Signal],
-    )
-
-
-def _run(at: At) -> Struct:
-    return run_page(at.path["run"], at.run, at.viewer.indexer.want(at.run).progress)
+    return {
+        "version": burnish.__version__,
+        "folder": "" if folder is None else readable(str(folder)),
+        "results": "" if results is None else readable(str(results)),
+        "runs": len(at.viewer.runs.listing().folders),
+        "statuses": list(Status),
+        "signals": list(Signal),
+    }
 
 
 def question(asked: Parameters) -> Question:
@@ -236,9 +197,9 @@ def question(asked: Parameters) -> Question:
         filter=Filter(
             split=asked.texts("split"),
             role=asked.texts("role"),
-            status=asked.texts("status", [str(status) for status in Status]),
-            finish=asked.texts("finish", [str(finish) for finish in Finish]),
-            signal=asked.texts("signal", [str(signal) for signal in Signal]),
+            status=asked.texts("status", Status),
+            finish=asked.texts("finish", Finish),
+            signal=asked.texts("signal", Signal),
             keep=asked.flag("keep"),
             step=asked.range("step"),
             reward=asked.range("reward"),
@@ -252,89 +213,79 @@ def question(asked: Parameters) -> Question:
             asked.one_of("order", ("desc", "asc"), "desc") == "desc",
         ),
         text=asked.text("q"),
-        scope=Scope(asked.one_of("in", [str(scope) for scope in Scope], "all")),
+        scope=Scope(asked.one_of("in", Scope, "all")),
         task=asked.text("task"),
         after=asked.text("after"),
         limit=asked.limit(),
     )
 
 
-def _groups(at: At) -> Struct:
+def _groups(at: At) -> Page:
     step = at.asked.whole("step")
     if step is None:
         with open_run(at.run) as run:
             step = run.last_step() or 0
-    signal = at.asked.one_of("signal", [str(signal) for signal in Signal], "")
-    return groups_page(at.run, step, at.asked.text("split"), signal, *at.page)
+    signal = at.asked.one_of("signal", Signal, "")
+    return groups_page(at.run, step, at.asked.text("split"), signal, **at.page)
 
 
-def _pairs(at: At) -> Struct:
-    after, limit = at.page
+def _pairs(at: At) -> Page:
     return pairs_page(
         at.run,
         step=at.asked.whole("step"),
         split=at.asked.text("split", HELD_OUT),
         sort=at.asked.one_of("sort", PAIR_SORTS, "wrong"),
         outcome=at.asked.one_of("outcome", OUTCOMES, ""),
-        after=after,
-        limit=limit,
+        **at.page,
     )
 
 
-def _questions(at: At) -> Struct:
-    after, limit = at.page
-    sort = at.asked.one_of("sort", QUESTION_SORTS, "newest")
-    return questions_page(at.run, sort=sort, after=after, limit=limit)
-
-
-def _prompt(at: At) -> Struct:
+def _prompt(at: At) -> Page:
     asked = at.asked
     split, before = asked.text("split"), asked.whole("before")
     return prompt_page(at.run, asked.needed("task"), split, before, asked.limit())
 
 
-def _compare(at: At) -> Struct:
+def _compare(at: At) -> Page:
     a, b = at.asked.needed("a"), at.asked.needed("b")
     if a == b:
         raise UserError(f"run '{a}' is compared with itself; expected two different runs.")
-    wanted = Asked(at.asked.whole("step"), at.asked.texts("name"), at.points, *at.page)
-    find = at.viewer.runs.find
-    return compare_page((a, find(a)), (b, find(b)), wanted)
-
-
-def _many(at: At) -> Struct:
-    asked = at.asked
-    wanted = ManyAsked(
-        runs=asked.texts("run"),
-        sweep=asked.text("sweep"),
-        baseline=asked.text("baseline"),
-        step=asked.whole("step"),
-        names=asked.texts("name"),
+    return compare_page(
+        (a, at.viewer.runs.find(a)),
+        (b, at.viewer.runs.find(b)),
+        step=at.asked.whole("step"),
+        names=at.asked.texts("name"),
         points=at.points,
-        each=bool(asked.flag("each")),
+        **at.page,
     )
-    return many_page(at.viewer.runs, wanted)
 
 
-def _audit(at: At) -> Struct:
-    try:
-        from burnish.view.audit import audit_run
-    except ModuleNotFoundError as error:
-        return AuditPage(False, f"this burnish has no audit: {error}", None)
+def _many(at: At) -> Page:
+    return many_page(
+        at.viewer.runs,
+        named=at.asked.texts("run"),
+        sweep=at.asked.text("sweep"),
+        baseline=at.asked.text("baseline"),
+        step=at.asked.whole("step"),
+        names=at.asked.texts("name"),
+        points=at.points,
+        each=bool(at.asked.flag("each")),
+    )
+
+
+def _audit(at: At) -> Page:
     with at.viewer.auditing, open_run(at.run, AUDIT_S) as run:
-        return AuditPage(True, "", audit_run(run))
+        return {"available": True, "line": "", "audit": audit_run(run)}
 
 
-def _bench_items(at: At) -> Struct:
-    after, limit = at.page
+def _bench_items(at: At) -> Page:
     return at.viewer.judged.items(
         at.path["bench"],
         kind=at.asked.one_of("kind", KINDS, ""),
         judge=at.asked.text("judge"),
         subset=at.asked.text("subset"),
         text=at.asked.text("q"),
-        after=after,
-        limit=limit,
+        **at.page,
     )
 
 
@@ -359,13 +310,17 @@ def _picture_of(folder: Path, sha256: str) -> SoundPicture:
 ENDPOINTS = (
     Endpoint("/about", (), _about),
     Endpoint("/runs", (), lambda at: at.viewer.lines.all()),
-    Endpoint("/runs/{run}", (), _run),
+    Endpoint(
+        "/runs/{run}",
+        (),
+        lambda at: run_page(at.path["run"], at.run, at.viewer.indexer.want(at.run).progress),
+    ),
     Endpoint(
         "/runs/{run}/pulse",
         (),
         lambda at: pulse(at.run, at.viewer.indexer.want(at.run).progress),
     ),
-    Endpoint("/runs/{run}/events", ("after", "limit"), lambda at: events_page(at.run, *at.page)),
+    Endpoint("/runs/{run}/events", ("after", "limit"), lambda at: events_page(at.run, **at.page)),
     Endpoint(
         "/runs/{run}/metrics",
         ("name", "points", "since"),
@@ -399,7 +354,13 @@ ENDPOINTS = (
     ),
     Endpoint("/runs/{run}/blobs/{sha256}/picture", (), _sound),
     Endpoint("/runs/{run}/pairs", ("step", "split", "sort", "outcome", "after", "limit"), _pairs),
-    Endpoint("/runs/{run}/questions", ("sort", "after", "limit"), _questions),
+    Endpoint(
+        "/runs/{run}/questions",
+        ("sort", "after", "limit"),
+        lambda at: questions_page(
+            at.run, sort=at.asked.one_of("sort", QUESTION_SORTS, "newest"), **at.page
+        ),
+    ),
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
     Endpoint("/runs/{run}/audit", (), _audit),
     Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),
