@@ -60,7 +60,7 @@ PROMPTS: dict[str, str] = {"violating": VIOLATING, "benign": BENIGN}
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.*)$")
 _WORD = re.compile(r"\w+")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)("|\Z)', re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)\\?("|\Z)', re.DOTALL)
 """A text in quotes; one that is never closed ends the search, or each quote in it would begin anew."""
 _KEYS = ("instruction", "prompt", "request", "question", "text", "query")
 

@@ -7,7 +7,6 @@ public descriptions of their columns; no row of theirs was at hand.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -299,9 +298,6 @@ def _alpaca(row: Source) -> Item:
     )
 
 
-_PARAGRAPHS = re.compile(
-    r"Paragraph 1:\n(.+?)\n\nParagraph 2:\n(.+?)\n\nYou must produce", re.DOTALL
-)
 WRITE = "Write one paragraph of creative writing."
 """The files of LAMP hold the paragraphs and not what their writers were asked for."""
 
@@ -325,8 +321,10 @@ def load_lamp(path: Path) -> list[Item]:
 def _paragraphs(row: Source) -> list[str]:
     turns = row.values["messages"]
     asked = [turn["content"] for turn in turns if turn.get("role") == "user"]
-    found = _PARAGRAPHS.search(asked[-1]) if asked else None
-    return [text.strip() for text in found.groups()] if found else []
+    _, _, rest = (asked or [""])[-1].partition("Paragraph 1:\n")
+    first, _, rest = rest.partition("\n\nParagraph 2:\n")
+    second, end, _ = rest.partition("\n\nYou must produce")
+    return [first.strip(), second.strip()] if end else []
 
 
 def _lamp(row: Source) -> Item:

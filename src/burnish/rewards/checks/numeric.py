@@ -39,14 +39,14 @@ REMEMBERED = 4096
 TAIL = 4000
 """Characters at the end of a response in which the last number is looked for."""
 
-_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})++(?!\d|,\d)|\d+)(?:\.\d+)?|\.\d+"
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3}){1,150}+(?!\d|,\d)|\d+)(?:\.\d+)?|\.\d+"
 _DECIMAL = rf"(?:{_UNSIGNED})(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(
     rf"(?P<sign>(?:(?<![\w)])[-+])?)[$£€¥]?(?P<whole>{_DECIMAL})"
     r"(?:\s?/\s?(?P<below>\d+(?:\.\d+)?))?(?P<percent>\s?%)?"
 )
 _MIXED = re.compile(r"(?P<sign>[-+]?)(?<!\d)(?P<whole>\d++)\s++(?P<top>\d++)/(?P<below>\d++)")
-_POWER = re.compile(r"\s*(?:\\times|\\cdot|×|\*)\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?")
+_POWER = re.compile(r"\s*(?:\\times|\\cdot|×|\*)\s*10\s*(?:\^|\*\*)\s*+\{?\s*+([-+]?\d+)\s*\}?")
 _FRACTION = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*([-+]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}|(\d)\s*(\d))"
 )

@@ -122,7 +122,7 @@ _HAN = re.compile(
     rf"|(?:{_HAN_JUDGED}的?(?:回答|答案)?是?|[选選][择擇]?|[胜勝]者是?|推荐|推薦)[:：]?\s*{_HAN_ONE}"
 )
 # What names no response: a list's number, both responses at once, the number of something else.
-_BULLET = re.compile(r"^[^\S\n]*(?:<rubric>)?[^\S\n]*(?:[-*•]|\(?\w{1,2}[.)])(?=[^\S\n]+(?!is\b|wins\b)\w)", re.M)  # fmt: skip
+_BULLET = re.compile(r"^[^\S\n]*+(?:<rubric>)?[^\S\n]*+(?:[-*•]|\(?\w{1,2}[.)])(?=[^\S\n]+(?!is\b|wins\b)\w)", re.M)  # fmt: skip
 _PAIR = r"(?:and|or|nor|vs\.?|versus|/|&|und|oder|et|ou|y|o|和|与|與|或)"
 _BOTH = re.compile(
     rf"(?<![\w.])(?:1\s*{_PAIR}\s*(?:{_NOUN}\s*)?2|2\s*{_PAIR}\s*(?:{_NOUN}\s*)?1|"
@@ -200,10 +200,8 @@ WEIGHTS = (1.0, 1.0, 0.5)
 _FORMAT = 0.5
 Flag = bool | Literal[0, 1]
 Sign = Annotated[float, Meta(ge=-1.0, le=1.0)]
-_BLOCKS = re.compile(
-    r"<rubric>(.*?)</rubric>(\s*)<eval>(.*?)</eval>(\s*)<answer>(.*?)</answer>", re.S
-)
-_TAGS = tuple(f"<{end}{name}>" for name in ("rubric", "eval", "answer") for end in ("", "/"))
+_TAGS = [f"<{end}{name}>" for name in ("rubric", "eval", "answer") for end in ("", "/")]
+_TAG = re.compile("|".join(_TAGS))
 _NUMBER = re.compile(r"(?<!\d)(?<!(?<![^\W\d])[.,/–−-])[12](?![.,/–−-]?\d)")
 """1 or 2 alone: no part of a decimal, a fraction or a range, and not below 0; `no.1` and `response-2` do."""
 _OPEN = re.compile(r"<\s*rubric\s*>", re.I)
@@ -260,11 +258,11 @@ def format_ok(texts: Any, *, strict: bool = True) -> Any:
     def read(text: str) -> bool:
         text = text.strip() if not strict else text
         text = text.replace("\n", "")
-        # Counted first: matching blocks that come a thousand times would cost their cube.
-        if text.count("<rubric") != 1 or any(text.count(tag) != 1 for tag in _TAGS):
+        if text.count("<rubric") != 1 or _TAG.findall(text) != _TAGS:
             return False
-        found = _BLOCKS.fullmatch(text)
-        return found is not None and not (strict and (found[2] or found[4]))
+        before, _, gap, _, next_gap, _, after = _TAG.split(text)
+        between = gap + next_gap
+        return not (before or after or (between if strict else between.strip()))
 
     return read_each("texts", texts, read)
 

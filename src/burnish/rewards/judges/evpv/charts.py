@@ -338,7 +338,7 @@ KEPT = 256
 MOST_SIDE = 2000
 """Pixels of the longer side that the reader looks at; a larger picture is made smaller."""
 _INSTALL = "pip install 'burnish[ocr]' && pip install --no-deps rapidocr-onnxruntime"
-_VALUE_AFTER = re.compile(r"(?P<one>.*\D)[\s:]\s*(?P<two>[-+−–]?[$£€]?\d[\d,.]*\s?%?)")
+_VALUE_AFTER = re.compile(r"(?P<one>.*\D)[\s:](?P<two>[-+−–]?[$£€]?\d[\d,.]*\s?%?)")
 
 _one_reader = threading.Lock()
 """One picture at a time: the reader keeps state, and uses the cores it is given anyway."""

@@ -101,22 +101,22 @@ _RELATIONS: dict[str, Kind] = {
     "connected": "structural", "adjacent": "structural", "part": "structural", "inside": "structural",
 }  # fmt: skip
 _RELATED = re.compile(
-    r"(?P<one>.{1,150}?)\s+(?:is|are|was|were)?\s*(?P<no>not\s+|n't\s+)?"
+    r"(?P<one>.{1,150}?) (?:is|are|was|were)? ?(?P<no>not |n't )?"
     r"(?P<how>parallel|perpendicular|congruent|similar|tangent|equal|connected|adjacent)"
-    r"\s+(?:to|with)\s+(?P<two>.{1,150})",
+    r" (?:to|with) (?P<two>.{1,150})",
     re.IGNORECASE,
 )
 _INSIDE = re.compile(
-    r"(?P<one>.{1,150}?)\s+(?:is|are|lies)\s+(?P<no>not\s+)?(?P<how>part of|inside|inside of)\s+(?P<two>.{1,150})",
+    r"(?P<one>.{1,150}?) (?:is|are|lies) (?P<no>not )?(?P<how>part of|inside|inside of) (?P<two>.{1,150})",
     re.IGNORECASE,
 )
 _COMPARED = re.compile(
-    r"(?P<one>[^<>=!]{1,200}?)\s*(?P<how><=|>=|!=|=|<|>)\s*(?P<two>[^<>=!]{1,200})"
+    r"(?P<one>[^<>=!]{1,200}?) ?(?P<how><=|>=|!=|=|<|>) ?(?P<two>[^<>=!]{1,200})"
 )
 _WORDED = re.compile(
-    r"(?P<one>.{1,200}?)(?:\s+(?:is|are|was|were|equals|measures|has)|\s*:)\s+(?P<no>not\s+)?"
+    r"(?P<one>.{1,200}?)(?: (?:is|are|was|were|equals|measures|has)| ?:) (?P<no>not )?"
     r"(?P<how>greater than|more than|larger than|less than|smaller than|fewer than|at least|at most|"
-    r"no more than|no less than|equal to)?\s*(?P<two>.{1,200})",
+    r"no more than|no less than|equal to)? ?(?P<two>.{1,200})",
     re.IGNORECASE,
 )
 _COUNTED = re.compile(

@@ -35,8 +35,7 @@ FLOOR = 0.1
 Aggregate = Literal["weighted", "rate", "streak", "geometric", "first_error"]
 StepScores = Sequence[Annotated[float, Meta(ge=-1.0, le=1.0)]]
 
-_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*(.*?)\s*```\Z", re.DOTALL)
-_OPEN_FENCE, _CLOSED_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*\s*"), re.compile(r"\s*```\Z")
+_OPEN_FENCE = re.compile(r"\A```[a-zA-Z0-9_-]*")
 _MINUS_ONE, _ONE = re.compile(r"(?<!\d)-1(?!\d)"), re.compile(r"(?<!\d)1(?!\d)")
 _WHOLE = re.compile(r"[-+]?\d+")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
@@ -72,7 +71,7 @@ def parse_step_verdict_strict(texts: Any) -> Any:
 
 
 def _lenient(text: str) -> int:
-    bare = _CLOSED_FENCE.sub("", _OPEN_FENCE.sub("", text.strip())).strip()
+    bare = _unfenced(text)
     if _NUMBER.fullmatch(bare):
         number = float(bare)
         if math.isfinite(number) and int(number) in (1, -1):
@@ -83,10 +82,14 @@ def _lenient(text: str) -> int:
     return 1 if first is not None and first[0][0] != "-" and first[0].strip("+0") else -1
 
 
+def _unfenced(text: str) -> str:
+    return _OPEN_FENCE.sub("", text.strip()).removesuffix("```").strip()
+
+
 def _strict(text: str) -> int | None:
     bare = text.strip()
-    fenced = _FENCE.match(bare)
-    bare = fenced[1] if fenced else bare
+    if len(bare) >= 6 and bare.startswith("```") and bare.endswith("```"):
+        bare = _unfenced(bare)
     if bare[:1] == "[" and bare[-1:] == "]":
         bare = bare[1:-1].strip()
     return {"1": 1, "-1": -1}.get(bare)
