@@ -210,13 +210,6 @@ def test_a_folder_of_yours_that_looks_like_ours_is_never_removed(source, folder,
     assert own.is_file()
 
 
-def test_a_damaged_index_says_so(source, folder) -> None:
-    index = open_index(source, folder=folder)
-    (index.folder / "offsets.npy").write_bytes(b"\x80\x04pickle")
-    with pytest.raises(StoreError, match="remove the folder"):
-        open_index(source, folder=folder)
-
-
 def test_nothing_on_disk_is_pickled(source, folder) -> None:
     open_index(source, folder=folder, how="dense", encoder=WordEncoder())
     files = [path for path in folder.rglob("*") if path.is_file()]
