@@ -340,16 +340,14 @@ CASES = [
             "wrong": -1.0,
             "min_claims": 3,
             "short_penalty": -0.5,
-            "refusals": "drop",
         },
-        {"claims": "empty short", "checks": "short word"},
+        {"claims": "empty short", "checks": "short"},
         signed="right wrong short_penalty",
     ),
     Case(
         march.checker_rewards,
-        {"agreement": [[1, -1], [1, 1]], "votes": [2, 0]},
-        {"agreement": "short", "votes": OPTIONAL},
-        signed="votes",
+        {"agreement": [[1, -1], [1, 1]]},
+        {"agreement": "short"},
     ),
     # Premises of steps, checked against evidence
     Case(

@@ -25,7 +25,7 @@ from burnish.rewards.judges.march import (
     split_docs_and_query,
     split_thinking,
 )
-from burnish.rewards.judges.march.claims import checks_of_reply, read_claims, reward_of_votes
+from burnish.rewards.judges.march.claims import checks_of_reply, claims_of_reply, reward_of_votes
 from burnish.rewards.judges.march.roles import (
     EXAMPLE_ANSWER,
     EXAMPLE_CLAIMS,
@@ -112,7 +112,7 @@ def test_an_item_beyond_the_count_answers_no_other():
 
 
 def test_claims_with_and_without_bullets_are_all_read():
-    claims = read_claims("- Question: A? [Answer: 1]\n2. Question: B? [Answer: 2]")
+    claims = claims_of_reply("- Question: A? [Answer: 1]\n2. Question: B? [Answer: 2]")
     assert [claim.answer for claim in claims] == ["1", "2"]
 
 
@@ -395,7 +395,6 @@ def test_no_claim_few_claims_and_refusals():
     refused = [("q1", "Cannot answer"), ("q2", "3")]
     found = fact_reward(refused, [{1: "Cannot answer", 2: "3"}])
     assert (found.claims, found.dropped, found.reward) == (1, (0,), 0.0)
-    assert fact_reward(refused, [{1: "Cannot answer", 2: "3"}], refusals="keep").claims == 2
 
 
 def test_an_even_split_is_faulty_and_count_stops_at_thirteen():
@@ -404,19 +403,13 @@ def test_an_even_split_is_faulty_and_count_stops_at_thirteen():
     assert fact_reward(many, [{}], mode="count").reward == pytest.approx(-1.3)
 
 
-def test_samples_may_come_in_several_shapes():
-    whole = fact_reward(CLAIMS, [{1: "3", 2: "1901", 3: "7"}])
-    text = "1. a [Answer: 3]\n2. b [Answer: 1901]\n3. c [Answer: 7]"
-    for checks in (
-        ["3", "1901", "7"],
-        [["3", "1901", "7"]],
-        [text],
-        text,
-        {"1": "3", "2": "1901", "3": "7"},
-    ):
-        assert fact_reward(CLAIMS, checks) == whole
-    tables = [{"question": q, "answer": a} for q, a in CLAIMS]
-    assert fact_reward(tables, [text]) == whole
+def test_a_sample_is_answers_by_number_or_in_order():
+    whole = fact_reward(CLAIMS, [{1: "3", 3: "8"}])
+    assert fact_reward(CLAIMS, [["3", None, "8"]]) == whole
+    assert whole.agreement == ((1, -1, -1),)
+    for checks in ("1. a [Answer: 3]", ["3", "1901", "7"], {1: "3"}):
+        with pytest.raises(UserError, match="checks"):
+            fact_reward(CLAIMS, checks)
 
 
 VOTES = st.integers(1, 5).flatmap(

@@ -1,8 +1,5 @@
 """Do a claim and its checks agree, and what is an answer with such claims worth? (MARCH)
 
-    found = fact_reward(claims, [checks_1, checks_2, checks_3])
-    found.reward, found.faulty, found.votes
-
 Each of K Checker samples agrees with a claim (+1) or not (-1, also where it gave no answer); a claim
 whose votes add up to 0 or less is faulty. Zero tolerance (`ztr`): -1 where any claim is faulty,
 else 0; `err`: minus the share of faulty claims; `count`: minus a tenth of them, 13 at most.
@@ -17,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -60,14 +57,6 @@ YEAR = 100
 """From here on a number beyond the count that follows no answer begins no item: it may be a year."""
 
 
-class _Tagged(NamedTuple):
-    """What stands between a tag and its end, by its places in the text."""
-
-    start: int
-    inner: slice
-    end: int
-
-
 class Claim(NamedTuple):
     """One atomic statement of an answer, as a question and the answer that it gives."""
 
@@ -90,9 +79,6 @@ def parse_claims(text: str) -> list[Claim]:
     """The claims of a Proposer: bullets `- Question: ... [Answer: ...]`, one a line, in order.
 
     A bullet without a question, without an answer or over several lines is no claim.
-
-    >>> parse_claims("- Question: How many towers? [Answer: 3]\\nThat is all.")
-    [Claim(question='How many towers?', answer='3')]
     """
     claims = []
     for line in text.split("\n"):
@@ -107,15 +93,6 @@ def parse_claims(text: str) -> list[Claim]:
     return claims
 
 
-def read_claims(text: str) -> list[Claim]:
-    """The claims of a Proposer that may leave out the bullets or write numbers in their place.
-
-    >>> read_claims("1. Question: How many towers? [Answer: 3]")
-    [Claim(question='How many towers?', answer='3')]
-    """
-    return parse_claims.plain(_NO_BULLET.sub("- ", text))
-
-
 @public
 def parse_checks(text: str, count: Count | None = None) -> dict[int, str]:
     """The answers of a Checker by item number: blocks `1. Evidence: ... [Answer: ...]`.
@@ -128,8 +105,6 @@ def parse_checks(text: str, count: Count | None = None) -> dict[int, str]:
 
     >>> parse_checks("Evidence: page 2 [Answer: 7]\\n2. not found\\n3. Evidence: x [Answer: 9]")
     {1: '7', 3: '9'}
-    >>> parse_checks("1. Evidence: x [Answer: 7]\\n2. Evidence: y [Answer: 9]", count=1)
-    {1: '7'}
     """
     return dict(sorted(dict(check_items(text, count)).items()))
 
@@ -174,14 +149,14 @@ def split_thinking(text: str, *, prefilled: bool = False) -> Thinking:
     """
     form = _PREFILLED if prefilled else _THOUGHTS
     found = form.match(text)
-    if found is None or "<think>" in found[2].lower() or "</think>" in found[2].lower():
+    if found is None or re.search("</?think>", found[2], re.IGNORECASE):
         return Thinking("", text)
     return Thinking(found[1].strip(), found[2].strip())
 
 
 def claims_of_reply(text: str) -> list[Claim]:
-    """The claims of a Proposer that a judge asks; `Unreadable` where there is none."""
-    found = read_claims(split_thinking.plain(text).answer)
+    """The claims of a Proposer that a judge asks, with or without bullets; else `Unreadable`."""
+    found = parse_claims.plain(_NO_BULLET.sub("- ", split_thinking.plain(text).answer))
     if not found:
         raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
     return found
@@ -191,10 +166,8 @@ def same_of_reply(text: str) -> dict[int, str]:
     """Same or different by item number, of the model that settles it."""
     lines = {(int(n), word.lower()) for n, word in _SAME.findall(split_thinking.plain(text).answer)}
     found = dict(lines)
-    if len(found) < len(lines):
-        raise Unreadable("expected each item once, got one as both same and different")
-    if not found:
-        raise Unreadable(f"expected lines such as '1. same', got {text[:60]!r}")
+    if not found or len(found) < len(lines):
+        raise Unreadable(f"expected one line such as '1. same' for each item, got {text[:60]!r}")
     return found
 
 
@@ -204,73 +177,59 @@ def split_docs_and_query(prompt: str) -> DocsAndQuery:
 
     Documents stand in a tag (`<documents>`, `<passages>`, `<context>`) or under a heading such as
     `Passages:`; the question behind them in a tag, under a heading such as `Question:`, or as the
-    rest. Refused where either is missing: rows with fields of their own (`query`, `documents`) need
-    no such guess.
-
-    >>> split_docs_and_query("Passages:\\n[1] Three towers.\\n\\nQuestion: How many towers?")
-    DocsAndQuery(docs='[1] Three towers.', query='How many towers?')
+    rest. Rows with fields of their own (`query`, `documents`) need no such guess.
     """
-    tagged = next(iter(_between(prompt, _DOCUMENT_TAG)), None)
-    if tagged is not None:
-        rest = prompt[tagged.end :]
-        query = _query(rest) or _query(prompt[: tagged.start]) or rest
-        return _both(prompt[tagged.inner], query)
-    headed = _HEADED.search(prompt)
-    if headed is None:
+    docs = query = ""
+    if tagged := _between(prompt, _DOCUMENT_TAG):
+        begin, end = tagged[0]
+        docs, rest = prompt[begin.end() : end.start()], prompt[end.end() :]
+        query = _query(rest) or _query(prompt[: begin.start()]) or rest
+    elif headed := _HEADED.search(prompt):
+        behind = prompt[headed.end() :]
+        # The last heading: a document may hold a line of that kind, what comes after it may not.
+        asked = [one.start() for one, _ in _between(behind, _QUERY_TAG)]
+        asked += [found.start() for found in _QUERY_HEAD.finditer(behind)]
+        docs = behind[: max(asked, default=None)]
+        query = _query(behind[max(asked) :] if asked else prompt[: headed.start()])
+    found = DocsAndQuery(docs.strip(), query.strip())
+    if not all(found):
         raise ArgumentError(
-            "prompt: got no documents, expected a tag <documents> or a heading 'Passages:'; give the "
-            "rows a field `documents` instead"
+            "prompt: got no documents or no question, expected a tag <documents> or a heading 'Passages:', "
+            "and a question; give the rows fields `documents` and `query` instead"
         )
-    behind = prompt[headed.end() :]
-    # The last heading: a document may hold a line of that kind, what comes after it may not.
-    asked = [one.start for one in _between(behind, _QUERY_TAG)]
-    asked += [found.start() for found in _QUERY_HEAD.finditer(behind)]
-    if not asked:
-        return _both(behind, _query(prompt[: headed.start()]))
-    return _both(behind[: max(asked)], _query(behind[max(asked) :]))
+    return found
 
 
-def _between(text: str, tag: re.Pattern[str]) -> list[_Tagged]:
-    """What stands in tags that end, in order, in one pass: a tag that never ends is a word."""
-    tags = list(tag.finditer(text))
-    ends: list[re.Match[str] | None] = []
+def _between(text: str, tag: re.Pattern[str]) -> list[tuple[re.Match[str], re.Match[str]]]:
+    """Tags with their ends, in order, in one pass: a tag that never ends is a word."""
     later: dict[str, re.Match[str]] = {}
-    for one in reversed(tags):
-        ends.append(None if one[1] else later.get(one[2].lower()))
+    pairs = []
+    for one in reversed(list(tag.finditer(text))):
+        name = one[2].lower()
         if one[1]:
-            later[one[2].lower()] = one
-    found: list[_Tagged] = []
-    for one, end in zip(tags, reversed(ends), strict=True):
-        if end is not None and (not found or one.start() >= found[-1].end):
-            found.append(_Tagged(one.start(), slice(one.end(), end.start()), end.end()))
+            later[name] = one
+        elif name in later:
+            pairs.append((one, later[name]))
+    found: list[tuple[re.Match[str], re.Match[str]]] = []
+    for begin, end in reversed(pairs):
+        if not found or begin.start() >= found[-1][1].end():
+            found.append((begin, end))
     return found
 
 
 def _query(text: str) -> str:
-    tagged = _between(text, _QUERY_TAG)
-    if tagged:
-        return text[tagged[-1].inner].strip()
+    if tagged := _between(text, _QUERY_TAG):
+        begin, end = tagged[-1]
+        return text[begin.end() : end.start()].strip()
     heads = list(_QUERY_HEAD.finditer(text))
     return text[heads[-1].end() :].strip() if heads else ""
-
-
-def _both(docs: str, query: str) -> DocsAndQuery:
-    found = DocsAndQuery(docs.strip(), query.strip())
-    for what, part in (("documents", found.docs), ("question", found.query)):
-        if not part:
-            raise ArgumentError(
-                f"prompt: got no {what}, expected both documents and a question; give the rows "
-                "fields `documents` and `query` instead"
-            )
-    return found
 
 
 Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
 Mode = Literal["ztr", "err", "count"]
 Leaks = Literal["plain", "normalised"]
 Invented = Literal["drop", "keep"]
-MATCHERS, MODES, LEAKS, INVENTED = map(get_args, (Matcher, Mode, Leaks, Invented))
-Agreement = Annotated[int, Meta(ge=-1, le=1)]
+Agreement = Literal[-1, 1]
 NonPositive = Annotated[float, Meta(ge=-LARGEST, le=0.0)]
 COUNT_STEP, COUNT_MOST = 0.1, 13
 """Of the mode `count`: what a faulty claim costs, and how many of them at most."""
@@ -296,13 +255,8 @@ _REFUSAL = re.compile(
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
 
 
-class ClaimTable(TypedDict):
-    question: str
-    answer: str
-
-
-Pair = tuple[str, str] | ClaimTable
-Sample = str | Sequence[str | None] | Mapping[int | str, str | None]
+Pair = tuple[str, str]
+Sample = Sequence[str | None] | Mapping[int, str | None]
 
 
 class FactReward(NamedTuple):
@@ -340,18 +294,14 @@ def answers_match(
     two plain whole numbers must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in
     common, at least `threshold`; numbers as in `strict`. `march-ref`: the reference's rule, in which
     10k is 10 and 0.05 is 0.1. Or a function of the two.
-
-    >>> answers_match("1.2 million", "1,200,000"), answers_match("10k", "10")
-    (True, False)
-    >>> answers_match("10k", "10", "march-ref")
-    True
     """
     if callable(matcher):
         return bool(matcher(a, b))
     if matcher == "march-ref":
         return _reference_match(a, b)
+    bare = bare_text(a)
     if matcher == "exact":
-        return bare_text(a) == bare_text(b)
+        return bare == bare_text(b)
     first, second = read_quantity(a), read_quantity(b)
     if first is not None and second is not None:
         if first.unit and second.unit and first.unit != second.unit:
@@ -360,9 +310,8 @@ def answers_match(
             return first.whole == second.whole
         gap, size = abs(first.value - second.value), max(abs(first.value), abs(second.value))
         return gap <= max(relative * size, absolute)
-    if matcher == "f1":
-        return bool(bare_text(a)) and token_f1(a, b) >= threshold
-    return bool(bare_text(a)) and bare_text(a) == bare_text(b)
+    is_near = token_f1(a, b) >= threshold if matcher == "f1" else bare == bare_text(b)
+    return bool(bare) and is_near
 
 
 @public
@@ -370,9 +319,6 @@ def is_refusal(answer: str) -> bool:
     """Whether an answer says that there is none: "Cannot answer", "not mentioned in the passages".
 
     It has to say nothing else: "no evidence of fracture" is a claim, and so is "none" of side effects.
-
-    >>> is_refusal("Cannot answer."), is_refusal("No evidence of fracture")
-    (True, False)
     """
     return _REFUSAL.fullmatch(bare_text(answer).rstrip(".!")) is not None
 
@@ -380,7 +326,7 @@ def is_refusal(answer: str) -> bool:
 @public
 def fact_reward(
     claims: Sequence[Pair],
-    checks: Sequence[Sample | None] | str | Mapping[int | str, str | None],
+    checks: Sequence[Sample],
     *,
     mode: Mode = "ztr",
     matcher: Matcher | Callable[[str, str], bool] = "numeric",
@@ -388,13 +334,11 @@ def fact_reward(
     wrong: float = -1.0,
     min_claims: Count = 3,
     short_penalty: NonPositive = 0.0,
-    refusals: Literal["drop", "keep"] = "drop",
 ) -> FactReward:
     """The reward of an answer from its claims and K Checker samples.
 
     `claims` are (question, answer) pairs; `checks` one sample each: answers by item number from 1
-    (`parse_checks`), a list of answers in order with None where one is missing, or the Checker's text.
-    `right` and `wrong` are the two values of zero tolerance and the ends of `err`. An answer with
+    (`parse_checks`), or a list of answers in order with None where one is missing. `right` and `wrong` are the two values of zero tolerance and the ends of `err`. An answer with
     fewer claims than `min_claims` gets `short_penalty` on top; the paper's is 0, which rewards
     vagueness. Without a claim the reward is `right`, whatever the Checkers said.
 
@@ -402,17 +346,20 @@ def fact_reward(
     >>> found.reward, found.faulty
     (-1.0, (1,))
     """
-    pairs = [claim_of(one) for one in claims]
-    dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal.plain(c.answer)]
-    counted = sorted(set(range(len(pairs))).difference(dropped))
-    samples = [_sample_answers(one, len(pairs)) for one in _samples(checks)]
-    if counted and not samples:
-        raise ArgumentError(
-            f"checks: got none for {len(counted)} claims, expected at least one Checker sample"
+    dropped = [n for n, (_, answer) in enumerate(claims) if is_refusal.plain(answer)]
+    counted = sorted(set(range(len(claims))).difference(dropped))
+    if counted and not checks:
+        raise ArgumentError("checks: got none, expected at least one Checker sample")
+    agreement: list[list[Agreement]] = []
+    for sample in checks:
+        by_item = sample if isinstance(sample, Mapping) else dict(enumerate(sample, start=1))
+        said = [(claims[n][1], by_item.get(n + 1)) for n in counted]
+        agreement.append(
+            [
+                1 if found is not None and answers_match.plain(stated, found, matcher) else -1
+                for stated, found in said
+            ]
         )
-    agreement = [
-        [_agrees(pairs[n].answer, sample[n], matcher) for n in counted] for sample in samples
-    ]
     return reward_of_votes(
         agreement if counted else [],
         counted,
@@ -436,16 +383,10 @@ def reward_of_votes(
     min_claims: Count = 3,
     short_penalty: NonPositive = 0.0,
 ) -> FactReward:
-    """The same from agreements that are known: +1 or -1 by sample (outer) and claim (inner).
-
-    >>> reward_of_votes([[1, -1], [1, 1], [-1, -1]], counted=[0, 1], mode="err").reward
-    -0.5
-    """
-    _check_width(agreement, len(counted))
-    if counted and not agreement:
-        raise ArgumentError("agreement: got no sample, expected one row for each Checker sample")
+    """The same from agreements that are known: +1 or -1 by sample (outer) and claim (inner)."""
     votes = [sum(row[n] for row in agreement) for n in range(len(counted))]
-    faulty = [place for place, vote in zip(counted, votes, strict=True) if _is_faulty(vote)]
+    # An even split is neither: it counts as faulty.
+    faulty = [place for place, vote in zip(counted, votes, strict=True) if vote <= 0]
     count, faults = len(counted), len(faulty)
     if mode == "ztr":
         reward = wrong if faults else right
@@ -467,70 +408,20 @@ def reward_of_votes(
 
 
 @public
-def checker_rewards(
-    agreement: Sequence[Sequence[Agreement]],
-    votes: Sequence[int] | None = None,
-) -> list[float]:
+def checker_rewards(agreement: Sequence[Sequence[Agreement]]) -> list[float]:
     """What each Checker sample earns for agreeing with the majority: mean over claims of
     agreement times the sign of the vote, -1 to 1. In the paper all share the Solver's reward.
 
     >>> checker_rewards([[1, -1], [1, 1], [-1, 1]])
     [0.0, 1.0, 0.0]
     """
-    width = len(agreement[0]) if agreement else 0
-    _check_width(agreement, width)
-    if agreement and not width:
-        raise ArgumentError("agreement: got samples without claims, expected at least one claim")
-    known = [sum(row[n] for row in agreement) for n in range(width)] if votes is None else votes
-    if len(known) != width:
-        raise ArgumentError(f"votes: got {len(known)}, expected one for each of {width} claims")
-    signs = [-1 if _is_faulty(vote) else 1 for vote in known]
+    if len(set(map(len, agreement))) > 1 or [] in agreement:
+        raise refused("agreement", agreement, "+1 or -1 for each claim, as many in every row")
+    signs = [1 if sum(votes) > 0 else -1 for votes in zip(*agreement, strict=True)]
     return [
-        math.fsum(bit * sign for bit, sign in zip(row, signs, strict=True)) / width
+        math.fsum(bit * sign for bit, sign in zip(row, signs, strict=True)) / len(signs)
         for row in agreement
     ]
-
-
-def _is_faulty(vote: int) -> bool:
-    """An even split is neither: it counts as faulty."""
-    return vote <= 0
-
-
-def _agrees(stated: str, found: str | None, matcher: Any) -> int:
-    return 1 if found is not None and answers_match.plain(stated, found, matcher) else -1
-
-
-def _check_width(agreement: Sequence[Sequence[int]], width: int) -> None:
-    for row in agreement:
-        if 0 in row or len(row) != width:
-            raise refused("agreement", row, f"+1 or -1 for each of {width} claims")
-
-
-def claim_of(given: Pair) -> Claim:
-    return Claim(given["question"], given["answer"]) if isinstance(given, dict) else Claim(*given)
-
-
-def _samples(checks: Any) -> Sequence[Any]:
-    """The samples of the Checkers; one alone may come without a list around it."""
-    if isinstance(checks, Mapping | str):
-        return [checks]
-    # A list of plain answers is one sample; texts with numbered items are one sample each.
-    is_answers = bool(checks) and all(
-        one is None or (isinstance(one, str) and "[" not in one) for one in checks
-    )
-    if not is_answers and None in checks:
-        raise refused("checks", checks, "one sample of answers for each Checker")
-    return [checks] if is_answers else checks
-
-
-def _sample_answers(sample: Sample, count: int) -> list[str | None]:
-    """One sample's answers in the order of the claims; None where there is none."""
-    given = parse_checks.plain(sample, count) if isinstance(sample, str) else sample
-    if isinstance(given, Mapping):
-        by_number = {int(number): answer for number, answer in given.items()}
-        return [by_number.get(number) for number in range(1, count + 1)]
-    found = list(given)[:count]
-    return [*found, *([None] * (count - len(found)))]
 
 
 def _reference_match(a: str, b: str) -> bool:
@@ -538,22 +429,12 @@ def _reference_match(a: str, b: str) -> bool:
     first, second = a.translate(_REF_STRIPPED), b.translate(_REF_STRIPPED)
     if first == second:
         return True
-    numbers = [_reference_number(text) for text in (first, second)]
-    if numbers[0] is None or numbers[1] is None:
-        return False
-    if isinstance(numbers[0], int) and isinstance(numbers[1], int):
-        return numbers[0] == numbers[1]
     try:
-        return abs(numbers[0] - numbers[1]) < 0.1
-    except OverflowError:  # a whole number beyond every float
+        one, other = (float(text) if "." in text else int(text) for text in (first, second))
+        is_whole = isinstance(one, int) and isinstance(other, int)
+        return one == other if is_whole else abs(one - other) < 0.1
+    except (ValueError, OverflowError):  # no numbers, or one beyond every float
         return False
-
-
-def _reference_number(text: str) -> int | float | None:
-    try:
-        return float(text) if "." in text else int(text)
-    except ValueError:
-        return None
 
 
 def checks_of_reply(text: str, count: int) -> dict[int, str]:

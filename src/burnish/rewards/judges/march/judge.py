@@ -1,13 +1,5 @@
 """Is an answer faithful to its documents? Its claims are asked again, blind (MARCH).
 
-    [[rewards]]
-    kind = "march"
-    model = "http://127.0.0.1:8000/v1#my-model"       # the task has `documents`, and `query` or a prompt
-
-    scorer = MarchJudge(JudgeModel(lm, sampling=Sampling(temperature=0.6)), checkers=3)
-    (reward,) = await scorer.score(task, [response])
-    reward.value, reward.verdicts           # share of the claims that hold; one verdict a claim
-
 A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
 the documents alone (images and sounds of the task are documents) and never see the answer. A claim
 that most of them do not confirm has failed and stands in the evidence (arXiv 2603.24579). Where we
@@ -21,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from burnish.boundary import Count, PositiveInt
+from burnish.boundary import Count
 from burnish.records import Evidence, MediaPart, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
+    Agreement,
     Claim,
     FactReward,
     Invented,
@@ -96,8 +89,6 @@ class MarchOptions(Options, frozen=True):
     """Claims below which `short_penalty` is added."""
     short_penalty: NonPositive = 0.0
     """Added where there are fewer claims; -0.5 keeps a policy from saying nothing."""
-    most_claims: PositiveInt = 10
-    """Claims that are checked at most."""
     leaks: Leaks = "normalised"
     """When a question states an answer, so that it cannot be asked blind. plain: its own in the same
     words. normalised: also in another spelling (accents, punctuation, numbers); and a question that
@@ -119,11 +110,6 @@ class MarchConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="march"):
     """Of sampling; Checkers vote, so it is above 0."""
     both_orders: bool = False
     """Nothing is compared here."""
-
-
-class Checked(NamedTuple):
-    answers: list[dict[int, str]]
-    replies: list[JudgeReply[dict[int, str]]]
 
 
 class MarchJudge:
@@ -158,17 +144,12 @@ class MarchJudge:
     def fingerprint(self) -> str:
         settings = msgspec.json.encode(self.options)
         has_example = self.options.example
-        asked = (
-            *proposer_messages(
-                "query", "answer", self.words, with_example=has_example, is_fenced=True
-            ),
-            *checker_messages(["document"], ["question"], self.words, with_example=has_example),
-        )
-        texts = (message.text for message in asked)
-        same = wording("same", PROMPTS)
-        return digest(
-            "march", self.judge.fingerprint, *self.words, *texts, SHOWN_BELOW, same, settings
-        )
+        words, shown = self.words, {"with_example": has_example}
+        asked = proposer_messages("query", "answer", words, is_fenced=True, **shown)
+        asked += checker_messages(["document"], ["question"], words, **shown)
+        texts = [message.text for message in asked]
+        texts += [SHOWN_BELOW, wording("same", PROMPTS)]
+        return digest("march", self.judge.fingerprint, *words, *texts, settings)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(self._one, task, response) for response in responses]
@@ -181,55 +162,43 @@ class MarchJudge:
             return Reward.failed(self.name, Status.ABSTAIN, UNSEEN_DOCUMENTS)
         answer = split_thinking(response.text).answer
         about = (task.id, response.id)
-        proposed = await self._propose(query, answer, about) if answer.strip() else None
-        if (
-            proposed is not None
-            and proposed.verdict is None
-            and proposed.status is not Status.PARSE_ERROR
-        ):
+        proposed = JudgeReply[list[Claim]]([], reason="the answer is empty")
+        if answer.strip():
+            messages = proposer_messages(
+                query, answer, self.words, with_example=self.options.example, is_fenced=True
+            )
+            asked = Question("claims", messages, about)
+            proposed = await self.judge.ask(asked, claims_of_reply)
+        if proposed.verdict is None and proposed.status is not Status.PARSE_ERROR:
             return proposed.failed(self.name)
-        proposed_claims = proposed.verdict or [] if proposed else []
         own_to = answer if self.options.invented == "drop" else None
-        found = kept_claims(proposed_claims, self.options.most_claims, self.options.leaks, own_to)
-        evidence = proposed.evidence if proposed else ()
+        found = kept_claims(proposed.verdict or [], leaks=self.options.leaks, own_to=own_to)
+        evidence, first = proposed.evidence, len(proposed.evidence)
         if not found.claims:
-            return self._without_claims(found, evidence, proposed.reason if proposed else "")
-        checked = await self._check(documents, task.media, found.claims, about)
-        evidence += tuple(one for reply in checked.replies for one in reply.evidence)
-        silent = [one for one in checked.replies if one.verdict is None]
-        if not checked.answers:
+            return self._without_claims(found, evidence, proposed.reason)
+        replies = await self._check(documents, task.media, found.claims, about)
+        evidence += tuple(one for reply in replies for one in reply.evidence)
+        silent = [one for one in replies if one.verdict is None]
+        samples = [one.verdict for one in replies if one.verdict is not None]
+        if not samples:
             return Reward.failed(self.name, silent[0].status, silent[0].reason, evidence=evidence)
-        agreement, same = await self._agreement(found.claims, checked.answers, about)
+        agreement, same = await self._agreement(found.claims, samples, about)
         if same is not None and same.verdict is None:
             evidence += same.evidence
             return Reward.failed(self.name, same.status, same.reason, evidence=evidence)
-        if _is_open(agreement, len(silent)):
-            why = (
+        # Whether the votes that are missing could turn a claim: one holds where the sum is above 0.
+        sums = [sum(votes) for votes in zip(*agreement, strict=True)]
+        if any(vote - len(silent) <= 0 < vote + len(silent) for vote in sums):
+            told = (
                 f"{len(silent)} of {self.checkers} checkers gave no answer and a claim hangs on it"
             )
-            why += f": {silent[0].reason}"
+            why = f"{told}: {silent[0].reason}"
             return Reward.failed(self.name, silent[0].status, why, evidence=evidence)
-        first = len(proposed.evidence) if proposed else 0
-        return self._reward(found, checked, agreement, evidence, first)
+        return self._reward(found, samples, agreement, evidence, first)
 
     def check_task(self, task: Task) -> tuple[list[str], str]:
         """The documents and the question of a task; `UserError` where it lacks one of them."""
         return documents_of(task, self.options.documents), query_of(task, self.options.query)
-
-    async def _propose(
-        self, query: str, answer: str, about: tuple[str, ...]
-    ) -> JudgeReply[list[Claim]]:
-        most = self.options.most_claims
-        messages = proposer_messages(
-            query,
-            answer,
-            self.words,
-            least=min(3, most),
-            most=most,
-            with_example=self.options.example,
-            is_fenced=True,
-        )
-        return await self.judge.ask(Question("claims", messages, about), claims_of_reply)
 
     async def _check(
         self,
@@ -237,7 +206,7 @@ class MarchJudge:
         media: Sequence[MediaPart],
         claims: Sequence[Claim],
         about: tuple[str, ...],
-    ) -> Checked:
+    ) -> list[JudgeReply[dict[int, str]]]:
         """Ask each Checker, in as many prompts as it takes that no question tells another's answer."""
         blind = self.options.leaks == "normalised"
         groups = asked_together(claims) if blind else [list(range(len(claims)))]
@@ -253,120 +222,99 @@ class MarchJudge:
                     partial(self.judge.ask, Question("checks", messages, about, vote), read)
                 )
         said = await gather(calls)
-        replies = [
-            _joined(said[start : start + len(groups)], groups)
-            for start in range(0, len(said), len(groups))
-        ]
-        return Checked([one.verdict for one in replies if one.verdict is not None], replies)
+        starts = range(0, len(said), len(groups))
+        return [_joined(said[start : start + len(groups)], groups) for start in starts]
 
     async def _agreement(
         self,
         claims: Sequence[Claim],
         samples: Sequence[Mapping[int, str]],
         about: tuple[str, ...],
-    ) -> tuple[list[list[int]], JudgeReply[dict[int, str]] | None]:
+    ) -> tuple[list[list[Agreement]], JudgeReply[dict[int, str]] | None]:
         """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs.
 
         Beside it what the model said, where it was asked.
         """
         matcher = self.options.matcher
         rule: Matcher = "f1" if matcher == "judge" else matcher
-        open_pairs: dict[tuple[int, str], bool] = {}
-        rows = []
-        for sample in samples:
-            row = []
-            for number, claim in enumerate(claims, start=1):
-                said = sample.get(number)
-                agrees = said is not None and answers_match(claim.answer, said, rule)
-                if matcher == "judge" and said is not None and not agrees:
-                    open_pairs[number, said] = False
-                row.append(1 if agrees else -1)
-            rows.append(row)
+        answers = [
+            (number, claim, sample[number])
+            for sample in samples
+            for number, claim in enumerate(claims, start=1)
+            if number in sample
+        ]
+        agrees = {(n, said): answers_match(claim.answer, said, rule) for n, claim, said in answers}
         heard = None
-        if open_pairs:
-            heard = await self._ask_same(claims, open_pairs, about)
-            for row, sample in zip(rows, samples, strict=True):
-                for number in range(1, len(claims) + 1):
-                    if open_pairs.get((number, sample.get(number, ""))):
-                        row[number - 1] = 1
+        places = [pair for pair, is_same in agrees.items() if not is_same]
+        if matcher == "judge" and places:
+            lines = [
+                f"{n}. Question: {' '.join(claims[number - 1].question.split())} | "
+                f"first: {' '.join(claims[number - 1].answer.split())} | second: {said}"
+                for n, (number, said) in enumerate(places, start=1)
+            ]
+            text = fill(wording("same", PROMPTS), {"items": "\n".join(lines)})
+            question = Question("same answers", as_user(text), about)
+            heard = await self.judge.ask(question, same_of_reply)
+            # A pair that the reply leaves out is different.
+            told = heard.verdict or {}
+            agrees |= {pair: told.get(n) == "same" for n, pair in enumerate(places, start=1)}
+        numbers = range(1, len(claims) + 1)
+        rows: list[list[Agreement]] = [
+            [1 if agrees.get((n, sample.get(n, ""))) else -1 for n in numbers] for sample in samples
+        ]
         return rows, heard
 
-    async def _ask_same(
-        self,
-        claims: Sequence[Claim],
-        pairs: dict[tuple[int, str], bool],
-        about: tuple[str, ...],
-    ) -> JudgeReply[dict[int, str]]:
-        """Fill in which pairs say the same; a pair that the reply leaves out is different."""
-        places = list(pairs)
-        lines = [
-            f"{n}. Question: {' '.join(claims[number - 1].question.split())} | "
-            f"first: {' '.join(claims[number - 1].answer.split())} | second: {said}"
-            for n, (number, said) in enumerate(places, start=1)
-        ]
-        text = fill(wording("same", PROMPTS), {"items": "\n".join(lines)})
-        heard = await self.judge.ask(Question("same answers", as_user(text), about), same_of_reply)
-        for n, word in (heard.verdict or {}).items():
-            if 1 <= n <= len(places):
-                pairs[places[n - 1]] = word == "same"
-        return heard
-
-    def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
-        told = problem or "the answer is empty"
+    def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], told: str) -> Reward:
         if found.left_out:
             told = f"{found.left_out} proposed ones refuse, state their own answer or are not the answer's"
         reason = f"no claim to check: {told}"
         if self.options.no_claims == "abstain":
             return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
-        value = self._value(self._counted([], []))
-        return Reward(self.name, value, evidence=evidence, reason=reason)
+        return Reward(self.name, self._counted([], 0).reward, evidence=evidence, reason=reason)
 
-    def _counted(self, agreement: Sequence[Sequence[int]], places: Sequence[int]) -> FactReward:
+    def _counted(self, agreement: Sequence[Sequence[Agreement]], count: int) -> FactReward:
         options = self.options
-        return reward_of_votes(
+        is_share = options.value == "share"
+        found = reward_of_votes(
             agreement,
-            places,
+            range(count),
             mode="err" if options.value == "share" else options.value,
             min_claims=options.min_claims,
             short_penalty=options.short_penalty,
         )
-
-    def _value(self, counted: FactReward) -> float:
-        return counted.reward + 1.0 if self.options.value == "share" else counted.reward
+        return found._replace(reward=found.reward + 1.0) if is_share else found
 
     def _reward(
         self,
         found: Kept,
-        checked: Checked,
-        agreement: list[list[int]],
+        samples: Sequence[Mapping[int, str]],
+        agreement: Sequence[Sequence[Agreement]],
         replies: tuple[Evidence, ...],
         first: int,
     ) -> Reward:
         claims = found.claims
-        counted = self._counted(agreement, range(len(claims)))
+        counted = self._counted(agreement, len(claims))
         verdicts, failed = [], []
         seen = tuple(range(first, len(replies)))
         for place, (claim, vote) in enumerate(zip(claims, counted.votes, strict=True)):
-            said = [sample.get(place + 1, "(no answer)") for sample in checked.answers]
+            said = [sample.get(place + 1, "(no answer)") for sample in samples]
             holds = place not in counted.faulty
             why = f"stated {claim.answer!r}; checkers found {', '.join(map(repr, said))}; vote {vote:+d}"
             why += " (a tie fails)" * (vote == 0)
             verdicts.append(Verdict(claim.question, float(holds), evidence=seen, reason=why))
             if not holds:
                 failed.append(Evidence(self.name, f"fails: {claim.question} {why}"))
-        silent = len(checked.replies) - len(checked.answers)
         told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
-        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(
-            found.leaks
-        )
-        told += [f"{found.invented} that the answer does not make were left out"] * bool(
-            found.invented
-        )
-        told += [f"{found.repeated} that came again were left out"] * bool(found.repeated)
-        told += [f"{silent} checkers could not be read"] * bool(silent)
+        others = {
+            "claims state their own answer and were left out": found.leaks,
+            "that the answer does not make were left out": found.invented,
+            "that came again were left out": found.repeated,
+            "checkers could not be read": self.checkers - len(samples),
+        }
+        told += [f"{count} {words}" for words, count in others.items() if count]
         return Reward(
             self.name,
-            self._value(counted),
+            counted.reward,
             evidence=(*replies, *failed),
             verdicts=tuple(verdicts),
             reason="; ".join(told),
@@ -378,21 +326,12 @@ def _joined(
 ) -> JudgeReply[dict[int, str]]:
     """One Checker's answers to all claims; none where a part of them cannot be read."""
     replies = tuple(reply for part in parts for reply in part.replies)
-    for part in parts:
+    answers = {}
+    for part, group in zip(parts, groups, strict=True):
         if part.verdict is None:
             return JudgeReply(None, part.status, part.reason, replies)
-    answers = {
-        group[number - 1] + 1: answer
-        for part, group in zip(parts, groups, strict=True)
-        for number, answer in (part.verdict or {}).items()
-    }
+        answers |= {group[number - 1] + 1: answer for number, answer in part.verdict.items()}
     return JudgeReply(answers, replies=replies)
-
-
-def _is_open(agreement: Sequence[Sequence[int]], silent: int) -> bool:
-    """Whether the votes that are missing could turn a claim: one holds where the sum is above 0."""
-    sums = [sum(votes) for votes in zip(*agreement, strict=True)]
-    return any(vote - silent <= 0 < vote + silent for vote in sums)
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:

@@ -1,11 +1,7 @@
 """The prompts of MARCH's three roles: who sees what is decided here, by what a function is given.
 
-    solver_messages(query, documents)
-    proposer_messages(query, answer)
-    checker_messages(documents, questions)        # never sees the answer: it is not an argument
-
 Documents and questions are written one a line, so that no text from a document can begin a line of
-the prompt (a heading, a further question). A wording of your own has the same blanks.
+the prompt (a heading, a further question).
 """
 
 from __future__ import annotations
@@ -34,10 +30,9 @@ from burnish.rewards.checks.quantities import (
     read_quantity,
     same_quantity,
 )
-from burnish.rewards.judges.march.claims import Claim, Leaks, Pair, claim_of, is_refusal
+from burnish.rewards.judges.march.claims import Claim, Leaks, Pair, is_refusal
 from burnish.rewards.judges.prompting import (
     as_user,
-    check_template,
     fence,
     fill,
     mark_for,
@@ -65,13 +60,8 @@ def states_its_answer(claim: Pair, rule: Leaks = "normalised") -> bool:
     plain: its words stand there, without case and ASCII punctuation. normalised: also with other
     Unicode forms, accents, line breaks and thousands separators, and its number however it is written
     (1.2 million, 50 %, forty-one).
-
-    >>> states_its_answer(Claim("Which of the 3 towers is 41 m high?", "41"))
-    True
-    >>> states_its_answer(Claim("Which of the forty-one towers?", "41"))
-    True
     """
-    question, answer = claim_of(claim)
+    question, answer = claim
     if contained_match(question, answer):
         return True
     return rule == "normalised" and SearchedText(question).states(SearchedText(answer))
@@ -108,10 +98,10 @@ class SearchedText:
 
     def states(self, answer: SearchedText) -> bool:
         """Whether an answer stands here in any spelling, or its number in any form."""
-        if is_stated_in(self.forms, answer.forms):
-            return True
         own = answer.number
-        return own is not None and any(same_quantity(own, one) for one in self.numbers)
+        return is_stated_in(self.forms, answer.forms) or (
+            own is not None and any(same_quantity(own, one) for one in self.numbers)
+        )
 
 
 @public
@@ -121,13 +111,8 @@ def is_own_claim(claim: Pair, answer: str) -> bool:
     A Proposer that is asked for several claims of a short answer invents some. What is stated as yes
     or no cannot be looked up, nor a number where the answer writes numbers in words: these count as
     its own, so that no spelling escapes a check.
-
-    >>> is_own_claim(Claim("Who won?", "The Patriots"), "Tampa, Florida")
-    False
-    >>> is_own_claim(Claim("How many live there?", "1.2 million"), "It has 1,200,000 people.")
-    True
     """
-    return makes_claim(SearchedText(answer), claim_of(claim))
+    return makes_claim(SearchedText(answer), Claim(*claim))
 
 
 def makes_claim(answer: SearchedText, claim: Claim) -> bool:
@@ -147,11 +132,7 @@ def is_yes_or_no(answer: str) -> bool:
 
 
 def without_tellers(claims: Sequence[Claim]) -> list[Claim]:
-    """Claims whose questions tell no answer of another one that stays: one prompt can hold them all.
-
-    >>> without_tellers([Claim("Which town has 9 parks?", "Arlen"), Claim("How many parks has it?", "9")])
-    [Claim(question='How many parks has it?', answer='9')]
-    """
+    """Claims whose questions tell no answer of another one that stays: one prompt can hold them all."""
     questions = [SearchedText(claim.question) for claim in claims]
     answers = [SearchedText(claim.answer) for claim in claims]
     kept = dict.fromkeys(range(len(claims)))
@@ -167,9 +148,6 @@ def asked_together(claims: Sequence[Claim]) -> list[list[int]]:
 
     Questions of one prompt are read together, so that a Checker would read the answer of one in
     another. Yes and no are no answers that a question could tell.
-
-    >>> asked_together([Claim("How many parks has it?", "9"), Claim("Which town has 9 parks?", "Arlen")])
-    [[0], [1]]
     """
     questions = [SearchedText(claim.question) for claim in claims]
     answers = [SearchedText(claim.answer) for claim in claims]
@@ -193,15 +171,8 @@ PROMPTS = Path(__file__).parent / "prompts"
 LEAST, MOST = 3, 10
 """Claims that a Proposer is asked for."""
 _LIKE_DOCUMENTS = (
-    "document",
-    "docs",
-    "passages",
-    "passage",
-    "contexts",
-    "context",
-    "sources",
-    "source",
-)
+    "document", "docs", "passages", "passage", "contexts", "context", "sources", "source",
+)  # fmt: skip
 """Fields that probably hold documents, where none has the expected name."""
 SHOWN_BELOW = "({name}: see below)"
 """The line of a passage that is an image or a sound."""
@@ -222,12 +193,6 @@ class Wording(NamedTuple):
     solver: str = wording("solver", PROMPTS)
     proposer: str = wording("proposer_text", PROMPTS)
     checker: str = wording("checker", PROMPTS)
-
-    def check(self, owner: str) -> None:
-        """Refuse a template that leaves out what its role must see."""
-        check_template(self.solver, ("documents", "query"), f"{owner}, solver")
-        check_template(self.proposer, ("query", "answer"), f"{owner}, proposer")
-        check_template(self.checker, ("documents", "questions"), f"{owner}, checker")
 
 
 NUMBERS = Wording(proposer=wording("proposer", PROMPTS))
@@ -286,9 +251,6 @@ def kept_claims(
     `own_to`, claims that it does not make are left out (see `is_own_claim`), and so are those of the
     worked example, which a model may copy. A claim that comes again counts once, or its share of the
     claims would be a matter of repeating it. No more than `MOST_READ` claims are looked at.
-
-    >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
-    [Claim(question='How many?', answer='3')]
     """
     own_text = None if own_to is None else SearchedText(own_to)
     good: dict[Claim, Claim] = {}
@@ -310,11 +272,7 @@ def kept_claims(
 def solver_messages(
     query: str, documents: Sequence[str], words: Wording = FACTS
 ) -> tuple[Message, ...]:
-    """What the Solver sees: the passages, then the question.
-
-    >>> solver_messages("How many towers?", ["Three towers."])[0].text.splitlines()[-1]
-    'Question: How many towers?'
-    """
+    """What the Solver sees: the passages, then the question."""
     blanks = {"documents": passages(documents), "query": _line(query)}
     return (Message("user", fill(words.solver, blanks).strip()),)
 
@@ -347,12 +305,7 @@ def proposer_messages(
     if is_fenced:
         mark = mark_for(query, answer)
         shown = f"{FENCED.format(mark=mark)}\n{fence('answer', answer, mark)}"
-    blanks = {
-        "query": _line(query),
-        "answer": shown,
-        "least": str(least),
-        "most": str(most),
-    }
+    blanks = {"query": _line(query), "answer": shown, "least": str(least), "most": str(most)}
     return (Message("user", fill(words.proposer, blanks).strip()),)
 
 
@@ -368,9 +321,6 @@ def checker_messages(
 
     The images and sounds of the task are passages too: `media`, fenced behind the text.
     `with_example` puts a worked example before it as a turn of its own.
-
-    >>> print(checker_messages(["Three towers."], ["How many towers?"])[0].text.splitlines()[3])
-    [1] Three towers.
     """
     if with_example:
         shown = checker_messages(EXAMPLE_PASSAGES, [one.question for one in EXAMPLE_CLAIMS], words)
@@ -404,11 +354,7 @@ def sighted_messages(
 
 
 def passages(documents: Sequence[str]) -> str:
-    """Documents one a line, numbered; `(none)` where there are none.
-
-    >>> passages(["Three towers,\\nbuilt in 1901."])
-    '[1] Three towers, built in 1901.'
-    """
+    """Documents one a line, numbered; `(none)` where there are none."""
     texts = [_line(one) for one in documents]
     return "\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or "(none)"
 
@@ -422,11 +368,8 @@ def documents_of(task: Task, field: str = "documents") -> list[str]:
     if given == [] and task.media:
         return []
     texts = [given] if isinstance(given, str) else given
-    if (
-        not isinstance(texts, list | tuple)
-        or not texts
-        or not all(isinstance(one, str) and one.strip() for one in texts)
-    ):
+    is_list = isinstance(texts, list | tuple) and texts
+    if not is_list or not all(isinstance(one, str) and one.strip() for one in texts):
         near = next((name for name in _LIKE_DOCUMENTS if name in task.fields), "")
         hint = f" There is a field '{near}': name it with documents." if near and not given else ""
         raise UserError(
