@@ -39,7 +39,8 @@ def groups_page(folder: Path, step: int, split: str, signal: str, after: int, li
             which = f" in split '{split}'" if split else ""
             shown = shown_step(step, split)
             raise NotFound(f"run '{run.name}' has no samples of step {shown}{which}; it has {has}.")
-        metrics = dict(run.query("SELECT name, value FROM metrics WHERE step = ?", (step,)))
+        query = "SELECT name, value FROM metrics WHERE step = ?"
+        metrics: dict[str, float] = dict(run.query(query, (step,)))
         # The steps before and after this one; of an evaluation, those of its name.
         table, name = "rollouts", []
         if is_eval:

@@ -29,7 +29,7 @@ def premises_view(sample: StoredSample) -> Page | None:
     found = _find(sample.reward)
     if found is None:
         return None
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "text": part.evidence[0].observation[:TEXT] if part.evidence else "",
             "value": part.value,

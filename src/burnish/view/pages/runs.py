@@ -307,7 +307,7 @@ def _reward(run: RunReader) -> Page | None:
     values = [value for (value,) in run.query(query, [*steps, name])]
     known = [value for value in values if value is not None] or [None]
     query = "SELECT name, value FROM metrics WHERE step = ? AND value IS NOT NULL"
-    found = dict(run.query(query, (last,)))
+    found: dict[str, float] = dict(run.query(query, (last,)))
     parts = reward_parts(found)
     return {
         "name": name,

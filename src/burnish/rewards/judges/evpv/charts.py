@@ -382,10 +382,10 @@ def page_facts(page: Page, picture: Picture) -> Extraction:
     unreadable = page.unsure
     picture = picture.turned(page.turns)
     for label, value, word, series in read_chart(page.words, picture.colours):
-        aliases = {squeeze(f"{label} {series}"), squeeze(f"{series} {label}")}
+        both = {squeeze(f"{label} {series}"), squeeze(f"{series} {label}")}
         with suppress(ArgumentError):
             fact = read_cell(label, series, value, source=picture.box(word))
-            facts.append(structs.replace(fact, aliases=tuple(sorted(aliases))))
+            facts.append(structs.replace(fact, aliases=tuple(sorted(both))))
     is_chart = bool(facts)
     for line in lines_of(page.words):
         text = " ".join(word.text.strip() for word in line)

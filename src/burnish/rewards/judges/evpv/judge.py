@@ -572,9 +572,9 @@ async def ask_matches(
             matched[claim] = _unread(matched[claim], "judge", reply)
         elif (one := said.get(number)) is not None:
             shown = facts[one["fact"] - 1] if 1 <= one["fact"] <= len(facts) else None
-            place = (shown.text, shown.source) if shown is not None else ("", "")
+            text, source = (shown.text, shown.source) if shown is not None else ("", "")
             outcome = Outcome(one["outcome"])
-            matched[claim] = Matched(matched[claim].claim, outcome, *place, "judge")
+            matched[claim] = Matched(matched[claim].claim, outcome, text, source, "judge")
     return Audit(None, reply.evidence, reply.reason if reply.verdict is None else "")
 
 
