@@ -67,7 +67,7 @@ CASES = [
     ),
     Case(
         bench.first_flagged,
-        {"scores": [0.9, 0.2], "threshold": 0.5},
+        {"scores": [0.9, 0.2]},
         {"scores": "empty short"},
         signed="scores threshold",
     ),
@@ -75,7 +75,7 @@ CASES = [
     Case(bench.halves, {"keys": ["a", "b"]}, {"keys": "empty short"}),
     Case(
         bench.first_wrong_f1,
-        {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "threshold": 0.5},
+        {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None]},
         {"first_wrong": "item_none"},
         signed="threshold",
     ),
@@ -105,7 +105,7 @@ CASES = [
     ),
     Case(
         bench.detection,
-        {"scores": [0.2, 1.0], "faithful": [False, True], "threshold": 0.5},
+        {"scores": [0.2, 1.0], "faithful": [False, True]},
         {"scores": "item_none"},
         signed="scores threshold",
     ),

@@ -6,7 +6,7 @@ from burnish import rewards
 from burnish.rewards import models
 from burnish.rewards.checks import relevance
 from burnish.rewards.select import Match
-from public.common import LOGP, MASK, PARSED, Case, f64
+from public.common import LOGP, MASK, NEEDED, PARSED, Case, f64
 
 MATCHES = [Match(0, 1, 1.0), Match(1, 2, 0.0), Match(0, 2, None)]
 ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1}}\n</tool_call>'
@@ -15,45 +15,33 @@ CASES = [
     Case(rewards.parse_pair_scores, {"text": "<scores>7, 8</scores>"}, {"text": "none empty word"}),
     Case(
         rewards.pair_outcome,
-        {"scores": [7.0, 8.0], "tie": 0.0, "parse_failure": 0.0},
+        {"scores": [7.0, 8.0]},
         {"scores": "none nan inf empty short item_none"},
         signed="scores tie parse_failure",
         shares="tie parse_failure",
     ),
     Case(
         rewards.vote,
-        {"outcomes": [1.0, 1.0], "rule": "unanimous", "inconsistent": 0.0},
+        {"outcomes": [1.0, 1.0]},
         {"outcomes": "nan empty short item_none"},
         signed="outcomes inconsistent",
         shares="inconsistent",
     ),
     Case(
         rewards.genrm_reward,
-        {
-            "scores": [7.0, 8.0],
-            "label": 1,
-            "first_pick_rate": 0.5,
-            "margin_scale": 2.0,
-            "margin_floor": 0.2,
-            "pos_weight_min": 0.5,
-            "pos_weight_max": 2.0,
-        },
+        {"scores": [7.0, 8.0], "label": 1, "first_pick_rate": 0.5},
         {"scores": "none nan inf empty short item_none"},
         signed="scores label",
         shares="first_pick_rate margin_floor",
     ),
     Case(
         rewards.sequential_knockout,
-        {"order": [2, 0, 1], "quality": [0.1, 0.9, 0.4], "tie_rule": "incumbent"},
+        {"order": [2, 0, 1], "quality": [0.1, 0.9, 0.4]},
         {"quality": "item_none", "order": "short"},
         signed="quality",
     ),
     Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
-    Case(
-        rewards.bradley_terry,
-        {"count": 3, "matches": MATCHES, "prior": 0.1, "tolerance": 1e-10},
-        {"matches": "empty short"},
-    ),
+    Case(rewards.bradley_terry, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
     Case(
         rewards.expected_value,
         {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
@@ -62,7 +50,7 @@ CASES = [
     ),
     Case(
         models.tie_preference_loss,
-        {"diff_margins": [1.0, 2.0], "same_margins": [0.1], "lam": 1.0},
+        {"diff_margins": [1.0, 2.0], "same_margins": [0.1]},
         {"diff_margins": "empty short", "same_margins": "empty short"},
         signed="diff_margins same_margins",
     ),
@@ -73,7 +61,6 @@ CASES = [
             "r_rejected": torch.tensor([0.5, 3.0]),
             "margin": torch.tensor([0.0, 0.5]),
             "target": torch.tensor([1.0, 0.5]),
-            "reduction": "mean",
         },
         signed="r_chosen r_rejected margin",
         shares="target",
@@ -91,7 +78,7 @@ CASES = [
     # Reward models: DIR
     Case(
         models.club_categorical,
-        {"logits": LOGP, "labels": [1, 0], "past_labels": [0, 1], "clamp": "none"},
+        {"logits": LOGP, "labels": [1, 0], "past_labels": [0, 1]},
         {"past_labels": "none empty short"},
         signed="logits labels past_labels",
     ),
@@ -104,20 +91,15 @@ CASES = [
             "r_chosen": [1.0, 0.5],
             "r_rejected": [0.0, 0.2],
             "bias_label": [1, 0],
-            "lam": 1.0,
-            "representation": "difference",
             "head": {"W": [[1.0, 0.0], [0.0, 1.0]], "b": [0.0, 0.1]},
-            "clamp": "none",
         },
+        {"head": NEEDED},
         signed="h_chosen h_rejected r_chosen r_rejected bias_label",
     ),
-    Case(
-        models.length_label,
-        {"len_chosen": [5, 3], "len_rejected": [3, 4], "ties": "zero"},
-    ),
+    Case(models.length_label, {"len_chosen": [5, 3], "len_rejected": [3, 4]}),
     Case(
         models.length_penalty,
-        {"rewards": [1.0, 0.5], "lengths": [100, 20], "alpha": 0.001},
+        {"rewards": [1.0, 0.5], "lengths": [100, 20]},
         signed="rewards lengths",
     ),
     Case(
@@ -135,20 +117,10 @@ CASES = [
         },
         signed="r_chosen r_rejected bias_chosen bias_rejected",
     ),
-    Case(
-        models.dual_lambda,
-        {"lam": 1.0, "auc": 0.7, "target": 0.55, "rate": 0.1, "most": 10.0},
-        shares="auc target",
-    ),
+    Case(models.dual_lambda, {"lam": 1.0, "auc": 0.7}, shares="auc target"),
     Case(
         models.probe_auc,
-        {
-            "features": f64([[0.0], [1.0], [0.2], [1.2]]),
-            "labels": [0, 1, 0, 1],
-            "folds": 2,
-            "ridge": 1.0,
-            "seed": 0,
-        },
+        {"features": f64([[0.0], [1.0], [0.2], [1.2]]), "labels": [0, 1, 0, 1], "folds": 2},
         {"labels": "nan item_none"},
         signed="features labels",
     ),
@@ -179,7 +151,7 @@ CASES = [
     Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}, signed="scores"),
     Case(
         models.step_value,
-        {"probabilities": [0.1, 0.9], "aggregate": "min"},
+        {"probabilities": [0.1, 0.9]},
         {"probabilities": "short"},
         shares="probabilities",
     ),
@@ -207,14 +179,10 @@ CASES = [
         {"texts": ["#### 4", "so 5"]},
         {"texts": f"{PARSED} short"},
     ),
-    Case(
-        rewards.tool_call_rewards,
-        {"output": ANSWER, "gold": ANSWER, "dialect": "blocks"},
-        {"output": "empty word"},
-    ),
+    Case(rewards.tool_call_rewards, {"output": ANSWER, "gold": ANSWER}, {"output": "empty word"}),
     Case(
         relevance.relevance_reward,
-        {"predicted": 1, "gold": 2, "num_grades": 3, "kind": "exact"},
+        {"predicted": 1, "gold": 2, "num_grades": 3},
         {"predicted": "none nan inf"},
         signed="predicted",
     ),

@@ -6,7 +6,7 @@ from public.common import Case
 CASES = [
     Case(
         search.reciprocal_rank_fusion,
-        {"rankings": [["a", "b"], ["b"]], "constant": 60.0},
+        {"rankings": [["a", "b"], ["b"]]},
         {"rankings": "empty short"},
     ),
     Case(

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, structs
 
 from burnish.arguments import as_text, refused
+from burnish.boundary import public
 from burnish.numbers import NUMBER_WORDS
 from burnish.rewards.checks.quantities import Quantity, bare_text, read_quantity
 
@@ -188,7 +189,8 @@ class Fact(Struct, frozen=True, gc=False):
     claim about it has all words of the last."""
 
 
-def read_fact(fact: Any, *, source: str = "", is_single: bool = False) -> Fact:
+@public
+def read_fact(fact: object, *, source: str = "", is_single: bool = False) -> Fact:
     """A fact from a text, a table {type, subject, relation, value}, or a fact itself.
 
     A text over 400 characters, and a number that is not finite, are refused.
