@@ -13,8 +13,15 @@ from lab.audit.hacks import FLAWS, run, train
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.view.audit import audit_run
-from burnish.view.audit.numbers import correlation, paid, shift, within
-from burnish.view.audit.surface import SURFACE, repetition, rising
+from burnish.view.audit.measures import (
+    SURFACE,
+    correlation,
+    paid,
+    repetition,
+    rising,
+    shift,
+    within,
+)
 
 numbers = st.floats(-100, 100)
 

@@ -84,7 +84,7 @@ def print_audit(audit: Audit) -> None:
 
 
 def _part(store: RunStore, name: str) -> str:
-    from burnish.view.audit.numbers import draw
+    from burnish.view.audit.measures import draw
 
     known = sorted(draw(store).weights)
     if name not in known:
@@ -102,7 +102,7 @@ def _gold_scores(store: RunStore, path: str) -> dict[str, float]:
     from burnish.rewards.function import from_function
     from burnish.rewards.scorer import score_groups
     from burnish.source import find_function
-    from burnish.view.audit.numbers import draw
+    from burnish.view.audit.measures import draw
 
     scorer = from_function(find_function(path, "gold scorer", Path(".")))
     answers = draw(store).answers

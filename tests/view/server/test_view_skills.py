@@ -55,4 +55,4 @@ def test_only_what_distill_wrote_is_a_distilled_skill(shelf: Path) -> None:
     assert is_distilled(shelf / "good")
     assert not is_distilled(shelf / "other")
     assert [one["key"] for one in SkillFolders([shelf / "good"]).listing()["skills"]] == ["good"]
-    assert SkillFolders(beside=shelf / "none").listing().skills == []
+    assert SkillFolders(beside=shelf / "none").listing()["skills"] == []

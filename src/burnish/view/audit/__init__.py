@@ -9,45 +9,41 @@ the judgement to the reader. Learning moves things too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from burnish.metrics import ENTROPY
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import names_of_keys
-from burnish.view.audit.numbers import (
+from burnish.view.audit.measures import (
+    FEWEST,
+    LEAST,
     SAMPLES,
+    Answer,
+    Audit,
+    Drawn,
+    Finding,
+    Gold,
+    comparable,
     correlation,
+    draw,
+    duplicates,
     mean,
     mean_by_step,
     shift,
+    surface_findings,
     within,
 )
-from burnish.view.audit.numbers import (
-    Answer as Answer,
-)
-from burnish.view.audit.numbers import (
-    Audit as Audit,
-)
-from burnish.view.audit.numbers import (
-    Drawn as Drawn,
-)
-from burnish.view.audit.numbers import (
-    Finding as Finding,
-)
-from burnish.view.audit.numbers import (
-    Gold as Gold,
-)
-from burnish.view.audit.numbers import (
-    draw as draw,
-)
-from burnish.view.audit.surface import FEWEST, comparable, duplicates, surface_findings
 
-LEAST = 0.02
+__all__ = ["Audit", "Drawn", "Finding", "Gold", "audit_run", "draw"]
+
 COMES_WITH_LEARNING = 0.5
 """A policy that converges loses entropy and spread as well: such findings count half."""
 Curve = Sequence[tuple[int, float]]
+Table = dict[str, dict[str, float | None]]
 
 
 def entropy_collapse(store: RunReader, drawn: Drawn) -> Finding | None:
@@ -58,19 +54,16 @@ def entropy_collapse(store: RunReader, drawn: Drawn) -> Finding | None:
     if early is None or late is None or early <= 0 or late >= early:
         return None
     fall = 1 - max(late, 0.0) / early
-    counts: dict[str, int] = {}
-    for answer in drawn.late():
-        counts[answer.text] = counts.get(answer.text, 0) + 1
-    movers = sorted(drawn.late(), key=lambda a: (-counts[a.text], -a.reward))
-    return _finding(
-        "entropy",
-        "entropy of the policy",
-        f"entropy fell from {early:.3g} to {late:.3g} nats a token ({fall:.0%}).",
-        COMES_WITH_LEARNING * fall,
-        early,
-        late,
-        curve,
-        [answer.id for answer in movers],
+    counts = Counter(answer.text for answer in drawn.late())
+    return Finding(
+        monitor="entropy",
+        title="entropy of the policy",
+        text=f"entropy fell from {early:.3g} to {late:.3g} nats a token ({fall:.0%}).",
+        strength=COMES_WITH_LEARNING * fall,
+        early=early,
+        late=late,
+        curve=tuple(curve),
+        samples=_ids(drawn.late(), lambda a: (counts[a.text], a.reward)),
     )
 
 
@@ -87,16 +80,15 @@ def variance_collapse(drawn: Drawn) -> Finding | None:
     early, late = _ends(curve)
     if early is None or late is None or late - early < LEAST:
         return None
-    last = [answer.id for answer in reversed(equal)]
-    return _finding(
-        "spread",
-        "groups without a difference",
-        f"groups whose rewards are all equal rose from {early:.0%} to {late:.0%}.",
-        COMES_WITH_LEARNING * (late - early),
-        early,
-        late,
-        curve,
-        last,
+    return Finding(
+        monitor="spread",
+        title="groups without a difference",
+        text=f"groups whose rewards are all equal rose from {early:.0%} to {late:.0%}.",
+        strength=COMES_WITH_LEARNING * (late - early),
+        early=early,
+        late=late,
+        curve=tuple(curve),
+        samples=_ids(equal[::-1]),
     )
 
 
@@ -106,12 +98,13 @@ def takeover(drawn: Drawn) -> Finding | None:
     if len(paid) < 2:
         return None
     early, late = drawn.early(), drawn.late()
-    rises: dict[str, float] = {}
-    for name, weight in paid.items():
-        before, after = _values(early, name), _values(late, name)
-        if before and after:
-            rises[name] = weight * (sum(after) / len(after) - sum(before) / len(before))
-    total = sum(abs(rise) for rise in rises.values())
+    values = {name: (_values(early, name), _values(late, name)) for name in paid}
+    rises = {
+        name: paid[name] * (sum(after) / len(after) - sum(before) / len(before))
+        for name, (before, after) in values.items()
+        if before and after
+    }
+    total = sum(map(abs, rises.values()))
     if total <= 0:
         return None
     name = max(rises, key=lambda key: rises[key])
@@ -119,28 +112,27 @@ def takeover(drawn: Drawn) -> Finding | None:
     fair = abs(paid[name]) / sum(map(abs, paid.values()))
     excess = (share - fair) / (1 - fair) if fair < 1 else 0.0
     falling = sorted(key for key, rise in rises.items() if rise < 0)
-    moved = abs(shift(_values(early, name), _values(late, name)))
-    strength = 0.7 * max(excess, 0.0) * moved / (1 + moved)
-    if strength < LEAST:
-        return None
-    movers = sorted(late, key=lambda a: a.parts.get(name, 0.0), reverse=True)
+    before, after = values[name]
+    moved = abs(shift(before, after))
+    has = [answer for answer in drawn.answers if name in answer.parts]
     fell = f"; {', '.join(falling)} fell" if falling else ""
-    return _finding(
-        "component",
-        f"component {name}",
-        f"'{name}' gives {share:.0%} of the change of the total, with {fair:.0%} of the weight{fell}.",
-        strength,
-        _mean_of(early, name),
-        _mean_of(late, name),
-        _part_curve(drawn, name),
-        [answer.id for answer in movers],
+    return Finding(
+        monitor="component",
+        title=f"component {name}",
+        text=f"'{name}' gives {share:.0%} of the change of the total, with {fair:.0%} of the "
+        f"weight{fell}.",
+        strength=0.7 * max(excess, 0.0) * moved / (1 + moved),
+        early=mean(before),
+        late=mean(after),
+        curve=mean_by_step(has, _values(has, name)),
+        samples=_ids(late, lambda answer: answer.parts.get(name, 0.0)),
     )
 
 
-def conflicts(drawn: Drawn) -> dict[str, dict[str, float | None]]:
+def conflicts(drawn: Drawn) -> Table:
     """Correlation of each two components within groups."""
     names = sorted(drawn.weights)
-    table: dict[str, dict[str, float | None]] = {}
+    table: Table = {}
     for first in names:
         for second in names:
             both = [a for a in drawn.answers if first in a.parts and second in a.parts]
@@ -151,7 +143,7 @@ def conflicts(drawn: Drawn) -> dict[str, dict[str, float | None]]:
     return table
 
 
-def worst_conflict(drawn: Drawn, table: dict[str, dict[str, float | None]]) -> Finding | None:
+def worst_conflict(drawn: Drawn, table: Table) -> Finding | None:
     """The two paid components that pull apart most."""
     pairs = [
         (value, first, second)
@@ -163,21 +155,14 @@ def worst_conflict(drawn: Drawn, table: dict[str, dict[str, float | None]]) -> F
     if not pairs:
         return None
     value, first, second = min(pairs)
-    movers = sorted(
-        (a for a in drawn.answers if first in a.parts and second in a.parts),
-        key=lambda a: abs(a.parts[first] - a.parts[second]),
-        reverse=True,
-    )
-    return _finding(
-        "conflict",
-        f"{first} against {second}",
-        f"within groups, '{first}' and '{second}' have a correlation of {value:.2f}: what pleases "
-        "one costs the other.",
-        0.5 * -value,
-        None,
-        None,
-        (),
-        [answer.id for answer in movers],
+    both = [a for a in drawn.answers if first in a.parts and second in a.parts]
+    return Finding(
+        monitor="conflict",
+        title=f"{first} against {second}",
+        text=f"within groups, '{first}' and '{second}' have a correlation of {value:.2f}: what "
+        "pleases one costs the other.",
+        strength=0.5 * -value,
+        samples=_ids(both, lambda a: abs(a.parts[first] - a.parts[second])),
     )
 
 
@@ -202,15 +187,15 @@ def flips(store: RunReader, drawn: Drawn) -> Finding | None:
     early, late = _ends(curve)
     if early is None or late is None or max(early, late) < LEAST:
         return None
-    return _finding(
-        "flips",
-        "verdicts that flip",
-        f"the judge's two orders disagree on {early:.0%} of the pairs early and {late:.0%} late.",
-        0.5 * max(late, late - early),
-        early,
-        late,
-        curve,
-        movers,
+    return Finding(
+        monitor="flips",
+        title="verdicts that flip",
+        text=f"the judge's two orders disagree on {early:.0%} of the pairs early and {late:.0%} late.",
+        strength=0.5 * max(late, late - early),
+        early=early,
+        late=late,
+        curve=tuple(curve),
+        samples=tuple(movers[:SAMPLES]),
     )
 
 
@@ -222,12 +207,9 @@ def gold(drawn: Drawn) -> Gold | None:
     late = [a for a in drawn.late() if a.id in drawn.gold]
     rose = shift([a.reward for a in early], [a.reward for a in late])
     gold_rose = shift([drawn.gold[a.id] for a in early], [drawn.gold[a.id] for a in late])
-    apart = (
-        "the reward rose and the gold score did not"
-        if rose > 0.2 > gold_rose
-        else ("both rose" if rose > 0.2 else "the reward did not rise")
-    )
-    movers = sorted(late, key=lambda a: (drawn.gold[a.id], -a.reward))
+    apart = "both rose" if rose > 0.2 else "the reward did not rise"
+    if rose > 0.2 > gold_rose:
+        apart = "the reward rose and the gold score did not"
     scored = [a for a in drawn.answers if a.id in drawn.gold]
     return Gold(
         reward=mean_by_step(scored, [a.reward for a in scored]),
@@ -236,25 +218,14 @@ def gold(drawn: Drawn) -> Gold | None:
         gold_shift=gold_rose,
         text=f"{apart}: {rose:+.2f} and {gold_rose:+.2f} deviations from the first quarter to the "
         "last.",
-        samples=tuple(answer.id for answer in movers[:SAMPLES]),
+        samples=_ids(late, lambda a: (-drawn.gold[a.id], a.reward)),
     )
 
 
-def _finding(
-    monitor: str,
-    title: str,
-    text: str,
-    strength: float,
-    early: float | None,
-    late: float | None,
-    curve: Curve,
-    samples: Sequence[str],
-) -> Finding | None:
-    if strength < LEAST:
-        return None
-    return Finding(
-        monitor, title, text, strength, early, late, tuple(curve), tuple(samples[:SAMPLES])
-    )
+def _ids(answers: Sequence[Answer], rank: Callable[[Answer], Any] | None = None) -> tuple[str, ...]:
+    """Those that a finding names, the highest rank first."""
+    ordered = sorted(answers, key=rank, reverse=True) if rank else answers
+    return tuple(answer.id for answer in ordered[:SAMPLES])
 
 
 def _ends(curve: Curve) -> tuple[float | None, float | None]:
@@ -266,15 +237,6 @@ def _ends(curve: Curve) -> tuple[float | None, float | None]:
 
 def _values(answers: Sequence[Answer], name: str) -> list[float]:
     return [answer.parts[name] for answer in answers if name in answer.parts]
-
-
-def _mean_of(answers: Sequence[Answer], name: str) -> float | None:
-    return mean(_values(answers, name))
-
-
-def _part_curve(drawn: Drawn, name: str) -> Curve:
-    has = [answer for answer in drawn.answers if name in answer.parts]
-    return mean_by_step(has, [answer.parts[name] for answer in has])
 
 
 FEWEST_STEPS = 4
@@ -290,38 +252,31 @@ def audit_run(
     """
     drawn = draw(store, gold=gold_scores, gold_part=gold_part)
     steps = len(drawn.steps)
+    scores = gold(drawn)
+    scores = scores and replace(scores, samples=tuple(names_of_keys(store, scores.samples)))
     if steps < FEWEST_STEPS:
         note = (
             f"{steps} steps with rewards are too few to tell early from late; expected 4 or more."
         )
-        return Audit(store.name, steps, len(drawn.answers), (), {}, _gold(store, drawn), note)
+        return Audit(store.name, steps, len(drawn.answers), (), {}, scores, note)
     table = conflicts(drawn)
     single = (
-        duplicates(drawn),
         entropy_collapse(store, drawn),
         variance_collapse(drawn),
         takeover(drawn),
         worst_conflict(drawn, table),
         flips(store, drawn),
     )
-    found = [*surface_findings(drawn), *(finding for finding in single if finding is not None)]
+    strong = [one for one in single if one is not None and one.strength >= LEAST]
+    found = [*surface_findings(drawn), *filter(None, [duplicates(drawn)]), *strong]
     found.sort(key=lambda finding: -finding.strength)
-    compared = comparable(drawn)
-    note = (
-        ""
-        if compared >= FEWEST
-        else (
-            f"{compared} answers stand in groups whose rewards differ; with fewer than {FEWEST} nothing "
-            "can be said about what was paid."
+    note = ""
+    if (compared := comparable(drawn)) < FEWEST:
+        note = (
+            f"{compared} answers stand in groups whose rewards differ; with fewer than {FEWEST} "
+            "nothing can be said about what was paid."
         )
-    )
     named = tuple(
         replace(finding, samples=tuple(names_of_keys(store, finding.samples))) for finding in found
     )
-    return Audit(store.name, steps, len(drawn.answers), named, table, _gold(store, drawn), note)
-
-
-def _gold(store: RunReader, drawn: Drawn) -> Gold | None:
-    """The gold scores with the names of the answers that moved them."""
-    found = gold(drawn)
-    return found and replace(found, samples=tuple(names_of_keys(store, found.samples)))
+    return Audit(store.name, steps, len(drawn.answers), named, table, scores, note)
