@@ -102,7 +102,7 @@ def test_a_damaged_sweep_file_is_one_line(typed: Type, tmp_path: Path) -> None:
     (tmp_path / "bad.sweep.json").write_text('{"name": 3}')
     shown = typed("compare", "bad", "--runs", tmp_path)
     assert shown.code == 3
-    assert "bad.sweep.json: not a sweep: Expected `str`, got `int`" in shown.err
+    assert "bad.sweep.json: damaged: Expected `str`, got `int`" in shown.err
 
 
 def test_no_torch_is_needed(many: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_page_overwritten_in_the_middle_is_told_when_it_is_read(tmp_path: Path
 
 def test_a_file_in_the_way_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(StoreError, match="cannot make the run folder: Not a directory"):
+    with pytest.raises(StoreError, match="cannot make the run folder .*: Not a directory"):
         create(tmp_path / "runs" / "a")
 
 
@@ -285,7 +285,7 @@ def test_a_run_in_a_read_only_folder_can_be_read() -> None:
         steps, listed, problem = answers.get()
     assert steps == [0]
     assert listed == "crashed"
-    assert "cannot lock the run for writing: Permission denied" in problem
+    assert "writer.lock for writing: Permission denied" in problem
 
 
 def _look_without_rights(folder: Path, answers: multiprocessing.SimpleQueue[object]) -> None:
@@ -375,7 +375,7 @@ def test_a_resumed_run_is_running_again(tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "a") as store:
         assert store.status() is RunStatus.RUNNING
     assert list_runs(tmp_path)[0].status is RunStatus.CRASHED
-    with RunStore.open(tmp_path / "a") as store, pytest.raises(ValueError, match="not 'done'"):
+    with RunStore.open(tmp_path / "a") as store, pytest.raises(ValueError, match="'done' is not a valid RunStatus"):
         store.finish("done")
 
 

@@ -12,7 +12,7 @@ from burnish.cli.console import say
 from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.store import export as export_table
 from burnish.store import find_run
-from burnish.store.exporting import media_folder
+from burnish.store.frames import media_folder
 
 
 def export(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.store.exporting import export as export
     from burnish.store.frames import RunInfo as RunInfo
+    from burnish.store.frames import export as export
     from burnish.store.frames import find_run as find_run
     from burnish.store.frames import list_runs as list_runs
     from burnish.store.manifest import Manifest as Manifest

@@ -13,12 +13,11 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from burnish.errors import StoreError
-from burnish.store import database as schema
 
 Row = tuple[Any, ...]
 
@@ -108,7 +107,10 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(_explain(self.path, doing, error)) from error
+            name = "_".join((getattr(error, "sqlite_errorname", None) or "").split("_")[:2])
+            hint = f" ({_HINTS[name]})" if name in _HINTS else ""
+            told = f"{self.path}: cannot {doing}: {str(error).rstrip('.')}{hint}."
+            raise StoreError(told) from error
         except UnicodeEncodeError as error:
             raise StoreError(
                 f"{self.path}: cannot {doing}: a text holds {error.object[error.start]!a}, half of "
@@ -132,22 +134,23 @@ class Database:
         came later in the file of an older version."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
         found = {name for (name,) in self.rows(query)}
-        if found.issuperset(schema.APPEND_ONLY):
+        if found.issuperset(APPEND_ONLY):
             return
         if found:
             self._check_version()
         with self.transaction("create the tables") as connection:
-            _run(connection, schema.statements())
+            for statement in statements():
+                connection.execute(statement)
 
     def _check_version(self) -> None:
         identity = self.row("PRAGMA application_id")
         version = self.row("PRAGMA user_version")
-        if identity is None or version is None or identity[0] != schema.APPLICATION_ID:
+        if identity is None or version is None or identity[0] != APPLICATION_ID:
             raise StoreError(f"{self.path} is not a burnish run; expected a database made by it.")
-        if version[0] > schema.VERSION:
+        if version[0] > VERSION:
             raise StoreError(
                 f"{self.path} has schema version {version[0]}; this burnish reads up to "
-                f"{schema.VERSION}. Update burnish to open it."
+                f"{VERSION}. Update burnish to open it."
             )
 
 
@@ -194,18 +197,6 @@ def _open(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(
         uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
-
-
-def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-def _explain(path: Path, doing: str, error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", None) or ""
-    primary = "_".join(name.split("_")[:2])
-    hint = f" ({_HINTS[primary]})" if primary in _HINTS else ""
-    return f"{path}: cannot {doing}: {str(error).rstrip('.')}{hint}."
 
 
 VERSION = 1

@@ -18,11 +18,15 @@ import shutil
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from burnish.errors import StoreError
 
+T = TypeVar("T")
 DRAFT = ".writing-"
 """How the name of a folder begins that is being written."""
 
@@ -124,19 +128,25 @@ def store_errors(doing: str, place: Path) -> Iterator[None]:
         else:
             raise
         if number in _FULL:
-            free = f"{_free_mb(place.parent):,} MB free there"
-            reason = f"{os.strerror(number)} ({free}); free some space and repeat the command"
+            free = 0
+            with suppress(OSError):
+                free = shutil.disk_usage(place.parent).free // 1_000_000
+            told = f"{os.strerror(number)} ({free:,} MB free there)"
+            reason = f"{told}; free some space and repeat the command"
         raise StoreError(f"cannot {doing}: {reason}.") from error
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def _free_mb(folder: Path) -> int:
+def read_record(path: Path, kind: type[T]) -> T:
+    """What a JSON file holds of this type; a file that cannot be read is one `StoreError`."""
     try:
-        return shutil.disk_usage(folder).free // 1_000_000
-    except OSError:
-        return 0
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot read: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"{path}: damaged: {error}.") from error
 
 
 PROBE_S = 0.3
@@ -155,35 +165,22 @@ class WriterLock:
             "Wait for it, stop it, or choose another run name."
         )
         self._descriptor = -1
-        try:
+        with ExitStack() as undo, store_errors(f"lock {path} for writing", path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise StoreError(
-                f"{path}: cannot lock the run for writing: {error.strerror}."
-            ) from error
-        try:
+            undo.callback(os.close, descriptor)
             _take(descriptor, busy)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"pid {os.getpid()} on {platform.node()}\n".encode(), 0)
-        except OSError as error:
-            os.close(descriptor)
-            raise StoreError(
-                f"{path}: cannot lock the run for writing: {error.strerror}."
-            ) from error
-        except StoreError:
-            os.close(descriptor)
-            raise
+            undo.pop_all()
         self._descriptor = descriptor
         _held.add(self)
 
     @property
     def is_in_place(self) -> bool:
         """Whether the file that is locked is still the one of that path."""
-        try:
-            named = os.stat(self.path)
-        except OSError:
-            return False
-        return os.path.samestat(named, os.fstat(self._descriptor))
+        with suppress(OSError):
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        return False
 
     def release(self) -> None:
         """Let the next writer in."""
@@ -201,17 +198,12 @@ class WriterLock:
 def is_held(path: Path) -> bool:
     """True while a living process writes the run."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        pass
     return False
 
 

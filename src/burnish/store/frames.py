@@ -1,16 +1,29 @@
-"""A run for a notebook: samples, reward parts, evidence and metrics as pandas or Arrow.
+"""A run for a notebook: samples, reward parts, evidence and metrics as pandas or Arrow, or as files.
 
     run = burnish.load_run("runs/first")
     run.samples(split="train").groupby("step").reward.mean()
     run.metrics()["reward/total"].plot()
+    export(Path("runs/first"), Path("samples.parquet"))
 
-A reward without a value is missing (NaN), never 0. Nothing is written, so a run that is training
-can be looked at; each call reads what is stored by then.
+A reward without a value is missing (NaN), never 0. Nothing is written into a run, so one that is
+training can be looked at; each call reads what is stored by then.
+
+Exported rows are streamed, and the file appears in one go. Token ids, masks and log-probs are lists
+in JSON and Parquet; the task, the reward tree and the info are objects in JSON, and JSON text in the
+other two. Images and sounds are named by their hash and copied beside the table, into
+`samples_media/` for `samples.parquet`; tasks read them back with `media_folder = "samples_media"`.
+
+A spreadsheet runs a cell that begins like a formula, and a model can write one. In a CSV file such a
+text gets one apostrophe in front, unless `raw` is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import csv
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,14 +32,18 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.media.kinds import SUFFIXES
+from burnish.records import Task
 from burnish.store import manifest
-from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunStatus, StoredEvaluation
+from burnish.store.blobs import held_messages
+from burnish.store.durable import make_folder, store_errors, whole_file, write_file
+from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunReader, RunStatus, StoredEvaluation
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS, EVIDENCE_COLUMNS, PART_COLUMNS
 from burnish.store.sample_name import sample_names
 
 if TYPE_CHECKING:
-    from burnish.store.database import Row
+    pass
 
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")
@@ -90,26 +107,29 @@ class RunFrames:
         where = " AND ".join(f"{column} = ?" for column in asked) or "1"
         columns = (*PLAIN, *(TOKENS if tokens else ()))
         values = list(asked.values())
+        parts: dict[str, dict[str, float | None]] = {}
         with RunStore.open(self.folder, read_only=True) as run:
-            if split is not None:
-                _check_split(run, split)
+            query = "SELECT DISTINCT split FROM samples ORDER BY split"
+            known = [row[0] for row in run.query(query)]
+            # A wrong word must not look like no answers; a run may have none of a usual split yet.
+            if split not in (None, *known, *SPLITS):
+                has = f"it has {', '.join(known)}" if known else "it has no samples yet"
+                hint = did_you_mean(split, (*known, *SPLITS))
+                raise UserError(f"run '{run.name}' has no split '{split}'; {has}.{hint}")
             query = f"SELECT {', '.join(columns)} FROM samples WHERE {where} ORDER BY rowid"
-            rows = list(run.query(query, values))
+            rows = [dict(zip(columns, row, strict=True)) for row in run.query(query, values)]
             query = (
                 "SELECT sample_id, name, value FROM reward_parts WHERE sample_id IN "
                 f"(SELECT id FROM samples WHERE {where})"
             )
-            parts = _direct_parts(run.query(query, values))
-            place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
-            named = list(sample_names(run, map(place, rows)))
+            for sample, path, value in run.query(query, values):
+                _, *below = path.split("/")
+                if len(below) == 1:  # the nodes right below the root
+                    parts.setdefault(sample, {})[below[0]] = value
+            named = list(sample_names(run, ((r["step"], r["split"], r["idx"]) for r in rows)))
         names = sorted({name for own in parts.values() for name in own})
-        ids = columns.index("id")
         whole = (
-            (
-                name,
-                *decode_cells(dict(zip(columns, row, strict=True))).values(),
-                *(parts.get(row[ids], {}).get(name) for name in names),
-            )
+            (name, *decode_cells(row).values(), *(parts.get(row["id"], {}).get(n) for n in names))
             for name, row in zip(named, rows, strict=True)
         )
         return _frame(("sample", *columns, *(f"part/{name}" for name in names)), whole, form)
@@ -148,24 +168,6 @@ class RunFrames:
             return _frame(columns, run.query(query), form)
 
 
-def _check_split(run: RunStore, split: str) -> None:
-    """A wrong word must not look like no answers; a run may have none of a usual split yet."""
-    known = [row[0] for row in run.query("SELECT DISTINCT split FROM samples ORDER BY split")]
-    if split not in (*known, *SPLITS):
-        has = f"it has {', '.join(known)}" if known else "it has no samples yet"
-        hint = did_you_mean(split, (*known, *SPLITS))
-        raise UserError(f"run '{run.name}' has no split '{split}'; {has}.{hint}")
-
-
-def _direct_parts(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:
-    """The components of each sample: the nodes right below its root."""
-    found: dict[str, dict[str, float | None]] = {}
-    for sample, path, value in rows:
-        if path.count("/") == 1:
-            found.setdefault(sample, {})[path.partition("/")[2]] = value
-    return found
-
-
 def decode_cells(record: dict[str, Any]) -> dict[str, Any]:
     """A row of `samples` with its token columns as lists and `keep` as a truth value."""
     for name in record.keys() & set(TOKENS):
@@ -181,10 +183,11 @@ def _frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) ->
         raise UserError(f"form is '{form}'; expected pandas or arrow.{hint}")
     found = list(rows)
     lists = {name: [row[place] for row in found] for place, name in enumerate(columns)}
-    return _arrow(lists) if form == "arrow" else _pandas(lists)
+    if form == "arrow":
+        schema = arrow_schema(lists)
+        import pyarrow
 
-
-def _pandas(lists: dict[str, list[Any]]) -> Any:
+        return pyarrow.table(lists, schema=schema)
     try:
         import pandas
     except ModuleNotFoundError:
@@ -196,13 +199,6 @@ def _pandas(lists: dict[str, list[Any]]) -> Any:
     # Where every value is missing pandas cannot know that the column is one of numbers.
     kinds = {name: "float64" for name in lists if _kind(name) == "float64" and name not in TOKENS}
     return frame.astype(kinds)
-
-
-def _arrow(lists: dict[str, list[Any]]) -> Any:
-    schema = arrow_schema(lists)
-    import pyarrow
-
-    return pyarrow.table(lists, schema=schema)
 
 
 def arrow_schema(columns: Iterable[str]) -> Any:
@@ -223,25 +219,13 @@ def arrow_schema(columns: Iterable[str]) -> Any:
 
 def _kind(name: str) -> str:
     """What a column holds, by the name that Arrow has for it."""
-    if name in _TEXTS:
-        return "string"
-    return _KINDS.get(name, "float64")
+    return "string" if name in _TEXTS else _KINDS.get(name, "float64")
 
 
 _TEXTS = {
-    *(
-        "sample",
-        "id",
-        "trajectory_id",
-        "split",
-        "task_id",
-        "group_key",
-        "role",
-        "prompt",
-        "response",
-    ),
-    *("finish", "status", "sample_id", "name", "reason", "part", "source", "observation"),
-    *("visibility", "error", "recipe", "created", "problem", "time"),
+    *("sample", "id", "trajectory_id", "split", "task_id", "group_key", "role", "prompt"),
+    *("response", "finish", "status", "sample_id", "name", "reason", "part", "source"),
+    *("observation", "visibility", "error", "recipe", "created", "problem", "time"),
     *TREES,
 }
 _KINDS = {
@@ -267,7 +251,25 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 
 def list_runs(folder: Path) -> list[RunInfo]:
     """Every run in a folder, oldest first; a damaged one is listed as unreadable."""
-    infos = [_info(run) for run in _run_folders(folder)]
+    infos = []
+    for run in _run_folders(folder):
+        try:
+            with RunStore.open(run, read_only=True) as store:
+                scored = [e for e in store.evaluations() if not e.name.startswith(UNSCORED)]
+                info = RunInfo(
+                    name=run.name,
+                    folder=run,
+                    status=store.status(),
+                    created=store.about.created,
+                    recipe=store.about.recipe,
+                    steps=store.steps_done(),
+                    last_evaluation=scored[-1] if scored else None,
+                    end=store.end(),
+                )
+        except StoreError as error:
+            unreadable = RunStatus.UNREADABLE
+            info = RunInfo(name=run.name, folder=run, status=unreadable, problem=str(error))
+        infos.append(info)
     return sorted(infos, key=lambda info: (info.created, info.name))
 
 
@@ -295,39 +297,158 @@ def find_run(folder: Path, reference: str) -> Path:
         )
     if not names:
         raise UserError(f"no run '{reference}': {folder} holds no runs. Start one: burnish train.")
-    hint = did_you_mean(reference, names) or f" Runs there: {_few(names)}."
+    few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    hint = did_you_mean(reference, names) or f" Runs there: {few}."
     raise UserError(f"no run '{reference}' in {folder}.{hint}")
 
 
 def _run_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    try:
+    with store_errors(f"list the runs of {folder}", folder):
         found = sorted(path.parent for path in folder.glob(f"*/{manifest.FILE}"))
         return [run for run in found if (run / DATABASE).is_file() or manifest.is_ours(run)]
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot list the runs: {error.strerror}.") from error
 
 
-def _info(folder: Path) -> RunInfo:
-    try:
-        with RunStore.open(folder, read_only=True) as store:
-            evaluations = [e for e in store.evaluations() if not e.name.startswith(UNSCORED)]
-            return RunInfo(
-                name=folder.name,
-                folder=folder,
-                status=store.status(),
-                created=store.about.created,
-                recipe=store.about.recipe,
-                steps=store.steps_done(),
-                last_evaluation=evaluations[-1] if evaluations else None,
-                end=store.end(),
+METRIC_COLUMNS = ("step", "name", "value")
+BATCH_ROWS = 512
+
+_FORMULA = re.compile(
+    # Signs that begin a formula, their full-width and small forms too, behind what an import may
+    # strip: blanks, quotes, marks without width. A tab or a return alone is stripped likewise.
+    r"[\t\r]|[\s\x00-\x1f\"'`“”‘’\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]"
+)
+
+Record = dict[str, Any]
+
+
+def export(
+    run: Path | RunReader,
+    path: Path,
+    what: Literal["samples", "metrics"] = "samples",
+    *,
+    raw: bool = False,
+) -> int:
+    """Write a table of the run to `path`, in the format its suffix names; how many rows it has.
+
+    `raw` keeps texts in a CSV file that a spreadsheet would run as formulas.
+    """
+    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS.get(path.suffix)
+    if writer is None:
+        known = ", ".join(_WRITERS)
+        hint = did_you_mean(path.suffix, _WRITERS)
+        raise UserError(f"{path}: unknown format '{path.suffix}'; expected one of {known}.{hint}")
+    if what not in ("samples", "metrics"):
+        hint = did_you_mean(what, ("samples", "metrics"))
+        raise UserError(f"cannot export '{what}'; expected samples or metrics.{hint}")
+    if isinstance(run, RunReader):
+        return _export(run, path, what, writer)
+    with RunStore.open(run, read_only=True) as store:
+        return _export(store, path, what, writer)
+
+
+def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
+    columns = COLUMNS if what == "samples" else METRIC_COLUMNS
+    stored = run.table(what, columns)
+    rows: Iterator[tuple[Any, ...]] = stored
+    if what == "samples":
+        place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
+        columns = ("sample", *columns)
+        # The names are made one step at a time, as the rows come.
+        rows, same = itertools.tee(rows)
+        names = sample_names(run, map(place, same))
+        rows = ((name, *row) for name, row in zip(names, rows, strict=True))
+    count = 0
+
+    def records() -> Iterator[Record]:
+        nonlocal count
+        for row in rows:
+            count += 1
+            record = dict(zip(columns, row, strict=True))
+            if what == "samples":
+                _copy_media(run, record, media_folder(path))
+            yield record
+
+    # A writer that fails leaves rows unread, which must be let go of before the database closes.
+    with contextlib.closing(stored), whole_file(path) as draft:
+        writer(draft, columns, records())
+    return count
+
+
+def media_folder(path: Path) -> Path:
+    """Where the images and sounds of an exported table are."""
+    return path.with_name(f"{path.stem}_media")
+
+
+def _copy_media(run: RunReader, record: Record, folder: Path) -> None:
+    """Put the images and sounds of one sample beside the table, whole or not at all."""
+    if not any('"sha256"' in record[name] for name in ("task", "info")):
+        return
+    task = msgspec.json.decode(record["task"], type=Task)
+    for message in held_messages(task, msgspec.json.decode(record["info"])):
+        for part in message.media:
+            target = folder / f"{part.sha256}{SUFFIXES[part.media_type]}"
+            if not target.is_file():
+                make_folder(folder)
+                write_file(target, run.blobs.read(part))
+
+
+def _write_jsonl(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("wb") as file:
+        for record in records:
+            file.write(_object(record) + b"\n")
+
+
+def _write_json(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("wb") as file:
+        file.write(b"[")
+        for number, record in enumerate(records):
+            file.write((b",\n" if number else b"\n") + _object(record))
+        file.write(b"\n]\n")
+
+
+def _write_csv(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    _write_raw_csv(path, columns, ({k: inert(v) for k, v in one.items()} for one in records))
+
+
+def _write_raw_csv(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(record.values() for record in records)
+
+
+def inert(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: a text like a formula behind an apostrophe, else itself."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def _write_parquet(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    schema = arrow_schema(columns)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := list(itertools.islice(records, BATCH_ROWS)):
+            writer.write_table(
+                pa.Table.from_pylist([decode_cells(r) for r in batch], schema=schema)
             )
-    except StoreError as error:
-        return RunInfo(
-            name=folder.name, folder=folder, status=RunStatus.UNREADABLE, problem=str(error)
-        )
 
 
-def _few(names: list[str], limit: int = 8) -> str:
-    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
+def _object(record: Record) -> bytes:
+    """The record as one JSON object; columns that are JSON already go in as they are."""
+    for column in record.keys() & {*TREES, *TOKENS}:
+        record[column] = msgspec.Raw(record[column].encode())
+    if "keep" in record:
+        record["keep"] = bool(record["keep"])
+    return msgspec.json.encode(record)
+
+
+Writer = Callable[[Path, tuple[str, ...], Iterator[Record]], None]
+
+_WRITERS: dict[str, Writer] = {
+    ".jsonl": _write_jsonl,
+    ".json": _write_json,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

@@ -10,14 +10,15 @@ import importlib.metadata
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from burnish.errors import StoreError, UserError
-from burnish.store.durable import WriterLock, write_file
+from burnish.store.durable import WriterLock, read_record, write_file
 from burnish.texts import safe
 
 FILE = "config.json"
@@ -52,15 +53,17 @@ def make(
     recipe: str,
 ) -> Manifest:
     """The manifest of a run that starts now, here."""
+    versions = {"python": platform.python_version()}
+    for name in ("burnish", "torch", "transformers"):
+        versions[name] = "not installed"
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return Manifest(
         recipe=recipe,
         created=now(),
         config_hash=config_hash,
         data_hash=data_hash,
-        versions={
-            "python": platform.python_version(),
-            **{name: _version(name) for name in ("burnish", "torch", "transformers")},
-        },
+        versions=versions,
         platform=platform.platform(),
         config=dict(config),
         origins=dict(origins),
@@ -77,24 +80,18 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def read(folder: Path) -> Manifest:
-    path = folder / FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except FileNotFoundError:
-        raise StoreError(f"{folder} is not a run: it has no {FILE}.") from None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot read: {error.strerror}.") from error
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise StoreError(f"{path}: damaged or not written by burnish: {error}.") from error
+    if not (folder / FILE).exists():
+        raise StoreError(f"{folder} is not a run: it has no {FILE}.")
+    return read_record(folder / FILE, Manifest)
 
 
 def is_ours(folder: Path) -> bool:
     """True where a folder's `config.json` has the keys of a manifest; other tools write such files."""
     try:
-        found = msgspec.json.decode((folder / FILE).read_bytes())
-    except (OSError, msgspec.MsgspecError, RecursionError):
+        found = read_record(folder / FILE, dict[str, Any])
+    except StoreError:
         return False
-    return isinstance(found, dict) and {"config_hash", "data_hash", "origins"} <= found.keys()
+    return {"config_hash", "data_hash", "origins"} <= found.keys()
 
 
 def newest_weights(folder: Path) -> Path:
@@ -110,13 +107,6 @@ def newest_weights(folder: Path) -> Path:
 
 def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 SUFFIX = ".sweep.json"
@@ -151,8 +141,7 @@ class SweepRecord(Struct, kw_only=True):
 
 def sweep_path(folder: Path, name: str) -> Path:
     """Where the sweep of this name is stored in a folder of runs."""
-    is_name = isinstance(name, str) and re.fullmatch(r"[\w][\w.+=-]{0,199}", name)
-    if not is_name:
+    if not re.fullmatch(r"[\w][\w.+=-]{0,199}", name):
         raise UserError(
             f"the sweep's name: got {safe(repr(name))}, expected letters, digits and ._+=-, at most "
             "200, without slashes."
@@ -176,14 +165,7 @@ def write_sweep(folder: Path, record: SweepRecord) -> None:
 
 
 def read_sweep(path: Path) -> SweepRecord:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=SweepRecord)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot read the sweep: {error.strerror}.") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreError(
-            f"{path}: not a sweep: {error}. The command that started the sweep writes it again."
-        ) from error
+    return read_record(path, SweepRecord)
 
 
 def list_sweeps(folder: Path) -> list[Path]:
@@ -209,8 +191,12 @@ class StartRewards(Struct, frozen=True):
     answers: int
     names: tuple[str, ...]
     mean: list[float]
-    deviation: list[float]
-    counts: list[int]
+    deviation: list[Annotated[float, Meta(gt=0)]]
+    counts: list[Annotated[int, Meta(ge=0)]]
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.mean) == len(self.deviation) == len(self.counts):
+            raise ValueError("expected a mean, a deviation above 0 and a count a reward")
 
     def columns(self, names: Sequence[str]) -> tuple[list[float], list[float], list[int]]:
         """Mean, deviation and count of these rewards, in their order."""
@@ -225,22 +211,7 @@ class StartRewards(Struct, frozen=True):
 def read_start_rewards(folder: Path) -> StartRewards | None:
     """What the run in this folder measured; None where it measured nothing."""
     path = folder / CALIBRATION
-    if not path.is_file():
-        return None
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=StartRewards)
-        sizes = {len(found.names), len(found.mean), len(found.deviation), len(found.counts)}
-        if (
-            len(sizes) > 1
-            or not all(sd > 0 for sd in found.deviation)
-            or min(found.counts, default=0) < 0
-        ):
-            raise msgspec.ValidationError(
-                "expected a mean, a deviation above 0 and a count a reward"
-            )
-        return found
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreError(f"{path}: damaged: {error}.") from error
+    return read_record(path, StartRewards) if path.is_file() else None
 
 
 def write_start_rewards(folder: Path, measured: StartRewards) -> None:

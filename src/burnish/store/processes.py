@@ -93,7 +93,9 @@ class ProcessRecord:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if rank == 0:
-                _remove_others(self._path.parent, size)
+                for path in self._path.parent.glob("*.json"):
+                    if path.stem.isdecimal() and int(path.stem) >= size:
+                        path.unlink(missing_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             logger.warning("%s: cannot write: %s.", self._path, error.strerror)
@@ -245,10 +247,3 @@ def _short(text: str, most: int) -> str:
     while (size := len(msgspec.json.encode(text))) > most:
         text = text[: len(text) * most // size - 1]
     return text
-
-
-def _remove_others(folder: Path, size: int) -> None:
-    """Forget processes of an earlier start that had more of them."""
-    for path in folder.glob("*.json"):
-        if path.stem.isdecimal() and int(path.stem) >= size:
-            path.unlink(missing_ok=True)

@@ -28,6 +28,12 @@ STAGE = "stage/"
 UNSCORED = "unscored"
 """Evaluation with the answers of a step that was given up because too many had no reward; a second
 attempt at a step is `unscored-2`."""
+_NO_ANSWERS = {
+    "pretrain": ": pretrain reads text and samples nothing. What it measures is the bits that a byte of "
+    "text takes (metric text/bits_per_byte)",
+    "sft": ": sft learns given answers, which have no reward. What it measures is the loss, the mean "
+    "of -log p over the tokens of those answers (metric loss/total, in nats a token)",
+}
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM samples"
 
 
@@ -161,7 +167,8 @@ class RunReader:
         if len(found) == 1:
             return found[0]
         if not found and self._database.row("SELECT 1 FROM samples LIMIT 1") is None:
-            raise UserError(f"run '{self.name}' has no stored answers{self._why_none()}.")
+            why = _NO_ANSWERS.get(str(self.about.config.get("train.kind")), " yet")
+            raise UserError(f"run '{self.name}' has no stored answers{why}.")
         if not found:
             raise UserError(
                 f"run '{self.name}' has no sample '{reference}'; expected a name such as {EXAMPLES}."
@@ -170,21 +177,6 @@ class RunReader:
         raise UserError(
             f"'{reference}' means several samples of run '{self.name}': {several}"
             f"{', ...' if len(found) > 8 else ''}. Give one of these."
-        )
-
-    def _why_none(self) -> str:
-        """What to look at in a run that stores no answers."""
-        kind = self.about.config.get("train.kind")
-        if kind == "pretrain":
-            return (
-                ": pretrain reads text and samples nothing. What it measures is the bits that a byte of "
-                "text takes (metric text/bits_per_byte)"
-            )
-        if kind != "sft":
-            return " yet"
-        return (
-            ": sft learns given answers, which have no reward. What it measures is the loss, the mean "
-            "of -log p over the tokens of those answers (metric loss/total, in nats a token)"
         )
 
     def names(self, samples: Sequence[StoredSample]) -> list[str]:
@@ -220,7 +212,7 @@ class RunReader:
         row = self._database.row("SELECT started, pid FROM sessions ORDER BY id LIMIT 1")
         return "" if row is None else f"{row[0]} by process {row[1]}"
 
-    def _check_identity(self) -> None:
+    def check_identity(self) -> None:
         """The database is the one that the manifest was written for."""
         if self.about.store not in ("", self.identity):
             raise StoreError(
@@ -332,10 +324,7 @@ class RunReader:
 
     def status(self) -> RunStatus:
         """Where the run stands now."""
-        row = self._database.row("SELECT status, started FROM sessions ORDER BY id DESC LIMIT 1")
-        if row is not None and row[0] is not None:
-            return self._as_status(row[0])
-        return self._unsaid_end(row[1] if row is not None else "").status
+        return self.end().status
 
     def end(self) -> RunEnd:
         """How the last start ended and why; of a run that goes on, only its status."""
@@ -344,9 +333,9 @@ class RunReader:
         if row is not None and row[0] is not None:
             try:
                 said = msgspec.json.decode(row[2], type=_Ending)
-            except (msgspec.MsgspecError, TypeError) as error:
+                status = RunStatus(row[0])
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
                 raise StoreError(f"{self.folder}: how it ended cannot be read: {error}") from error
-            status = self._as_status(row[0])
             ended, exception = row[1] or "", said.exception or ""
             return RunEnd(status, said.reason or "", said.step, ended, exception)
         return self._unsaid_end(row[3] if row is not None else "")
@@ -363,47 +352,37 @@ class RunReader:
             status = RunStatus.STOPPED if words.kind == "signal" else RunStatus.CRASHED
             reason = "; then ".join(death_line(one) for one in died[:3])
             return RunEnd(status, reason, first.step, words.time, words.exception)
-        step, seen = self._step_under_way(), self._last_sign()
+        step, seen = self.steps_done(), self._last_sign()
         reason = f"its process ended without a word at step {step + 1}; last sign of life {seen[11:16]} UTC"
         return RunEnd(RunStatus.CRASHED, reason, step, seen)
 
-    def _as_status(self, word: str) -> RunStatus:
-        try:
-            return RunStatus(word)
-        except ValueError:
-            known = ", ".join(RunStatus)
-            raise StoreError(f"{self.folder}: its status is {word!r}; expected {known}") from None
-
-    def _step_under_way(self) -> int:
-        """The step after the last one that has its metrics; 0 before the main training."""
-        query = "SELECT coalesce(max(step) + 1, 0) FROM metrics WHERE name NOT LIKE ?"
-        row = self._database.row(query, [f"{STAGE}%"])
-        return int(row[0]) if row is not None else 0
-
     def _last_sign(self) -> str:
         """When the run last stored something."""
-        tables = {"sessions": "started", "rollouts": "time", "evaluations": "time"}
-        newest = [f"SELECT max({column}) FROM {table}" for table, column in tables.items()]
-        newest.append("SELECT max(time) FROM events")
-        found = [row[0] for query in newest if (row := self._database.row(query)) and row[0]]
+        tables = {
+            "sessions": "started",
+            "rollouts": "time",
+            "evaluations": "time",
+            "events": "time",
+        }
+        queries = [f"SELECT max({column}) FROM {table}" for table, column in tables.items()]
+        found = [row[0] for query in queries if (row := self._database.row(query)) and row[0]]
         return max(found, default="")
 
     def summary(self) -> RunSummary:
         last = self._database.row(
-            "SELECT count(*), (SELECT summary FROM sessions ORDER BY id DESC LIMIT 1) FROM sessions"
+            "SELECT summary, (SELECT count(*) FROM sessions) FROM sessions ORDER BY id DESC LIMIT 1"
         )
-        if last is None or last[1] is None:
+        if last is None:
             raise StoreError(f"{self.folder / DATABASE} has no session; the run is damaged.")
         end = self.end()  # refuses a damaged record
-        splits = "SELECT split, count(*) FROM samples GROUP BY split ORDER BY split"
-        statuses = "SELECT status, count(*) FROM samples GROUP BY status ORDER BY status"
+        counted = "SELECT {0}, count(*) FROM samples GROUP BY {0} ORDER BY {0}"
         return RunSummary(
-            status=self.status(),
+            status=end.status,
             created=self.about.created,
-            sessions=last[0],
+            sessions=last[1],
             steps=self.steps_done(),
-            samples=dict(self._database.rows(splits)),
-            statuses=dict(self._database.rows(statuses)),
-            result=msgspec.json.decode(last[1]),
+            samples=dict(self._database.rows(counted.format("split"))),
+            statuses=dict(self._database.rows(counted.format("status"))),
+            result=msgspec.json.decode(last[0]),
             end=end,
         )

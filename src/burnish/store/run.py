@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,9 +58,15 @@ class RunStore(RunReader):
     ) -> None:
         super().__init__(folder, database, about)
         self._lock = lock
-        self._session = 0 if lock is None else self._begin_session()
-        self._rows: dict[str, int] | None = None
+        self._rows: Counter[str] | None = None
         """Rows of each table, counted once and then added up."""
+        self._new: Counter[str] = Counter()
+        """Rows of the transaction that is being written."""
+        self._session = 0
+        if lock is not None:
+            with self._writing("begin a session") as connection:
+                query = "INSERT INTO sessions (started, pid) VALUES (?, ?)"
+                self._session = connection.execute(query, (now(), os.getpid())).lastrowid or 0
 
     @classmethod
     def create(
@@ -76,11 +83,9 @@ class RunStore(RunReader):
 
         The hashes are kept for whoever continues it to compare; `recipe` is for listings.
         """
-        try:
+        with store_errors(f"make the run folder {folder}", folder):
             for name in FOLDERS:
                 (folder / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder}: cannot make the run folder: {error.strerror}.") from error
         with ExitStack() as undo:
             lock = WriterLock(folder / LOCK)
             undo.callback(lock.release)
@@ -112,7 +117,7 @@ class RunStore(RunReader):
                 undo.callback(lock.release)
             database = Database(folder / DATABASE, read_only=read_only)
             undo.callback(database.close)
-            RunReader(folder, database, about)._check_identity()
+            RunReader(folder, database, about).check_identity()
             store = cls(folder, database, about, lock)
             undo.pop_all()
         return store
@@ -129,15 +134,11 @@ class RunStore(RunReader):
         if self._lock is None:
             raise StoreError(f"{self.folder}: cannot discard the run: it was opened only to read.")
         self._database.close()
-        try:
+        with ExitStack() as last, store_errors(f"discard the run {self.folder}", self.folder):
+            last.callback(self.close)
             # The manifest first: a folder without it is no run, whatever else is in there.
             for name in (manifest.FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
                 (self.folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise StoreError(f"{self.folder}: cannot discard the run: {error.strerror}.") from error
-        finally:
-            self._lock.release()
-            self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +149,7 @@ class RunStore(RunReader):
     def rows(self) -> dict[str, int]:
         """How many rows each append-only table holds; a writer counts them once and then adds up."""
         if self._rows is None or self._lock is None:
-            self._rows = super().rows()
+            self._rows = Counter(super().rows())
         return dict(self._rows)
 
     def flush(self) -> None:
@@ -162,32 +163,18 @@ class RunStore(RunReader):
                 sync(log)
             sync(self.folder)
 
-    def _added(self, table: str, count: int) -> None:
-        if self._rows is not None:
-            self._rows[table] = self._rows.get(table, 0) + count
-
     def append_rollouts(self, step: int, samples: Sequence[StoredSample]) -> None:
         """All rollouts of a step, kept and dropped, in one transaction."""
-        for sample in samples:
-            if sample.step != step or sample.split.startswith("eval:"):
-                raise ValueError(
-                    f"sample {sample.trajectory.id} is of step {sample.step}, split "
-                    f"'{sample.split}'; expected a rollout of step {step}"
-                )
-        self._keep_media(samples)
-        encoded = encode(samples)
+        encoded = self._encoded(samples)
         with self._writing(f"store the rollouts of step {step + 1}") as connection:
-            if _exists(connection, "SELECT 1 FROM rollouts WHERE step = ?", step):
+            query = "SELECT 1 FROM rollouts WHERE step = ?"
+            if connection.execute(query, (step,)).fetchone() is not None:
                 where = "step = ? AND split NOT LIKE 'eval:%'"
                 _same_samples(connection, f"step {step + 1}", where, [step], encoded)
                 return
-            connection.execute(
-                "INSERT INTO rollouts (step, samples, time) VALUES (?, ?, ?)",
-                (step, len(samples), now()),
-            )
-            _insert(connection, encoded)
-        self._added("rollouts", 1)
-        self._added_samples(encoded)
+            row = (step, len(samples), now())
+            self._insert(connection, "rollouts", ("step", "samples", "time"), [row])
+            self._insert_samples(connection, encoded)
 
     def append_evaluation(
         self, step: int, name: str, samples: Sequence[StoredSample], summary: Mapping[str, Any]
@@ -196,44 +183,46 @@ class RunStore(RunReader):
 
         The summary holds what the samples decide; seconds and rates belong to the metrics.
         """
-        split = f"eval:{name}"
-        for sample in samples:
-            if sample.step != step or sample.split != split:
-                raise ValueError(
-                    f"sample {sample.trajectory.id} is of step {sample.step}, split "
-                    f"'{sample.split}'; expected step {step}, split '{split}'"
-                )
-        self._keep_media(samples)
-        encoded = encode(samples)
+        encoded = self._encoded(samples)
         text = _json(summary, f"the summary of evaluation '{name}'")
-        with self._writing(f"store evaluation '{name}' of step {step}") as connection:
+        what = f"evaluation '{name}' of step {step}"
+        with self._writing(f"store {what}") as connection:
             query = "SELECT summary FROM evaluations WHERE step = ? AND name = ?"
             found = connection.execute(query, (step, name)).fetchone()
             if found is not None:
-                what = f"evaluation '{name}' of step {step}"
-                if found[0] != text:
-                    raise StoreError(_diverged(what, "summary", found[0], text))
-                _same_samples(connection, what, "step = ? AND split = ?", [step, split], encoded)
+                _check_same(what, "summary", found[0], text)
+                where = "step = ? AND split = ?"
+                _same_samples(connection, what, where, [step, f"eval:{name}"], encoded)
                 return
-            connection.execute(
-                "INSERT INTO evaluations (step, name, samples, summary, time) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (step, name, len(samples), text, now()),
-            )
-            _insert(connection, encoded)
-        self._added("evaluations", 1)
-        self._added_samples(encoded)
+            columns = ("step", "name", "samples", "summary", "time")
+            row = (step, name, len(samples), text, now())
+            self._insert(connection, "evaluations", columns, [row])
+            self._insert_samples(connection, encoded)
 
-    def _keep_media(self, samples: Sequence[StoredSample]) -> None:
-        """Before the samples: a sample in the database never lacks its media."""
+    def _encoded(self, samples: Sequence[StoredSample]) -> EncodedSamples:
+        # Media before the samples: a sample in the database never lacks its media.
         held = [m for sample in samples for m in held_messages(sample.task, sample.trajectory.info)]
         if held:
             self.blobs.collect(held, shared_blobs())
+        return encode(samples)
 
-    def _added_samples(self, encoded: EncodedSamples) -> None:
-        self._added("samples", len(encoded.samples))
-        self._added("reward_parts", len(encoded.parts))
-        self._added("evidence", len(encoded.evidence))
+    def _insert_samples(self, connection: sqlite3.Connection, encoded: EncodedSamples) -> None:
+        self._insert(connection, "samples", COLUMNS, encoded.samples)
+        self._insert(connection, "reward_parts", PART_COLUMNS, encoded.parts)
+        self._insert(connection, "evidence", EVIDENCE_COLUMNS, encoded.evidence)
+
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        instead: str = "",
+    ) -> None:
+        marks = ", ".join("?" * len(columns))
+        query = f"INSERT {instead} INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        done = connection.executemany(query, rows)
+        self._new[table] = self._new.get(table, 0) + max(done.rowcount, 0)
 
     def append_metrics(
         self,
@@ -251,12 +240,10 @@ class RunStore(RunReader):
         with self._writing(f"store the metrics of step {step + 1}") as connection:
             query = "SELECT name, value FROM metrics WHERE step = ?"
             stored = dict(connection.execute(query, (step,)).fetchall())
-            for name, value in own.items():
-                if name in stored and stored[name] != value:
-                    raise StoreError(_diverged(f"step {step + 1}", name, stored[name], value))
+            for name in own.keys() & stored.keys():
+                _check_same(f"step {step + 1}", name, stored[name], own[name])
             new = [(step, n, v) for n, v in (timed | own).items() if n not in stored]
-            connection.executemany("INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)", new)
-        self._added("metrics", len(new))
+            self._insert(connection, "metrics", ("step", "name", "value"), new)
 
     def append_token_values(
         self, step: int, name: str, values: Mapping[int, Sequence[float]]
@@ -270,11 +257,8 @@ class RunStore(RunReader):
             for index, numbers in values.items()
         ]
         with self._writing(f"store the {name} of the tokens of step {step + 1}") as connection:
-            done = connection.executemany(
-                "INSERT OR IGNORE INTO token_values (sample_id, name, numbers) VALUES (?, ?, ?)",
-                rows,
-            )
-        self._added("token_values", max(done.rowcount, 0))
+            columns = ("sample_id", "name", "numbers")
+            self._insert(connection, "token_values", columns, rows, "OR IGNORE")
 
     def append_event(
         self,
@@ -286,11 +270,9 @@ class RunStore(RunReader):
         """Something worth telling: a resume, a guard, a warning."""
         text = _json(data or {}, f"the data of event '{kind}'")
         with self._writing(f"store event '{kind}'") as connection:
-            connection.execute(
-                "INSERT INTO events (time, step, kind, message, data) VALUES (?, ?, ?, ?, ?)",
-                (now(), step, kind, whole_characters(message), text),
-            )
-        self._added("events", 1)
+            columns = ("time", "step", "kind", "message", "data")
+            row = (now(), step, kind, whole_characters(message), text)
+            self._insert(connection, "events", columns, [row])
 
     def finish(self, status: str, summary: Mapping[str, Any] | None = None) -> None:
         """Say how the run ended; one that never does counts as crashed.
@@ -298,23 +280,15 @@ class RunStore(RunReader):
         `summary` of one that is `stopped` or `crashed` has its reason, and may have the step and
         the type of the exception: `RunReader.end` reads them.
         """
-        if status not in (RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.CRASHED):
-            raise ValueError(f"a run ends finished, stopped or crashed, not '{status}'")
         text = _json(summary or {}, "the summary of the run")
         with self._writing("finish the run") as connection:
             connection.execute(
                 "UPDATE sessions SET ended = ?, status = ?, summary = ? WHERE id = ?",
-                (now(), str(status), text, self._session),
+                (now(), str(RunStatus(status)), text, self._session),
             )
 
-    def _begin_session(self) -> int:
-        with self._writing("begin a session") as connection:
-            cursor = connection.execute(
-                "INSERT INTO sessions (started, pid) VALUES (?, ?)", (now(), os.getpid())
-            )
-        return cursor.lastrowid or 0
-
-    def _writing(self, doing: str) -> AbstractContextManager[sqlite3.Connection]:
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[sqlite3.Connection]:
         if self._lock is None:
             raise StoreError(f"{self.folder}: cannot {doing}: the run was opened only to read.")
         # SQLite would go on writing into a file that no longer has a name, and all would be lost.
@@ -323,27 +297,11 @@ class RunStore(RunReader):
                 f"{self.folder}: cannot {doing}: {DATABASE} is gone; was the folder moved or removed "
                 "while the run was writing it?"
             )
-        return self._database.transaction(doing)
-
-
-def _insert(connection: sqlite3.Connection, encoded: EncodedSamples) -> None:
-    connection.executemany(_INSERT_SAMPLE, encoded.samples)
-    connection.executemany(_INSERT_PART, encoded.parts)
-    connection.executemany(_INSERT_EVIDENCE, encoded.evidence)
-
-
-def _insertion(table: str, columns: Sequence[str]) -> str:
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-
-
-_INSERT_SAMPLE = _insertion("samples", COLUMNS)
-_INSERT_PART = _insertion("reward_parts", PART_COLUMNS)
-_INSERT_EVIDENCE = _insertion("evidence", EVIDENCE_COLUMNS)
-
-
-def _exists(connection: sqlite3.Connection, query: str, *values: Any) -> bool:
-    return connection.execute(query, values).fetchone() is not None
+        with self._database.transaction(doing) as connection:
+            new = self._new = Counter()
+            yield connection
+        if self._rows is not None:
+            self._rows.update(new)
 
 
 def _same_samples(
@@ -356,25 +314,23 @@ def _same_samples(
     """Raise where the stored samples are not the given ones, naming the first difference."""
     query = f"SELECT {', '.join(COLUMNS)} FROM samples WHERE {where} ORDER BY rowid"
     stored: list[Row] = connection.execute(query, values).fetchall()
-    if len(stored) != len(encoded.samples):
-        raise StoreError(_diverged(what, "samples", len(stored), len(encoded.samples)))
+    _check_same(what, "samples", len(stored), len(encoded.samples))
     for old, new in zip(stored, encoded.samples, strict=True):
-        for column, before, after in zip(COLUMNS, old, new, strict=True):
-            if before != after:
-                raise StoreError(_diverged(f"{what}, sample {old[1]}", column, before, after))
+        if old != new:
+            for column, before, after in zip(COLUMNS, old, new, strict=True):
+                _check_same(f"{what}, sample {old[1]}", column, before, after)
 
 
-def _diverged(where: str, name: str, before: Any, after: Any) -> str:
-    return (
-        f"run diverged at {where}: '{name}' is stored as {_short(before)} and came again as "
-        f"{_short(after)}. The same config, data and machine give the same numbers; start a new "
-        "run if one of them changed."
-    )
-
-
-def _short(value: Any, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def _check_same(where: str, name: str, before: Any, after: Any) -> None:
+    if before != after:
+        was, came = (
+            text if len(text) <= 80 else f"{text[:77]}..." for text in map(repr, (before, after))
+        )
+        raise StoreError(
+            f"run diverged at {where}: '{name}' is stored as {was} and came again as {came}. The "
+            "same config, data and machine give the same numbers; start a new run if one of them "
+            "changed."
+        )
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -10,6 +10,7 @@ Its tokens are in four separate columns: see `tokens`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -50,26 +51,15 @@ class SpanWriter:
 
     def cells(self, spans: tuple[Span, ...]) -> TokenCells:
         """The cells of one rollout; `ValueError` where a log-prob is missing or not finite."""
-        lead = 0
-        for span in spans:
-            if span.author is _MODEL and span.token_ids:
-                break
-            lead += 1
-        own = spans[lead:]
-        key = tuple(map(id, spans[:lead]))
+        own = list(itertools.dropwhile(lambda s: s.author is not _MODEL or not s.token_ids, spans))
+        lead = spans[: len(spans) - len(own)]
+        key = tuple(map(id, lead))
         prompt = self._prompts.get(key)
         if prompt is None:
-            prompt = self._prompts[key] = _joined(_EMPTY, spans[:lead])
-        whole = _joined(prompt, own)
+            prompt = self._prompts[key] = _joined(_EMPTY, lead)
         sampled = sum([len(span.token_ids) for span in own if span.author is _MODEL])
-        return TokenCells(
-            prompt.tokens,
-            sampled,
-            f"[{whole.ids[:-1]}]",
-            f"[{whole.mask[:-1]}]",
-            f"[{whole.logprobs[:-1]}]",
-            f"[{whole.shapes[:-1]}]",
-        )
+        _, *cells = _joined(prompt, own)
+        return TokenCells(prompt.tokens, sampled, *(f"[{cell[:-1]}]" for cell in cells))
 
 
 def read_spans(shapes: str, token_ids: str, logprobs: str) -> tuple[Span, ...]:
@@ -117,7 +107,14 @@ def _joined(before: _Stretch, spans: Sequence[Span]) -> _Stretch:
     for span in spans:
         tokens = len(span.token_ids)
         if span.logprobs:
-            _check_logprobs(span, count)
+            # JSON has no NaN. The sum is a quick test; only where it is bad does each number matter.
+            if len(span.logprobs) != tokens or not math.isfinite(sum(span.logprobs)):
+                odd = [p for p in span.logprobs if not math.isfinite(p)]
+                if odd or len(span.logprobs) != tokens:
+                    raise ValueError(
+                        f"a span of {tokens} tokens has {len(span.logprobs)} log-probs {odd[:1]}; "
+                        "expected a finite float a token"
+                    )
             logprobs += _entries(span.logprobs)
         else:
             logprobs += "null," * tokens
@@ -139,47 +136,11 @@ def _shape(
     return _ENCODER.encode(SpanShape(author, tokens, trainable, media)).decode() + ","
 
 
-def _check_logprobs(span: Span, start: int) -> None:
-    if len(span.logprobs) != len(span.token_ids):
-        raise ValueError(
-            f"a span has {len(span.logprobs)} log-probs for {len(span.token_ids)} tokens"
-        )
-    # JSON has no NaN. The sum is a quick test; only where it is bad does each number matter.
-    if math.isfinite(sum(span.logprobs)):
-        return
-    for position, logprob in enumerate(span.logprobs, start):
-        if not math.isfinite(logprob):
-            raise ValueError(
-                f"the log-prob of token {position} is {logprob}; expected a finite float"
-            )
-
-
 COLUMNS = (
-    "id",
-    "trajectory_id",
-    "step",
-    "split",
-    "idx",
-    "task_id",
-    "group_key",
-    "role",
-    "prompt",
-    "response",
-    "finish",
-    "weight_version",
-    "reward",
-    "status",
-    "advantage",
-    "keep",
-    "prompt_tokens",
-    "response_tokens",
-    "token_ids",
-    "loss_mask",
-    "logprobs",
-    "spans",
-    "task",
-    "reward_tree",
-    "info",
+    *("id", "trajectory_id", "step", "split", "idx", "task_id", "group_key", "role"),
+    *("prompt", "response", "finish", "weight_version", "reward", "status", "advantage", "keep"),
+    *("prompt_tokens", "response_tokens", "token_ids", "loss_mask", "logprobs", "spans"),
+    *("task", "reward_tree", "info"),
 )
 PART_COLUMNS = ("sample_id", "name", "value", "weight", "status", "reason")
 EVIDENCE_COLUMNS = ("sample_id", "part", "source", "observation", "visibility", "error")
@@ -230,31 +191,31 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
     parts: list[Row] = []
     evidence: list[Row] = []
     # Rollouts of a group share one task object; it is encoded once.
-    tasks: dict[int, _TaskCells] = {}
+    tasks: dict[int, tuple[str, str]] = {}
     spans = SpanWriter()
     for sample in samples:
+        task = sample.task
         try:
-            task = tasks.get(id(sample.task))
-            if task is None:
-                task = tasks[id(sample.task)] = _task_cells(sample.task)
-            row = _row(sample, task, spans)
+            if id(task) not in tasks:
+                _check_exact(task.fields, "task.fields")
+                for number, message in enumerate(task.messages):
+                    _check_exact(message.tool_calls, f"task.messages[{number}].tool_calls")
+                tasks[id(task)] = whole_texts(task.prompt), as_json(task)
+            row = _row(sample, *tasks[id(task)], spans)
         except (TypeError, ValueError, OverflowError) as error:
-            raise StoreError(f"{_named(sample)} cannot be stored: {error}.") from error
+            step = shown_step(sample.step, sample.split)
+            raise StoreError(
+                f"sample {sample.trajectory.id} (step {step}, {sample.split}) cannot be stored: "
+                f"{error}."
+            ) from error
         rows.append(row)
-        identity = row[0]
         for path, reward in flatten(sample.reward).items():
             name, reason = whole_texts(path), whole_texts(reward.reason)
-            status = str(reward.status)
-            parts.append((identity, name, reward.value, reward.weight, status, reason))
+            parts.append((row[0], name, reward.value, reward.weight, str(reward.status), reason))
             for e in reward.evidence:
                 failure = None if e.error is None else whole_texts(e.error)
-                cells = (
-                    whole_texts(e.source),
-                    whole_texts(e.observation),
-                    str(e.visibility),
-                    failure,
-                )
-                evidence.append((identity, name, *cells))
+                seen = whole_texts(e.source), whole_texts(e.observation), str(e.visibility)
+                evidence.append((row[0], name, *seen, failure))
     return EncodedSamples(rows, parts, evidence)
 
 
@@ -262,33 +223,29 @@ def decode(row: Row) -> StoredSample:
     """A sample from its row, equal to the one that was stored; `StoreError` where it is damaged."""
     cell = dict(zip(COLUMNS, row, strict=True))
     try:
-        return _sample(cell)
+        trajectory = Trajectory(
+            id=cell["trajectory_id"],
+            task_id=cell["task_id"],
+            group=cell["group_key"],
+            spans=read_spans(cell["spans"], cell["token_ids"], cell["logprobs"]),
+            text=cell["response"],
+            role=cell["role"],
+            finish=Finish(cell["finish"]),
+            weight_version=cell["weight_version"],
+            info=_INFO.decode(cell["info"]),
+        )
+        return StoredSample(
+            step=cell["step"],
+            split=cell["split"],
+            index=cell["idx"],
+            task=_TASK.decode(cell["task"]),
+            trajectory=trajectory,
+            reward=_REWARD.decode(cell["reward_tree"]),
+            advantage=cell["advantage"],
+            keep=bool(cell["keep"]),
+        )
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise StoreError(f"sample {cell['id']} is damaged and cannot be read: {error}.") from error
-
-
-def _sample(cell: dict[str, Any]) -> StoredSample:
-    trajectory = Trajectory(
-        id=cell["trajectory_id"],
-        task_id=cell["task_id"],
-        group=cell["group_key"],
-        spans=read_spans(cell["spans"], cell["token_ids"], cell["logprobs"]),
-        text=cell["response"],
-        role=cell["role"],
-        finish=Finish(cell["finish"]),
-        weight_version=cell["weight_version"],
-        info=_INFO.decode(cell["info"]),
-    )
-    return StoredSample(
-        step=cell["step"],
-        split=cell["split"],
-        index=cell["idx"],
-        task=_TASK.decode(cell["task"]),
-        trajectory=trajectory,
-        reward=_REWARD.decode(cell["reward_tree"]),
-        advantage=cell["advantage"],
-        keep=bool(cell["keep"]),
-    )
 
 
 def flatten(reward: Reward) -> dict[str, Reward]:
@@ -322,20 +279,6 @@ def as_json(value: Any) -> str:
         return _ENCODER.encode(whole_texts(msgspec.to_builtins(value))).decode()
 
 
-class _TaskCells(NamedTuple):
-    """What the rows of all rollouts of a task have in common."""
-
-    prompt: str
-    task: str
-
-
-def _task_cells(task: Task) -> _TaskCells:
-    _check_exact(task.fields, "task.fields")
-    for number, message in enumerate(task.messages):
-        _check_exact(message.tool_calls, f"task.messages[{number}].tool_calls")
-    return _TaskCells(whole_texts(task.prompt), as_json(task))
-
-
 def _check_exact(value: Any, where: str) -> None:
     """Raise where JSON has no such value, or gives back another one."""
     if isinstance(value, dict):
@@ -355,7 +298,7 @@ def _check_exact(value: Any, where: str) -> None:
         )
 
 
-def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
+def _row(sample: StoredSample, prompt: str, task: str, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
     if sample.advantage is not None and not math.isfinite(sample.advantage):
         raise ValueError(f"its advantage is {sample.advantage}; expected a finite float or None")
@@ -371,7 +314,7 @@ def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
         whole_texts(trajectory.task_id),
         whole_texts(trajectory.group),
         whole_texts(trajectory.role),
-        task.prompt,
+        prompt,
         whole_texts(trajectory.text),
         str(trajectory.finish),
         trajectory.weight_version or 0,
@@ -380,11 +323,7 @@ def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
         sample.advantage,
         int(sample.keep),
         *tokens,
-        task.task,
+        task,
         as_json(reward),
         as_json(trajectory.info) if trajectory.info else "{}",
     )
-
-
-def _named(sample: StoredSample) -> str:
-    return f"sample {sample.trajectory.id} (step {shown_step(sample.step, sample.split)}, {sample.split})"

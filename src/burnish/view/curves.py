@@ -221,7 +221,13 @@ def draw_figure(curves: RunCurves) -> Any:
     (reward, held_out), (length, groups) = figure.subplots(2, 2)
     figure.suptitle(curves.name, fontsize=11)
     if curves.reward or curves.parts or not curves.learned:
-        _draw_reward(reward, curves)
+        if len(curves.parts) == 1:
+            (name,) = curves.parts
+            _draw_lines(reward, f"reward: {name} (mean of the step)", {"": curves.parts[name]})
+        else:
+            _draw_lines(
+                reward, "reward (mean of the step)", {"total": curves.reward} | curves.parts
+            )
     else:
         _draw_lines(reward, " and ".join(curves.learned), curves.learned)
     _draw_held_out(held_out, curves.held_out)
@@ -235,14 +241,6 @@ def draw_figure(curves: RunCurves) -> Any:
         beside.tick_params(labelsize=8)
         beside.spines["top"].set_visible(False)
     return figure
-
-
-def _draw_reward(axes: Any, curves: RunCurves) -> None:
-    if len(curves.parts) == 1:
-        (name,) = curves.parts
-        _draw_lines(axes, f"reward: {name} (mean of the step)", {"": curves.parts[name]})
-    else:
-        _draw_lines(axes, "reward (mean of the step)", {"total": curves.reward} | curves.parts)
 
 
 def _draw_lines(axes: Any, title: str, lines: dict[str, list[Point]]) -> None:

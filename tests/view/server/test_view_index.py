@@ -9,7 +9,7 @@ import pytest
 from viewed_runs import hostile_run, hostile_sample
 
 from burnish.store import RunStore
-from burnish.view.index import build, index_file
+from burnish.view.index import columns, index_file
 from burnish.view.index.columns import Filter, Signal
 from burnish.view.index.index_file import Scope
 from burnish.view.index.run_index import RunIndex, SortOrder
@@ -18,8 +18,8 @@ from burnish.view.index.run_index import RunIndex, SortOrder
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(build, "CHUNK_ROWS", 4)
-    monkeypatch.setattr(build, "BATCH", 3)
+    monkeypatch.setattr(columns, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(columns, "BATCH", 3)
 
 
 def complete(index: RunIndex) -> RunIndex:
@@ -54,9 +54,9 @@ def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     half.advance()  # one chunk: step 0
     assert half.progress.rows == 4
     read: list[int] = []
-    real = build.read_batch
+    real = columns.read_batch
 
-    def watched(run: object, after: int) -> list[build.Sample]:
+    def watched(run: object, after: int) -> list[columns.Sample]:
         read.append(after)
         return real(run, after)  # type: ignore[arg-type]
 

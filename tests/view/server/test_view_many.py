@@ -102,7 +102,7 @@ def test_a_damaged_sweep_says_so_and_the_rest_is_shown(tmp_path: Path) -> None:
     (tmp_path / "bad.sweep.json").write_text("{")
     with open_client(tmp_path) as client:
         (line,) = client.get("/sweeps")["sweeps"]
-        assert "bad.sweep.json: not a sweep" in line["problem"]
+        assert "bad.sweep.json: damaged" in line["problem"]
         assert len(client.get("/runs")["runs"]) == 1
 
 

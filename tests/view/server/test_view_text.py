@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.view.index.build import Texts, fold
+from burnish.view.index.columns import Texts, fold
 from burnish.view.index.index_file import holding
 from burnish.view.pages.search import excerpt
 

@@ -29,8 +29,18 @@ from burnish.errors import StoreError
 from burnish.grouping import grouped
 from burnish.store.blobs import cache_folder
 from burnish.store.reader import RunReader
-from burnish.view.index.build import SEPARATOR, Chunk, StoredChunk, Texts, fold, joined
-from burnish.view.index.columns import ROW, Array, Flags, Snapshot
+from burnish.view.index.columns import (
+    ROW,
+    SEPARATOR,
+    Array,
+    Chunk,
+    Flags,
+    Snapshot,
+    StoredChunk,
+    Texts,
+    fold,
+    joined,
+)
 
 VERSION = 1
 KEPT = 32
@@ -73,29 +83,34 @@ class IndexFile:
     @classmethod
     def open(cls, run: RunReader) -> IndexFile:
         """The index of a run: the one in the cache where it fits, else an empty one."""
-        identity = _identity(run)
+        # What tells this run from another that lies in the same folder.
+        started = [row[0] for row in run.query("SELECT started FROM sessions ORDER BY id LIMIT 1")]
+        identity = {
+            "version": str(VERSION),
+            "created": run.about.created,
+            "config_hash": run.about.config_hash,
+            "first_session": "".join(started),
+        }
         folder = cache_folder() / "view"
         name = hashlib.sha256(str(run.folder.resolve()).encode("utf-8", "replace")).hexdigest()
         path = folder / f"{name[:24]}.db"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _forget_old(folder, path)
-            return cls._fitting(path, identity, run)
+            others = (one for one in folder.glob("*.db") if one != path)
+            newest = sorted(others, key=lambda one: one.stat().st_mtime, reverse=True)
+            for old in newest[KEPT - 1 :]:
+                cls(old).discard()
+            file = cls(path)
+            if path.exists():
+                with contextlib.suppress(StoreError):
+                    if file._fits(identity, run):
+                        os.utime(path)
+                        return file
+                file.discard()
+            file._create(identity)
         except (OSError, StoreError):
             file = cls(None)
             file._create(identity)
-            return file
-
-    @classmethod
-    def _fitting(cls, path: Path, identity: Mapping[str, str], run: RunReader) -> IndexFile:
-        file = cls(path)
-        if path.exists():
-            with contextlib.suppress(StoreError):
-                if file._fits(identity, run):
-                    os.utime(path)
-                    return file
-            file.discard()
-        file._create(identity)
         return file
 
     def discard(self) -> None:
@@ -152,7 +167,7 @@ class IndexFile:
                 return None
             query = "SELECT first_row FROM chunks WHERE number = ?"
             ((first,),) = connection.execute(query, (numbers[0],))
-            chunk = joined([self._whole(connection, number) for number in numbers])
+            chunk = joined([self._chunk(connection, number) for number in numbers])
             # Behind the old texts, which stay as they are until this is committed.
             end = _text_end(connection)
             for table in ("chunks", "texts"):
@@ -160,7 +175,7 @@ class IndexFile:
             self._insert(connection, numbers[-1] + 1, first, chunk, end)
         return StoredChunk(numbers[-1] + 1, first, chunk.rows, chunk.parts)
 
-    def _whole(self, connection: sqlite3.Connection, number: int) -> Chunk:
+    def _chunk(self, connection: sqlite3.Connection, number: int) -> Chunk:
         query = "SELECT rows, parts, count, last_id FROM chunks WHERE number = ?"
         ((rows, parts, count, last_id),) = connection.execute(query, (number,))
         matrix = np.frombuffer(parts, np.float64).reshape(count, -1)
@@ -279,17 +294,6 @@ def is_there(run: RunReader, n: int, name: str) -> bool:
     return list(run.query("SELECT id FROM samples WHERE rowid = ?", (n,))) == [(name,)]
 
 
-def _identity(run: RunReader) -> dict[str, str]:
-    """What tells this run from another that lies in the same folder."""
-    first = next(iter(run.query("SELECT started FROM sessions ORDER BY id LIMIT 1")), ("",))
-    return {
-        "version": str(VERSION),
-        "created": run.about.created,
-        "config_hash": run.about.config_hash,
-        "first_session": first[0],
-    }
-
-
 def _last(connection: sqlite3.Connection) -> tuple[int, str]:
     query = "SELECT last_n, last_id FROM chunks ORDER BY number DESC LIMIT 1"
     found: tuple[int, str] | None = connection.execute(query).fetchone()
@@ -312,12 +316,6 @@ def _connect(where: str) -> sqlite3.Connection:
     connection = sqlite3.connect(where, timeout=10.0, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
-
-
-def _forget_old(folder: Path, wanted: Path) -> None:
-    files = sorted(folder.glob("*.db"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in [path for path in files if path != wanted][KEPT - 1 :]:
-        IndexFile(path).discard()
 
 
 PROBE = 65_536
@@ -350,83 +348,62 @@ class TextHits:
         self._needle = fold(text).replace(SEPARATOR, "").encode("utf-8", "replace")
         self._scope = scope
         self._done: set[int] = set()
-        self._share = 0.0
-        self._mask: Flags = np.zeros(0, np.bool_)
+        self.share = 0.0
+        self.mask: Flags = np.zeros(0, np.bool_)
+        """True at the rows that hold the text."""
 
     def look(
         self, file: IndexFile, rows: Snapshot, spans: Sequence[ChunkSpan], seconds: float
     ) -> None:
         """Go through the chunks that were not looked at yet, newest first, at least one."""
-        if len(self._mask) < rows.rows:
+        if len(self.mask) < rows.rows:
             grown = np.zeros(rows.rows, np.bool_)
-            grown[: len(self._mask)] = self._mask
-            self._mask = grown
+            grown[: len(self.mask)] = self.mask
+            self.mask = grown
         deadline = time.monotonic() + seconds
         left = [span for span in reversed(spans) if span.number not in self._done]
         missing = sum(span.end - span.first for span in left)
         if left:
             with file.reading() as texts:
                 for span in left:
-                    self._mask[span.first : span.end] = self._in_chunk(texts, span)
+                    found = self.mask[span.first : span.end]
+                    if self._scope is not Scope.PROMPTS:
+                        found[holding(texts(span.number, "answers"), self._needle)] = True
+                    if self._scope is not Scope.ANSWERS:
+                        asked = texts(span.number, "prompts")
+                        holds = np.zeros(len(asked.ends), np.bool_)
+                        holds[holding(asked, self._needle)] = True
+                        found |= holds[span.prompts]
                     self._done.add(span.number)
                     missing -= span.end - span.first
                     if time.monotonic() > deadline:
                         break
-        self._share = 1.0 - missing / rows.rows if rows.rows else 1.0
-
-    @property
-    def mask(self) -> Flags:
-        """True at the rows that hold the text; a copy."""
-        return self._mask.copy()
-
-    @property
-    def share(self) -> float:
-        return self._share
-
-    def _in_chunk(self, texts: Callable[[int, str], Texts], span: ChunkSpan) -> Flags:
-        found = np.zeros(span.end - span.first, np.bool_)
-        if self._scope is not Scope.PROMPTS:
-            found[holding(texts(span.number, "answers"), self._needle)] = True
-        if self._scope is not Scope.ANSWERS:
-            asked = texts(span.number, "prompts")
-            holds = np.zeros(len(asked.ends), np.bool_)
-            holds[holding(asked, self._needle)] = True
-            found |= holds[span.prompts]
-        return found
+        self.share = 1.0 - missing / rows.rows if rows.rows else 1.0
 
 
 def holding(texts: Texts, needle: bytes) -> Array:
-    """Numbers of the texts that hold the needle; a text may be named several times."""
+    """Numbers of the texts that hold the needle; a text may be named several times.
+
+    The rarest 1, 2 or 4 bytes of it are compared as whole numbers, once for each alignment: several
+    times as quick as a search character by character, and numpy lets other threads work.
+    """
     text, length = texts.text, len(needle)
     if length == 0 or length > len(text):
         return np.zeros(0, np.int64)
     width = next(w for w in (4, 2, 1) if w <= length)
-    first = _rarest(text, needle, width)
-    places = _places(text, needle[first : first + width]) - first
-    places = places[(places >= 0) & (places <= len(text) - length)]
-    for i in range(length):
-        if not first <= i < first + width:
-            places = places[text[places + i] == needle[i]]
-    numbers: Array = np.searchsorted(texts.ends, places, side="right")
-    return numbers
-
-
-def _places(text: Array, word: bytes) -> Array:
-    """Where 1, 2 or 4 bytes stand: compared as whole numbers, once for each alignment.
-
-    Several times as quick as a search character by character, and numpy lets other threads work.
-    """
-    width = len(word)
+    frequency = np.bincount(text[:PROBE], minlength=256)
+    starts = range(length - width + 1)
+    first = min(starts, key=lambda i: int(frequency[list(needle[i : i + width])].min()))
+    word = int.from_bytes(needle[first : first + width], "little")
     found = []
     for shift in range(width):
         count = (len(text) - shift) // width
         numbers = text[shift : shift + count * width].view(f"<u{width}")
-        found.append(np.flatnonzero(numbers == int.from_bytes(word, "little")) * width + shift)
-    return np.concatenate(found)
-
-
-def _rarest(text: Array, needle: bytes, width: int) -> int:
-    """Where in the needle the bytes begin that are least frequent in the text."""
-    frequency = np.bincount(text[:PROBE], minlength=256)
-    starts = range(len(needle) - width + 1)
-    return min(starts, key=lambda i: int(frequency[list(needle[i : i + width])].min()))
+        found.append(np.flatnonzero(numbers == word) * width + shift)
+    places = np.concatenate(found) - first
+    places = places[(places >= 0) & (places <= len(text) - length)]
+    for i in range(length):
+        if not first <= i < first + width:
+            places = places[text[places + i] == needle[i]]
+    behind: Array = np.searchsorted(texts.ends, places, side="right")
+    return behind

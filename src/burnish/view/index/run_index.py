@@ -21,15 +21,19 @@ from msgspec import Struct
 from burnish.errors import BurnishError, StoreError
 from burnish.store.durable import is_held
 from burnish.store.reader import LOCK
-from burnish.view.index.build import Sample, StoredChunk, newest, read_batch, read_chunk
 from burnish.view.index.columns import (
     Columns,
     Filter,
     Flags,
     Position,
+    Sample,
     Snapshot,
+    StoredChunk,
     chosen,
+    newest,
     page,
+    read_batch,
+    read_chunk,
 )
 from burnish.view.index.index_file import ChunkSpan, IndexFile, Scope, TextHits, is_there
 from burnish.view.pages.runs import open_run
@@ -120,11 +124,16 @@ class RunIndex:
 
     def advance(self) -> bool:
         """Index one more chunk; False where the run holds nothing new."""
+
+        def batch(after: int) -> list[Sample]:
+            with open_run(self.folder, READ_S) as run:
+                return read_batch(run, after)
+
         file = self._state.file
         if file is None:
             self._open()
             return True
-        chunk = read_chunk(self._batch, self._columns, self._behind)
+        chunk = read_chunk(batch, self._columns, self._behind)
         if chunk is None:
             return False
         stored = file.add(chunk, self._columns.words(), behind=self._behind)
@@ -180,25 +189,20 @@ class RunIndex:
             return None, 1.0, state.rows
         if state.file is None:
             return np.zeros(state.rows.rows, np.bool_), 0.0, state.rows
+        key = (state.generation, text, scope)
         with self._scanning:
+            hits = self._texts.setdefault(key, TextHits(text, scope))
+            self._texts.move_to_end(key)
+            while len(self._texts) > REMEMBERED:
+                self._texts.popitem(last=False)
             try:
-                hits = self._look(text, scope, state)
+                hits.look(state.file, state.rows, state.spans, SCAN_S)
             except StoreError:
                 if state is self._state:
                     raise
                 # Chunks were merged or thrown away while they were read.
                 return np.zeros(state.rows.rows, np.bool_), 0.0, state.rows
-            return hits.mask[: state.rows.rows], hits.share, state.rows
-
-    def _look(self, text: str, scope: Scope, state: _State) -> TextHits:
-        key = (state.generation, text, scope)
-        hits = self._texts.setdefault(key, TextHits(text, scope))
-        self._texts.move_to_end(key)
-        while len(self._texts) > REMEMBERED:
-            self._texts.popitem(last=False)
-        if state.file is not None:
-            hits.look(state.file, state.rows, state.spans, SCAN_S)
-        return hits
+            return hits.mask[: state.rows.rows].copy(), hits.share, state.rows
 
     def _open(self) -> None:
         with open_run(self.folder, READ_S) as run:
@@ -240,10 +244,6 @@ class RunIndex:
         merged = file.merge([span.number for span in spans[start:]])
         if merged is not None:
             self._state = self._state._replace(spans=(*spans[:start], _span(merged)))
-
-    def _batch(self, after: int) -> list[Sample]:
-        with open_run(self.folder, READ_S) as run:
-            return read_batch(run, after)
 
 
 def _span(stored: StoredChunk) -> ChunkSpan:
@@ -315,24 +315,28 @@ class Indexer:
             self._thread.join(timeout=5.0)
 
     def _work(self) -> None:
-        while (folder := self._next()) is not None:
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._wanted or self._is_over)
+                if self._is_over:
+                    return
+                folder = next(iter(self._wanted))
             start = time.monotonic()
-            index = self._indexes[folder]
-            is_behind = self._advance(index)
+            is_behind = self._advance(self._indexes[folder])
             with self._state:
                 if not is_behind:
                     self._wanted.pop(folder, None)
                 elif folder in self._wanted:
                     self._wanted.move_to_end(folder)
-                self._forget()
+                # Where there are too many rows, those that were not asked for longest go.
+                rows = {folder: index.progress.rows for folder, index in self._indexes.items()}
+                for old in list(self._indexes)[:-1]:
+                    if sum(rows.values()) > ROWS and old not in self._wanted:
+                        del self._indexes[old], rows[old]
                 self._state.notify_all()
-            if is_behind and is_held(folder / LOCK):
-                self._rest(REST * (time.monotonic() - start))
-
-    def _next(self) -> Path | None:
-        with self._state:
-            self._state.wait_for(lambda: self._wanted or self._is_over)
-            return None if self._is_over else next(iter(self._wanted))
+                if is_behind and is_held(folder / LOCK):
+                    rest = min(REST * (time.monotonic() - start), 10.0)
+                    self._state.wait_for(lambda: self._is_over, rest)
 
     def _advance(self, index: RunIndex) -> bool:
         """One chunk more; False where the index has caught up or the run cannot be read."""
@@ -342,30 +346,9 @@ class Indexer:
                 return False
             index.advance()
         # Boundary: the thread must outlive whatever a damaged run or a full disk does.
-        except (
-            BurnishError,
-            sqlite3.Error,
-            OSError,
-            ArithmeticError,
-            ValueError,
-            TypeError,
-        ) as error:
-            index.problem = str(error) or type(error).__name__
+        except (BurnishError, sqlite3.Error, OSError, ArithmeticError, ValueError, TypeError) as e:
+            index.problem = str(e) or type(e).__name__
             self._failed_at[index.folder] = time.monotonic()
             return False
         index.problem = ""
         return True
-
-    def _rest(self, seconds: float) -> None:
-        with self._state:
-            self._state.wait_for(lambda: self._is_over, min(seconds, 10.0))
-
-    def _forget(self) -> None:
-        """Drop the indexes that were not asked for longest, where there are too many rows."""
-        rows = {folder: index.progress.rows for folder, index in self._indexes.items()}
-        for folder in list(self._indexes)[:-1]:
-            if sum(rows.values()) <= ROWS:
-                return
-            if folder not in self._wanted:
-                del self._indexes[folder]
-                rows.pop(folder)

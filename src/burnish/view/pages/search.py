@@ -21,8 +21,7 @@ from burnish.errors import UserError
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import sample_names
-from burnish.view.index.build import parts_of
-from burnish.view.index.columns import Array, Filter, Position, Snapshot, shown_steps
+from burnish.view.index.columns import Array, Filter, Position, Snapshot, parts_of, shown_steps
 from burnish.view.index.index_file import Scope
 from burnish.view.index.run_index import NEWEST, Indexer, RunIndex, SortOrder
 from burnish.view.pages.runs import Page, counts, open_run

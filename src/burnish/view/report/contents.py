@@ -66,13 +66,20 @@ def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
     """Read a report's contents from a run's store; the run may still be going on."""
     about = store.about
     events = store.events()
-    changed = [(key, _short(_setting(about.config, key))) for key in _chosen(about.origins)]
+    changed = [
+        (key, _short(_setting(about.config, key)))
+        for key in sorted(
+            key for key, origin in about.origins.items() if origin.startswith("command line")
+        )
+    ]
     planned = about.config.get("steps")
     last = store.last_step() or 0
+    query = f"SELECT id FROM samples WHERE status <> 'ok' ORDER BY rowid DESC LIMIT {SHOWN}"
+    words = [about.recipe, *(f"{key}={value}" for key, value in changed)]
     return RunReport(
         name=store.name,
         recipe=about.recipe,
-        command=_command(about.recipe, changed),
+        command=" ".join(["burnish train", *(shlex.quote(word) for word in words if word)]),
         created=about.created[:16].replace("T", " "),
         summary=store.summary(),
         planned=planned if isinstance(planned, int) else None,
@@ -86,7 +93,7 @@ def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
         curves=curves_of(store),
         best=_answers(store, "reward DESC", last),
         worst=_answers(store, "reward ASC", last),
-        failed=_failed(store),
+        failed=tuple(_shown(store, store.sample(row[0])) for row in store.query(query)),
         audit=audit or audit_run(store),
         events=tuple(event for event in events if event.kind not in ("forecast", "time")),
         hashes=(("configuration", about.config_hash), ("data", about.data_hash)),
@@ -136,11 +143,6 @@ def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:
     return tuple(_shown(store, store.sample(key)) for key in ids)
 
 
-def _failed(store: RunReader) -> tuple[Shown, ...]:
-    query = f"SELECT id FROM samples WHERE status <> 'ok' ORDER BY rowid DESC LIMIT {SHOWN}"
-    return tuple(_shown(store, store.sample(row[0])) for row in store.query(query))
-
-
 def _shown(store: RunReader, sample: StoredSample) -> Shown:
     return Shown(
         name=store.names([sample])[0],
@@ -169,15 +171,6 @@ def _nodes(reward: Reward, path: str) -> list[tuple[str, str, str]]:
 
 def _value(reward: Reward) -> str:
     return f"{reward.value:.4g}" if reward.value is not None else reward.status.value
-
-
-def _chosen(origins: dict[str, str]) -> list[str]:
-    return sorted(key for key, origin in origins.items() if origin.startswith("command line"))
-
-
-def _command(recipe: str, changed: Sequence[tuple[str, str]]) -> str:
-    words = [recipe, *(f"{key}={value}" for key, value in changed)]
-    return " ".join(["burnish train", *(shlex.quote(word) for word in words if word)])
 
 
 def _setting(config: dict[str, Any], key: str) -> Any:

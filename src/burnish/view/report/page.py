@@ -23,6 +23,10 @@ FINDINGS = 6
 
 
 def html_page(report: RunReport) -> str:
+    rows = [
+        (event.time[:19].replace("T", " "), event.kind, event.message) for event in report.events
+    ]
+    inner = html_table(("key", "value", "from"), report.settings)
     sections = [
         _head(report),
         _section("Curves", _curves(report)),
@@ -31,8 +35,11 @@ def html_page(report: RunReport) -> str:
         _section("Best of the last steps", "".join(map(_answer, report.best))),
         _section("Worst of the last steps", "".join(map(_answer, report.worst))),
         _section("Without a value", "".join(map(_answer, report.failed))),
-        _section("Events", _events(report)),
-        _section("Settings", _settings(report)),
+        _section("Events", html_table(("time", "kind", ""), rows)),
+        _section(
+            "Settings",
+            f"<details><summary>{len(report.settings)} settings</summary>{inner}</details>",
+        ),
         _section(
             "Versions",
             html_table(("", ""), [row for row in (*report.versions, *report.hashes) if row[1]]),
@@ -176,18 +183,6 @@ def _answer(answer: Shown) -> str:
         f"{html_table(('reward', 'value', 'why'), answer.parts)}"
         f"{f'<ul>{evidence}</ul>' if evidence else ''}</article>"
     )
-
-
-def _events(report: RunReport) -> str:
-    rows = [
-        (event.time[:19].replace("T", " "), event.kind, event.message) for event in report.events
-    ]
-    return html_table(("time", "kind", ""), rows)
-
-
-def _settings(report: RunReport) -> str:
-    inner = html_table(("key", "value", "from"), report.settings)
-    return f"<details><summary>{len(report.settings)} settings</summary>{inner}</details>"
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

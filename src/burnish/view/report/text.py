@@ -15,14 +15,23 @@ FINDINGS = 6
 def markdown(report: RunReport) -> str:
     summary = report.summary
     of = f" of {report.planned}" if report.planned else ""
+    told = [f"- {_plain(event.message)}" for event in report.events if event.kind == WARNING]
+    rows = [
+        (str(p.step), f"{p.value:.3f}", f"{p.low:.3f} to {p.high:.3f}", str(p.prompts))
+        for p in report.curves.held_out
+    ]
     parts = [
         f"# {_plain(report.name)}",
         f"{summary.status.value}, {summary.steps}{of} steps, started {report.created} UTC.",
         _block(report.command),
-        *_held_out(report),
+        *(
+            ["## Held out", _table(("step", "score", "95 % interval", "prompts"), rows)]
+            if rows
+            else []
+        ),
         *_plots(report),
         *_facts(report),
-        *_warnings(report),
+        *(["## Warnings", "\n".join(told)] if told else []),
         *_audit(report),
         *_answers("Best of the last steps", report.best),
         *_answers("Worst of the last steps", report.worst),
@@ -31,16 +40,6 @@ def markdown(report: RunReport) -> str:
         _table(("", ""), [row for row in (*report.versions, *report.hashes) if row[1]]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _held_out(report: RunReport) -> list[str]:
-    rows = [
-        (str(p.step), f"{p.value:.3f}", f"{p.low:.3f} to {p.high:.3f}", str(p.prompts))
-        for p in report.curves.held_out
-    ]
-    return (
-        ["## Held out", _table(("step", "score", "95 % interval", "prompts"), rows)] if rows else []
-    )
 
 
 def _plots(report: RunReport) -> list[str]:
@@ -59,11 +58,6 @@ def _facts(report: RunReport) -> list[str]:
     if not report.facts:
         return []
     return ["## Forecast and fact", _table(("", "forecast", "came"), report.facts)]
-
-
-def _warnings(report: RunReport) -> list[str]:
-    told = [f"- {_plain(event.message)}" for event in report.events if event.kind == WARNING]
-    return ["## Warnings", "\n".join(told)] if told else []
 
 
 def _audit(report: RunReport) -> list[str]:

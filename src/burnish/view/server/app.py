@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import logging
 import os
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -63,6 +63,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
 }
 
 
@@ -82,12 +83,15 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        send = _with_headers(send)
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await (self._refusal(scope) or self.app)(scope, receive, sending)
 
     def _refusal(self, scope: Scope) -> Response | None:
         """What to answer instead, or None where the request may pass."""
@@ -98,22 +102,21 @@ class Guard:
             return _refuse(scope, 403, why)
         if scope["method"] not in ("GET", "HEAD"):
             return _refuse(scope, 405, f"{scope['method']} is not allowed; the viewer only reads.")
-        given = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        if PARAMETER in given:
-            if not self._is_token(given[PARAMETER]):
-                return _refuse(
-                    scope, 403, "wrong token; use the address that burnish view printed."
-                )
-            return self._welcome(scope)
-        if self._is_token(_bearer(headers)) or self._is_token(self._cookie(headers)):
-            return None
-        return _refuse(
-            scope, 403, "no token; open the whole address that burnish view printed, once."
-        )
-
-    def _welcome(self, scope: Scope) -> Response:
-        """Keep the token in a cookie and take it out of the address."""
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = dict(pairs)
+        if PARAMETER not in given:
+            kind, _, bearer = headers.get("authorization", "").partition(" ")
+            cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+            if self._is_token(cookie) or (
+                kind.lower() == "bearer" and self._is_token(bearer.strip())
+            ):
+                return None
+            return _refuse(
+                scope, 403, "no token; open the whole address that burnish view printed, once."
+            )
+        if not self._is_token(given[PARAMETER]):
+            return _refuse(scope, 403, "wrong token; use the address that burnish view printed.")
+        # The token goes into a cookie and out of the address.
         rest = urlencode([(name, value) for name, value in pairs if name != PARAMETER])
         # The leading slashes are made one: `//host` in a location would lead to another site.
         path = "/" + scope["raw_path"].decode("latin-1").split("?")[0].lstrip("/\\")
@@ -131,14 +134,6 @@ class Guard:
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
-    def _cookie(self, headers: Headers) -> str:
-        return cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
-
-
-def _bearer(headers: Headers) -> str:
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else ""
-
 
 def _refuse(scope: Scope, status: int, line: str) -> Response:
     # Where a request's end is in doubt, nothing after it on the same connection is a request.
@@ -148,23 +143,6 @@ def _refuse(scope: Scope, status: int, line: str) -> Response:
     return PlainTextResponse(f"burnish view: {line}\n", status, headers)
 
 
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _missing(headers, HEADERS.items()):
-                headers[name] = value
-            if "cache-control" not in headers:
-                headers["cache-control"] = "no-store"
-        await send(message)
-
-    return sending
-
-
-def _missing(headers: MutableHeaders, wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in wanted if name not in headers]
-
-
 BASE = "/api/v1"
 STATIC = Path(__file__).parent.parent / "static"
 WORKERS = 4
@@ -172,36 +150,38 @@ WORKERS = 4
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
-    ".json": "application/json",
-    ".txt": "text/plain; charset=utf-8",
 }
-
-logger = logging.getLogger(__name__)
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(viewer: Viewer, token: str) -> Starlette:
     """The web application over some runs, open to whoever has the token."""
     limiter = anyio.CapacityLimiter(WORKERS)
-    files = static_files(STATIC)
-    routes = [
-        Route(BASE + endpoint.path, _handler(viewer, endpoint, limiter), methods=["GET"])
-        for endpoint in ENDPOINTS
-    ]
-    blob = partial(_blob, viewer, limiter)
+    # Only what is listed here is ever served.
+    files = {
+        path.relative_to(STATIC).as_posix(): path
+        for path in STATIC.rglob("*")
+        if path.is_file() and path.suffix in TYPES
+    }
+
+    def route(path: str, answer: Callable[..., Response], *about: Any) -> Route:
+        """Answered in a worker thread."""
+
+        async def handle(request: Request) -> Response:
+            work = partial(answer, *about, request)
+            return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+
+        return Route(path, handle, methods=["GET"])
+
+    routes = [route(BASE + one.path, _answer, viewer, one) for one in ENDPOINTS]
     routes += [
-        Route(f"{BASE}/runs/{{run}}/blobs/{{sha256}}", blob, methods=["GET"]),
-        Route("/api/{rest:path}", _no_such_route, methods=["GET"]),
-        Route("/static/{name:path}", partial(_file, files), methods=["GET"]),
-        Route("/favicon.ico", partial(_file, files), methods=["GET"]),
-        Route("/{rest:path}", partial(_page, files), methods=["GET"]),
+        route(f"{BASE}/runs/{{run}}/blobs/{{sha256}}", _media, viewer),
+        route("/api/{rest:path}", _no_such_route),
+        route("/static/{name:path}", _file, files),
+        route("/favicon.ico", _file, files),
+        # Any other address is a place within the page.
+        route("/{rest:path}", lambda request: _served(request, files["index.html"])),
     ]
     return Starlette(
         routes=routes,
@@ -210,33 +190,14 @@ def make_app(viewer: Viewer, token: str) -> Starlette:
     )
 
 
-def static_files(folder: Path) -> dict[str, Path]:
-    """The files of the front end by name; only what is listed here is ever served."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES)
-    return {path.relative_to(folder).as_posix(): path for path in found}
-
-
-def _handler(viewer: Viewer, endpoint: Endpoint, limiter: anyio.CapacityLimiter) -> Handler:
-    async def handle(request: Request) -> Response:
-        work = partial(_answer, viewer, endpoint, request)
-        return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
-
-    return handle
-
-
 def _answer(viewer: Viewer, endpoint: Endpoint, request: Request) -> Response:
     """One answer; runs in a worker thread."""
     try:
         asked = Parameters(request.query_params, endpoint.known)
         body = msgspec.json.encode(endpoint.answer(At(viewer, asked, dict(request.path_params))))
     except BurnishError as error:
-        return JSONResponse({"error": _one_line(error)}, _status(error))
+        return _failed(error)
     return _tagged(request, body, "application/json")
-
-
-async def _blob(viewer: Viewer, limiter: anyio.CapacityLimiter, request: Request) -> Response:
-    work = partial(_media, viewer, request)
-    return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
 
 
 def _media(viewer: Viewer, request: Request) -> Response:
@@ -257,7 +218,7 @@ def _media(viewer: Viewer, request: Request) -> Response:
     except ValueError as error:
         return JSONResponse({"error": str(error)}, 400)
     except BurnishError as error:
-        return JSONResponse({"error": _one_line(error)}, _status(error))
+        return _failed(error)
     response = _part(_tagged(request, data, kind), request, data)
     response.headers["content-security-policy"] = "default-src 'none'; sandbox"
     response.headers["content-disposition"] = "inline"
@@ -282,27 +243,20 @@ def _part(whole: Response, request: Request, data: bytes) -> Response:
     return Response(data[first : last + 1], 206, headers, whole.media_type)
 
 
-def _status(error: BurnishError) -> int:
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, UserError):
-        return 400
-    return 503 if isinstance(error, TookTooLong) else 500
+def _failed(error: BurnishError) -> Response:
+    kinds = {NotFound: 404, UserError: 400, TookTooLong: 503}
+    status = next((code for kind, code in kinds.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": " ".join(str(error).split())}, status)
 
 
-async def _file(files: dict[str, Path], request: Request) -> Response:
+def _file(files: dict[str, Path], request: Request) -> Response:
     name = request.path_params.get("name", "favicon.ico")
     if name not in files:
         return PlainTextResponse("burnish view: no such file.\n", 404)
-    return _serve(request, files[name])
+    return _served(request, files[name])
 
 
-async def _page(files: dict[str, Path], request: Request) -> Response:
-    """Any other address is a place within the page."""
-    return _serve(request, files["index.html"])
-
-
-def _serve(request: Request, path: Path) -> Response:
+def _served(request: Request, path: Path) -> Response:
     return _tagged(request, path.read_bytes(), TYPES[path.suffix])
 
 
@@ -315,23 +269,18 @@ def _tagged(request: Request, body: bytes, kind: str) -> Response:
     return Response(body, media_type=kind, headers=headers)
 
 
-async def _no_such_route(request: Request) -> Response:
+def _no_such_route(request: Request) -> Response:
     return JSONResponse({"error": "no such route; see docs/viewer.md."}, 404)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    detail = error.detail if isinstance(error, HTTPException) else "failed"
-    return JSONResponse({"error": str(detail)}, status)
+    return JSONResponse({"error": getattr(error, "detail", "failed")}, status)
 
 
 async def _bug(request: Request, error: Exception) -> Response:
     """A bug: the browser gets one line, the terminal the traceback (from the server itself)."""
     return JSONResponse({"error": f"a bug in the viewer: {type(error).__name__}"}, 500)
-
-
-def _one_line(error: BurnishError) -> str:
-    return " ".join(str(error).split())
 
 
 HOST = "127.0.0.1"
