@@ -217,7 +217,7 @@ def test_a_page_overwritten_in_the_middle_is_told_when_it_is_read(tmp_path: Path
 
 def test_a_file_in_the_way_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(StoreError, match="cannot make the run folder .*: Not a directory"):
+    with pytest.raises(StoreError, match=r"cannot make the run folder .*: Not a directory"):
         create(tmp_path / "runs" / "a")
 
 
