@@ -375,7 +375,10 @@ def test_a_resumed_run_is_running_again(tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "a") as store:
         assert store.status() is RunStatus.RUNNING
     assert list_runs(tmp_path)[0].status is RunStatus.CRASHED
-    with RunStore.open(tmp_path / "a") as store, pytest.raises(ValueError, match="'done' is not a valid RunStatus"):
+    with (
+        RunStore.open(tmp_path / "a") as store,
+        pytest.raises(ValueError, match="'done' is not a valid RunStatus"),
+    ):
         store.finish("done")
 
 
