@@ -28,7 +28,8 @@ from burnish.records import (
 )
 
 if TYPE_CHECKING:
-    from burnish.api.align import Aligned, align
+    from burnish.api.align import align
+    from burnish.api.align_steps import Aligned
     from burnish.api.ask import Judgement, judge, score
     from burnish.api.config import Config
     from burnish.api.explained import Explained

@@ -23,15 +23,7 @@ class BurnishError(Exception):
 
 
 class UserError(BurnishError):
-    """Something in your input. One line: what, where, got, expected, next step.
-
-    `python` is the same line for somebody who called a function, where the next step is spelled
-    differently there: `again=True` for `--again`. `python_words` puts it in place.
-    """
-
-    def __init__(self, *args: object, python: str = "") -> None:
-        super().__init__(*args)
-        self.python = python or str(self)
+    """Something in your input. One line: what, where, got, expected, next step."""
 
 
 class MediaError(UserError):
@@ -60,10 +52,9 @@ class RunChanged(UserError):
     """
 
     def __init__(self, run: str, began: str, undo: str) -> None:
-        begin = f"run '{run}' was started {began}; {undo}, choose another"
         super().__init__(
-            f"{begin} run.name, or start a new run with --again",
-            python=f"{begin} name, or start a new run with again=True",
+            f"run '{run}' was started {began}; {undo}, choose another run.name, or start a new run "
+            "with --again"
         )
         self.began = began
 
@@ -123,14 +114,24 @@ class GuardTripped(BurnishError):
         self.samples = self.names = samples
 
 
+PYTHON_WORDS = {
+    "another run.name": "another name",
+    "--again": "again=True",
+    "--out": "out=",
+    "set held_out = { by = 'share', share = 0 }": "give held_out=0",
+}
+
+
 @contextmanager
 def python_words() -> Iterator[None]:
     """Spell the errors of a call in Python as Python is written, not as a command line."""
     try:
         yield
     except BurnishError as error:
-        said = error.python if isinstance(error, UserError) else str(error)
-        error.args = (said.replace("--again", "again=True"), *error.args[1:])
+        said = str(error)
+        for typed, written in PYTHON_WORDS.items():
+            said = said.replace(typed, written)
+        error.args = (said, *error.args[1:])
         raise
 
 

@@ -56,7 +56,7 @@ def test_the_whole_way_and_again(place):
     assert not held & {row["id"] for row in kept}
     report = json.loads((place / "aligned/report.json").read_text())
     assert set(report["arms"]) == {"before", "policy in context", "after"}
-    assert report["about"]["policy"] == align_module._digest(place / "policy.md")
+    assert report["about"]["policy"] == align_module._digest("policy", place / "policy.md")
     assert "violations" in (place / "aligned/report.md").read_text()
     assert any("sensitivity: 9 of 9" in line for line in told)
     again = []

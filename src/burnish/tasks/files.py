@@ -289,10 +289,9 @@ def _keys_by_share(share: float, entries: list[Entry], path: Path) -> set[str]:
     if share == 0:
         return set()
     if len(keys) < 2:
-        begin = f"{path}: one prompt cannot be split into training and held-out; add rows, or "
         raise UserError(
-            f"{begin}set held_out = {{ by = 'share', share = 0 }}.",
-            python=f"{begin}give held_out=0.",
+            f"{path}: one prompt cannot be split into training and held-out; add rows, or set "
+            "held_out = { by = 'share', share = 0 }."
         )
     chosen = {key for key in keys if is_held_out(key, share)}
     return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
