@@ -16,7 +16,7 @@ from cli_words import Type
 from safetensors.torch import load_file
 from safetensors.torch import save_file as torch_file
 
-from burnish.api.latent_files import Latents, write_latents
+from burnish.api.audio import Latents, write_latents
 from burnish.errors import StoreError
 from burnish.media import encode_sound, read_sound, write_sound
 from burnish.models.audio_tokenizer import new_representation, new_tokenizer, open_tokenizer
@@ -179,25 +179,25 @@ def test_hostile_latents_and_folders_get_one_line(typed: Type, model: Path, tmp_
     (tmp_path / "junk.npz").write_bytes(b"junk")
     (tmp_path / "junk.safetensors").write_bytes(b"junk")
     for name, said in (
-        ("other.npz", "has 9 channels at 2000 Hz"),
-        ("nan.npz", "expected finite latents"),
-        ("words.npz", "z is <U1 of shape (3, 6); expected floats"),
+        ("other.npz", "was encoded by another tokenizer"),
+        ("nan.npz", "expected finite floats"),
+        ("words.npz", "z is <U1 of shape (3, 6); expected finite floats"),
         ("complex.npz", "z is complex64"),
-        ("long.npz", "has 3 latents, and says 1,000,000,000 samples, which are 31,250,000"),
-        ("short.npz", "has 3 latents, and says 5 samples, which are 1"),
+        ("long.npz", "has 3 latents, and says 1,000,000,000 samples"),
+        ("short.npz", "has 3 latents, and says 5 samples"),
         ("rates.npz", "is no file of latents"),
-        ("foreign.npz", "kl, and the tokenizer 6 at 2000 Hz, 62.5 a second, norm+noise"),
-        ("large.npz", "z holds 1e+30, expected latents up to 1e+06"),
-        ("huge.npz", "expected finite latents"),
-        ("fast.npz", "expected numbers above 0, and at most a frame a sample"),
-        ("often.npz", "expected numbers above 0, and at most a frame a sample"),
+        ("foreign.npz", "'kl'"),
+        ("large.npz", "expected finite floats (T, D) up to 1e+06"),
+        ("huge.npz", "expected finite floats"),
+        ("fast.npz", "is no file of latents"),
+        ("often.npz", "with 4000 latents a second"),
         ("shape.npz", "is no file of latents ("),
         ("array.npz", "is no file of latents"),
         ("half.safetensors", "is no file of latents"),
-        ("less.npz", "is no file of latents (it has no"),
+        ("less.npz", "missing required field"),
         ("junk.npz", "is no file of latents"),
         ("junk.safetensors", "is no file of latents"),
-        ("none.npz", "no such file"),
+        ("none.npz", "No such file"),
         ("a.txt", "ends in .npz or .safetensors"),
     ):
         done = typed("audio", "decode", model, tmp_path / name, "-o", tmp_path / "b.wav")
@@ -306,7 +306,7 @@ def test_weights_that_do_not_fit_are_never_drawn_at_random(
         ([1.0, 2.0, float("-inf"), 1.0], "row 3 has the label -inf"),
         (["a"] * 4, "has 1 of its values"),
         (["x", "y", "x", "y"], "0 of them are in"),
-        ([], "has no row"),
+        ([], "has 0 of its values"),
     ],
 )
 def test_labels_that_teach_nothing_are_refused(

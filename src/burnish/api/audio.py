@@ -11,23 +11,29 @@ piece.
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.api.latent_files import KINDS, Latents, read_latents, write_latents
+import msgspec
+from msgspec import Meta
+
 from burnish.api.needs import require_torch
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 from burnish.media import read_sound, sound_info, sound_writer, stream_sound
+from burnish.store.durable import store_errors, whole_file
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.texts import shown_path
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from burnish.bench.statistics import Estimate
     from burnish.models.audio_tokenizer import AudioTokenizerModel
 
+KINDS = (".npz", ".safetensors")
 BLOCK_S = 10.0
 """Seconds that are encoded at one time."""
 FRAMES = 250
@@ -38,6 +44,88 @@ Progress = Callable[[str, int, int], None]
 
 def _tell_nobody(what: str, done: int, total: int) -> None:
     pass
+
+
+class _About(msgspec.Struct):
+    """What a file says beside z; numbers may be texts, as safetensors keeps them."""
+
+    sr: Annotated[int, Meta(ge=1, le=10_000_000)]
+    frame_rate: Annotated[float, Meta(gt=0)]
+    bottleneck: str
+    samples: Annotated[int, Meta(ge=1, le=1 << 50)]
+    tokenizer: str = ""
+
+
+class Latents(NamedTuple):
+    """Latents of one sound as a file keeps them."""
+
+    z: NDArray[np.float16]
+    """(T, D)."""
+    sr: int
+    frame_rate: float
+    bottleneck: str
+    samples: int
+    """Of the sound at `sr`; the last latent may reach beyond it."""
+    tokenizer: str = ""
+    """Fingerprint of the one that made them; empty: not known."""
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.sr
+
+
+def read_latents(source: str | Path) -> Latents:
+    """Read and check a file that `burnish audio encode` wrote."""
+    import numpy as np
+
+    from burnish.models.audio_tokenizer.modeling_audio_tokenizer import LARGEST_INPUT
+
+    file = _target(source, KINDS)
+    try:
+        if file.suffix.lower() == ".npz":
+            with zipfile.ZipFile(file), np.load(file, allow_pickle=False) as content:
+                z, given = np.asarray(content["z"]), {k: content[k].tolist() for k in content}
+        else:
+            from safetensors import safe_open
+
+            with safe_open(str(file), framework="np") as content:
+                z, given = content.get_tensor("z"), content.metadata() or {}
+        about = msgspec.convert(given, _About, strict=False)
+    except Exception as error:  # boundary: numpy, zip and safetensors meet whatever the file holds
+        raise UserError(
+            f"{file}: is no file of latents ({first_line(error)}); expected what burnish audio encode "
+            "writes"
+        ) from None
+    is_table = np.issubdtype(z.dtype, np.floating) and z.ndim == 2 and z.size > 0
+    if not is_table or not float(np.abs(z).max()) <= LARGEST_INPUT:
+        raise UserError(
+            f"{file}: z is {z.dtype} of shape {z.shape}; expected finite floats (T, D) up to "
+            f"{LARGEST_INPUT:g} in size"
+        )
+    frames = math.ceil(round(about.samples * about.frame_rate / about.sr, 6))
+    if about.frame_rate > about.sr or frames != len(z):
+        raise UserError(
+            f"{file}: has {len(z):,} latents, and says {about.samples:,} samples at {about.sr:,} Hz "
+            f"with {about.frame_rate:g} latents a second; expected what burnish audio encode writes"
+        )
+    return Latents(z, *msgspec.structs.astuple(about))
+
+
+def write_latents(target: Path, found: Latents) -> None:
+    """Write a file whole or not at all."""
+    import numpy as np
+
+    about = {key: value for key, value in found._asdict().items() if key != "z"}
+    with store_errors(f"write {target}", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(target) as draft:
+        if target.suffix.lower() == ".npz":
+            with draft.open("wb") as file:
+                np.savez(file, z=found.z, **about)
+        else:
+            from safetensors.numpy import save_file
+
+            save_file({"z": found.z}, draft, {key: str(value) for key, value in about.items()})
 
 
 def open_audio_model(path: str) -> AudioTokenizerModel:
@@ -130,20 +218,14 @@ def decode_file(
 
     target = _target(out, (".wav", ".flac", ".ogg"))
     opened = open_audio_model(model) if isinstance(model, str) else model
-    found = read_latents(source)
-    config = opened.config
+    found, config = read_latents(source), opened.config
     own = (config.latent_size, config.sampling_rate, config.frame_rate, config.bottleneck)
-    if (found.z.shape[1], found.sr, found.frame_rate, found.bottleneck) != own:
+    theirs = (found.z.shape[1], found.sr, found.frame_rate, found.bottleneck)
+    if theirs != own or found.tokenizer not in ("", opened.fingerprint()):
         raise UserError(
-            f"{source}: has {found.z.shape[1]} channels at {found.sr} Hz, {found.frame_rate:g} a "
-            f"second, {found.bottleneck}, and the tokenizer {config.latent_size} at "
-            f"{config.sampling_rate} Hz, {config.frame_rate:g} a second, {config.bottleneck}; expected "
-            "latents of this tokenizer"
-        )
-    if found.tokenizer and found.tokenizer != (this := opened.fingerprint()):
-        raise UserError(
-            f"{source}: was encoded by another tokenizer ({found.tokenizer}, this is {this}); "
-            f"decode it with the one that encoded it, or encode the sound again"
+            f"{source}: was encoded by another tokenizer (channels, Hz, latents a second, bottleneck: "
+            f"{theirs} {found.tokenizer}, this is {own} {opened.fingerprint()}); decode it with the "
+            "one that encoded it, or encode the sound again"
         )
     cut, left = 0, found.samples
     with sound_writer(target, found.sr) as write:
@@ -187,11 +269,8 @@ def _decoded(
 def _target(out: str | Path, kinds: tuple[str, ...]) -> Path:
     target = Path(out).expanduser()
     if target.suffix.lower() not in kinds:
-        raise UserError(f"{target}: expected a file that ends in {', '.join(kinds)}")
+        raise UserError(f"{target}: expected a file that ends in {' or '.join(kinds)}")
     return target
-
-
-# --- probes
 
 
 class ProbeRow(NamedTuple):
@@ -228,6 +307,8 @@ def probe_labels(
 
     `encoder` is the folder of a representation encoder, whose features are probed too.
     """
+    import torch
+
     from burnish.bench.statistics import mean_estimate
     from burnish.models.linear_probe import linear_probe
 
@@ -245,7 +326,11 @@ def probe_labels(
     majority = 0.0
     for place, (name, network) in enumerate(networks.items()):
         tell("probing", place, len(networks))
-        sides = [_pooled(network, sounds) for sounds, _ in tables]
+        with torch.no_grad():
+            sides = [
+                torch.stack([network(torch.from_numpy(x)[None])[0].mean(0) for x in sounds])
+                for sounds, _ in tables
+            ]
         found = linear_probe(sides[0], tables[0][1], sides[1], tables[1][1])
         majority = found.majority
         marks = [float(hit) for hit in found.hits]
@@ -290,13 +375,6 @@ def _networks(
     return found
 
 
-def _pooled(network: Callable[[Any], Any], sounds: list[NDArray[Any]]) -> Any:
-    import torch
-
-    with torch.no_grad():
-        return torch.stack([network(torch.from_numpy(one)[None])[0].mean(0) for one in sounds])
-
-
 def _labelled(
     source: str | Path, column: str, label: str, rate: int
 ) -> tuple[list[NDArray[Any]], list[str]]:
@@ -304,25 +382,23 @@ def _labelled(
 
     from burnish.tasks.sounds import SoundCorpus
 
-    file = Path(source).expanduser()
-    if file.suffix.lower() != ".parquet":
-        raise UserError(f"{file}: expected a Parquet file with sounds and a column '{label}'")
+    file = _target(source, (".parquet",))
     corpus = SoundCorpus((str(file),), rate, column)
     corpus.check()
     names = pq.read_schema(file).names
     if label not in names:
         raise UserError(f"{shown_path(file)}: no column '{label}'; it has {', '.join(names)}")
-    values = pq.read_table(file, columns=[label]).column(0).to_pylist()
-    if not values:
-        raise UserError(f"{shown_path(file)}: has no row; expected sounds with a label each")
-    for place, value in enumerate(values):
-        if not isinstance(value, str | int) and not (
-            isinstance(value, float) and math.isfinite(value)
+    labels = []
+    for place, value in enumerate(pq.read_table(file, columns=[label]).column(0).to_pylist()):
+        if (
+            not isinstance(value, str | int | float)
+            or value in (math.inf, -math.inf, None)
+            or value != value
         ):
             raise UserError(
                 f"{shown_path(file)}: row {place + 1} has the label {value!r:.40}; expected a word or "
                 "a number. Leave rows without a label out"
             )
-    # One table may hold as floats what another holds as integers.
-    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
-    return [clip.samples for clip in corpus.clips()], [str(value) for value in whole]
+        # One table may hold as floats what another holds as integers.
+        labels.append(str(int(value) if isinstance(value, float) and value.is_integer() else value))
+    return [clip.samples for clip in corpus.clips()], labels
