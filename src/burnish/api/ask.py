@@ -14,12 +14,13 @@ from msgspec import Struct
 from burnish.api.explained import Explained
 from burnish.api.models import opened, wait_for
 from burnish.api.settings import as_reward
-from burnish.arguments import as_flag, as_table, as_text, as_texts, as_whole, refused
+from burnish.arguments import as_text, as_texts, refused
 from burnish.bench.items import Item, choice_of, responses_of
 from burnish.bench.judging import rewards_of
+from burnish.boundary import PositiveInt, public
 from burnish.config.loading import load
 from burnish.lm.base import Sampling
-from burnish.records import Content, Message, Reward, Task
+from burnish.records import Message, Task
 from burnish.rewards.combine import OrderRule
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
@@ -71,18 +72,20 @@ def as_messages(prompt: Any) -> tuple[Message, ...]:
     turns: Any = prompt if isinstance(prompt, list | tuple) and prompt else [None]
     if all(isinstance(turn, Message) for turn in turns):
         return tuple(turns)
-    if all(isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in turns):
-        return tuple(Message(str(turn["role"]), _content(turn["content"])) for turn in turns)
-    raise refused("prompt", prompt, "a text or a list of chat messages {role, content}")
-
-
-def _content(content: Any) -> Content:
-    if not isinstance(content, list):
-        return as_text("content", content)
+    if not all(isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in turns):
+        raise refused("prompt", prompt, "a text or a list of chat messages {role, content}")
     from burnish.lm.wire import read_content
     from burnish.tasks.media_columns import CheckedBlobs
 
-    return read_content(content, CheckedBlobs())
+    return tuple(
+        Message(
+            str(turn["role"]),
+            read_content(turn["content"], CheckedBlobs())
+            if isinstance(turn["content"], list)
+            else as_text("content", turn["content"]),
+        )
+        for turn in turns
+    )
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,17 @@ class Judgement:
         return f"<b>{html.escape(repr(self)[1:-1])}</b><ol start='0'>{inner}</ol>"
 
 
+@public
 def judge(
-    prompt: str | Sequence[Message],
+    prompt: object,
     *responses: str,
-    model: Any,
+    model: object,
     method: str = "direct",
     both_orders: bool = True,
     rule: OrderRule | None = None,
-    max_tokens: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    **fields: Any,
+    max_tokens: PositiveInt | None = None,
+    options: Mapping[str, object] | None = None,
+    **fields: object,
 ) -> Judgement:
     """Let a language model compare two or more answers, or rate one with a method such as `point`.
 
@@ -135,31 +139,22 @@ def judge(
     <direct@scripted: best 0; values 1, -1>
     """
     messages = as_messages(prompt)
-    texts = as_texts("responses", list(responses))
-    if not texts:
+    if not responses:
         raise refused("responses", responses, "at least one answer to judge")
-    sampling = GREEDY
-    if max_tokens is not None:
-        sampling = Sampling(temperature=0.0, max_tokens=as_whole("max_tokens", max_tokens, low=1))
-    as_text("method", method)
-    as_flag("both_orders", both_orders)
-    own = as_table("options", options or {})
+    sampling = Sampling(temperature=0.0, max_tokens=max_tokens) if max_tokens else GREEDY
 
     async def work() -> Judgement:
         async with opened(model) as lm:
             judge_model = JudgeModel(lm, sampling=sampling)
-            scorer = build_judge(method, judge_model, own, both_orders=both_orders, rule=rule)
-            item = Item("judge", messages, responses_of("judge", texts), shown=fields)
+            scorer = build_judge(method, judge_model, options, both_orders=both_orders, rule=rule)
+            item = Item("judge", messages, responses_of("judge", responses), shown=fields)
             rewards = await rewards_of(scorer, item)
-            return _judgement(f"{method}@{lm.name}", item, rewards)
+            asked = item.task().prompt
+            answers = tuple(
+                Explained(asked, response.text, reward)
+                for response, reward in zip(item.responses, rewards, strict=True)
+            )
+            best = choice_of([reward.value for reward in rewards])
+            return Judgement(f"{method}@{lm.name}", answers, best)
 
     return wait_for(work)
-
-
-def _judgement(name: str, item: Item, rewards: Sequence[Reward]) -> Judgement:
-    prompt = item.task().prompt
-    answers = tuple(
-        Explained(prompt, response.text, reward)
-        for response, reward in zip(item.responses, rewards, strict=True)
-    )
-    return Judgement(name, answers, choice_of([reward.value for reward in rewards]))

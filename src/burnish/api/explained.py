@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from burnish.records import Reward
@@ -82,3 +82,13 @@ def lines(reward: Reward, depth: int = 0) -> Iterator[tuple[int, str]]:
 def _short(text: str) -> str:
     line = " ".join(safe(text).split())
     return line if len(line) <= CUT else f"{line[:CUT]}..."
+
+
+def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows for a notebook; every cell is text."""
+
+    def line(cells: Sequence[object], tag: str) -> str:
+        return "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
+
+    lines = [line(titles, "th"), *(line(row, "td") for row in rows)]
+    return f"<table>{''.join(f'<tr>{one}</tr>' for one in lines)}</table>"

@@ -15,40 +15,28 @@ from msgspec.structs import replace
 
 from burnish.api.ask import as_messages
 from burnish.api.config import Config
-from burnish.api.explained import Explained
+from burnish.api.explained import Explained, html_table
 from burnish.api.models import continues_text, opened, text_ids, wait_for
 from burnish.api.run import A_RUN, Run, load_run
 from burnish.api.settings import as_settings
 from burnish.api.sweep import SweepResult
 from burnish.api.sweep_plan import RunState
-from burnish.arguments import (
-    as_flag,
-    as_list,
-    as_path,
-    as_seed,
-    as_text,
-    as_whole,
-    as_word,
-    refused,
-)
+from burnish.arguments import as_path, as_word, refused
 from burnish.bench.comparison import RunComparison, compare_runs
 from burnish.bench.evaluation import Evaluation
 from burnish.bench.evaluation import evaluate as evaluate_tasks
 from burnish.bench.run_tables import RunTable, run_table
+from burnish.boundary import Count, PositiveInt, public, public_method
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling
-from burnish.numbers import plain
 from burnish.records import Message
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check, gather
 from burnish.seeds import derive
 from burnish.store import RunStore
 from burnish.tasks.config import build as build_tasks
-
-MOST_PROMPTS = 1_000_000_000
-"""More than any set of tasks has; endless generators make tasks one by one."""
 
 # --- sample a model
 
@@ -92,17 +80,15 @@ class Generated:
         return "\n".join(f"{prompt!r:.70} -> {text!r:.200}" for prompt, text in pairs)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(prompt)}</td><td>{html.escape(one.text)}</td>"
-            f"<td>{one.finish.value}</td></tr>"
-            for prompt, one in zip(self.prompts, self.completions, strict=True)
-        )
-        return f"<table><tr><th>prompt</th><th>answer</th><th>finish</th></tr>{rows}</table>"
+        rows = zip(self.prompts, self.completions, strict=True)
+        cells = ((prompt, one.text, one.finish.value) for prompt, one in rows)
+        return html_table(("prompt", "answer", "finish"), cells)
 
 
+@public
 def generate(
-    model: Any,
-    prompts: Any,
+    model: object,
+    prompts: object,
     *,
     n: int = 1,
     max_tokens: int = 256,
@@ -111,7 +97,7 @@ def generate(
     system: str = "",
     stop: Sequence[str] = (),
     raw: bool | None = None,
-    **sampling: Any,
+    **sampling: object,
 ) -> Generated:
     """Sample a model: a name, a folder, a server's address, a run or an `LM`; one prompt or many.
 
@@ -123,16 +109,18 @@ def generate(
     >>> len(answers), answers[0].finish.value
     (2, 'length')
     """
-    chats = _chats(prompts, as_text("system", system))
-    is_raw = continues_text(model) and not system if raw is None else as_flag("raw", raw)
-    if is_raw:
-        _check_texts(chats)
-    as_seed("seed", seed)
-    given = {"n": n, "temperature": temperature, "max_tokens": max_tokens, **sampling}
+    chats = _chats(prompts, system)
+    is_raw = continues_text(model) and not system if raw is None else raw
+    for place, chat in enumerate(chats if is_raw else ()):
+        if len(chat) != 1 or chat[0].role != "user":
+            roles = ", ".join(turn.role for turn in chat)
+            raise UserError(
+                f"raw: prompt {place} is a conversation of roles [{roles}]; expected a text without a "
+                "system message, which is continued as it stands"
+            )
+    given: dict[str, Any] = {"n": n, "temperature": temperature, "max_tokens": max_tokens}
     try:
-        how = Sampling(
-            stop=tuple(as_list("stop", stop)), **{name: plain(v) for name, v in given.items()}
-        )
+        how = Sampling(stop=tuple(stop), **given, **sampling)
     except TypeError as error:
         raise UserError(
             f"generate: {error}; expected {', '.join(Sampling.__struct_fields__)}."
@@ -144,7 +132,7 @@ def generate(
             if is_raw:
                 prompts = [text_ids(lm, chat[-1].text) for chat in chats]
             calls = [
-                partial(lm.sample, prompt, _seeded(how, seed, i))
+                partial(lm.sample, prompt, replace(how, seed=derive(seed, "generate", i)))
                 for i, prompt in enumerate(prompts)
             ]
             found = await gather(calls)
@@ -165,20 +153,6 @@ def _chats(prompts: Any, system: str) -> list[tuple[Message, ...]]:
     chats = [as_messages(one) for one in ([prompts] if is_one else prompts)]
     first = (Message("system", system),) if system else ()
     return [(*first, *chat) for chat in chats]
-
-
-def _check_texts(chats: Sequence[Sequence[Message]]) -> None:
-    for place, chat in enumerate(chats):
-        if len(chat) != 1 or chat[0].role != "user":
-            roles = ", ".join(turn.role for turn in chat)
-            raise UserError(
-                f"raw: prompt {place} is a conversation of roles [{roles}]; expected a text without a "
-                "system message, which is continued as it stands"
-            )
-
-
-def _seeded(sampling: Sampling, seed: int, place: int) -> Sampling:
-    return replace(sampling, seed=derive(seed, "generate", place))
 
 
 # --- evaluate a model
@@ -250,22 +224,22 @@ class Evaluated:
         return f"<{self.model} on {self.task}: {text}; {scored} of {len(marks)} scored>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(one.prompt)}</td><td>{html.escape(one.response)}</td>"
-            f"<td>{'' if one.value is None else f'{one.value:g}'}</td><td>{one.status}</td></tr>"
+        rows = (
+            (one.prompt, one.response, "" if one.value is None else f"{one.value:g}", one.status)
             for one in self.answers[:20]
         )
-        head = "<tr><th>prompt</th><th>answer</th><th>value</th><th>status</th></tr>"
-        return f"<b>{html.escape(repr(self)[1:-1])}</b><table>{head}{rows}</table>"
+        table = html_table(("prompt", "answer", "value", "status"), rows)
+        return f"<b>{html.escape(repr(self)[1:-1])}</b>{table}"
 
 
+@public
 def evaluate(
-    model: Any,
-    task: Any = None,
+    model: object,
+    task: object = None,
     *,
-    rewards: Any = None,
-    prompts: int = 100,
-    max_tokens: int | None = None,
+    rewards: object = None,
+    prompts: PositiveInt = 100,
+    max_tokens: PositiveInt | None = None,
     columns: Mapping[str, str] | None = None,
     part: str = "",
 ) -> Evaluated:
@@ -281,13 +255,10 @@ def evaluate(
     >>> evaluate("tiny", [{"prompt": "Say 7.", "answer": "7"}], rewards="match", max_tokens=2).value
     0.0
     """
-    most = as_whole("prompts", prompts, low=1, high=MOST_PROMPTS)
-    if max_tokens is not None:
-        max_tokens = as_whole("max_tokens", max_tokens, low=1)
     asked, is_whole = asked_tasks(model, task, rewards, columns)
     config = asked.resolved.value
     tasks = build_tasks(config.task, config.run.seed, asked.root)
-    chosen = tasks.sample(most) if is_whole else tasks.held_out(most)
+    chosen = tasks.sample(prompts) if is_whole else tasks.held_out(prompts)
     scorer = build_all(config.rewards, base=asked.root)
     names = [one.name for one in scorer.children]
     part = as_word("part", part, names) if part != "" else config.evaluation.part
@@ -379,17 +350,11 @@ class Compared:
         return f"<{self.comparison.a.folder.name} (A), {self.comparison.b.folder.name} (B): {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(key)}</td><td>{html.escape(str(a))}</td><td>{html.escape(str(b))}</td></tr>"
-            for key, (a, b) in self.settings.items()
-        )
+        rows = ((key, a, b) for key, (a, b) in self.settings.items())
         names = (self.comparison.a.folder.name, self.comparison.b.folder.name)
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.comparison.notes)
-        return (
-            f"<b>{html.escape(self.verdict)}</b><table><tr><th>setting</th>{head}</tr>{rows}</table>"
-            f"<ul>{notes}</ul>"
-        )
+        table = html_table(("setting", *names), rows)
+        return f"<b>{html.escape(self.verdict)}</b>{table}<ul>{notes}</ul>"
 
 
 @overload
@@ -408,11 +373,12 @@ def compare(
 ) -> RunTable: ...
 
 
+@public_method
 def compare(
-    run_a: AnyRun,
-    run_b: AnyRun | None = None,
-    *more: AnyRun,
-    step: int | None = None,
+    run_a: object,
+    run_b: object = None,
+    *more: object,
+    step: Count | None = None,
     baseline: str = "",
 ) -> Compared | RunTable:
     """Which runs are better on held-out prompts: two by a paired test, more as a table over seeds.
@@ -429,9 +395,7 @@ def compare(
     >>> [len(group.runs) for group in compare("first", "second", third).groups]
     [1, 2]
     """
-    if step is not None:
-        step = as_whole("step", step, low=0)
-    if as_text("baseline", baseline) and not more:
+    if baseline and not more:
         raise refused("baseline", baseline, "three or more runs beside it")
     names = ["run_a", "run_b", *(f"run {place}" for place in range(3, 3 + len(more)))]
     runs = [_as_run(name, run) for name, run in zip(names, (run_a, run_b, *more), strict=True)]

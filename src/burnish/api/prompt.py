@@ -21,7 +21,8 @@ from burnish.agents.prompt import (
 )
 from burnish.api.measure import asked_tasks
 from burnish.api.models import open_model, opened, wait_for
-from burnish.arguments import as_path, as_seed, as_text, as_whole, as_word
+from burnish.arguments import as_word
+from burnish.boundary import PositiveInt, Seed, public
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling
 from burnish.records import Task
@@ -40,24 +41,25 @@ MOST_LOOKED_AT = 100
 """Times as many training tasks as needed are looked at for different questions."""
 
 
+@public
 def optimise_prompt(
-    model: Any,
-    task: Any,
+    model: object,
+    task: object,
     *,
-    proposer: Any = None,
+    proposer: object = None,
     prompt: str | None = None,
-    rewards: Any = None,
+    rewards: object = None,
     rounds: int = 3,
     candidates: int = 4,
-    shown: int = 32,
-    trial: int = 96,
-    confirm: int = 96,
+    shown: PositiveInt = 32,
+    trial: PositiveInt = 96,
+    confirm: PositiveInt = 96,
     alpha: float = 0.05,
-    seed: int = 0,
-    max_tokens: int | None = None,
+    seed: Seed = 0,
+    max_tokens: PositiveInt | None = None,
     columns: Mapping[str, str] | None = None,
     part: str = "",
-    out: Any = None,
+    out: Path | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> PromptResult:
     """Search a better system prompt; accepted by a paired test and confirmed on held-out tasks.
@@ -72,14 +74,7 @@ def optimise_prompt(
     >>> found.prompt == found.start
     True
     """
-    sizes = [
-        as_whole(name, size, low=1, high=1_000_000)
-        for name, size in (("shown", shown), ("trial", trial), ("confirm", confirm))
-    ]
-    as_seed("seed", seed)
-    limit = None if max_tokens is None else as_whole("max_tokens", max_tokens, low=1)
-    text = None if prompt is None else as_text("prompt", prompt)
-    path = None if out is None else as_path("out", out)
+    sizes = (shown, trial, confirm)
     asked, is_whole = asked_tasks(model, task, rewards, columns)
     config = asked.resolved.value
     tasks = build_tasks(config.task, config.run.seed, asked.root)
@@ -87,7 +82,7 @@ def optimise_prompt(
     names = [one.name for one in scorer.children]
     chosen = as_word("part", part, names) if part != "" else config.evaluation.part
     bind_check(scorer, tasks.fields)
-    most = limit or config.evaluation.max_tokens or config.rollout.budget
+    most = max_tokens or config.evaluation.max_tokens or config.rollout.budget
     sampling = Sampling(temperature=0.0, max_tokens=most, stop=config.rollout.stop)
     settings = PromptSettings(
         rounds=rounds, candidates=candidates, alpha=alpha, seed=seed, sampling=sampling
@@ -105,20 +100,20 @@ def optimise_prompt(
                 scorer,
                 _proposer(proposer, lm),
                 settings,
-                prompt=text,
+                prompt=prompt,
                 rollout=config.rollout.build_evaluation(asked.root),
                 part=chosen,
-                journal=None if path is None else beside(path, ".journal.jsonl"),
+                journal=None if out is None else beside(out, ".journal.jsonl"),
                 tell=tell,
             )
 
     result = wait_for(work)
     if shrunk:
         result = msgspec.structs.replace(result, problems=(shrunk, *result.problems))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, f"{result.prompt}\n".encode())
-        write_file(beside(path, ".report.md"), prompt_report(result).encode())
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, f"{result.prompt}\n".encode())
+        write_file(beside(out, ".report.md"), prompt_report(result).encode())
     return result
 
 
