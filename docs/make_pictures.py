@@ -139,7 +139,7 @@ def make_runs(folder: Path) -> None:
 
 def burnish(*words: str, folder: Path) -> None:
     """Run one command of this package in a folder."""
-    subprocess.run([sys.executable, "-m", "burnish.cli", *words], check=True, cwd=folder)
+    subprocess.run([sys.executable, "-m", "burnish", *words], check=True, cwd=folder)
 
 
 def report_of(runs: Path, scratch: Path) -> str:
@@ -154,7 +154,7 @@ def serving(runs: Path, scratch: Path) -> Iterator[str]:
     """A viewer over the runs; its address with the token."""
     words = ["view", "--runs", ".", "--results", str(scratch / "none"), "--no-browser"]
     with subprocess.Popen(
-        [sys.executable, "-m", "burnish.cli", *words],
+        [sys.executable, "-m", "burnish", *words],
         cwd=runs,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

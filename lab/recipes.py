@@ -10,7 +10,7 @@ from typing import Any
 
 from burnish.config import FREE, Config, load, render, rooted
 from burnish.config.recipes import find_recipe
-from burnish.config.text import toml_value
+from burnish.texts import toml_value
 from lab.plan import Arm, Sizes, Study
 
 _ONE_AT_A_TIME = threading.Lock()

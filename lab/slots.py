@@ -179,7 +179,7 @@ def _train(slot: Slot, threads: int, timeout_s: float) -> None:
     # What a killed process left is begun anew: a run that was interrupted has no honest time.
     shutil.rmtree(slot.folder, ignore_errors=True)
     slot.log.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "burnish.cli", "train", str(slot.recipe), "--quiet"]
+    command = [sys.executable, "-m", "burnish", "train", str(slot.recipe), "--quiet"]
     command += ["--runs", str(slot.folder.parent)]
     _call(command, slot.log, threads, timeout_s, "training")
 

@@ -67,7 +67,7 @@ def main() -> None:
     python = sys.executable
     figures: dict[str, Any] = {
         "import_cpu_s": least([python, "-c", "import burnish"]),
-        "help_cpu_s": least([python, "-m", "burnish.cli", "--help"]),
+        "help_cpu_s": least([python, "-m", "burnish", "--help"]),
     }
     rows = [worker("burnish", None)]
     if not options.without_trl:

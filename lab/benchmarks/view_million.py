@@ -196,7 +196,7 @@ class Server:
     """`burnish view` in a process of its own."""
 
     def __init__(self, runs: Path, cache: Path) -> None:
-        command = [sys.executable, "-m", "burnish.cli", "view", "--runs", str(runs)]
+        command = [sys.executable, "-m", "burnish", "view", "--runs", str(runs)]
         command += ["--port", "0", "--no-browser"]
         environment = {**os.environ, "BURNISH_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -62,7 +62,7 @@ def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
     """A training of its own process."""
     recipe = folder / "small.toml"
     recipe.write_text(RECIPE.format(steps=steps))
-    words = [sys.executable, "-m", "burnish.cli", "train", str(recipe), f"run.name={NAME}"]
+    words = [sys.executable, "-m", "burnish", "train", str(recipe), f"run.name={NAME}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*words, "--quiet", "--runs", str(folder / "runs")]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)

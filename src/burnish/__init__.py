@@ -117,7 +117,7 @@ class _Progress:
     """Progress in the terminal or the notebook; loaded when the first run is shown."""
 
     def view(self, trainer: Any) -> Any:
-        from burnish.cli.choose_view import view_for
+        from burnish.cli.progress import view_for
 
         return view_for(trainer, quiet=False, as_json=False)
 

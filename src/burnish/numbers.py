@@ -9,8 +9,10 @@ NUMBER_WORDS[7]                             # "seven"
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta
 
 NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -52,3 +54,25 @@ def plain(numbers: Any) -> Any:
     """Tensors and arrays as lists or numbers; anything else as it is."""
     as_list = getattr(numbers, "tolist", None)
     return as_list() if callable(as_list) else numbers
+
+
+Multiple = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?x$")]
+
+
+def in_steps(setting: int | Multiple, steps: int) -> int:
+    """The number of steps that a setting means in a run of `steps`."""
+    if isinstance(setting, int):
+        return setting
+    return round(float(setting.removesuffix("x")) * steps)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key; keys and values keep the order in which they first came."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from burnish.api import sweep as engine
 from burnish.api.sweep import SweepEvent, find_gpus, parameters_of, run_sweep, sweep
 from burnish.api.sweep_plan import Grid, plan_sweep, read_file, read_words, split_values
-from burnish.config.text import toml_value
 from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
 from burnish.store.manifest import read_sweep, sweep_path
 from burnish.store.processes import ProcessRecord
+from burnish.texts import toml_value
 
 RATE = "optimiser.learning_rate"
 
@@ -138,15 +138,12 @@ def test_a_sweep_file_is_the_same_sweep(tmp_path: Path) -> None:
     [
         (Grid(["tiny"], [(RATE, ["1e-4", "0.0001"])]), "the grid holds one run twice"),
         (Grid(["tiny"], [(RATE, ["1"]), (RATE, ["2"])]), "is in the grid twice"),
-        (Grid(["tiny"], [("run.name", ["a", "b"])]), "run.name cannot be varied"),
+        (Grid(["tiny"], [("run.name", ["a", "b"])]), "run.name is in the grid"),
         (Grid(["tiny", "run.name=x"], [(RATE, ["1", "2"])]), "run.name is 'x': all runs"),
         (Grid(["tiny"], [("run.seed", ["1", "2"])], 3), "run.seed is in the grid and seeds are"),
-        (Grid(["tiny"], [("run.seed", ["1", "x"])]), "run.seed: got 'x', expected"),
-        (Grid(["tiny"], [], 0), "seeds: got 0, expected"),
-        (Grid(["tiny"], [], []), "seeds: got none"),
-        (Grid(["tiny"], [], 10_001), "seeds: got 10001"),
+        (Grid(["tiny"], [("run.seed", ["1", "x"])]), 'run.seed is "x"; expected'),
+        (Grid(["tiny"], [], []), "has 0 runs; expected 1"),
         (Grid(["tiny"], [("steps", [str(n) for n in range(1, 102)])], 100), "has 10100 runs"),
-        (Grid(["tiny"], [("steps", ["2"])], 1, 0), "sample: got 0"),
         (Grid(["tiny"], [(RATE, ["1e-4", "fast"])]), "learning_rate is \"fast\"; expected"),
         (Grid(["tiny"], [("optimiser.lerning_rate", ["1", "2"])]), "learning_rate"),
     ],

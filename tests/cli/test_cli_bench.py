@@ -92,7 +92,7 @@ def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
 def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path: Path) -> None:
     """In a process of its own: reader threads used to abort it at its end."""
     words = ("bench", "llmbar", "--data", data("pandalm", "test.parquet"))
-    command = [sys.executable, "-m", "burnish.cli", *map(str, words)]
+    command = [sys.executable, "-m", "burnish", *map(str, words)]
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

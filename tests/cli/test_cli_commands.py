@@ -118,7 +118,7 @@ def test_help_of_a_command_is_quick(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "burnish.cli", "methods", "--json"]
+    words = [sys.executable, "-m", "burnish", "methods", "--json"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert done.returncode == 3

@@ -91,7 +91,7 @@ def test_install_completion_writes_the_start_up_file(tmp_path: Path, shell: str,
         "HOME": str(tmp_path),
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
     }
-    command = [sys.executable, "-m", "burnish.cli", "--install-completion", shell]
+    command = [sys.executable, "-m", "burnish", "--install-completion", shell]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert f"{shell} completion installed" in done.stdout
     written = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file())

@@ -48,7 +48,7 @@ useless_steps = 1000
 
 
 def command(folder: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "burnish.cli", "train", "small.toml"]
+    words = [sys.executable, "-m", "burnish", "train", "small.toml"]
     environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)

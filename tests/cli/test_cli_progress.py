@@ -15,10 +15,16 @@ import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
 from burnish.bench.statistics import Estimate
-from burnish.cli import choose_view
-from burnish.cli.choose_view import view_for
 from burnish.cli.console import interval, number, one_line, share, size
-from burnish.cli.progress import LiveView, Watch, result_line, reward_text, step_line, step_table
+from burnish.cli.progress import (
+    LiveView,
+    Watch,
+    result_line,
+    reward_text,
+    step_line,
+    step_table,
+    view_for,
+)
 from burnish.step_warnings import cut_text
 from burnish.texts import duration
 from burnish.training.events import Finished
@@ -87,7 +93,7 @@ def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
 
 def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
-    for module in (console, progress, drawing, choose_view):
+    for module in (console, progress, drawing):
         monkeypatch.setattr(module, "out", screen)
     trainer = FakeTrainer(tmp_path / "run")
     view = view_for(trainer, quiet=False, as_json=False)

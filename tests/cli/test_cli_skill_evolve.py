@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from burnish.agents.trace2skill import evolution
+from burnish.cli.console import Reporter
 from burnish.cli.entry import run
-from burnish.cli.reporter import Reporter
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
 

@@ -78,7 +78,7 @@ def test_two_at_once_beside_a_run_made_by_hand_and_one_that_fails(
 def test_a_killed_sweep_is_continued_where_it_was(typed: Type, tmp_path: Path) -> None:
     base = ["tiny", "steps=6", *SMALL, "checkpoint.every=1"]
     words = ["sweep", *base, "optimiser.learning_rate=1e-3", "--seeds", "1"]
-    command = [sys.executable, "-m", "burnish.cli", *words, "--json", "--runs", str(tmp_path)]
+    command = [sys.executable, "-m", "burnish", *words, "--json", "--runs", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

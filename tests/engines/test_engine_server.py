@@ -446,7 +446,7 @@ def test_the_command_serves_and_stops_gracefully(tmp_path):
         "    await anyio.sleep(0.3)\n"
         "    return float(len(text))\n"
     )
-    command = [sys.executable, "-m", "burnish.cli", "serve-reward", "mine.py:slow"]
+    command = [sys.executable, "-m", "burnish", "serve-reward", "mine.py:slow"]
     server = subprocess.Popen(
         [*command, "--port", "0", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )

@@ -68,7 +68,7 @@ def test_trained_and_opened_again(tmp_path: Path, kind: str) -> None:
 
 def test_try_in_a_fresh_process(tmp_path: Path) -> None:
     """`burnish try` reads the processor alone: no model has made the family known before."""
-    command = [sys.executable, "-m", "burnish.cli", "try", "visual"]
+    command = [sys.executable, "-m", "burnish", "try", "visual"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert found.returncode == 0, found.stderr
     assert found.stdout.replace("\n", "").count("<|image|>") == 3 * 16

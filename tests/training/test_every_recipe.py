@@ -52,7 +52,7 @@ def test_a_recipe_ends_within_a_minute_on_the_tiny_model(name, tmp_path, judge_s
         words.append("train.allow_truncate=true")
     log, seconds = tmp_path / "said.txt", tmp_path / "seconds.txt"
     code = warm.run(
-        "burnish.cli",
+        "burnish",
         ["train", *words],
         folder=tmp_path,
         log=log,

@@ -97,11 +97,11 @@ def test_a_kill_in_the_middle_of_an_episode_changes_no_bit(tmp_path):
     file.write_text("12")  # 8 games a step: in the second one
     words = ["train", "config.toml"]
     log = tmp_path / "log"
-    child = start("burnish.cli", words, folder=tmp_path, log=log)
+    child = start("burnish", words, folder=tmp_path, log=log)
     child.join(600)
     assert child.exitcode == -signal.SIGKILL, log.read_text()[-2000:]
     assert len({s.step for s in samples(tmp_path / "killed")}) == 1
-    child = start("burnish.cli", words, folder=tmp_path, log=log)
+    child = start("burnish", words, folder=tmp_path, log=log)
     child.join(600)
     assert child.exitcode == 0, log.read_text()[-2000:]
     assert_same(outcome(tmp_path / "killed"), outcome(tmp_path / "whole"))

@@ -479,7 +479,7 @@ def test_killed_and_started_again_equals_uninterrupted(tmp_path):
     finish(make(tmp_path, run="whole", **settings))
     (tmp_path / "recipe.toml").write_text(render(config(tmp_path, **settings)))
     words = ["train", "recipe.toml", "run.name=run", "run.folder=."]
-    child = start("burnish.cli", words, folder=tmp_path, log=tmp_path / "log")
+    child = start("burnish", words, folder=tmp_path, log=tmp_path / "log")
     while not list((tmp_path / "run" / "checkpoints").glob("step-*")) and child.is_alive():
         time.sleep(0.01)
     child.kill()

@@ -247,7 +247,7 @@ def test_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
     kills = 0
     seen: dict[str, bytes] = {}
     while kills < KILLS:
-        child = start("burnish.cli", TRAIN, folder=tmp_path)
+        child = start("burnish", TRAIN, folder=tmp_path)
         known = len(seen)
         deadline = time.monotonic() + 300
         # The clock of the kill starts when the child has stored something new, so that every
@@ -265,7 +265,7 @@ def test_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
         seen = after
         assert child.exitcode == -signal.SIGKILL, "the run finished before the last kill"
         kills += 1
-    last = start("burnish.cli", TRAIN, folder=tmp_path)
+    last = start("burnish", TRAIN, folder=tmp_path)
     last.join(600)
     assert last.exitcode == 0
     assert_same(outcome(run), outcome(tmp_path / "whole"))

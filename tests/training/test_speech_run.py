@@ -226,7 +226,7 @@ def test_a_killed_run_ends_with_the_same_bits(place):
     (place / "mine.toml").write_text(render(resolved))
     words, log = ["train", "mine.toml", "--quiet"], place / "said.txt"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = warm.start("burnish.cli", words, folder=place, log=log, environment=environment)
+    child = warm.start("burnish", words, folder=place, log=log, environment=environment)
     ends = time.monotonic() + 120
     while not (place / "runs/killed/checkpoints/step-000002").is_dir():
         assert time.monotonic() < ends, log.read_text()
@@ -237,7 +237,7 @@ def test_a_killed_run_ends_with_the_same_bits(place):
     assert child.exitcode == -signal.SIGKILL
     whole = ["train", "mine.toml", "--quiet", "run.name=whole"]
     for again in (words, whole):
-        assert warm.run("burnish.cli", again, folder=place, log=log, environment=environment) == 0
+        assert warm.run("burnish", again, folder=place, log=log, environment=environment) == 0
     found = outcome(place / "runs/killed")
     assert found["checkpoint"] == "step-000060"
     assert_same(found, outcome(place / "runs/whole"))

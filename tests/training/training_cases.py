@@ -153,4 +153,4 @@ def rollout(
 def launch(*folders: Path) -> warm.Ended:
     """Two processes in one folder, or each in its own."""
     words = ["train", "config.toml", "--quiet"]
-    return warm.together("burnish.cli", words, folders if len(folders) > 1 else folders * 2)
+    return warm.together("burnish", words, folders if len(folders) > 1 else folders * 2)

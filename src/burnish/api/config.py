@@ -60,8 +60,11 @@ class Config(schema.Config, frozen=True, dict=True):
     def asked(self) -> Asked:
         """The recipe behind it, with the origin of each value."""
         known = self.__dict__.get("asked")
+        if known is not None:
+            return known  # type: ignore[no-any-return]
         # Built in Python: no file, and relative paths start at the working folder.
-        return known if known is not None else Asked(Path(IN_PYTHON), _plain(self))
+        own = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Asked(Path(IN_PYTHON), from_value(schema.Config(**own)))
 
     def replace(self, **settings: Any) -> Self:
         """The same config with some settings changed; a dict changes the keys that it holds.
@@ -86,11 +89,6 @@ class Config(schema.Config, frozen=True, dict=True):
         only this process knows.
         """
         asked, file = self.asked, as_path("path", path)
-        if not file.parent.is_dir():
-            raise UserError(
-                f"path: there is no folder '{file.parent}' for {file.name}; expected one that exists. "
-                f"Make it first: mkdir -p {file.parent}"
-            )
         rows = [one for one in kept_paths(to_plain(asked.resolved.value)) if one.endswith(ROWS)]
         for place, content in kept_files(rows, file.parent.absolute()):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +99,8 @@ class Config(schema.Config, frozen=True, dict=True):
             file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
         except OSError as error:
             raise UserError(
-                f"path: '{file}' cannot be written: {error.strerror}; expected a file in a folder "
-                "that exists and that you may write to."
+                f"path: '{file}' cannot be written: {error.strerror}; expected a file in a folder that "
+                f"exists, and that you may write to: mkdir -p {file.parent}"
             ) from None
         return file
 
@@ -117,9 +115,3 @@ class Config(schema.Config, frozen=True, dict=True):
         import html
 
         return f"<pre>{html.escape(self.toml())}</pre>"
-
-
-def _plain(config: Config) -> Any:
-    """The settled schema object of a config that was built in Python, checked as a file is."""
-    names = config.__struct_fields__
-    return from_value(schema.Config(**{name: getattr(config, name) for name in names}))

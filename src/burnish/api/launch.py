@@ -61,18 +61,16 @@ def choose_folder(
     if not again:
         return home / name
     turn = 1
-    while (folder := home / _numbered(name, turn)) in passed or (
-        status_of(folder) is RunStatus.FINISHED
-    ):
+    folder = home / name
+    while folder in passed or status_of(folder) is RunStatus.FINISHED:
         turn += 1
+        folder = home / f"{name}-{turn}"
     return folder
 
 
 def _own_name(asked: Asked, home: Path) -> str:
-    """The recipe and the config's hash; where that is none yet, a run of the same settings.
-
-    A newer burnish has settings that an older run does not know, and so another hash.
-    """
+    """The recipe and the config's hash, or a run of the same settings: a newer burnish has settings
+    that an older run does not know, and so another hash."""
     from burnish.config import FREE
 
     name = f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
@@ -98,10 +96,6 @@ def _changes(asked: Asked, about: Manifest) -> list[str]:
 
     values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
     return asked.resolved.changes(values, free_keys(asked.resolved.value))
-
-
-def _numbered(name: str, turn: int) -> str:
-    return name if turn == 1 else f"{name}-{turn}"
 
 
 def status_of(folder: Path) -> RunStatus | None:
@@ -171,7 +165,11 @@ def play(trainer: Any, view: View, stop: Callable[[], bool] = lambda: False) -> 
     """
     status = ""
     try:
-        _store_notes(trainer)
+        if trainer.world.is_main:  # what a person should know of the data, once for a run
+            known = {event.message for event in trainer.store.events(DATA)}
+            for note in trainer.tasks.notes:
+                if note not in known:
+                    trainer.store.append_event(DATA, note)
         keep_warnings = _warnings_kept(trainer)
         trainer.tell = view.show
         with view, closing(trainer.run()) as events:
@@ -187,15 +185,6 @@ def play(trainer: Any, view: View, stop: Callable[[], bool] = lambda: False) -> 
     finally:
         trainer.store.close()
     return status
-
-
-def _store_notes(trainer: Any) -> None:
-    """Keep what a person should know of the data, such as repeated prompts; once for a run."""
-    if trainer.world.is_main:
-        known = {event.message for event in trainer.store.events(DATA)}
-        for note in trainer.tasks.notes:
-            if note not in known:
-                trainer.store.append_event(DATA, note)
 
 
 def _warnings_kept(trainer: Any) -> Callable[[Any], None]:

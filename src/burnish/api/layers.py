@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from burnish.api.models import open_model, text_ids
-from burnish.arguments import as_whole
 from burnish.bench.statistics import Estimate, paired_difference
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.lm.local import LocalLM
 from burnish.models.norm_report import layer_groups, without_each
@@ -63,12 +65,13 @@ class LayerDrop(NamedTuple):
         return {**self._asdict(), "effects": effects}
 
 
+@public
 def measure_layers(
-    model: Any,
+    model: object,
     text: str | Path | Sequence[str],
     *,
-    documents: int = 16,
-    tokens: int = 256,
+    documents: Annotated[int, Meta(ge=2, le=100_000)] = 16,
+    tokens: Annotated[int, Meta(ge=2, le=1_000_000)] = 256,
     separator: str = "",
     on_group: Callable[[int, int], None] | None = None,
 ) -> LayerDrop:
@@ -77,17 +80,16 @@ def measure_layers(
     `text` is a file, a folder or a list of them, as pre-training reads them; of a document the first
     `tokens` count; a `separator` cuts one text into several. `on_group(done, of)` is told after each group of layers.
     """
-    most = as_whole("documents", documents, low=2, high=100_000)
-    longest = as_whole("tokens", tokens, low=2, high=1_000_000)
     lm = open_model(model)
     if not isinstance(lm, LocalLM):
         raise UserError(f"model '{lm.name}' is not in this process; expected smollm2 or a folder.")
     module = lm.loaded.module
     sources = (str(text),) if isinstance(text, str | Path) else tuple(map(str, text))
     corpus = Corpus(sources, separator=separator)
-    room = min(longest, module.longest_row(longest) - 1)
-    pairs = [_cut(text_ids(lm, one), room) for one in islice(corpus.documents(), most)]
-    pairs = [pair for pair in pairs if pair[1]]
+    room = min(tokens, module.longest_row(tokens) - 1)
+    texts = [text_ids(lm, one) for one in islice(corpus.documents(), documents)]
+    # The first token and those that are predicted from it on.
+    pairs = [(list(ids[:1]), list(ids[1 : room + 1])) for ids in texts if len(ids) > 1]
     if len(pairs) < 2:
         raise UserError(
             f"{corpus.name}: {counted(len(pairs), 'document')} with two tokens or more; expected at least 2. One "
@@ -101,30 +103,21 @@ def measure_layers(
         )
     effects = []
     for group, found in without_each(module, groups, lambda: _losses(lm, pairs)):
-        effects.append(_effect(group, whole, found))
+        if all(map(math.isfinite, found)):
+            change = paired_difference(whole, found)
+            effects.append(LayerEffect(group, fmean(found), change))
+        else:
+            effects.append(LayerEffect(group, None, None))
         if on_group is not None:
             on_group(len(effects), len(groups))
     size = sum(len(answer) for _, answer in pairs)
-    return LayerDrop(lm.name, fmean(whole), _is_bound(lm, pairs), len(pairs), size, effects)
+    is_bound = lm.score_batch(pairs[:1])[0].is_bound
+    return LayerDrop(lm.name, fmean(whole), is_bound, len(pairs), size, effects)
 
 
 Pair = tuple[list[int], list[int]]
 
 
-def _cut(ids: Sequence[int], room: int) -> Pair:
-    return list(ids[:1]), list(ids[1 : room + 1])
-
-
 def _losses(lm: LocalLM, pairs: Sequence[Pair]) -> list[float]:
     """Nats a token of each document."""
     return [-math.fsum(scores.logprobs) / len(scores.logprobs) for scores in lm.score_batch(pairs)]
-
-
-def _is_bound(lm: LocalLM, pairs: Sequence[Pair]) -> bool:
-    return lm.score_batch(pairs[:1])[0].is_bound
-
-
-def _effect(group: tuple[int, ...], whole: Sequence[float], found: Sequence[float]) -> LayerEffect:
-    if any(not math.isfinite(one) for one in found):
-        return LayerEffect(group, None, None)
-    return LayerEffect(group, fmean(found), paired_difference(whole, found))

@@ -120,7 +120,7 @@ def generate(
             )
     given: dict[str, Any] = {"n": n, "temperature": temperature, "max_tokens": max_tokens}
     try:
-        how = Sampling(stop=tuple(stop), **given, **sampling)
+        how = Sampling(stop=tuple(stop), **(given | sampling))
     except TypeError as error:
         raise UserError(
             f"generate: {error}; expected {', '.join(Sampling.__struct_fields__)}."

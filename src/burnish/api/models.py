@@ -33,23 +33,18 @@ def open_model(model: Any, api_key_env: str = "", decoding: str = "") -> LM:
     if isinstance(model, RunFrames):
         model = newest_weights(model.folder)
     if isinstance(model, str | Path):
-        return _open_named(str(model), api_key_env, decoding)
+        name = str(model)
+        if "://" not in name and not name.startswith("replay:"):
+            require_torch("models in this process")
+            folder = Path(name).expanduser()
+            name = str(newest_weights(folder)) if is_ours(folder) else name
+        return open_lm(name, api_key_env=api_key_env or None, decoding=decoding or None)
     if isinstance(model, LM):
         return model
     raise UserError(
         f"model: got {type(model).__name__}; expected smollm2, tiny, a folder, an address such as "
         "http://host:port/v1#model, a Run or an LM."
     )
-
-
-def _open_named(name: str, api_key_env: str, decoding: str) -> LM:
-    if "://" in name:
-        return open_lm(name, api_key_env=api_key_env or None, decoding=decoding or None)
-    if not name.startswith("replay:"):
-        require_torch("models in this process")
-        folder = Path(name).expanduser()
-        name = str(newest_weights(folder)) if is_ours(folder) else name
-    return open_lm(name, decoding=decoding or None)
 
 
 def continues_text(model: Any) -> bool:

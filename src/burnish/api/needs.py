@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -36,30 +39,32 @@ def find_torch(what: str) -> None:
     """Refuse where torch is not installed, without the seconds that loading it takes."""
     import importlib.util
 
-    try:
-        is_there = importlib.util.find_spec("torch") is not None
-    except ImportError:
-        is_there = False
-    if not is_there:
-        _import("torch", what)
+    with needed(what, "torch"):
+        if importlib.util.find_spec("torch") is None:
+            raise ModuleNotFoundError("no torch", name="torch")
 
 
 def import_policy() -> Any:
     """`burnish.policy` with the functions that compute, which need torch."""
-    _import("torch", "advantages and losses")
+    require_torch("advantages and losses")
     return _import("burnish.policy", "advantages and losses")
 
 
-def _import(name: str, what: str) -> ModuleType:
-    import importlib
-
+@contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """One line where a package of an extra is missing; `what` begins it."""
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
+        yield
+    except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "burnish"):
             raise
         raise UserError(
-            f"{what} need{'s' if what == 'training' else ''} the package '{missing}', which is not "
-            "installed. Install it: pip install 'burnish[torch]'"
+            f"{what} need{'s' if what in ('training', 'the viewer') else ''} the package "
+            f"'{missing}', which is not installed. Install it: pip install 'burnish[{extra}]'"
         ) from error
+
+
+def _import(name: str, what: str) -> ModuleType:
+    with needed(what, "torch"):
+        return importlib.import_module(name)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from burnish.errors import ArgumentError, UserError
+from burnish.api.needs import needed
+from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.models.norm_gap import NormGap, measure_norm_gap
@@ -49,39 +50,27 @@ def measure_norms(model: str, text: str = TEXT, *, device: str = "auto") -> Meas
     module = loaded.module
     for name, weight in module.named_parameters():
         if not bool(weight.isfinite().all()):
-            count = int((~weight.isfinite()).sum())
             raise UserError(
-                f"model '{model}': weight {name} has {count} values that are no numbers; expected sound "
+                f"model '{model}': weight {name} has values that are no numbers; expected sound "
                 "weights. Load an earlier checkpoint"
             )
     ids = loaded.tokenizer.encode_data(text)[: module.longest_row(0)]
     ids_1S = torch.tensor([ids], device=loaded.device)
     positions_1S = torch.arange(len(ids), device=loaded.device).unsqueeze(0)
-    table_VD = _table(module)
-    try:
-        gap = measure_norm_gap(module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD)
-    except ArgumentError as error:
-        raise UserError(f"model '{model}': {error}") from error
-    return MeasuredNorms(str(model), gap)
-
-
-def _table(module: torch.nn.Module) -> torch.Tensor | None:
-    """The embedding table of the text; an encoder of pictures may have tables of its own."""
+    # The embedding table of the text; an encoder of pictures may have tables of its own.
     parts: list[Any] = list(module.modules())
     tables = [one.get_input_embeddings() for one in parts if hasattr(one, "get_input_embeddings")]
     found = next((one for one in (*tables, *parts) if isinstance(one, torch.nn.Embedding)), None)
-    return None if found is None else found.weight
+    table_VD = None if found is None else found.weight
+    gap = measure_norm_gap(module, lambda: module(ModelInput(ids_1S, positions_1S)), table_VD)
+    return MeasuredNorms(str(model), gap)
 
 
 def draw_norms(found: MeasuredNorms, file: Path) -> None:
     """Lengths over depth as a picture."""
-    try:
+    with needed("pictures", "plot"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(
-            "--out needs matplotlib. Install it: pip install 'burnish[plot]'"
-        ) from error
     gap = found.gap
     figure = Figure(figsize=(6, 3.6))
     FigureCanvasAgg(figure)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from burnish.api.config import Config
 from burnish.api.explained import Explained
 from burnish.api.models import open_model, wait_for
-from burnish.arguments import as_path, as_whole, as_word
+from burnish.boundary import PositiveInt, public, public_method
 from burnish.config import schema
 from burnish.config.loading import load_flat
 from burnish.config.recipes import Asked, all_recipes
@@ -110,7 +110,8 @@ class Run(RunFrames):
         """The trained model as an `LM` that samples and scores; `burnish.generate(run, ...)` uses it."""
         return open_model(self)
 
-    def check_reward(self, reward: Any = None, *, limit: int = 50) -> Report:
+    @public_method
+    def check_reward(self, reward: object = None, *, limit: PositiveInt = 50) -> Report:
         """Is a reward fit for training? Told on the stored answers, in their groups.
 
         `reward` is what `burnish.score` takes; without one, the run's own rewards as they are now.
@@ -124,7 +125,6 @@ class Run(RunFrames):
         from burnish.bench.reward_check import check_reward, run_cases
         from burnish.rewards.config import build_all
 
-        limit = as_whole("limit", limit, low=1)
         if reward is None:
             config = self.config
             scorer: Scorer = build_all(config.rewards, base=config.asked.root)
@@ -197,16 +197,17 @@ class Run(RunFrames):
         return f"<b>{html.escape(self.name)}</b><table>{rows}</table>{sparkline(curve)}"
 
 
+@public
 def load_run(reference: str | Path, runs: str | Path = "runs") -> Run:
     """A run by its folder, by its name in `runs`, or by the beginning of that name.
 
     >>> load_run("first").name
     'first'
     """
-    found = find_run(as_path("runs", runs), str(as_path("reference", reference, A_RUN)))
-    return Run(found)
+    return Run(find_run(Path(runs), str(reference)))
 
 
+@public
 def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
     """One row for each run of a folder: status, steps and its last held-out score, oldest first.
 
@@ -215,8 +216,7 @@ def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
     """
     from burnish.store.frames import load_runs as table
 
-    as_word("form", form, get_args(Form))
-    return table(as_path("folder", folder), form)
+    return table(Path(folder), form)
 
 
 def sparkline(points: list[tuple[float, float]], width: int = 320, height: int = 48) -> str:
@@ -238,14 +238,9 @@ def sparkline(points: list[tuple[float, float]], width: int = 320, height: int =
 
 
 def _scores(summary: RunSummary) -> str:
-    before, after = summary.result.get("before"), summary.result.get("after")
-    if not before or not after:
+    scores = [summary.result.get("before"), summary.result.get("after")]
+    if not all(scores):
         return ""
-    return f", held out {_interval(before)} -> {_interval(after)}"
-
-
-def _interval(score: Any) -> str:
-    found = (
-        [score[k] for k in ("value", "low", "high", "size")] if isinstance(score, dict) else score
-    )
-    return interval_text(*found)
+    keys = ("value", "low", "high", "size")
+    values = [[s[k] for k in keys] if isinstance(s, dict) else s for s in scores]
+    return f", held out {' -> '.join(interval_text(*one) for one in values)}"

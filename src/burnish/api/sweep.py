@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.api.config import A_RECIPE
 from burnish.api.needs import find_torch
 from burnish.api.sweep_plan import (
     Grid,
@@ -43,14 +42,14 @@ from burnish.api.sweep_plan import (
     refresh,
     remember,
 )
-from burnish.arguments import as_flag, as_function, as_path, as_table, as_text, as_whole
 from burnish.bench.run_tables import RunTable, run_table
-from burnish.config.text import toml_value
+from burnish.boundary import PositiveInt, Seed, public
 from burnish.lm.base import shipped_model
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
 from burnish.store.durable import store_errors
 from burnish.store.manifest import lock_sweep
+from burnish.texts import toml_value
 from burnish.tools.supervisor import ChildProcess
 
 SPARE = 0.9
@@ -68,7 +67,7 @@ POLL_S = 5.0
 TAIL = 40
 """Lines of a child's complaints that are kept."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
-TRAIN = (sys.executable, "-m", "burnish.cli", "train")
+TRAIN = (sys.executable, "-m", "burnish", "train")
 """The command of a child."""
 
 
@@ -105,15 +104,16 @@ class SweepResult:
         return f"<p>{html.escape(repr(self))}</p>{table}"
 
 
+@public
 def sweep(
     recipe: str | Path,
-    grid: Mapping[str, Sequence[Any]] | None = None,
+    grid: Mapping[str, object] | None = None,
     *,
-    seeds: int | Sequence[int] = 1,
-    settings: Mapping[str, Any] | None = None,
-    runs: str | Path | None = None,
-    jobs: int | None = None,
-    sample: int | None = None,
+    seeds: PositiveInt | list[Seed] = 1,
+    settings: Mapping[str, object] | None = None,
+    runs: Path | None = None,
+    jobs: PositiveInt | None = None,
+    sample: PositiveInt | None = None,
     retry: bool = False,
     name: str = "",
     show: Callable[[SweepEvent], object] | None = None,
@@ -129,21 +129,10 @@ def sweep(
     >>> [(state.label, state.status) for state in found.runs]
     [('learning_rate=0.001 seed=0', 'finished')]
     """
-    as_path("recipe", recipe, A_RECIPE)
-    given = flat_keys(as_table("settings", settings or {}))
-    axes = as_axes(as_table("grid", grid or {}, "a dict of settings and lists of values to try"))
-    shared = [f"{key}={toml_value(value)}" for key, value in given.items()]
-    is_list = isinstance(seeds, Sequence) and not isinstance(seeds, str)
-    chosen: Any = list(seeds) if is_list else seeds  # type: ignore[arg-type]
-    home = None if runs is None else as_path("runs", runs)
-    if show is not None:
-        as_function("show", show)
-    if jobs is not None:
-        jobs = as_whole("jobs", jobs, low=1)
-    again = as_flag("retry", retry)
-    own = Grid([str(recipe), *shared], axes, chosen, sample, as_text("name", name))
-    plan = plan_sweep(own, home)
-    for event in run_sweep(plan, jobs=jobs, retry=again):
+    shared = [f"{key}={toml_value(value)}" for key, value in flat_keys(settings or {}).items()]
+    own = Grid([str(recipe), *shared], as_axes(grid or {}), seeds, sample, name)
+    plan = plan_sweep(own, runs)
+    for event in run_sweep(plan, jobs=jobs, retry=retry):
         if show is not None:
             show(event)
     return SweepResult(plan.record.name, plan.states, compare_sweep(plan))
@@ -163,8 +152,6 @@ def run_sweep(
     plan: SweepPlan, *, jobs: int | None = None, retry: bool = False
 ) -> Iterator[SweepEvent]:
     """Train what is not finished; leaving the loop early stops the runs under way cleanly."""
-    if jobs is not None:
-        jobs = as_whole("jobs", jobs, low=1)
     find_torch("training")
     with store_errors(f"make {plan.folder}", plan.folder):
         plan.folder.mkdir(parents=True, exist_ok=True)
@@ -195,12 +182,8 @@ class Gpu(NamedTuple):
     free: int
 
 
-class Message(NamedTuple):
-    """What a child said, or None with its exit code at its end."""
-
-    state: RunState
-    event: dict[str, Any] | None
-    code: int = 0
+Said = tuple[RunState, dict[str, Any] | None, int]
+"""What a child said, or None with its exit code at its end."""
 
 
 class Child:
@@ -223,27 +206,28 @@ class Child:
             os.close(to_events)
             os.close(to_errors)
 
-    def listen(self, said: queue.Queue[Message]) -> None:
+    def listen(self, said: queue.Queue[Said]) -> None:
         """Read both pipes in threads; the exit code comes after the last event."""
-        complaining = threading.Thread(target=self._read_errors, daemon=True)
+
+        def complain() -> None:
+            with self._errors:
+                self.complaints.extend(line.rstrip() for line in self._errors if line.strip())
+
+        complaining = threading.Thread(target=complain, daemon=True)
         complaining.start()
         threading.Thread(target=self._read_events, args=(said, complaining), daemon=True).start()
 
-    def _read_errors(self) -> None:
-        with self._errors:
-            self.complaints.extend(line.rstrip() for line in self._errors if line.strip())
-
-    def _read_events(self, said: queue.Queue[Message], complaining: threading.Thread) -> None:
+    def _read_events(self, said: queue.Queue[Said], complaining: threading.Thread) -> None:
         with self._events:
             for line in self._events:
                 try:
-                    said.put(Message(self.state, msgspec.json.decode(line)))
+                    said.put((self.state, msgspec.json.decode(line), 0))
                 except msgspec.DecodeError:
                     self.complaints.append(line.rstrip())  # a function of the user's own prints
         while (code := self.process.wait(POLL_S)) is None:
             pass
         complaining.join(POLL_S)
-        said.put(Message(self.state, None, code))
+        said.put((self.state, None, code))
 
     def reason(self, code: int) -> str:
         """Why it failed, in one line."""
@@ -270,12 +254,16 @@ class Jobs:
         self.gpus = [] if plan.device == "cpu" else find_gpus()
         if plan.device.startswith("cuda:"):
             self.gpus = self.gpus[:1]  # the setting says which one
-        self.most = asked or self._first_guess()
+        # Runs that the cores, and a guess of the model's size, allow.
+        self.most = asked or max(1, self.cores // max(1, plan.threads))
+        if not asked and not self.gpus:
+            need = PROCESS_BYTES + BYTES_A_PARAMETER * parameters_of(plan.model)
+            self.most = max(1, min(self.most, int(SPARE * free_memory() / need)))
         self.at_once = asked or max(1, len(self.gpus))
         """Of an automatic number, one run (a GPU) until the first forecast is there."""
         self.is_settled = asked is not None
         self.under_way: dict[str, Child] = {}
-        self.said: queue.Queue[Message] = queue.Queue()
+        self.said: queue.Queue[Said] = queue.Queue()
 
     def run(self) -> Iterator[SweepEvent]:
         """Train them all; whoever leaves early stops what is under way."""
@@ -298,7 +286,8 @@ class Jobs:
         # Not model.threads: that is a setting of the run, and would give it another name.
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
         if self.gpus and not self.plan.device.startswith("cuda:"):
-            environment[DEVICES] = self._emptiest()
+            taken = [child.gpu for child in self.under_way.values()]
+            environment[DEVICES] = min((gpu.name for gpu in self.gpus), key=taken.count)
         child = Child(state, words, environment)
         self.under_way[state.run.name] = child
         child.listen(self.said)
@@ -311,14 +300,10 @@ class Jobs:
         runs = min(self.most, len(self.pending) + len(self.under_way) + 1)
         return max(1, self.cores // max(1, runs))
 
-    def _emptiest(self) -> str:
-        taken = [child.gpu for child in self.under_way.values()]
-        return min((gpu.name for gpu in self.gpus), key=taken.count)
-
-    def _heard(self, message: Message) -> Iterator[SweepEvent]:
-        state, event = message.state, message.event
+    def _heard(self, said: Said) -> Iterator[SweepEvent]:
+        state, event, code = said
         if event is None:
-            yield self._ended(state, message.code)
+            yield self._ended(state, code)
             return
         kind = event.get("event")
         if kind == "started":
@@ -350,14 +335,6 @@ class Jobs:
         return SweepEvent(state.status, state)
 
     # --- how many at once
-
-    def _first_guess(self) -> int:
-        """Runs that the cores, and a guess of the model's size, allow."""
-        by_cores = max(1, self.cores // max(1, self.plan.threads))
-        if self.gpus:
-            return by_cores
-        need = PROCESS_BYTES + BYTES_A_PARAMETER * parameters_of(self.plan.model)
-        return max(1, min(by_cores, int(SPARE * free_memory() / need)))
 
     def _fit(self, forecast: Mapping[str, Any]) -> Iterator[SweepEvent]:
         """Settle the number at the first forecast; a later run that needs more can only lower it."""

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from burnish.api.launch import choose_folder
-from burnish.arguments import as_whole
 from burnish.bench.comparable import setting_text
-from burnish.config.recipes import Asked, resolve
-from burnish.config.text import toml_key, toml_value
+from burnish.boundary import PositiveInt, Seed
+from burnish.config.recipes import resolve
 from burnish.errors import StoreError, UserError
 from burnish.seeds import Seeds
 from burnish.store import RunStatus, RunStore, manifest
 from burnish.store.manifest import SweepRecord, SweepRun, now, read_sweep, sweep_path, write_sweep
+from burnish.texts import toml_key, toml_value
 
 SEED = "run.seed"
 OWN = ("run.name", "run.folder")
@@ -132,7 +132,9 @@ def split_values(text: str) -> list[str]:
     parts, depth, quote, start = [], 0, "", 0
     for place, letter in enumerate(text):
         if quote:
-            is_escaped = quote == '"' and _is_escaped(text, place)
+            before = text[:place]
+            backslashes = len(before) - len(before.rstrip("\\"))
+            is_escaped = quote == '"' and backslashes % 2 == 1
             quote = "" if letter == quote and not is_escaped else quote
         elif letter in "\"'":
             quote = letter
@@ -152,18 +154,13 @@ def split_values(text: str) -> list[str]:
     return found
 
 
-def _is_escaped(text: str, place: int) -> bool:
-    before = text[:place]
-    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
-
-
 class SweepTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The `[sweep]` table of a sweep file."""
 
     recipe: str
     """A shipped recipe, or a file beside the sweep's."""
-    seeds: int | list[int] = 1
-    sample: int | None = None
+    seeds: PositiveInt | list[Seed] = 1
+    sample: PositiveInt | None = None
     name: str = ""
     settings: dict[str, Any] = {}
     """Of all runs."""
@@ -225,26 +222,33 @@ def plan_sweep(grid: Grid, runs: str | Path | None = None) -> SweepPlan:
     """Check every combination and find its folder; nothing is trained or written."""
     home = None if runs is None else Path(runs)
     first = resolve(grid.words)
-    seeds = _seeds(grid, first.resolved.value.run.seed)
-    combinations = _combinations(grid, len(seeds))
+    config = first.resolved.value
+    axes = [(key, values) for key, values in grid.axes if key != SEED]
+    typed = [values for key, values in grid.axes if key == SEED]
+    if typed and grid.seeds != 1:
+        raise UserError(f"{SEED} is in the grid and seeds are asked for too; expected one of them.")
+    seeds: Sequence[int | str] = typed[0] if typed else grid.seeds  # type: ignore[assignment]
+    if isinstance(seeds, int):
+        seeds = range(config.run.seed, config.run.seed + seeds)
     states: dict[str, RunState] = {}
-    for chosen in combinations:
+    for chosen in _combinations(axes, grid.sample, len(seeds)):
         for seed in seeds:
-            state = _planned(grid, chosen, seed, home)
+            own = [f"{SEED}={seed}"] if typed or grid.seeds != 1 else []
+            state = _planned([*grid.words, *chosen, *own], chosen, home)
             twin = states.setdefault(state.run.name, state)
             if twin is not state:
                 raise UserError(
                     f"the grid holds one run twice: {_said(twin.run.words)} and "
                     f"{_said(state.run.words)} are the same settings; expected different values."
                 )
-    config = first.resolved.value
     ordered = list(states.values())
+    digest = hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest()
     record = SweepRecord(
-        name=grid.name or _name(first, states),
+        name=grid.name or f"{first.recipe.stem}-sweep-{digest[:8]}",
         recipe=first.typed,
         created=now(),
-        grid={key: _known([s.run.settings[key] for s in ordered]) for key, _ in _varied(grid)},
-        seeds=seeds,
+        grid={key: _known([s.run.settings[key] for s in ordered]) for key, _ in axes},
+        seeds=_known([s.run.seed for s in ordered]),
         runs=[state.run for state in ordered],
         sampled=grid.sample,
     )
@@ -255,47 +259,23 @@ def plan_sweep(grid: Grid, runs: str | Path | None = None) -> SweepPlan:
     return plan
 
 
-def _seeds(grid: Grid, base: int) -> list[int]:
-    own = [values for key, values in grid.axes if key == SEED]
-    if own and grid.seeds != 1:
-        raise UserError(f"{SEED} is in the grid and seeds are asked for too; expected one of them.")
-    if own:
-        return [as_whole(SEED, _number(text), low=0) for text in own[0]]
-    if isinstance(grid.seeds, list):
-        if not grid.seeds:
-            raise UserError("seeds: got none, expected a count or a list of seeds.")
-        return [as_whole("seeds", seed, low=0) for seed in grid.seeds]
-    return [base + turn for turn in range(as_whole("seeds", grid.seeds, low=1, high=MOST))]
-
-
-def _number(text: str) -> Any:
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
-def _varied(grid: Grid) -> list[Axis]:
-    return [(key, values) for key, values in grid.axes if key != SEED]
-
-
-def _combinations(grid: Grid, seeds: int) -> list[tuple[str, ...]]:
+def _combinations(axes: list[Axis], sample: int | None, seeds: int) -> list[tuple[str, ...]]:
     """The words of each combination; a sample keeps the grid's order.
 
     The draw does not depend on its size, so that a larger sample holds the smaller one.
     """
-    axes = _varied(grid)
     keys = [key for key, _ in axes]
     for key in keys:
-        if keys.count(key) > 1:
-            raise UserError(f"{key} is in the grid twice; expected all of its values at once.")
-        if key in OWN:
-            raise UserError(f"{key} cannot be varied: a sweep names its runs by their settings.")
+        if keys.count(key) > 1 or key in OWN:
+            raise UserError(
+                f"{key} is in the grid twice, or names runs; expected all values of a setting at once."
+            )
     total = math.prod(len(values) for _, values in axes)
     words = [[f"{key}={value}" for value in values] for key, values in axes]
-    count = total
-    if grid.sample is not None:
-        count = min(total, as_whole("sample", grid.sample, low=1))
-    if count * seeds > MOST:
+    count = min(total, sample or total)
+    if not 0 < count * seeds <= MOST:
         raise UserError(
-            f"the sweep has {count * seeds} runs; expected at most {MOST}. Draw some of the grid: "
+            f"the sweep has {count * seeds} runs; expected 1 to {MOST}. Draw some of the grid: "
             "--sample N."
         )
     if count == total:
@@ -316,9 +296,7 @@ def _at(words: Sequence[Sequence[str]], place: int) -> tuple[str, ...]:
     return tuple(reversed(chosen))
 
 
-def _planned(grid: Grid, chosen: Sequence[str], seed: int, home: Path | None) -> RunState:
-    has_seeds = grid.seeds != 1 or any(key == SEED for key, _ in grid.axes)
-    words = [*grid.words, *chosen, *([f"{SEED}={seed}"] if has_seeds else [])]
+def _planned(words: list[str], chosen: Sequence[str], home: Path | None) -> RunState:
     asked = resolve(words)
     config = asked.resolved.value
     if config.run.name:
@@ -330,14 +308,8 @@ def _planned(grid: Grid, chosen: Sequence[str], seed: int, home: Path | None) ->
     pairs = (word.partition("=")[::2] for word in chosen)
     settings = {key: flat.get(key, text) for key, text in pairs}
     folder = choose_folder(asked, home)
-    run = SweepRun(name=folder.name, settings=settings, seed=seed, words=words)
+    run = SweepRun(name=folder.name, settings=settings, seed=config.run.seed, words=words)
     return RunState(run, folder, steps=config.steps)
-
-
-def _name(first: Asked, states: Mapping[str, RunState]) -> str:
-    """The recipe, and a hash of the runs, which are named after their settings."""
-    digest = hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest()
-    return f"{first.recipe.stem}-sweep-{digest[:8]}"
 
 
 def _known(values: Sequence[Any]) -> list[Any]:
@@ -375,18 +347,13 @@ def refresh(state: RunState) -> None:
         values = [score[0] if score else None for score in scores]
         state.before = values[0] if values else None
         state.after = values[-1] if len(values) > 1 else None
-        state.status = _status(end.status)
+        known = {RunStatus.FINISHED: "finished", RunStatus.RUNNING: "elsewhere"}
+        state.status = known.get(end.status, "interrupted")
         is_told = end.reason.startswith(INTERRUPTED) or end.exception == "SIGTERM"
         if end.status is RunStatus.STOPPED and not is_told:
             state.status, state.reason = "failed", end.reason
     if state.run.failure and state.status in ("waiting", "interrupted", "failed"):
         state.status, state.reason = "failed", state.run.failure
-
-
-def _status(status: RunStatus) -> str:
-    if status is RunStatus.FINISHED:
-        return "finished"
-    return "elsewhere" if status is RunStatus.RUNNING else "interrupted"
 
 
 def _said(words: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ import queue
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ from burnish.api.launch import (
 )
 from burnish.api.run import Run
 from burnish.api.settings import as_settings
-from burnish.arguments import as_flag, as_function, as_path, as_text
+from burnish.arguments import as_path, as_text
+from burnish.boundary import check_own_fields
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, change, resolve
 from burnish.errors import UserError, python_words
@@ -96,7 +98,20 @@ def train(
         call = _called(recipe, words, given, (runs, again, show, on_event))
         if call.is_finished():
             return call.run
-        return _wait(call) if _in_event_loop() else call.here()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return call.here()
+        worker = _Worker(call)
+        try:
+            while worker.is_open:
+                worker.handle(worker.items.get())
+        except BaseException as error:
+            worker.stop()
+            if isinstance(error, KeyboardInterrupt) and worker.trainer is not None:
+                raise KeyboardInterrupt(_how_to_continue(worker.trainer)) from None
+            raise
+        return call.ended()
 
 
 async def train_async(
@@ -120,7 +135,8 @@ async def train_async(
         worker = _Worker(call)
         try:
             while worker.is_open:
-                worker.handle(await anyio.to_thread.run_sync(worker.next, abandon_on_cancel=True))
+                next_item = worker.items.get
+                worker.handle(await anyio.to_thread.run_sync(next_item, abandon_on_cancel=True))
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(worker.stop)
@@ -129,12 +145,10 @@ async def train_async(
 
 
 def _called(recipe: Any, words: Sequence[str], given: Mapping[str, Any], how: Any) -> _Call:
-    runs, again, show, on_event = how
-    asked = _asked(recipe, words, given)
+    """`how`: runs, again, show, on_event."""
+    runs, *others = how
     home = None if runs is None else as_path("runs", runs)
-    if on_event is not None:
-        as_function("on_event", on_event)
-    return _Call(asked, home, as_flag("again", again), as_flag("show", show), on_event)
+    return _Call(_asked(recipe, words, given), home, *others)
 
 
 def _asked(
@@ -162,14 +176,6 @@ def _asked(
     return resolve([*named, *words], settings, PYTHON)
 
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 @dataclass
 class _Call:
     asked: Asked
@@ -177,9 +183,9 @@ class _Call:
     again: bool
     show: bool
     on_event: Callable[[Event], object] | None
-    folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
+        check_own_fields(self)
         self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
 
     @property
@@ -190,8 +196,10 @@ class _Call:
         if status_of(self.folder) is not RunStatus.FINISHED:
             return False
         refuse_other_settings(self.asked, self.folder)
-        if self.show:
-            _say(f"run '{self.folder.name}' is finished already; a new one: again=True.")
+        if self.show and launch.progress is not None:
+            launch.progress.say(
+                f"run '{self.folder.name}' is finished already; a new one: again=True."
+            )
         return True
 
     def open(self) -> Any:
@@ -207,7 +215,6 @@ class _Call:
         return _Shown(shown, self.on_event)
 
     def here(self) -> Run:
-        """Train in this thread."""
         trainer = self.open()
         try:
             play(trainer, self.view(trainer))
@@ -227,11 +234,6 @@ class _Call:
 
 def _how_to_continue(trainer: Any) -> str:
     return f"interrupted {interrupted_after(trainer)}; the same call continues it"
-
-
-def _say(line: str) -> None:
-    if launch.progress is not None:
-        launch.progress.say(line)
 
 
 class _Shown:
@@ -276,19 +278,13 @@ class _Worker:
         try:
             self.trainer = self.call.open()
             self.items.put(self._begin)
-            play(self.trainer, _Feed(self.items, self), self.wants_stop.is_set)
+            pass_on = _Shown(None, lambda event: self.items.put(partial(self.show, event)))
+            play(self.trainer, pass_on, self.wants_stop.is_set)
             self.items.put(self._end)
         except BaseException as error:  # boundary: the caller's thread raises it
-            self.items.put(_Raise(self._told(error)))
-
-    def _told(self, error: BaseException) -> BaseException:
-        if isinstance(error, KeyboardInterrupt) and self.trainer is not None:
-            return KeyboardInterrupt(_how_to_continue(self.trainer))
-        return error
-
-    def next(self) -> Callable[[], object]:
-        """The next item; waits for it."""
-        return self.items.get()
+            if isinstance(error, KeyboardInterrupt) and self.trainer is not None:
+                error = KeyboardInterrupt(_how_to_continue(self.trainer))
+            self.items.put(partial(_raise, error))
 
     def handle(self, item: Callable[[], object]) -> None:
         """Do what the item says, in the caller's thread."""
@@ -322,36 +318,5 @@ class _Worker:
         self._end()
 
 
-class _Feed:
-    def __init__(self, items: queue.SimpleQueue[Callable[[], object]], worker: _Worker) -> None:
-        self.items, self.worker = items, worker
-
-    def __enter__(self) -> _Feed:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        return None
-
-    def show(self, event: Event) -> None:
-        self.items.put(lambda: self.worker.show(event))
-
-
-@dataclass
-class _Raise:
-    error: BaseException
-
-    def __call__(self) -> None:
-        raise self.error
-
-
-def _wait(call: _Call) -> Run:
-    worker = _Worker(call)
-    try:
-        while worker.is_open:
-            worker.handle(worker.next())
-    except BaseException as error:
-        worker.stop()
-        if isinstance(error, KeyboardInterrupt) and worker.trainer is not None:
-            raise KeyboardInterrupt(_how_to_continue(worker.trainer)) from None
-        raise
-    return call.ended()
+def _raise(error: BaseException) -> None:
+    raise error

@@ -22,7 +22,7 @@ from burnish.arguments import refused, same_length
 from burnish.bench.items import Choice, Judged
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
 from burnish.boundary import Number, public
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 
 Mark = str | int | float
 """A category that a rater gave."""

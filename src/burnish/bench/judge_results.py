@@ -34,7 +34,7 @@ from burnish.bench.loaders.points import Marked, rubric_score
 from burnish.bench.loaders.reading import Source, read_rows, text_of
 from burnish.bench.statistics import Estimate, mean_estimate
 from burnish.errors import UserError
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.records import Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.simple import PointRubric

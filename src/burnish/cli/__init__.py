@@ -1,5 +1,3 @@
 """The `burnish` command: one file a command, listed in `app.py`. The only package that prints."""
 
-from burnish.cli.entry import main
-
-__all__ = ["main"]
+from burnish.cli.entry import main as main

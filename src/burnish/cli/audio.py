@@ -8,8 +8,7 @@ from typing import Annotated
 from rich.table import Table
 from typer import Argument, Option
 
-from burnish.cli.console import emit_json, number, out, say
-from burnish.cli.reporter import Reporter
+from burnish.cli.console import Reporter, emit_json, number, out, say
 from burnish.cli.shared_options import AsJson, Seed
 from burnish.errors import UserError
 from burnish.texts import shown_path

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -18,6 +20,9 @@ from burnish.intervals import interval_text
 from burnish.metrics import RATIO_MAX, SURROGATE
 from burnish.texts import safe
 from burnish.texts import share as share
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class PipedConsole(Console):
@@ -132,3 +137,49 @@ def surrogate_text(metrics: Mapping[str, float | None]) -> str:
     """
     on_policy = metrics.get(RATIO_MAX) == 1.0
     return "-" if on_policy else number(metrics.get(SURROGATE), 4)
+
+
+EVERY_S = 5.0
+"""Between two lines of progress where the output is no terminal."""
+
+
+class Reporter:
+    """A bar in a terminal, else a line every few seconds, on stderr."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        # A terminal shows the bar at the first call; a log waits, as quick work needs no line.
+        self._last = 0.0 if err.is_terminal else time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < (0.1 if err.is_terminal else EVERY_S) and done < total:
+            return
+        if not err.is_terminal:
+            if now - self._last >= EVERY_S:
+                err.print(f"{what} {100 * done // max(total, 1)} %")
+                self._last = now
+            return
+        self._last = now
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=err, transient=True)
+            self._bar.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total)
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

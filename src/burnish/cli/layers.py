@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 from typer import Argument, Option
 
-from burnish.cli.console import emit_json, interval, number, out, say
-from burnish.cli.reporter import Reporter
+from burnish.cli.console import Reporter, emit_json, interval, number, out, say
 from burnish.cli.shared_options import AsJson, LocalModelName
 
 if TYPE_CHECKING:

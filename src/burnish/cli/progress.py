@@ -7,6 +7,7 @@ norm, the entropy and the clipped share say whether something is learned.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import textwrap
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ from burnish.cli.drawing import print_curves
 from burnish.cli.runs import raised_line, setting
 from burnish.errors import BurnishError
 from burnish.metrics import MISMATCH
-from burnish.step_warnings import Watch
+from burnish.step_warnings import Watch, watch_of
 from burnish.store import Manifest, RunStore
 from burnish.texts import counted, duration, run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
@@ -459,3 +460,29 @@ def _reward(about: Manifest, table: str) -> str:
     title = name or function or facts[0]
     rest = ", ".join(fact for fact in facts if fact != title)
     return f"{title} ({rest})" if rest else title
+
+
+def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
+    """The view that fits the flags and the terminal; only the main process shows anything."""
+    if not trainer.world.is_main:
+        return View()
+    if as_json:
+        return JsonView()
+    if quiet:
+        return QuietView()
+    kind = _kind_of_view()
+    config = trainer.config
+    return kind(
+        tuple(trainer.tasks.notes),
+        watch_of(config, trainer.store.about.origins),
+        config.evaluation.part,
+    )
+
+
+def _kind_of_view() -> type[LineView]:
+    if "IPython" in sys.modules:
+        from burnish.cli.notebook_view import NotebookView, in_notebook
+
+        if in_notebook():
+            return NotebookView
+    return LiveView if out.is_terminal else LineView

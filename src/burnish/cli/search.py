@@ -12,10 +12,9 @@ from rich.cells import cell_len
 from rich.text import Text
 from typer import Argument, Option
 
-from burnish.cli.console import emit_json, one_line, out, say
-from burnish.cli.reporter import Reporter
+from burnish.api.needs import needed
+from burnish.cli.console import Reporter, emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
-from burnish.errors import UserError
 from burnish.texts import counted
 
 if TYPE_CHECKING:
@@ -59,13 +58,9 @@ def search(
       burnish search manuals/ "descale the kettle"
       burnish search corpus.parquet "who founded Baghdad" --how hybrid -k 3 --json
     """
-    try:
+    with needed("searches", "search"):
         from burnish.tools.search.index import open_index
         from burnish.tools.search.sources import Source
-    except ImportError as error:
-        raise UserError(
-            f"burnish search needs {error.name}: pip install 'burnish[search]'"
-        ) from error
 
     given = Source(source, text=text, title=title, id=id_, longest=longest)
     with Reporter() as report:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from burnish.cli.completion import complete_models, complete_words
-from burnish.cli.console import emit_json, interval, number, one_line, say, warn
+from burnish.cli.console import Reporter, emit_json, interval, number, one_line, say, warn
 from burnish.cli.entry import STOPPED
-from burnish.cli.reporter import Reporter
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
 from burnish.cli.skill_distill import (
     BudgetUsd,

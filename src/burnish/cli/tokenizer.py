@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from burnish.api.needs import needed
 from burnish.cli.console import emit_json, say
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
@@ -36,13 +37,9 @@ def train(
       burnish tokenizer train books/ --size 4096 --out my_tokenizer
       burnish train pretrain train.data=books/ model.new.tokenizer=my_tokenizer
     """
-    try:
+    with needed("tokenizers", "torch"):
         from burnish.lm.new_model import train_bpe
         from burnish.lm.tokenizer import Tokenizer
-    except ImportError as error:
-        raise UserError(
-            f"burnish tokenizer needs {error.name}: pip install 'burnish[torch]'"
-        ) from error
     from burnish.tasks.corpus import Corpus
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from burnish.api.launch import (
     choose_folder,
@@ -19,6 +19,7 @@ from burnish.api.launch import (
     refuse_other_settings,
     status_of,
 )
+from burnish.api.needs import import_training
 from burnish.cli.console import complain, emit_json, err, interval, out, say, warn
 from burnish.cli.shared_options import Words
 from burnish.store import RunStatus, RunStore
@@ -70,7 +71,7 @@ def train(
     """
     from burnish.config import render
     from burnish.config.recipes import resolve
-    from burnish.config.text import toml_value
+    from burnish.texts import toml_value
 
     typed = words or []
     if tracker:
@@ -131,7 +132,7 @@ def _tell_reset(folder: Path, began: str, *, quiet: bool, as_json: bool) -> None
 
 def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
     """Train and show it; the exit code. `command` continues a run that a person stops."""
-    from burnish.cli.choose_view import view_for
+    from burnish.cli.progress import view_for
 
     try:
         status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))
@@ -154,3 +155,17 @@ def _warn_of_idle_components(asked: Asked) -> None:
     config = asked.resolved.value
     for line in (*idle_components(config), *missing_components(config)):
         warn(line)
+
+
+def replay(
+    folder: Annotated[
+        Path, Argument(metavar="CRASH_FOLDER", help="runs/NAME/crash/step-N of a run.")
+    ],
+) -> int:
+    """Run the step that a guard stopped once more, and arrive at the same line.
+
+    \b
+      burnish replay runs/grpo-1f3a/crash/step-000012
+    """
+    say(import_training().replay(folder))
+    return 0

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 from typer import Argument, Option
 
-from burnish.cli.console import emit_json, number, out, say, share
-from burnish.cli.reporter import Reporter
+from burnish.cli.console import Reporter, emit_json, number, out, say, share
 from burnish.cli.shared_options import AsJson, LocalModelName, Seed
 
 if TYPE_CHECKING:

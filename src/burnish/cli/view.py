@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from typer import Argument, Option
 
+from burnish.api.needs import needed
 from burnish.cli.completion import complete_runs
 from burnish.cli.console import out, say, warn
 from burnish.cli.shared_options import RUNS, RunsFolder
@@ -47,18 +48,12 @@ def view(
       burnish view grpo-1f --no-browser --port 8080
       burnish view distilled
     """
-    try:
+    with needed("the viewer", "view"):
         from burnish.view.pages.runs import Runs
         from burnish.view.pages.skills import SkillFolders, is_distilled
         from burnish.view.server.app import HOST, address, new_token, serve
         from burnish.view.server.routes import Viewer
         from burnish.web.server import bound_socket
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("burnish"):
-            raise
-        raise UserError(
-            f"the viewer needs the package '{error.name}'. Install it: pip install 'burnish[view]'"
-        ) from error
     skills = [Path(one) for one in references or [] if is_distilled(Path(one))]
     names = [one for one in references or [] if Path(one) not in skills]
     chosen = [find_run(folder, reference) for reference in names]

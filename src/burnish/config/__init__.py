@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.config.loading import Resolved, load, render
-    from burnish.config.paths import rooted
-    from burnish.config.schema import FREE, Config
-
-__all__ = ["FREE", "Config", "Resolved", "load", "render", "rooted"]
+    from burnish.config.loading import Resolved as Resolved
+    from burnish.config.loading import load as load
+    from burnish.config.loading import render as render
+    from burnish.config.paths import rooted as rooted
+    from burnish.config.schema import FREE as FREE
+    from burnish.config.schema import Config as Config
 
 # Recipes are listed without the schema, which imports every reward and task.
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.config.text import flat_key
 from burnish.errors import UserError, did_you_mean
-from burnish.texts import read_toml
+from burnish.texts import flat_key, read_toml
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"

@@ -37,9 +37,9 @@ from burnish.config.given import (
 )
 from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain, unflatten
 from burnish.config.shapes import fields, tag
-from burnish.config.text import flat_key, toml_key, toml_value
 from burnish.errors import UserError
 from burnish.memory import keep_object
+from burnish.texts import flat_key, toml_key, toml_value
 
 T = TypeVar("T", bound=Struct)
 

@@ -22,8 +22,8 @@ from msgspec import NODEFAULT, Struct
 from burnish.config import shapes
 from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
-from burnish.config.text import toml_value
 from burnish.errors import UserError, did_you_mean
+from burnish.texts import toml_value
 
 ITEM = "N"
 """Stands for the position of a table in a list: `rewards.N.weight` is typed `rewards.0.weight`."""

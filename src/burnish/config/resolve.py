@@ -22,8 +22,8 @@ from msgspec import NODEFAULT, Struct
 from burnish.config import shapes
 from burnish.config.given import PYTHON, Given, Origin, from_mapping, is_index
 from burnish.config.peers import hint, home
-from burnish.config.text import flat_key, toml_value
 from burnish.errors import did_you_mean
+from burnish.texts import flat_key, toml_value
 
 DEFAULT = "default"
 NONE = "none"

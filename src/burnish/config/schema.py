@@ -34,7 +34,7 @@ from burnish.config.train_kinds import Train as Train
 from burnish.config.train_kinds import TrainSection as TrainSection
 from burnish.errors import ArgumentError
 from burnish.lm.new_model import NewModel
-from burnish.multiples import Multiple, in_steps
+from burnish.numbers import Multiple, in_steps
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
 from burnish.rollouts import RolloutConfig, SingleTurn

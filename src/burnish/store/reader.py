@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_text
 from burnish.errors import StoreError, UserError
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.durable import is_held

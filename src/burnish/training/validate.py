@@ -23,7 +23,7 @@ from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
 from burnish.lm.new_model import NEW
-from burnish.multiples import in_steps
+from burnish.numbers import in_steps
 from burnish.policy import (
     BatchNormalise,
     Contrastive,

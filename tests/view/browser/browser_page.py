@@ -141,7 +141,7 @@ class Watched:
 @contextmanager
 def serve(folder: Path, runs: Path, results: Path) -> Iterator[Served]:
     """`burnish view` in a process of its own, on a free port; its log must hold no traceback."""
-    words = [sys.executable, "-m", "burnish.cli", "view", "--runs", str(runs)]
+    words = [sys.executable, "-m", "burnish", "view", "--runs", str(runs)]
     environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache")}
     log = (folder / "view.log").open("w")
     with (

@@ -16,7 +16,7 @@ from burnish.cli.entry import run
 
 
 def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "burnish.cli", "view", "first", "--runs", str(runs)]
+    words = [sys.executable, "-m", "burnish", "view", "first", "--runs", str(runs)]
     environment = {**os.environ, "BURNISH_CACHE": str(tmp_path / "cache")}
     pipe = subprocess.PIPE
     with subprocess.Popen(

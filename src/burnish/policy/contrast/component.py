@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from burnish.boundary import UNREAD, Count, NonNegative, Number, Positive, PositiveInt, public
 from burnish.errors import ArgumentError
-from burnish.multiples import Multiple, in_steps
+from burnish.numbers import Multiple, in_steps
 from burnish.policy.base import Component
 from burnish.policy.contrast.head import contrastive_reward, head_step, initial_head
 from burnish.policy.contrast.losses import ContrastRule

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from burnish.grouping import grouped
-from burnish.numbers import solve
+from burnish.numbers import grouped, solve
 from burnish.store.reader import RunReader
 
 RIDGE = 0.05

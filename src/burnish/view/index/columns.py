@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.store.reader import RunReader
 from burnish.store.sample_name import EVAL
 

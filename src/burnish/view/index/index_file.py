@@ -26,7 +26,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from burnish.errors import StoreError
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.store.blobs import cache_folder
 from burnish.store.reader import RunReader
 from burnish.view.index.columns import (

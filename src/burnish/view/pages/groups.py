@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.records import Task
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK

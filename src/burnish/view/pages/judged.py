@@ -24,7 +24,7 @@ from burnish.bench.items import Judged
 from burnish.bench.judge_accuracy import accuracy
 from burnish.bench.statistics import Estimate
 from burnish.errors import StoreError
-from burnish.grouping import grouped
+from burnish.numbers import grouped
 from burnish.store.durable import store_errors
 from burnish.view.pages.runs import NotFound, Page, paged, readable
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.grouping import grouped
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL, known
+from burnish.numbers import grouped
 from burnish.step_warnings import WARNING
 from burnish.store.reader import STAGE, RunReader, RunStatus
 from burnish.view.index.run_index import Progress

@@ -1,6 +1,0 @@
-"""`python -m burnish.cli`, the same as `burnish`."""
-
-from burnish.cli import main
-
-if __name__ == "__main__":
-    main()
