@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from burnish.errors import UserError, first_line
+
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _HALF = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile(
@@ -66,6 +68,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a person named."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {first_line(error)}") from error
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def test_advice_can_be_followed_in_the_same_folder_until_something_is_trained(pl
 def test_the_command_prints_json(place, capsys):
     given = {"instructions": place / "rows.jsonl", "steps": 1, "max_tokens": 3}
     code = command(
-        "tiny", place / "policy.md", SETTINGS, out=place / "x", keep_truncated=True, force=True,
+        model="tiny", policy=place / "policy.md", words=SETTINGS, out=place / "x", keep_truncated=True, force=True,
         as_json=True, **given,
     )  # fmt: skip
     assert code == 0
@@ -176,7 +176,7 @@ def test_an_interruption_says_what_is_kept(place, monkeypatch, capsys):
     monkeypatch.setattr(align_steps.Alignment, "_train", stopped)
     given = {"instructions": place / "rows.jsonl", "steps": 2, "max_tokens": 4}
     words = {"out": place / "cut", "keep_truncated": True, "force": True, **given}
-    assert command("tiny", place / "policy.md", SETTINGS, **words) == 130
+    assert command(model="tiny", policy=place / "policy.md", words=SETTINGS, **words) == 130
     said = " ".join(capsys.readouterr().err.split())
     assert "interrupted while the model was trained (interrupted after 1 of 2 steps" in said
     assert "everything before is kept in cut, and the same command continues there" in said

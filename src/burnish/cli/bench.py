@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +14,7 @@ from typer import Argument, Option
 
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
-from burnish.cli.shared_options import AsJson, JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.shared_options import AsJson, JudgeFlags, Limit, Oracle, takes
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from burnish.bench.loaders import Benchmark
     from burnish.bench.open_judge import OpenJudge
     from burnish.rewards.judges.judge_model import JudgeModel
+    from burnish.rewards.scorer import Scorer
 
 
 Name = Annotated[
@@ -54,7 +58,7 @@ Solutions = Annotated[
 ]
 
 
-@takes_judge(without=("anchor",), with_="")
+@takes(JudgeFlags, without=("anchor",), with_="")
 def bench(
     name: Name,
     flags: JudgeFlags,
@@ -86,55 +90,113 @@ def bench(
     from burnish.bench.loaders import benchmark, load
 
     chosen = benchmark(name)
+    shipped = data is None
     if data is None:
-        data = _shipped(chosen)
+        if chosen.kind != "plans":
+            raise UserError(
+                f"benchmark '{name}' needs --data PATH: its published file or folder, none ships."
+            )
+        from burnish.bench.loaders.plans import SHIPPED
+
+        data = SHIPPED
+    asked = Asked(chosen, flags, data, answers, out, oracle, as_json)
     if chosen.kind == "rubric" and not flags.with_:
-        return _recorded_marks(chosen, recorded or data, limit, out, as_json=as_json)
+        return _recorded_marks(asked, recorded or data, limit)
     items = sample_items(load(name, data), limit)
     if solutions is not None or chosen.kind == "steps":
-        return _write_solutions(chosen, items, solutions, as_json=as_json)
+        return _write_solutions(asked, items, solutions)
     if pairs is not None:
-        return _write_pairs(chosen, items, pairs, as_json=as_json)
+        return _write_pairs(asked, items, pairs)
     if recorded is not None:
-        return _recorded_judges(chosen, items, data, recorded, out, as_json=as_json)
+        return _recorded_judges(asked, items, recorded)
     if answers is not None:
         items = with_answers(items, answers)
     if chosen.kind == "plans":
         from burnish.cli.bench_plans import run_plans
 
-        read = (None if data == _shipped(chosen) else data, answers)
-        return run_plans(chosen, items, flags, read, out, oracle=oracle, as_json=as_json)
+        return run_plans(asked, items, None if shipped else data)
     if chosen.kind != "instructions":
-        read = (data, answers)
-        return _live_judge(chosen, items, flags, read, out, oracle=oracle, as_json=as_json)
-    if answers is not None:
-        return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
-    return _live_answers(chosen, items, flags, data, out, as_json=as_json)
+        return _live_judge(asked, items)
+    if answers is None:
+        return _live_answers(asked, items)
+    import anyio
+
+    judged = anyio.run(_check, items, answers.stem, out)
+    _show_instructions(asked, answers.stem, judged, out)
+    return 0
 
 
-def _shipped(bench: Benchmark) -> Path:
-    if bench.kind != "plans":
-        raise UserError(
-            f"benchmark '{bench.name}' needs --data PATH: its published file or folder, none ships."
-        )
-    from burnish.bench.loaders.plans import SHIPPED
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says."""
 
-    return SHIPPED
+    bench: Benchmark
+    flags: JudgeFlags
+    data: Path
+    answers: Path | None
+    out: Path | None
+    oracle: bool
+    as_json: bool
+
+    def open(self, special: Callable[[JudgeModel], Scorer] | None, *read: Path | None) -> Asking:
+        """The judge, and where its results go; `read` are the files behind them."""
+        from burnish.bench.open_judge import default_path
+        from burnish.cli.judge_session import open_flags
+
+        judge = open_flags(self.flags, special)
+        path = self.out or default_path(self.bench.name, judge, *read, oracle=self.oracle)
+        return Asking(self, judge, path)
 
 
-def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:
+@dataclass
+class Asking:
+    """A judge at work on a benchmark."""
+
+    asked: Asked
+    judge: OpenJudge
+    path: Path
+    seconds: float = 0.0
+
+    def judge_all(self, items: list[Item], what: str, *, oracle: bool) -> list[Judged]:
+        """Ask about all items; `what` stands above the progress."""
+        import anyio
+
+        from burnish.cli.judge_session import judge_all
+
+        bench, quiet = self.asked.bench, self.asked.as_json
+        if not quiet:
+            say(f"{bench.title}: {what}", style="bold")
+        start = perf_counter()
+        work = partial(judge_all, bench=bench.name, oracle=oracle, quiet=quiet)
+        _, judged = anyio.run(work, self.judge, items, self.path)
+        self.seconds = perf_counter() - start
+        return judged
+
+    def spent(self) -> dict[str, Any]:
+        from burnish.cli.judge_session import spent_record
+
+        return {"spent": spent_record(self.judge, self.seconds), "file": str(self.path)}
+
+    def print_spent(self) -> None:
+        from burnish.cli.judge_session import spent_text
+
+        say(spent_text(self.judge, self.seconds))
+        print_file(self.path)
+
+
+def _write_pairs(asked: Asked, items: list[Item], out: Path) -> int:
     from burnish.bench.items import preference_rows
     from burnish.tasks.rows import write_jsonl
 
-    if bench.kind != "choice":
+    if asked.bench.kind != "choice":
         raise UserError(
-            f"benchmark '{bench.name}' says how good one response is; --pairs expected one in which "
-            "responses are compared, such as llmbar"
+            f"benchmark '{asked.bench.name}' says how good one response is; --pairs expected one in "
+            "which responses are compared, such as llmbar"
         )
     rows = preference_rows(items)
     ties = sum(row["tie"] for row in rows)
     write_jsonl(rows, out)
-    if as_json:
+    if asked.as_json:
         emit_json({"pairs": len(rows), "ties": ties, "items": len(items), "file": str(out)})
         return 0
     say(f"wrote {out}: {len(rows)} pairs of {len(items)} items, {ties} of them ties")
@@ -145,28 +207,21 @@ def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: boo
     return 0
 
 
-def _write_solutions(
-    bench: Benchmark, items: list[Item], out: Path | None, *, as_json: bool
-) -> int:
+def _write_solutions(asked: Asked, items: list[Item], out: Path | None) -> int:
     from burnish.bench.items import solution_rows
     from burnish.tasks.rows import write_jsonl
 
-    if bench.kind != "steps":
+    if asked.bench.kind != "steps" or out is None:
         raise UserError(
-            f"benchmark '{bench.name}' has no labels of steps; --solutions expected one that has, "
-            "such as bigbench_mistake"
-        )
-    if out is None:
-        raise UserError(
-            f"benchmark '{bench.name}' labels the steps of solutions, which no judge here is asked "
-            "for; give --solutions FILE to write them as data for train.kind = "
-            "'process_reward_model'"
+            f"benchmark '{asked.bench.name}': --solutions FILE writes labelled steps as data for "
+            "train.kind = 'process_reward_model', which no judge here is asked for; expected it with a "
+            "benchmark that labels steps, such as bigbench_mistake"
         )
     rows = solution_rows(items)
     wrong = sum(row["first_wrong"] is not None for row in rows)
     steps = sum(len(row["steps"]) for row in rows)
     write_jsonl(rows, out)
-    if as_json:
+    if asked.as_json:
         emit_json({"solutions": len(rows), "wrong": wrong, "steps": steps, "file": str(out)})
         return 0
     say(f"wrote {out}: {len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step")
@@ -180,51 +235,34 @@ def _write_solutions(
 # --- judges
 
 
-def _recorded_judges(
-    bench: Benchmark,
-    items: list[Item],
-    data: Path,
-    recorded: Path,
-    out: Path | None,
-    *,
-    as_json: bool,
-) -> int:
+def _recorded_judges(asked: Asked, items: list[Item], recorded: Path) -> int:
+    """Replay recorded judges: one order, the other, and both."""
     from burnish.bench.judge_results import recorded_results, write_results
     from burnish.cli.bench_report import print_details, print_judges
 
-    results = recorded_results(bench.name, recorded, items)
-    if out is not None:
-        write_results(out, [one for result in results for one in result.judged])
-    if as_json:
-        emit_json(_record(bench, len(items), results, data))
+    results = recorded_results(asked.bench.name, recorded, items)
+    if asked.out is not None:
+        write_results(asked.out, [one for result in results for one in result.judged])
+    if asked.as_json:
+        emit_json(_record(asked, len(items), results))
         return 0
-    say(f"{bench.title}: {len(items)} items, {len(results)} recorded judges", style="bold")
+    say(f"{asked.bench.title}: {len(items)} items, {len(results)} recorded judges", style="bold")
     print_judges(results)
     for result in results if len(results) <= 3 else ():
         say()
         say(one_line(result.name), style="bold")
-        print_details(result, has_file=out is not None)
-    _print_file(out)
+        print_details(result, has_file=asked.out is not None)
+    print_file(asked.out)
     return 0
 
 
-def _live_judge(
-    bench: Benchmark,
-    items: list[Item],
-    flags: JudgeFlags,
-    read: tuple[Path, Path | None],
-    out: Path | None,
-    *,
-    oracle: bool,
-    as_json: bool,
-) -> int:
-    import anyio
-
+def _live_judge(asked: Asked, items: list[Item]) -> int:
     from burnish.bench.judge_results import PointsJudge, live_result
-    from burnish.bench.open_judge import check_items, default_path
-    from burnish.cli import judge_session as session
+    from burnish.bench.open_judge import check_items
     from burnish.cli.bench_report import print_details, print_judges
+    from burnish.cli.judge_session import title
 
+    bench, flags = asked.bench, asked.flags
     if not flags.with_:
         raise UserError(
             f"benchmark '{bench.name}' needs a judge: --with direct --model smollm2, or --recorded "
@@ -233,85 +271,60 @@ def _live_judge(
     unanswered = next((item for item in items if not item.responses), None)
     if unanswered is not None:
         raise UserError(
-            f"{read[0]}: item '{unanswered.id}' has no response to judge; give --answers FILE."
+            f"{asked.data}: item '{unanswered.id}' has no response to judge; give --answers FILE."
         )
     # HealthBench's own rule: each criterion met or not, points over positive points.
-    judge = session.open_flags(
-        flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
-    )
+    has_points = bench.kind == "rubric" and flags.with_ == "point"
+    work = asked.open(PointsJudge if has_points else None, asked.data, asked.answers)
     labels = {item.id: item.hidden.get("faithful") for item in items}
-    check_items(judge, items, oracle=oracle)
-    path = out or default_path(bench.name, judge, *read, oracle=oracle)
-    if not as_json:
-        say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")
-    start = perf_counter()
-    ask = partial(session.judge_all, bench=bench.name, oracle=oracle, quiet=as_json)
-    _, judged = anyio.run(ask, judge, items, path)
-    seconds = perf_counter() - start
+    check_items(work.judge, items, oracle=asked.oracle)
+    what = f"{len(items)} items, {title(work.judge)}"
+    judged = work.judge_all(items, what, oracle=asked.oracle)
     if bench.kind == "rubric":
-        return _show_points(bench, judge, judged, path, seconds, as_json=as_json)
-    if bench.kind == "faithful":
-        known = [bool(labels[one.id]) for one in judged]
-        return _show_detection(bench, judge, judged, known, path, seconds, as_json=as_json)
-    result = live_result(bench.name, judge.name, items, judged)
-    if as_json:
-        spent = session.spent_record(judge, seconds)
-        record = _record(bench, len(items), [result], read[0])
-        emit_json({**record, "spent": spent, "file": str(path)})
+        _show_points(work, judged)
+    elif bench.kind == "faithful":
+        _show_detection(work, judged, [bool(labels[one.id]) for one in judged])
     else:
+        result = live_result(bench.name, work.judge.name, items, judged)
+        if asked.as_json:
+            emit_json(_record(asked, len(items), [result]) | work.spent())
+            return check_outside(judged)
         if any(one.is_valid for one in judged):
             print_judges([result])
             print_details(result, has_file=True)
         else:
             say("no item has a verdict, so nothing is known about accuracy", style="yellow")
-        say(session.spent_text(judge, seconds))
-        _print_file(path)
+        work.print_spent()
     return check_outside(judged)
 
 
-def _show_detection(
-    bench: Benchmark,
-    judge: OpenJudge,
-    judged: list[Judged],
-    faithful: list[bool],
-    path: Path,
-    seconds: float,
-    *,
-    as_json: bool,
-) -> int:
+def _show_detection(work: Asking, judged: list[Judged], faithful: list[bool]) -> None:
+    """How well the judge's values tell faithful answers from others."""
     from burnish.bench.judge_accuracy import detection
-    from burnish.cli import judge_session as session
 
     # A judge that lists claims flags an answer where any fails; a rating below the middle does.
-    threshold = float(getattr(judge.scorer, "flags_below", 0.5))
+    threshold = float(getattr(work.judge.scorer, "flags_below", 0.5))
     found = detection([one.values[0] for one in judged], faithful, threshold=threshold)
-    if as_json:
+    shares = {"balanced": found.balanced, "caught": found.caught, "passed": found.passed}
+    shares["all"] = found.all
+    if work.asked.as_json:
         figures: dict[str, Any] = {"decided": found.decided, "items": found.items}
-        for key in ("balanced", "caught", "passed", "all"):
-            one = getattr(found, key)
-            figures[key] = None if one is None else one._asdict()
-        spent = session.spent_record(judge, seconds)
-        emit_json({"bench": bench.name, **figures, "spent": spent, "file": str(path)})
-    else:
-        say(f"decided   {found.decided} of {found.items} answers")
-        for name, one in (
-            ("balanced", found.balanced),
-            ("flagged", found.caught),
-            ("passed", found.passed),
-            ("of all", found.all),
-        ):
-            say(f"{name:9} {'-' if one is None else one}")
-        say(session.spent_text(judge, seconds))
-        _print_file(path)
-    return check_outside(judged)
+        figures |= {key: None if one is None else one._asdict() for key, one in shares.items()}
+        emit_json({"bench": work.asked.bench.name, **figures, **work.spent()})
+        return
+    say(f"decided   {found.decided} of {found.items} answers")
+    for name, one in shares.items():
+        label = {"caught": "flagged", "all": "of all"}.get(name, name)
+        say(f"{label:9} {'-' if one is None else one}")
+    work.print_spent()
 
 
-def _record(bench: Benchmark, items: int, results: list[JudgeResult], data: Path) -> dict[str, Any]:
+def _record(asked: Asked, items: int, results: list[JudgeResult]) -> dict[str, Any]:
     from burnish.bench.judge_results import judge_record
 
     return {
-        "bench": bench.name,
-        "data": str(data),
+        "bench": asked.bench.name,
+        "data": str(asked.data),
         "items": items,
         "judges": [judge_record(result) for result in results],
     }
@@ -320,9 +333,8 @@ def _record(bench: Benchmark, items: int, results: list[JudgeResult], data: Path
 # --- single responses: HealthBench's marks and IFEval's instructions
 
 
-def _recorded_marks(
-    bench: Benchmark, path: Path, limit: int, out: Path | None, *, as_json: bool
-) -> int:
+def _recorded_marks(asked: Asked, path: Path, limit: int) -> int:
+    """HealthBench's marks on record, which stand beside the rubrics."""
     from burnish.bench.judge_results import (
         judged_marks,
         largest_deviation,
@@ -338,69 +350,39 @@ def _recorded_marks(
     kept = {item.id for item in sample_items([one.item for one in marked], limit)}
     judged = judged_marks([one for one in marked if one.item.id in kept], "recorded")
     found, deviation = point_score(judged), largest_deviation(judged)
-    if out is not None:
-        write_results(out, judged)
-    if as_json:
-        record = {"bench": bench.name, **points_record(found), "largest_deviation": deviation}
-        emit_json(record)
+    if asked.out is not None:
+        write_results(asked.out, judged)
+    if asked.as_json:
+        figures = points_record(found)
+        emit_json({"bench": asked.bench.name, **figures, "largest_deviation": deviation})
         return 0
-    print_points(f"{bench.title}, recorded marks", found)
+    print_points(f"{asked.bench.title}, recorded marks", found)
     if deviation is not None:
         say(f"recomputed scores differ from those on record by at most {deviation:.1e}")
-    _print_file(out)
+    print_file(asked.out)
     return 0
 
 
-def _checked_answers(
-    bench: Benchmark, items: list[Item], name: str, out: Path | None, *, as_json: bool
-) -> int:
-    import anyio
-
-    judged = anyio.run(_check, items, name, out)
-    _show_instructions(bench, name, judged, out, as_json=as_json)
-    return 0
-
-
-def _live_answers(
-    bench: Benchmark,
-    items: list[Item],
-    flags: JudgeFlags,
-    data: Path,
-    out: Path | None,
-    *,
-    as_json: bool,
-) -> int:
-    import anyio
-
-    from burnish.bench.evaluation import blanks
-    from burnish.bench.open_judge import default_path
-    from burnish.cli import judge_session as session
-
-    if not flags.model and flags.replay is None:
-        raise UserError(
-            f"benchmark '{bench.name}' checks answers: give --answers FILE (key or prompt, and "
-            "response), or --model MODEL to have them written."
-        )
-    judge = session.open_flags(flags._replace(with_=""), _answering)
-    path = out or default_path(bench.name, judge, data)
-    if not as_json:
-        say(f"{bench.title}: {len(items)} prompts for {one_line(judge.name)}", style="bold")
-    start = perf_counter()
-    ask = partial(session.judge_all, bench=bench.name, quiet=as_json)
-    _, judged = anyio.run(ask, judge, blanks(items), path)
-    seconds = perf_counter() - start
-    spent = {"spent": session.spent_record(judge, seconds), "file": str(path)}
-    _show_instructions(bench, judge.name, judged, path, spent, as_json=as_json)
-    if not as_json:
-        say(session.spent_text(judge, seconds))
-    return check_outside(judged)
-
-
-def _answering(model: JudgeModel) -> Answering:
-    from burnish.bench.evaluation import Answering
+def _live_answers(asked: Asked, items: list[Item]) -> int:
+    """Let a model answer, and check its answers by rule."""
+    from burnish.bench.evaluation import Answering, blanks
     from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 
-    return Answering(model, Instructions(InstructionsConfig()))
+    if not asked.flags.model and asked.flags.replay is None:
+        raise UserError(
+            f"benchmark '{asked.bench.name}' checks answers: give --answers FILE (key or prompt, and "
+            "response), or --model MODEL to have them written."
+        )
+
+    def answering(model: JudgeModel) -> Answering:
+        return Answering(model, Instructions(InstructionsConfig()))
+
+    asked = replace(asked, flags=asked.flags._replace(with_=""), oracle=False)
+    work = asked.open(answering, asked.data)
+    what = f"{len(items)} prompts for {one_line(work.judge.name)}"
+    judged = work.judge_all(blanks(items), what, oracle=False)
+    _show_instructions(asked, work.judge.name, judged, work.path, work)
+    return check_outside(judged)
 
 
 async def _check(items: list[Item], name: str, out: Path | None) -> list[Judged]:
@@ -408,62 +390,47 @@ async def _check(items: list[Item], name: str, out: Path | None) -> list[Judged]
     from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 
     scorer = Instructions(InstructionsConfig())
-    if out is None:
-        return await judge_items(scorer, items, judge=name, bench="ifeval")
-    with ResultFile(out) as file:
+    with nullcontext() if out is None else ResultFile(out) as file:
         return await judge_items(scorer, items, judge=name, bench="ifeval", file=file)
 
 
 def _show_instructions(
-    bench: Benchmark,
-    name: str,
-    judged: list[Judged],
-    path: Path | None,
-    more: dict[str, Any] | None = None,
-    *,
-    as_json: bool,
+    asked: Asked, name: str, judged: list[Judged], path: Path | None, work: Asking | None = None
 ) -> None:
     from burnish.bench.judge_results import by_instruction, point_score, points_record
     from burnish.cli.bench_report import print_instructions, print_points
 
     found, kinds = point_score(judged), by_instruction(judged)
-    if as_json:
+    if asked.as_json:
         each = {key: value._asdict() for key, value in kinds.items()}
-        record = {"bench": bench.name, "model": name, **points_record(found), "instructions": each}
-        emit_json({**record, **(more or {})})
+        record = {"bench": asked.bench.name, "model": name, **points_record(found)}
+        emit_json({**record, "instructions": each, **(work.spent() if work else {})})
         return
-    print_points(f"{bench.title}, all instructions of a prompt obeyed by {one_line(name)}", found)
+    what = f"all instructions of a prompt obeyed by {one_line(name)}"
+    print_points(f"{asked.bench.title}, {what}", found)
     obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
     share = f" ({obeyed / decided:.1%})" if decided else ""
     say(f"single instructions: {obeyed} of {decided} obeyed{share}")
     print_instructions(kinds)
-    _print_file(path)
+    if work is None:
+        print_file(path)
+    else:
+        work.print_spent()
 
 
-def _show_points(
-    bench: Benchmark,
-    judge: OpenJudge,
-    judged: list[Judged],
-    path: Path,
-    seconds: float,
-    *,
-    as_json: bool,
-) -> int:
+def _show_points(work: Asking, judged: list[Judged]) -> None:
     from burnish.bench.judge_results import point_score, points_record
     from burnish.cli.bench_report import print_points
-    from burnish.cli.judge_session import spent_record, spent_text
 
-    found = point_score(judged)
-    if as_json:
-        spent = spent_record(judge, seconds)
-        emit_json({"bench": bench.name, **points_record(found), "spent": spent, "file": str(path)})
-    else:
-        print_points(f"{bench.title}, {judge.name}", found)
-        say(spent_text(judge, seconds))
-        _print_file(path)
-    return check_outside(judged)
+    found, bench = point_score(judged), work.asked.bench
+    if work.asked.as_json:
+        emit_json({"bench": bench.name, **points_record(found), **work.spent()})
+        return
+    print_points(f"{bench.title}, {work.judge.name}", found)
+    work.print_spent()
 
 
-def _print_file(path: Path | None) -> None:
+def print_file(path: Path | None) -> None:
+    """Where the results lie."""
     if path is not None:
         say(f"results   {one_line(str(path))}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
-from burnish.cli.shared_options import JudgeFlags
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,64 +15,25 @@ if TYPE_CHECKING:
     from burnish.bench.items import Item, Judged
     from burnish.bench.loaders import Benchmark
     from burnish.bench.plans import PlanScore
+    from burnish.cli.bench import Asked
     from burnish.rewards.judges.atp_bench.three_roles import Agreement
     from burnish.rewards.judges.judge_model import JudgeModel
 
 
-def run_plans(
-    bench: Benchmark,
-    items: list[Item],
-    flags: JudgeFlags,
-    read: Sequence[Path | None],
-    out: Path | None,
-    *,
-    oracle: bool,
-    as_json: bool,
-) -> int:
-    """Judge the answers that there are, or let a model write them first.
-
-    `read` are the files of items and answers; None for those that ship.
-    """
+def run_plans(asked: Asked, items: list[Item], data: Path | None) -> int:
+    """Judge the answers that there are, or let a model write them first; no `data`: it ships."""
     import anyio
 
-    from burnish.bench.evaluation import blanks
-    from burnish.bench.open_judge import default_path
+    from burnish.bench.evaluation import Answering, blanks
     from burnish.bench.plans import agreement_record, plan_record, plan_score, with_oracle
-    from burnish.cli import judge_session as session
+    from burnish.rewards.judges.atp_bench import atp_scorer
 
+    bench, flags = asked.bench, asked.flags
     has_answers = all(item.responses for item in items)
-    _check(bench, items, flags, has_answers=has_answers)
-    if has_answers and not flags.with_:
-        judged = anyio.run(_by_needs, items, out)
-        _show(bench, "by the data's needs", judged, None, as_json=as_json, path=out)
-        return 0
-    judge = session.open_flags(flags, None if flags.with_ else _answering)
-    path = out or default_path(bench.name, judge, *read, oracle=oracle)
-    if not as_json:
-        say(f"{bench.title}: {len(items)} items, {one_line(judge.name)}", style="bold")
-    # A model that answers sees the question alone; its scorer sees the needs.
-    sees_needs = oracle or not flags.with_
-    ask = partial(session.judge_all, bench=bench.name, oracle=sees_needs, quiet=as_json)
-    start = perf_counter()
-    _, judged = anyio.run(ask, judge, items if has_answers else blanks(items), path)
-    seconds = perf_counter() - start
-    agreed = anyio.run(with_oracle, judged, items) if flags.with_ else None
-    if as_json:
-        record = {"bench": bench.name, "judge": judge.name, **plan_record(plan_score(judged))}
-        record |= {"agrees_with_needs": agreement_record(agreed), "file": str(path)}
-        emit_json({**record, "spent": session.spent_record(judge, seconds)})
-    else:
-        _show(bench, judge.name, judged, agreed, as_json=False, path=path)
-        say(session.spent_text(judge, seconds))
-    return check_outside(judged)
-
-
-def _check(bench: Benchmark, items: list[Item], flags: JudgeFlags, *, has_answers: bool) -> None:
-    without = next((item for item in items if not item.responses), None)
-    if flags.with_ and without is not None:
+    if flags.with_ and not has_answers:
         raise UserError(
-            f"benchmark '{bench.name}': item '{without.id}' has no response to judge; give --answers "
-            "FILE, or leave --with out and --model writes them."
+            f"benchmark '{bench.name}': an item has no response to judge; give --answers FILE, or leave "
+            "--with out and --model writes them."
         )
     if not flags.with_ and not all("needs" in item.hidden for item in items):
         raise UserError(
@@ -87,44 +45,51 @@ def _check(bench: Benchmark, items: list[Item], flags: JudgeFlags, *, has_answer
             f"benchmark '{bench.name}' scores answers: give --answers FILE (id and response), or "
             "--model MODEL to have them written."
         )
+    if has_answers and not flags.with_:
+        score = plan_score(anyio.run(_by_needs, items, asked.out))
+        if asked.as_json:
+            told = {"bench": bench.name, "judge": "by the data's needs", **plan_record(score)}
+            emit_json(told)
+        else:
+            _print(bench, "by the data's needs", score)
+            _print_path(asked.out)
+        return 0
+
+    def answering(model: JudgeModel) -> Answering:
+        return Answering(model, atp_scorer())
+
+    work = asked.open(None if flags.with_ else answering, data, asked.answers)
+    judge = work.judge
+    # A model that answers sees the question alone; its scorer sees the needs.
+    judged = work.judge_all(
+        items if has_answers else blanks(items),
+        f"{len(items)} items, {one_line(judge.name)}",
+        oracle=asked.oracle or not flags.with_,
+    )
+    agreed = anyio.run(with_oracle, judged, items) if flags.with_ else None
+    score = plan_score(judged)
+    if asked.as_json:
+        record = {"bench": bench.name, "judge": judge.name, **plan_record(score)}
+        emit_json(record | {"agrees_with_needs": agreement_record(agreed)} | work.spent())
+    else:
+        _print(bench, judge.name, score)
+        if agreed is not None:
+            say(f"judge and data  {_agreement(agreed)}")
+        work.print_spent()
+    return check_outside(judged)
 
 
 async def _by_needs(items: list[Item], out: Path | None) -> list[Judged]:
     from burnish.bench.judging import ResultFile, judge_items
     from burnish.rewards.judges.atp_bench import atp_scorer
 
-    ask = partial(judge_items, atp_scorer(), items, judge="needs", bench="atp", oracle=True)
-    if out is None:
-        return await ask()
-    with ResultFile(out) as file:
-        return await ask(file=file)
+    with nullcontext() if out is None else ResultFile(out) as file:
+        return await judge_items(
+            atp_scorer(), items, judge="needs", bench="atp", oracle=True, file=file
+        )
 
 
-def _answering(model: JudgeModel) -> Answering:
-    from burnish.bench.evaluation import Answering
-    from burnish.rewards.judges.atp_bench import atp_scorer
-
-    return Answering(model, atp_scorer())
-
-
-def _show(
-    bench: Benchmark,
-    name: str,
-    judged: list[Judged],
-    agreed: Agreement | None,
-    *,
-    as_json: bool,
-    path: Path | None,
-) -> None:
-    from burnish.bench.plans import plan_record, plan_score
-
-    found = plan_score(judged)
-    if as_json:
-        emit_json({"bench": bench.name, "judge": name, **plan_record(found)})
-        return
-    _print(bench, name, found)
-    if agreed is not None:
-        say(f"judge and data  {_agreement(agreed)}")
+def _print_path(path: Path | None) -> None:
     if path is not None:
         say(f"results         {one_line(str(path))}")
 

@@ -24,7 +24,7 @@ from burnish.cli.shared_options import (
 )
 from burnish.errors import UserError
 from burnish.records import MediaPart, Message, TextPart
-from burnish.texts import counted
+from burnish.texts import counted, read_text
 
 
 def generate(
@@ -138,10 +138,7 @@ def _make_folder(path: Path) -> None:
 
 def _read(file: Path) -> list[Any]:
     if str(file) == "-" or file.suffix == ".txt":
-        try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{file}: cannot be read: {error}") from error
+        text = sys.stdin.read() if str(file) == "-" else read_text(file)
         return [line for line in text.splitlines() if line.strip()]
     from burnish.tasks.rows import BadRow, read_table
 

@@ -14,7 +14,7 @@ from typer import Option
 
 from burnish.cli.console import emit_json, number, one_line, out, say
 from burnish.cli.drawing import reward_tree, table_of
-from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, Oracle, takes
 from burnish.errors import JudgeError, UserError
 from burnish.records import Status
 
@@ -35,7 +35,7 @@ CUT = "cut at max_tokens"
 """Stands in the reason of a reply that was too long."""
 
 
-@takes_judge()
+@takes(JudgeFlags)
 def judge(
     file: File,
     flags: JudgeFlags,

@@ -13,7 +13,7 @@ from typer import Option
 
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.drawing import table_of
-from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes_judge
+from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes
 from burnish.errors import JudgeError, UserError, did_you_mean
 from burnish.intervals import interval_text
 from burnish.seeds import derive
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from burnish.bench.probe import Finding, Twice
 
 
-@takes_judge(without=("both_orders", "rule", "anchor"), both_orders=False)
+@takes(JudgeFlags, without=("both_orders", "rule", "anchor"), both_orders=False)
 def probe(
     file: File,
     flags: JudgeFlags,

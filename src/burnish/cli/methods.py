@@ -24,7 +24,7 @@ from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.shared_options import AsJson
 from burnish.config.recipes import PACKAGE, QUICK_START, RecipeCard, all_recipes, read_card
 from burnish.errors import UserError, did_you_mean
-from burnish.texts import shown_path
+from burnish.texts import read_text, shown_path
 
 if TYPE_CHECKING:
     from burnish.policy.recipe import Recipe
@@ -303,21 +303,14 @@ def find_card(recipe: str) -> MethodCard | None:
     folder = card_folder()
     own = folder / f"{recipe}.md" if folder else None
     if own is not None and own.is_file():
-        return MethodCard(own, _effect(_read(own)))
+        return MethodCard(own, _effect(read_text(own)))
     for path in sorted(folder.glob("*.md")) if folder else ():
-        text = _read(path)
+        text = read_text(path)
         commands = text.partition("```")[2].partition("```")[0].splitlines()
         plain = [line.split()[:3] for line in commands if "policy." not in line]
         if ["burnish", "train", recipe] in plain:
             return MethodCard(path, _effect(text))
     return None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read the method's card: {error}") from error
 
 
 def _effect(text: str) -> str:

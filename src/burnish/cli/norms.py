@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from burnish.cli.console import emit_json, err, number, out, say
 from burnish.cli.shared_options import AsJson, LocalModelName
+from burnish.texts import read_text
 
 if TYPE_CHECKING:
     from burnish.models.norm_gap import Lengths, NormGap
@@ -49,10 +50,7 @@ def norms(
     if os.path.exists(text):  # False, too, of a text that is too long for a name
         file = Path(text)
     if file is not None:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{file} cannot be read as text: {error}") from error
+        text = read_text(file)
     elif not text:
         text = TEXT
     with err.status("measuring ..."):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 from typer import Argument, Option
 
 from burnish.cli.completion import complete_models, complete_words
 from burnish.cli.console import emit_json, err, one_line, say
-from burnish.cli.shared_options import AsJson, Seed
+from burnish.cli.shared_options import AsJson, Seed, takes
 from burnish.errors import UserError
+from burnish.texts import read_text
 
 if TYPE_CHECKING:
     from burnish.agents.prompt import PromptResult
@@ -47,25 +48,32 @@ Rewards = Annotated[
 ]
 
 
+class SearchFlags(NamedTuple):
+    """Arguments of `burnish.optimise_prompt`."""
+
+    rounds: Annotated[int, Option(min=1, help="Of proposing and trying.")] = 3
+    candidates: Annotated[int, Option(min=1, help="Of a round.")] = 4
+    shown: Annotated[int, Option(min=1, help="Tasks the proposer sees.")] = 32
+    trial: Annotated[int, Option(min=1, help="Tasks of the paired test.")] = 96
+    confirm: Annotated[int, Option(min=1, help="Held-out tasks.")] = 96
+    alpha: Annotated[float, Option(min=0.0, max=1.0, help="Chance of accepting noise.")] = 0.05
+    max_tokens: Annotated[
+        int | None, Option(min=1, help="Most tokens of an answer; the recipe's else.")
+    ] = None
+    part: Annotated[str, Option(metavar="NAME", help="Which reward is the score; the total.")] = ""
+    seed: Seed = 0
+
+
+@takes(SearchFlags)
 def optimise(
     words: Asked,
+    flags: SearchFlags,
     model: Answering = "smollm2",
     proposer: Proposer = "",
     prompt: Annotated[
         Path | None, Option(metavar="FILE", help="The present prompt; the task's own else.")
     ] = None,
     reward: Rewards = None,
-    rounds: Annotated[int, Option(min=1, help="Of proposing and trying.")] = 3,
-    candidates: Annotated[int, Option(min=1, help="Of a round.")] = 4,
-    shown: Annotated[int, Option(min=1, help="Tasks the proposer sees.")] = 32,
-    trial: Annotated[int, Option(min=1, help="Tasks of the paired test.")] = 96,
-    confirm: Annotated[int, Option(min=1, help="Held-out tasks.")] = 96,
-    alpha: Annotated[float, Option(min=0.0, max=1.0, help="Chance of accepting noise.")] = 0.05,
-    max_tokens: Annotated[
-        int | None, Option(min=1, help="Most tokens of an answer; the recipe's else.")
-    ] = None,
-    part: Annotated[str, Option(metavar="NAME", help="Which reward is the score; the total.")] = "",
-    seed: Seed = 0,
     out: Annotated[
         Path, Option(metavar="FILE", help="The prompt; its report lies beside it.")
     ] = Path("prompt.txt"),
@@ -82,6 +90,7 @@ def optimise(
     """
     from burnish.api.config import Config
     from burnish.api.prompt import optimise_prompt
+    from burnish.tasks.rows import SUFFIXES
 
     if prompt is not None and prompt.resolve() == out.resolve():
         raise UserError(
@@ -90,36 +99,6 @@ def optimise(
         )
     name, *settings = words
     is_rows = bool(reward)
-    _check_words(name, settings, is_rows=is_rows)
-    with err.status("answering and scoring ..."):
-        result = optimise_prompt(
-            model,
-            name if is_rows else Config.load(name, *settings),
-            proposer=proposer or None,
-            prompt=_text_of(prompt),
-            rewards=list(reward) if reward else None,
-            rounds=rounds,
-            candidates=candidates,
-            shown=shown,
-            trial=trial,
-            confirm=confirm,
-            alpha=alpha,
-            seed=seed,
-            max_tokens=max_tokens,
-            part=part,
-            out=out,
-            tell=lambda line: err.print(one_line(line), soft_wrap=True, markup=False),
-        )
-    if as_json:
-        emit_json({**msgspec.to_builtins(result), "prompt": result.prompt, "file": str(out)})
-        return 0
-    _print(result, out)
-    return 0
-
-
-def _check_words(name: str, settings: list[str], *, is_rows: bool) -> None:
-    from burnish.tasks.rows import SUFFIXES
-
     if is_rows and settings:
         raise UserError(
             f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
@@ -130,15 +109,22 @@ def _check_words(name: str, settings: list[str], *, is_rows: bool) -> None:
             "such as --reward match, which compares them with the rows' own, or give a recipe "
             "(my.toml)."
         )
-
-
-def _text_of(prompt: Path | None) -> str | None:
-    if prompt is None:
-        return None
-    try:
-        return prompt.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--prompt {prompt}: cannot be read ({error}).") from error
+    with err.status("answering and scoring ..."):
+        result = optimise_prompt(
+            model,
+            name if is_rows else Config.load(name, *settings),
+            proposer=proposer or None,
+            prompt=None if prompt is None else read_text(prompt),
+            rewards=list(reward) if reward else None,
+            **flags._asdict(),
+            out=out,
+            tell=lambda line: err.print(one_line(line), soft_wrap=True, markup=False),
+        )
+    if as_json:
+        emit_json({**msgspec.to_builtins(result), "prompt": result.prompt, "file": str(out)})
+        return 0
+    _print(result, out)
+    return 0
 
 
 def _print(result: PromptResult, out: Path) -> None:

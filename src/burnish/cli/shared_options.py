@@ -2,7 +2,7 @@
 
 A command that asks a judge takes all of the judge's flags as one value:
 
-    @takes_judge()
+    @takes(JudgeFlags)
     def judge(file: File, flags: JudgeFlags, limit: Limit = 0) -> int: ...
 
 The command line then has one flag for each field of `JudgeFlags`.
@@ -168,18 +168,19 @@ class JudgeFlags(NamedTuple):
     ] = None
 
 
-def takes_judge(
-    without: Collection[str] = (), **fixed: Any
+def takes(
+    flags: type[NamedTuple], without: Collection[str] = (), **fixed: Any
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command one flag for each field of `JudgeFlags` in place of its argument `flags`.
+    """Give a command one flag for each field of a record in place of its argument `flags`.
 
     Fields named in `without` have no flag there; `fixed` are other defaults than usual.
     """
+    record: Any = flags
 
     def around(command: Callable[..., int]) -> Callable[..., int]:
-        kinds = get_type_hints(JudgeFlags, include_extras=True)
-        usual = {**JudgeFlags._field_defaults, **fixed}
-        names = [name for name in JudgeFlags._fields if name not in without]
+        kinds = get_type_hints(record, include_extras=True)
+        usual = {**record._field_defaults, **fixed}
+        names = [name for name in record._fields if name not in without]
         shared = [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=usual[name], annotation=kinds[name]
@@ -189,8 +190,8 @@ def takes_judge(
 
         @wraps(command)
         def typed(**given: Any) -> int:
-            flags = JudgeFlags(**(usual | {name: given.pop(name) for name in names}))
-            return command(flags=flags, **given)
+            own = record(**(usual | {name: given.pop(name) for name in names}))
+            return command(flags=own, **given)
 
         own = inspect.signature(command, eval_str=True)
         parts = [

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
 from burnish.cli.console import complain, count, emit_json, err, one_line, say, warn
-from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
+from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature, takes
 from burnish.errors import UserError
 from burnish.store.durable import make_folder
 from burnish.texts import duration
@@ -31,45 +31,93 @@ Traces = Annotated[
 Skill = Annotated[str, Option(metavar="FOLDER|ZIP|NAME", help="The skill to improve.")]
 New = Annotated[str, Option(metavar="NAME", help="Begin with a draft by the model instead.")]
 Out = Annotated[Path, Option(metavar="FOLDER", help="Where skill, diff, report and journal go.")]
-With = Annotated[
-    str,
-    Option(
-        "--with",
-        metavar="MODEL",
-        help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
-    ),
-]
-RolesPath = Annotated[str, Option(metavar="FILE.py:NAME", help="Your own analysts instead.")]
 CheckPath = Annotated[
     str,
     Option(
+        "--check",
         metavar="FILE.py:NAME",
         help="(trace, fixed) -> bool: a failure counts only where the analyst's fix passes.",
     ),
 ]
-Options = Annotated[
-    list[str] | None, Option(metavar="KEY=VALUE", help="tau=0.05, order=sequential, ...")
-]
-PassAt = Annotated[float, Option(help="The score from which on a trajectory has passed.")]
-PricePair = Annotated[str, Option(metavar="IN,OUT", help="Dollars for a million tokens.")]
-BudgetUsd = Annotated[float | None, Option(min=0.0)]
 
 
+class AuthorFlags(NamedTuple):
+    """The flags that say who analyses and writes."""
+
+    with_: Annotated[
+        str,
+        Option(
+            "--with",
+            metavar="MODEL",
+            help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
+        ),
+    ] = ""
+    roles: Annotated[str, Option(metavar="FILE.py:NAME", help="Your own analysts instead.")] = ""
+    option: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="tau=0.05, order=sequential, ...")
+    ] = None
+    pass_at: Annotated[float, Option(help="The score from which on a trajectory has passed.")] = 1.0
+    temperature: Temperature = 0.6
+    max_tokens: MaxTokens = 4096
+    prices: Annotated[str, Option(metavar="IN,OUT", help="Dollars for a million tokens.")] = ""
+    budget_usd: Annotated[float | None, Option(min=0.0)] = None
+    api_key_env: ApiKeyEnv = ""
+
+    def settings(self) -> Settings:
+        """What `--option` says; who writes is named once."""
+        import msgspec
+
+        from burnish.agents.trace2skill import Settings
+
+        if bool(self.with_) == bool(self.roles):
+            raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
+        table: dict[str, Any] = {}
+        for word in self.option or ():
+            key, _, value = word.partition("=")
+            try:
+                table[key] = json.loads(value)
+            except ValueError:
+                table[key] = value
+        try:
+            return msgspec.convert(table, Settings)
+        except msgspec.ValidationError as error:
+            known = ", ".join(field.name for field in msgspec.structs.fields(Settings))
+            raise UserError(f"--option: {error}; known are {known}, as KEY=VALUE.") from error
+
+    def budget(self) -> Budget | None:
+        """What a command may spend, all its models together; None without a limit."""
+        from burnish.lm.budget import Budget
+
+        return None if self.budget_usd is None else Budget(usd=self.budget_usd)
+
+    def author(self, journal: Path, budget: Budget | None, seed: int = 0) -> JudgeModel:
+        """The model behind every role; what the journal holds is not asked again."""
+        from burnish.bench.open_judge import read_prices
+        from burnish.lm.base import Sampling
+        from burnish.lm.jobs import Limits
+        from burnish.lm.named import open_lm
+        from burnish.rewards.judges.judge_model import JudgeModel
+
+        concurrency = self.settings().concurrency
+        limits = Limits(concurrency=concurrency, deadline_s=900.0, attempt_s=600.0)
+        lm = open_lm(
+            self.with_,
+            api_key_env=self.api_key_env or None,
+            limits=limits if "://" in self.with_ else None,
+            prices=read_prices(self.prices),
+        )
+        sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens, seed=seed)
+        return JudgeModel(lm, sampling=sampling, cache=journal, budget=budget)
+
+
+@takes(AuthorFlags)
 def distill(
     traces: Traces,
+    flags: AuthorFlags,
     skill: Skill = "",
     new: New = "",
     out: Out = Path("distilled"),
-    with_: With = "",
-    roles: RolesPath = "",
     check: CheckPath = "",
-    option: Options = None,
-    pass_at: PassAt = 1.0,
-    temperature: Temperature = 0.6,
-    max_tokens: MaxTokens = 4096,
-    prices: PricePair = "",
-    budget_usd: BudgetUsd = None,
-    api_key_env: ApiKeyEnv = "",
     as_json: AsJson = False,
 ) -> int:
     """Distil trajectories into a skill: patches, a merge with support, checks, a diff.
@@ -82,19 +130,24 @@ def distill(
     import anyio
 
     from burnish.agents.trace2skill import read_skill, read_traces
+    from burnish.agents.trace2skill.report import reasons
     from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
 
-    if bool(with_) == bool(roles):
-        raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
+    settings = flags.settings()
     if bool(skill) == bool(new):
         raise UserError("give either --skill FOLDER, to improve one, or --new NAME, to begin one.")
     if new and not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", new):
         raise UserError(
             f"--new {new}: expected small letters, digits and hyphens, such as my-skill."
         )
-    settings = read_settings(option or ())
-    pool = read_traces(traces, pass_at=pass_at)
-    _refuse_empty(pool, traces)
+    pool = read_traces(traces, pass_at=flags.pass_at)
+    if not pool.all:
+        said = ", ".join(reasons(reason for _, reason in pool.left_out)) or "nothing is in it"
+        raise UserError(
+            f"{traces}: no trajectory to learn from ({said}); expected a JSON object a line with id, "
+            "instruction, messages and passed (true or false) or a score (--pass-at), or a run with "
+            "samples."
+        )
     files = read_skill(skill) if skill else None
     carried = carried_files(skill) if skill else {}
     name = new if files is None else skill_name(files)
@@ -102,14 +155,10 @@ def distill(
     for place in (out / name, out / "rejected" / name):
         refuse_foreign(place, skill)
     make_folder(out)
-    model = None
-    if with_:
-        model = open_author(
-            with_, out / "journal.jsonl", settings, temperature, max_tokens, prices,
-            open_budget(budget_usd), api_key_env,
-        )  # fmt: skip
+    journal = out / "journal.jsonl"
+    model = flags.author(journal, flags.budget()) if flags.with_ else None
     start = perf_counter()
-    work = partial(_work, pool, settings, files=files, new=new, model=model, roles=roles,
+    work = partial(_work, pool, settings, files=files, new=new, model=model, roles=flags.roles,
                    check=check, quiet=as_json)  # fmt: skip
     if not as_json:
         passed, failed = len(pool.passed), len(pool.failed)
@@ -117,84 +166,9 @@ def distill(
         if model is not None and not check:
             say("check     none: lessons rest on logs alone; --check FILE.py:NAME verifies them")
     found = anyio.run(work)
-    cost = spent_of(model, out / "journal.jsonl", perf_counter() - start)
-    return _tell(found, pool, out, with_ or roles, cost, carried, as_json=as_json)
-
-
-def _refuse_empty(pool: Pool, traces: Path) -> None:
-    from burnish.agents.trace2skill.report import reasons
-
-    if pool.all:
-        return
-    if not pool.left_out:
-        raise UserError(
-            f"{traces}: no trajectories in it; expected a JSON object a line with id, instruction, "
-            "messages and passed, or a run with samples."
-        )
-    said = ", ".join(reasons(reason for _, reason in pool.left_out))
-    raise UserError(
-        f"{traces}: no trajectory to learn from, all {len(pool.left_out)} are left out: {said}. Each "
-        "needs passed (true or false) or a score, see --pass-at."
-    )
-
-
-def read_settings(words: Any) -> Settings:
-    """The settings that `KEY=VALUE` words describe."""
-    import msgspec
-
-    from burnish.agents.trace2skill import Settings
-
-    table: dict[str, Any] = {}
-    for word in words:
-        key, mark, value = word.partition("=")
-        if not mark:
-            raise UserError(f"--option {word}: expected KEY=VALUE, such as tau=0.05.")
-        try:
-            table[key] = json.loads(value)
-        except ValueError:
-            table[key] = value
-    try:
-        return msgspec.convert(table, Settings)
-    except msgspec.ValidationError as error:
-        known = ", ".join(field.name for field in msgspec.structs.fields(Settings))
-        raise UserError(f"--option: {error}; known are {known}.") from error
-
-
-def open_author(
-    name: str,
-    journal: Path,
-    settings: Settings,
-    temperature: float,
-    max_tokens: int,
-    prices: str,
-    budget: Budget | None,
-    api_key_env: str,
-    seed: int = 0,
-) -> JudgeModel:
-    """The model behind every role; what the journal holds is not asked again."""
-    from burnish.bench.open_judge import read_prices
-    from burnish.lm.base import Sampling
-    from burnish.lm.jobs import Limits
-    from burnish.lm.named import open_lm
-    from burnish.rewards.judges.judge_model import JudgeModel
-
-    is_server = "://" in name
-    limits = Limits(concurrency=settings.concurrency, deadline_s=900.0, attempt_s=600.0)
-    lm = open_lm(
-        name,
-        api_key_env=api_key_env or None,
-        limits=limits if is_server else None,
-        prices=read_prices(prices),
-    )
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    return JudgeModel(lm, sampling=sampling, cache=journal, budget=budget)
-
-
-def open_budget(usd: float | None) -> Budget | None:
-    """What a command may spend, all its models together; None without a limit."""
-    from burnish.lm.budget import Budget
-
-    return None if usd is None else Budget(usd=usd)
+    cost = spent_of(model, journal, perf_counter() - start)
+    author = flags.with_ or flags.roles
+    return _tell(found, pool, out, author, cost, carried, as_json=as_json)
 
 
 async def _work(

@@ -13,19 +13,8 @@ from typer import Argument, Option
 from burnish.cli.completion import complete_models, complete_words
 from burnish.cli.console import Reporter, emit_json, interval, number, one_line, say, warn
 from burnish.cli.entry import STOPPED
-from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
-from burnish.cli.skill_distill import (
-    BudgetUsd,
-    Options,
-    Out,
-    PassAt,
-    PricePair,
-    RolesPath,
-    With,
-    open_author,
-    open_budget,
-    read_settings,
-)
+from burnish.cli.shared_options import AsJson, takes
+from burnish.cli.skill_distill import AuthorFlags, Out
 from burnish.errors import UserError
 from burnish.store.durable import make_folder
 from burnish.texts import counted
@@ -34,7 +23,6 @@ if TYPE_CHECKING:
     from burnish.agents.trace2skill import Evolved, Roles, Settings
     from burnish.agents.trace2skill.evolution import Change
     from burnish.config.recipes import Asked
-    from burnish.lm.budget import Budget
     from burnish.records import Task
 
 Words = Annotated[
@@ -61,25 +49,18 @@ Player = Annotated[
 ]
 
 
+@takes(AuthorFlags)
 def evolve(
     words: Words,
     skill: Improved,
+    flags: AuthorFlags,
     out: Out = Path("evolved"),
-    with_: With = "",
-    roles: RolesPath = "",
     model: Player = "",
     tasks: Annotated[int, Option(min=2, help="How many tasks are played.")] = 40,
     seeds: Annotated[int, Option(min=1, help="Distillations to choose from.")] = 3,
     share: Annotated[float, Option(min=0.0, max=0.9, help="Of the tasks: held out.")] = 0.2,
     play_temperature: Annotated[float, Option(min=0.0, help="Of the model that plays.")] = 1.0,
-    option: Options = None,
-    pass_at: PassAt = 1.0,
     part: Annotated[str, Option(metavar="NAME", help="Which reward decides; the total.")] = "",
-    temperature: Temperature = 0.6,
-    max_tokens: MaxTokens = 4096,
-    prices: PricePair = "",
-    budget_usd: BudgetUsd = None,
-    api_key_env: ApiKeyEnv = "",
     as_json: AsJson = False,
 ) -> int:
     """Improve a skill on a recipe's tasks: play, distil, accept it only if held-out tasks do not suffer.
@@ -94,14 +75,13 @@ def evolve(
     """
     import anyio
 
-    from burnish.agents.trace2skill import held_out, read_skill
+    from burnish.agents.trace2skill import LMRoles, held_out, read_skill
     from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
     from burnish.config.recipes import resolve
     from burnish.lm.named import open_lm
+    from burnish.source import find_function
 
-    if bool(with_) == bool(roles):
-        raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
-    settings = read_settings(option or ())
+    settings = flags.settings()
     files = read_skill(skill)
     refuse_foreign(out / skill_name(files), skill)
     asked = resolve(words)
@@ -113,9 +93,16 @@ def evolve(
             "to learn from and 1 or more to test on. Change --share or --tasks."
         )
     make_folder(out)
-    author = partial(_roles, with_, roles, out, settings, temperature, max_tokens, prices,
-                     open_budget(budget_usd), api_key_env)  # fmt: skip
-    lm = open_lm(model or asked.resolved.value.model.path, api_key_env=api_key_env or None)
+    budget = flags.budget()
+
+    def roles(seed: int) -> Roles:
+        """Those of one seed: the user's own, or a model with a journal of its own."""
+        if flags.roles:
+            own: Roles = find_function(flags.roles, "roles", Path())()
+            return own
+        return LMRoles(flags.author(out / f"journal-{seed}.jsonl", budget, seed))
+
+    lm = open_lm(model or asked.resolved.value.model.path, api_key_env=flags.api_key_env or None)
     games, most = [0], 2 * (seeds * (len(chosen) - aside) + aside)
     with Reporter() as report:
 
@@ -124,8 +111,8 @@ def evolve(
             report(f"playing and distilling, {most} games", games[0], most)
 
         work = partial(
-            _work, asked, chosen, files, lm, author, settings, out / "plays.jsonl", seeds=seeds,
-            share=share, temperature=play_temperature, pass_at=pass_at, part=part, tell=tell,
+            _work, asked, chosen, files, lm, roles, settings, out / "plays.jsonl", seeds=seeds,
+            share=share, temperature=play_temperature, pass_at=flags.pass_at, part=part, tell=tell,
         )  # fmt: skip
         found = anyio.run(work)
     return _tell(found, out, skill_name(files), carried_files(skill), len(chosen), as_json=as_json)
@@ -147,31 +134,6 @@ def _tasks(asked: Asked, count: int) -> dict[str, Task]:
             f"task '{tasks.name}' has {counted(len(found), 'task')}; expected 2 or more."
         )
     return found
-
-
-def _roles(
-    with_: str,
-    roles: str,
-    out: Path,
-    settings: Settings,
-    temperature: float,
-    max_tokens: int,
-    prices: str,
-    budget: Budget | None,
-    api_key_env: str,
-    seed: int,
-) -> Roles:
-    from burnish.agents.trace2skill import LMRoles
-    from burnish.source import find_function
-
-    if roles:
-        own: Roles = find_function(roles, "roles", Path())()
-        return own
-    journal = out / f"journal-{seed}.jsonl"
-    return LMRoles(
-        open_author(with_, journal, settings, temperature, max_tokens, prices, budget,
-                    api_key_env, seed)
-    )  # fmt: skip
 
 
 async def _work(

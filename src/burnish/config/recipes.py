@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.config.given import COMMAND_LINE, PYTHON
 from burnish.errors import UserError, did_you_mean
-from burnish.texts import read_toml
+from burnish.texts import read_text, read_toml
 
 if TYPE_CHECKING:
     from burnish.config import Config, Resolved
@@ -214,10 +214,10 @@ def as_shipped(origins: Mapping[str, str], keys: Sequence[str]) -> bool:
 
 def read_card(path: Path) -> RecipeCard:
     """The header and the policy table of a recipe file."""
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
         table = read_toml(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: cannot read the recipe: {error}") from error
     header: list[str] = []
     for line in text.splitlines():
