@@ -122,8 +122,6 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert done.returncode == 3
-    line = (
-        "burnish: the output cannot be written: No space left on device; free some space or write"
-    )
+    line = "burnish: the output cannot be used: No space left on device; free some space or write"
     assert done.stderr.startswith(line)
     assert done.stderr.count("\n") == 1

@@ -14,7 +14,6 @@ from burnish.config.loading import from_value
 from burnish.config.paths import with_files
 from burnish.config.recipes import IN_PYTHON, Asked, change, resolve
 from burnish.config.resolve import to_plain
-from burnish.errors import UserError
 from burnish.memory import ROWS, kept_files, kept_paths
 
 A_RECIPE = "the name of a recipe or a .toml file"
@@ -95,13 +94,7 @@ class Config(schema.Config, frozen=True, dict=True):
             place.write_bytes(content)
         value = with_files(rooted(asked.resolved.value, asked.root), file.parent.absolute())
         text = render(dataclasses.replace(asked.resolved, value=value))
-        try:
-            file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
-        except OSError as error:
-            raise UserError(
-                f"path: '{file}' cannot be written: {error.strerror}; expected a file in a folder that "
-                f"exists, and that you may write to: mkdir -p {file.parent}"
-            ) from None
+        file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
         return file
 
     def __str__(self) -> str:

@@ -135,13 +135,12 @@ def _row(row: Any, number: int, what: str) -> dict[str, Any]:
             f"{what}: row {number} is {type(row).__name__}; expected a dict with named columns."
         )
     # A data frame says NaN where a row has no value.
-    plain = {str(key): None if _is_nan(value) else value for key, value in row.items()}
+    plain = {
+        str(key): None if (isinstance(value, float) and value != value) else value
+        for key, value in row.items()
+    }
     _split_chat(plain)
     return plain
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
 
 
 def _split_chat(row: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from burnish.arguments import as_word
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.runs import choose_run
 from burnish.cli.shared_options import RUNS, AsJson, RunName, RunsFolder
@@ -54,11 +55,13 @@ def audit_of(store: RunStore, gold: str) -> Audit:
     """The audit of a run; `gold` names a reward of it, a function, or nothing."""
     from burnish.view.audit import audit_run
 
-    if not gold:
-        return audit_run(store)
-    if ":" not in gold:
-        return audit_run(store, gold_part=_part(store, gold))
-    return audit_run(store, gold_scores=_gold_scores(store, gold))
+    if ":" in gold:
+        return audit_run(store, gold_scores=_gold_scores(store, gold))
+    if gold:
+        from burnish.view.audit.measures import draw
+
+        as_word("--gold", gold, sorted(draw(store).weights))
+    return audit_run(store, gold_part=gold)
 
 
 def print_audit(audit: Audit) -> None:
@@ -82,18 +85,6 @@ def print_audit(audit: Audit) -> None:
         first = next((name for f in audit.findings for name in f.samples), "")
         say()
         say(f"look at one: burnish show {audit.run} --sample {first}")
-
-
-def _part(store: RunStore, name: str) -> str:
-    from burnish.view.audit.measures import draw
-
-    known = sorted(draw(store).weights)
-    if name not in known:
-        raise UserError(
-            f"--gold {name}: the run has no reward of that name; expected one of "
-            f"{', '.join(known) or 'none'}, or your own scorer as file.py:function"
-        )
-    return name
 
 
 def _gold_scores(store: RunStore, path: str) -> dict[str, float]:
@@ -148,9 +139,6 @@ def report(
     if out is None:
         sys.stdout.write(text)
         return 0
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{out}: cannot write the report: {error.strerror}.") from error
+    out.write_text(text, encoding="utf-8")
     say(f"report  {out}  ({len(text.encode()) / 1024:.0f} KB, nothing else is needed to open it)")
     return 0

@@ -79,16 +79,20 @@ def _print_section(section: Section) -> None:
     if section.keys:
         say()
         say(f"keys of {section.path or 'a config'}")
-        _table([(_short(section, key), _described(key)) for key in section.keys])
+        _table(
+            [
+                (
+                    (key.key.removeprefix(f"{section.path}.") if section.path else key.key),
+                    _described(key),
+                )
+                for key in section.keys
+            ]
+        )
 
 
 def _called(section: Section, kind: str) -> str:
     also = [name for name, own in section.aliases.items() if own == kind]
     return ", ".join([kind, *also])
-
-
-def _short(section: Section, key: Key) -> str:
-    return key.key.removeprefix(f"{section.path}.") if section.path else key.key
 
 
 def _described(key: Key) -> str:

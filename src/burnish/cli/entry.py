@@ -4,7 +4,7 @@
 |------|----------------------------------------------------------------------|
 | 0    | done                                                                 |
 | 1    | a bug: the traceback is shown                                        |
-| 2    | your input: the line says what to change                             |
+| 2    | your input, or a file that you named: the line says what to change   |
 | 3    | something outside failed, or a guard or a check stopped the run      |
 | 130  | Ctrl-C                                                               |
 
@@ -31,6 +31,7 @@ GOES_ON = ("train", "sweep", "align")
 """Commands whose work is worth finishing when nobody reads on."""
 TAKES_SETTINGS = ("train", "sweep", "try", "eval")
 """Commands with `key=value` words."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."
 
 
@@ -61,32 +62,32 @@ def run(arguments: Sequence[str]) -> int:
         is_working = arguments[:1] and arguments[0] in WORKING and "--help" not in arguments
         return STOPPED if is_working else 0
     except BurnishError as error:
-        _show_trace()
-        _complain(str(error))
-        return USER if isinstance(error, UserError) else STOPPED
+        return _ended(str(error), USER if isinstance(error, UserError) else STOPPED)
     except Exception as error:
         # Boundary: typer raises its own or click's errors for bad arguments, by version; they are
-        # known by their `format_message`. A full GPU is told by errors of torch's. Any path
-        # that was typed can be too long, and any disk full. All else is a bug and keeps its
-        # traceback.
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            _show_trace()
-            _complain(_long_name(error))
+        # known by their `format_message`. A full GPU is told by errors of torch's. Any file that was
+        # typed may not be there, and any disk be full. All else is a bug and keeps its traceback.
+        if isinstance(error, OSError) and (error.filename or error.errno in FULL):
+            return _ended(_of_file(error), STOPPED if error.errno in FULL else USER)
+        if hasattr(error, "format_message"):
+            if str(error.format_message()):  # empty where a bare command has shown its help
+                _complain(_usage(error, arguments))
             return USER
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _show_trace()
-            _complain(_full_disk(error))
-            return STOPPED
-        if not hasattr(error, "format_message"):
-            line = _full_device(error, arguments)
-            if not line:
-                raise
-            _show_trace()
-            _complain(line)
-            return STOPPED
-        if str(error.format_message()):  # empty where a bare command has shown its help
-            _complain(_usage(error, arguments))
-        return USER
+        from burnish.lm.hardware import device_full
+
+        full = device_full(error, " ".join(["burnish", *arguments[:1]]), MORE_ROOM)
+        if full is None:
+            raise
+        return _ended(str(full), STOPPED)
+
+
+def _ended(line: str, code: int) -> int:
+    if os.environ.get("BURNISH_DEBUG"):
+        import traceback
+
+        sys.stderr.write(traceback.format_exc())
+    _complain(line)
+    return code
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -110,26 +111,14 @@ def _dispatch(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _full_device(error: Exception, arguments: Sequence[str]) -> str:
-    """The line of a GPU without memory; empty for any other error."""
-    from burnish.lm.hardware import device_full
-
-    full = device_full(error, " ".join(["burnish", *arguments[:1]]), MORE_ROOM)
-    return "" if full is None else str(full)
-
-
-def _full_disk(error: OSError) -> str:
+def _of_file(error: OSError) -> str:
     if not error.filename:
         # What stdout still holds has nowhere to go, and Python would try once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    where = f"'{error.filename}'" if error.filename else "the output"
-    return f"{where} cannot be written: {error.strerror}; free some space or write elsewhere."
-
-
-def _long_name(error: OSError) -> str:
-    name = str(error.filename)
-    shown = f"'{name[:40]}'... ({len(name)} characters)"
-    return f"{shown}: the name is too long for a file or folder; expected a shorter one."
+    name = str(error.filename or "the output")
+    shown = name if len(name) <= 200 else f"{name[:40]}... ({len(name)} characters)"
+    more = "; free some space or write elsewhere" if error.errno in FULL else ""
+    return f"{shown} cannot be used: {error.strerror}{more}."
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
@@ -163,13 +152,6 @@ def _as_setting(option: str, arguments: Sequence[str]) -> str:
     return hint(name, value) or (
         f" Settings are typed without dashes, such as {homes[0]}={value}." if homes else ""
     )
-
-
-def _show_trace() -> None:
-    if os.environ.get("BURNISH_DEBUG"):
-        import traceback
-
-        sys.stderr.write(traceback.format_exc())
 
 
 def _complain(message: str) -> None:

@@ -73,11 +73,15 @@ def generate(
     from burnish.api.measure import generate as sample
     from burnish.api.models import continues_text, open_model
 
-    if out is not None and out.exists():
-        raise UserError(f"{out} exists already; expected the name of a new file for --out")
     if out is not None:
-        _make_folder(out)
-    asked = _asked(prompts or [], file, attach)
+        if out.exists():
+            raise UserError(f"{out} exists already; expected the name of a new file for --out")
+        out.parent.mkdir(parents=True, exist_ok=True)
+    asked = [*(prompts or []), *(_read(file) if file else [])]
+    if not asked:
+        raise UserError("no prompts; expected texts behind the model, or --file FILE")
+    if attached := read_attached(attach):
+        asked = [_with_media(prompt, attached) for prompt in asked]
     is_raw = continues_text(model) and not system if raw is None else raw
     lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
@@ -102,14 +106,6 @@ def generate(
     return 0
 
 
-def _asked(texts: list[str], file: Path | None, attach: list[Path] | None) -> list[Any]:
-    asked = [*texts, *(_read(file) if file else [])]
-    if not asked:
-        raise UserError("no prompts; expected texts behind the model, or --file FILE")
-    attached = read_attached(attach)
-    return [_with_media(prompt, attached) for prompt in asked] if attached else asked
-
-
 def _with_media(prompt: Any, parts: tuple[MediaPart, ...]) -> Any:
     if not isinstance(prompt, str):
         raise UserError(
@@ -123,17 +119,8 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write JSON lines in one go: the file is there whole or as it was."""
     from burnish.store.durable import write_file
 
-    _make_folder(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written: {error.strerror}; give another file"
-        ) from error
 
 
 def _read(file: Path) -> list[Any]:

@@ -76,21 +76,12 @@ def _write(source: Path, folder: Path) -> list[Path]:
             f"{', '.join(there)} exist{'s' * (len(there) == 1)} already and nothing was written; "
             "give another folder with --to FOLDER"
         )
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            # Opened for new files only: one that another process made in between stays.
-            with file.open("rb") as old, (folder / file.name).open("xb") as new:
-                shutil.copyfileobj(old, new)
-            written.append(folder / file.name)
-    except OSError as error:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise UserError(
-            f"cannot write to {folder}: {error.strerror}; give another folder with --to FOLDER"
-        ) from error
-    return written
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        # Opened for new files only: one that another process made in between stays.
+        with file.open("rb") as old, (folder / file.name).open("xb") as new:
+            shutil.copyfileobj(old, new)
+    return [folder / file.name for file in files]
 
 
 def _list(known: dict[str, Path], as_json: bool) -> None:

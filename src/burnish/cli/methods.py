@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import NODEFAULT, Struct
-from msgspec.structs import FieldInfo
 from rich.text import Text
 from typer import Argument
 
@@ -215,7 +214,10 @@ def _short(value: Any) -> str:
         fields = msgspec.structs.fields(value)
         given = {f.name: getattr(value, f.name) for f in fields}
         head = given.pop("mode", None) or value.__struct_config__.tag
-        usual = {f.name: _default(f) for f in fields}
+        usual = {
+            f.name: (f.default if f.default_factory is NODEFAULT else f.default_factory())
+            for f in fields
+        }
         rest = [f"{k}={_short(v)}" for k, v in given.items() if v != usual[k]]
         return " ".join([str(head), *rest])
     if isinstance(value, dict):
@@ -224,11 +226,6 @@ def _short(value: Any) -> str:
         glue = " + " if any(isinstance(item, Struct) for item in value) else ","
         return glue.join(_short(item) for item in value) or "none"
     return str(value)
-
-
-def _default(field: FieldInfo) -> Any:
-    """The field's default; where there is none, something that equals no value."""
-    return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
 def _print_page(card: RecipeCard, base: Recipe) -> None:

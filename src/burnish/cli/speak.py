@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +93,14 @@ def speak(
       burnish speak scene.toml -o scene.wav --engine runs/speech   # voices of your own
       burnish speak play.txt --script-out play.json        # the plan alone, to edit
     """
-    _check_options(out, script_out, timeline, alignment, report, planner, instruction)
+    wanted = {"timeline": timeline, "alignment": alignment, "report": report}
+    if out is None and (script_out is None or any(wanted.values())):
+        raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
+    _check_outputs(
+        {"-o": out, "--script-out": script_out, "--timeline": timeline, "--alignment": alignment}
+    )
+    if instruction and not planner:
+        raise UserError("--instruction is for a planning model: name one with --planner MODEL")
     with needed("voices", "torch"):
         from burnish.speech.cast import engine_folder
         from burnish.speech.planner import plan_scene, read_script, write_script
@@ -130,45 +137,28 @@ def speak(
         write_timeline(timeline, scene, done.timeline)
     if alignment is not None:
         _write(alignment, json.dumps(done.alignment, indent=1, ensure_ascii=False) + "\n")
-    measured = _measured(done) if report else None
+    measured = None
+    if report:
+        from burnish.speech.following import follow_report
+
+        measured = follow_report(done.mix)._asdict()
     _tell(done, planned_by, seconds, measured, as_json)
     return 0
 
 
-def _check_options(
-    out: Path | None,
-    script_out: Path | None,
-    timeline: Path | None,
-    alignment: Path | None,
-    report: bool,
-    planner: str,
-    instruction: str,
-) -> None:
-    """Refuse what would be ignored, or fail only after minutes of rendering."""
-    if out is None and script_out is None:
-        raise UserError("nothing to write: name a sound with -o FILE, or a plan with --script-out")
-    for option, given in (("timeline", timeline), ("alignment", alignment), ("report", report)):
-        if given and out is None:
-            raise UserError(f"--{option} needs a sound: name its file with -o FILE")
-    outputs = {
-        "-o": out,
-        "--script-out": script_out,
-        "--timeline": timeline,
-        "--alignment": alignment,
-    }
+def _check_outputs(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse what would fail only after minutes of rendering."""
     names: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
-        if path.is_dir():
-            raise UserError(f"{option}: {path} is a folder; name a file in it")
         other = names.setdefault(path.resolve(), option)
-        if other != option:
-            raise UserError(f"{option}: {path} is also what {other} writes; name another file")
-    if timeline is not None and timeline.suffix.lower() not in (".svg", ".png"):
-        raise UserError(f"--timeline: got {timeline}, expected a file that ends in .svg or .png")
-    if instruction and not planner:
-        raise UserError("--instruction is for a planning model: name one with --planner MODEL")
+        if path.is_dir() or other != option:
+            raise UserError(
+                f"{option}: {path} is a folder, or what {other} writes; name another file"
+            )
+        if option == "--timeline" and path.suffix.lower() not in (".svg", ".png"):
+            raise UserError(f"--timeline: got {path}, expected a file that ends in .svg or .png")
 
 
 def _check_inputs(
@@ -216,11 +206,8 @@ def _size(scene: Any) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _render(given: Script, out: Path, engine: str, seed: int, chunk: float) -> Rendering:
@@ -242,12 +229,6 @@ def _render(given: Script, out: Path, engine: str, seed: int, chunk: float) -> R
             background=background,
             progress=report,
         )
-
-
-def _measured(done: Rendering) -> dict[str, Any]:
-    from burnish.speech.following import follow_report
-
-    return follow_report(done.mix)._asdict()
 
 
 def _tell(
@@ -370,37 +351,25 @@ def _labelled(out: Path) -> dict[str, dict[str, Any]]:
     from burnish.store.durable import write_file
 
     rows: dict[str, dict[str, Any]] = {}
-    try:
-        lines = out.read_bytes().splitlines() if out.exists() else []
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = decoded(line)
-            except ValueError as error:
-                if number == len(lines) and line.startswith(b'{"file":'):
-                    break
-                raise _no_label(out, number, error) from None
-            try:
-                rows[msgspec.convert(row, _Row).file] = row
-            except msgspec.ValidationError as error:
-                raise _no_label(out, number, error) from None
-        whole = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values())
-        if lines and whole != out.read_bytes():
-            write_file(out, whole)
-    except OSError as error:
-        raise UserError(f"{out} cannot be used: {error.strerror or error}") from None
+    lines = out.read_bytes().splitlines() if out.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = decoded(line)
+            rows[msgspec.convert(row, _Row).file] = row
+        except ValueError as error:
+            is_cut = number == len(lines) and line.startswith(b'{"file":')
+            if is_cut and not isinstance(error, msgspec.ValidationError):
+                break
+            raise UserError(
+                f"{out}: line {number} is no label of a recording ({error}); name another file with -o"
+            ) from None
+    whole = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values())
+    if lines and whole != out.read_bytes():
+        write_file(out, whole)
     return rows
 
 
-def _no_label(out: Path, number: int, error: Exception) -> UserError:
-    return UserError(
-        f"{out}: line {number} is no label of a recording ({error}); name another file with -o"
-    )
-
-
 def _append_row(out: Path, row: dict[str, Any]) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")

@@ -199,7 +199,9 @@ def _table_lines(
 ) -> Iterator[str]:
     inner: list[tuple[str, Any]] = []
     for key, value in table.items():
-        if isinstance(value, dict) or _are_tables(value):
+        if isinstance(value, dict) or (
+            isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+        ):
             inner.append((key, value))
         else:
             origin = _origin(path + flat_key(key), origins)
@@ -213,10 +215,6 @@ def _table_lines(
         for index, item in enumerate(value):
             yield from ("", f"[[{name}]]")
             yield from _table_lines(item, (*keys, key), f"{path}{flat_key(key)}.{index}.", origins)
-
-
-def _are_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
 def _origin(key: str, origins: Mapping[str, str]) -> str:

@@ -105,7 +105,11 @@ def _game(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
     for key in known.functions:
         options = _changed(options, key.split("."), lambda word: _named_function(word, root))
     for key in known.sources:
-        options = _changed(options, key.split("."), lambda word: _source(word, root))
+        options = _changed(
+            options,
+            key.split("."),
+            lambda word: str(root / word) if (root / word).exists() else word,
+        )
     for key in known.written:
         options = _changed(options, key.split("."), lambda word: str(root / word))
     return {**table, "options": options}
@@ -118,11 +122,6 @@ def _changed(table: Any, keys: Sequence[str], change: Callable[[str], Any]) -> A
     if len(keys) > 1:
         return {**table, keys[0]: _changed(inner, keys[1:], change)}
     return {**table, keys[0]: change(inner)} if isinstance(inner, str) and inner else table
-
-
-def _source(name: str, root: Path) -> str:
-    """A file or folder from `root`, where there is one: a corpus of your own may mean something else."""
-    return str(root / name) if (root / name).exists() else name
 
 
 def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
