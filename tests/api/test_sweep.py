@@ -155,11 +155,6 @@ def test_mistakes_are_found_before_anything_starts(grid: Grid, line: str, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_python_values_must_be_lists(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"grid: steps is 3; expected a list of values"):
-        sweep("tiny", {"steps": 3}, runs=tmp_path)  # type: ignore[dict-item]
-
-
 # --- children
 
 

@@ -335,25 +335,6 @@ def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Pat
     assert judge["ties_score"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("llmbr", "--data", "x"), "no benchmark 'llmbr'"),
-        (("llmbar", "--data", "none.jsonl"), "no such file"),
-        (("llmbar", "--data", "{file}"), "needs a judge: --with direct --model smollm2"),
-        (("ppe", "--data", "{file}"), "no column 'prompt', so this is not PPE"),
-        (("llmbar",), "benchmark 'llmbar' needs --data PATH"),
-        (("rmbench", "--data", "{file}", "--recorded", "{file}"), "so this is not RM-Bench"),
-    ],
-)
-def test_mistakes_are_one_line(typed: Type, tmp_path: Path, words: tuple, said: str) -> None:
-    file = llmbar_file(tmp_path / "l.jsonl")
-    done = typed("bench", *(word.format(file=file) for word in words))
-    assert done.code == 2
-    assert said in done.err
-    assert done.err.count("\n") == 1
-
-
 def test_reward_check_of_a_recipe_a_function_and_a_file(typed: Type, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text("def words(text, answer):\n    return len(text.split()) / 100\n")
@@ -375,35 +356,6 @@ def test_reward_check_of_a_recipe_a_function_and_a_file(typed: Type, tmp_path: P
     recipe = typed("reward", "check", "tiny", "--limit", "5")
     assert recipe.code == 0, recipe.err
     assert "padding never changes the reward" in recipe.out
-
-
-def test_reward_check_mistakes_are_one_line(typed: Type, tmp_path: Path) -> None:
-    own = tmp_path / "mine.py"
-    own.write_text("def close(text, answer):\n    return 1.0\n")
-    file = rows(tmp_path / "r.jsonl", {"prompt": "p", "response": "x", "anser": "y"})
-    without = typed("reward", "check", f"{own}:close")
-    assert (without.code, "needs responses to score" in without.err) == (2, True)
-    lacking = typed("reward", "check", f"{own}:close", "--data", file)
-    assert (lacking.code, lacking.err.count("\n")) == (2, 1)
-    assert (
-        "r.jsonl: reward 'close' needs the column 'answer'; it has prompt, response, anser. "
-        in lacking.err
-    )
-    assert "Did you mean 'anser'? Add it to the rows, or change the reward." in lacking.err
-    taken = rows(tmp_path / "t.jsonl", {"prompt": "p", "a": "x", "b": "y", "winner": "a"})
-    own.write_text(own.read_text() + "def label(text, winner):\n    return 1.0\n")
-    used = typed("reward", "check", f"{own}:label", "--data", taken)
-    assert "'winner' is taken as prompt, response or label; copy it" in used.err
-    bare = typed("reward", "check", own)
-    assert (bare.code, bare.err.count("\n")) == (2, 1)
-    assert bare.err.endswith(f"give {own}:NAME; it has close, label.\n")
-    assert (
-        "no such file. Did you mean 'mine.py'?"
-        in typed("reward", "check", tmp_path / "mime.py").err
-    )
-    unknown = typed("reward", "check", f"{own}:clos", "--data", file)
-    assert "Did you mean 'close'?" in unknown.err
-    assert typed("reward").code == 2
 
 
 def test_healthbench_with_a_live_judge_by_its_own_points(typed: Type, tmp_path: Path) -> None:

@@ -46,16 +46,3 @@ def test_other_answers_have_another_results_file(tmp_path: Path):
     assert len(set(files)) == 3
     assert files[1] == files[3]
     assert files[1].name.startswith("ifeval-direct-tiny-data-answers-")
-
-
-def test_what_cannot_be_scored_is_refused_in_one_line(typed: Type, tmp_path: Path):
-    nobody = typed("bench", "atp")
-    assert (nobody.code, "give --answers FILE" in nobody.err) == (2, True)
-    judge = typed("bench", "atp", "--with", "atp", "--model", "tiny")
-    assert (judge.code, "has no response to judge" in judge.err) == (2, True)
-    row = {"trace_id": "1", "query": "a", "doc": "b", "response": "c"}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    free = typed("bench", "atp", "--data", tmp_path / "rows.jsonl")
-    assert (free.code, "no column 'needs'" in free.err) == (2, True)
-    other = typed("bench", "llmbar")
-    assert (other.code, "needs --data PATH" in other.err) == (2, True)

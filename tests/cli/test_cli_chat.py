@@ -104,12 +104,6 @@ def test_a_person_is_told_and_may_go_on(typed: Type, monkeypatch: pytest.MonkeyP
     assert "a new conversation" in done.out
 
 
-def test_an_unknown_model_is_named(piped: Piped) -> None:
-    done = piped("Hi.\n", "chat", "tinny")
-    assert done.code == 2
-    assert "Did you mean 'tiny'?" in done.err
-
-
 def test_a_server_answers_several_turns(piped: Piped) -> None:
     with JudgeServer(lambda prompt: f"heard: {prompt}") as server:
         done = piped("One.\nTwo.\n/reset\nThree.\n", "chat", server.model)
@@ -169,9 +163,3 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         chat.save(tmp_path / "talk.json")
     row = json.loads((tmp_path / "talk.json").read_text())
     assert [m["content"] for m in row["messages"]] == ["Be brief.", "Hi.", "a reply"]
-
-
-@pytest.mark.parametrize("text", ["", "   "])
-def test_an_empty_message_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="the message is empty"):
-        anyio.run(Chat(ScriptedLM(["x"])).say, text)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_words import Type
-from test_cli_light import without_torch
 
-from burnish.cli.console import out
 from burnish.cli.entry import run
 from burnish.records import Author, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
@@ -136,25 +134,6 @@ def test_answers_that_changed_show_their_first_lines_and_steer_nothing(
     assert "\x1b" not in shown
 
 
-def test_curves_stand_side_by_side_on_one_scale(typed: Type, two: Path) -> None:
-    lines = typed("compare", "first", "second", "--runs", two).out.splitlines()
-    row = next(line for line in lines if line.startswith("reward/total"))
-    assert row.split() == ["reward/total", *["0.000", "->", "0.500", "▁▅█"] * 2]
-    assert not any(line.startswith("policy/entropy") for line in lines)
-    only = typed("compare", "first", "second", "--runs", two, "--metric", "length/mean").out
-    assert "length/mean" in only
-    assert "reward/total" not in only
-
-
-def test_nothing_is_wider_than_the_terminal(
-    typed: Type, two: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(out, "width", 60)
-    lines = typed("compare", "first", "second", "--runs", two).out.splitlines()
-    whole = ("A  ", "B  ", "left out", "test", "B is better", "right in")
-    assert [line for line in lines if len(line) > 60 and not line.startswith(whole)] == []
-
-
 def test_swapped_runs_flip_the_sign_and_keep_the_p_value(typed: Type, two: Path) -> None:
     there, back = (
         json.loads(typed("compare", *pair, "--runs", two, "--json").out)
@@ -227,43 +206,12 @@ def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
     assert one.folder.joinpath("config.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["first", "secnod"], "no run 'secnod' in {runs}. Did you mean 'second'?"),
-        (["first", "second", "--step", "3"], "no held-out evaluation after 3 steps; it has one"),
-        (["first", "second", "--metric", "lenght/mean"], "Did you mean 'length/mean'?"),
-        (["first", "second", "--metric", "q"], "They have: length/mean, reward/total."),
-        (["first", "harder"], "held-out tasks differ (task.kind: 'arithmetic' and 'gsm8k'"),
-        (["first", "other"], "rewards differ (rewards.right.kind: 'numeric' and 'match')"),
-        (["first", "part"], "the total of all rewards and the reward 'right'"),
-        (["first", "none"], "run 'none' has no held-out evaluation: expected at least one"),
-        (["first"], "first: only run 'first'; expected at least two runs, a sweep"),
-    ],
-)
-def test_mistakes_get_one_line(typed: Type, two: Path, words: list[str], message: str) -> None:
-    make(two / "harder", {4: {"q": 1.0}}, {"task.kind": "gsm8k"}).close()
-    make(two / "other", {4: prompts(FIRST)}, {"rewards.0.kind": "match"}).close()
-    make(two / "part", {4: prompts(FIRST)}, {"evaluation.part": "right"}).close()
-    make(two / "none", {}).close()
-    shown = typed("compare", *words, "--runs", two)
-    assert (shown.code, shown.out) == (2, "")
-    assert shown.err.count("\n") == 1
-    assert message.format(runs=two) in shown.err
-
-
 def test_marks_that_do_not_fit_the_answers_are_a_damaged_store(typed: Type, two: Path) -> None:
     with RunStore.open(two / "first") as store:
         store.append_evaluation(9, "held_out", [_answer(9, 0, "p00", 1.0, {})], {"marks": []})
     shown = typed("compare", "first", "second", "--runs", two)
     assert shown.code == 3
     assert "run 'first' has 0 marks for the 1 answers of its held-out evaluation" in shown.err
-
-
-def test_no_torch_is_needed(two: Path) -> None:
-    done = without_torch("compare", "first", "second", "--runs", two)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "B is better by 37.5 points" in done.stdout
 
 
 def test_two_real_runs(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import torch
 
 from burnish.api import variance
 from burnish.api.variance import measure_variance
-from burnish.cli import reporter
 from burnish.cli.entry import run
 from burnish.errors import UserError
 from burnish.lm import load_model
@@ -93,29 +92,6 @@ def test_bits_a_byte_are_those_of_the_text_without_its_end_tokens(tmp_path, mode
     found = variance._with_bound("m", loaded.module, rows, None, 0)
     assert found.bits_per_byte == pytest.approx(3.0 / (3 * math.log(2)))
     assert found.bound_per_token == -1.0
-
-
-def test_progress_is_told_where_no_terminal_is(capsys, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(reporter, "EVERY_S", 0.0)
-    file = tmp_path / "rows.jsonl"
-    file.write_text('{"text": "ab"}\n{"text": "cd"}\n')
-    words = ("--rates", 5, "--masks", 2, "--no-gradient")
-    code, out, err = said(capsys, "variance", model, file, *words)
-    assert code == 0
-    assert "measuring rows 50 %" in err
-    assert "measuring" not in out
-
-
-@pytest.mark.parametrize(
-    ("row", "what"),
-    [({"question": "1 + 1?"}, "expected input_ids, a prompt with one"), (None, "at least 2")],
-)
-def test_rows_that_cannot_be_measured_are_refused(capsys, model, tmp_path, row, what):
-    file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(row or {"text": "abc"}) + "\n")
-    code, _, err = said(capsys, "variance", model, file)
-    assert code == 2
-    assert what in err
 
 
 def test_rows_of_tokens_are_read(capsys, model, tmp_path):

@@ -119,24 +119,6 @@ def test_ifeval_is_read_by_its_loader(typed: Type, here: Path) -> None:
     assert kept["score"] == float("," not in said and bool(said))  # nothing said obeys nothing
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["rows.jsonl"], "it needs --reward"),
-        (["llmbar", "--data", "x"], "use: burnish bench llmbar --data PATH"),
-        (["ifeval"], "'ifeval' needs its data"),
-        (["tiny", "--data", "x"], "--data belongs to a benchmark"),
-        (["rows.jsonl", "steps=3", "--reward", "match"], "has no meaning beside rows"),
-        (["rows.jsonl", "--reward", "mtch"], "Did you mean 'match'?"),
-    ],
-)
-def test_mistakes_get_one_line(typed: Type, here: Path, words: list[str], message: str) -> None:
-    done = typed("eval", "tiny", *words)
-    assert done.code == 2
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-
-
 # --- generate
 
 
@@ -183,21 +165,3 @@ def test_the_newest_weights_of_a_run_are_taken(typed: Type, here: Path) -> None:
     rows = lines(typed("generate", "runs/first", "Hello", "--max-tokens", 6).out)
     weights = here / "runs" / "first" / "checkpoints" / "step-000001"
     assert rows[0]["response"] == burnish.generate(weights, "Hello", max_tokens=6).texts[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "no prompts; expected texts behind the model, or --file FILE"),
-        (["--file", "empty.jsonl"], "row 1 has neither 'prompt' nor 'messages'"),
-        (["--file", "none.txt"], "none.txt: cannot be read"),
-        (["Hi", "--temperature", "1e-40"], "expected 0 (greedy) or from 1e-06 on"),
-    ],
-)
-def test_mistakes_of_generate_get_one_line(
-    typed: Type, here: Path, words: list[str], message: str
-) -> None:
-    (here / "empty.jsonl").write_text('{"text": "x"}\n')
-    done = typed("generate", "tiny", *words)
-    assert done.code == 2
-    assert message in done.err

@@ -29,20 +29,6 @@ def test_a_flag_that_is_a_setting(typed: Type, line: str, said: str) -> None:
     assert shown.err.count("\n") == 1
 
 
-def test_a_flag_that_is_nothing(typed: Type) -> None:
-    shown = typed("train", "--nonsense", "4")
-    assert "Settings" not in shown.err
-    assert "TRL" not in shown.err
-
-
-def test_a_misspelt_file_is_found_in_this_folder(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sort.toml").write_text("steps = 1\n")
-    monkeypatch.chdir(tmp_path)
-    assert "no recipe 'sort.tom'. Did you mean 'sort.toml'?" in typed("train", "sort.tom").err
-
-
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -101,18 +87,6 @@ def test_errors_in_python_are_spelled_as_python(
         burnish.train("tiny", data=row, rewards=[len], steps=1, show=False)
     assert "give held_out=0." in str(caught.value)
     assert "{" not in str(caught.value)
-
-
-def test_both_spellings_of_one_error() -> None:
-    from burnish.errors import RunChanged, python_words
-
-    error = RunChanged("mine", "with other contents of my.py", "restore them")
-    assert str(error).endswith("choose another run.name, or start a new run with --again")
-    with (
-        pytest.raises(RunChanged, match=r"choose another name, or .* with again=True$"),
-        python_words(),
-    ):
-        raise error
 
 
 def test_rows_that_repeat_a_prompt_say_what_became_of_them(

@@ -83,13 +83,3 @@ def test_nothing_is_overwritten_and_nothing_half_written(typed: Type, tmp_path: 
     assert "my_task.py exists already and nothing was written" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["my_task.py"]
     assert (tmp_path / "my_task.py").read_text() == "mine"
-
-
-def test_an_unknown_kind_and_a_folder_that_cannot_be_made_are_told(
-    typed: Type, tmp_path: Path
-) -> None:
-    assert "Did you mean 'policy'?" in typed("init", "polcy").err
-    (tmp_path / "file").touch()
-    done = typed("init", "--to", tmp_path / "file" / "inside")
-    assert done.code == 2
-    assert "cannot write to" in done.err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,7 @@ from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
-from burnish.bench.items import Judged
 from burnish.bench.probe import probability
-from burnish.cli.judge import check_outside
-from burnish.cli.judge_session import first_reply
-from burnish.errors import JudgeError
-from burnish.records import Status
 from burnish.seeds import Seeds
 
 
@@ -108,23 +101,6 @@ def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
 
 
-def test_the_last_line_says_what_was_wrong_with_most_replies() -> None:
-    def one(status: Status, reason: str = "") -> Judged:
-        return Judged("x", "j", choice=(0,) if status is Status.OK else None,
-                      status=status, reason=reason)  # fmt: skip
-
-    prose = [one(Status.PARSE_ERROR, f"expected one JSON object, got {n}") for n in range(2)]
-    odd = one(Status.REFUSED, "a filter")
-    with pytest.raises(JudgeError, match="2 of 3: parse_error, expected one JSON object, got 0;"):
-        check_outside([odd, *prose])
-    with pytest.raises(JudgeError, match="all 1: refused, a filter; try another model"):
-        check_outside([odd])
-    with pytest.raises(JudgeError, match="2 of 3: parse_error"):
-        check_outside([one(Status.TIMEOUT, "late"), *prose])
-    assert check_outside([*prose, one(Status.OK)]) == 0
-    assert check_outside([*prose, one(Status.ABSTAIN)]) == 0
-
-
 def test_a_server_that_is_down_ends_with_3_and_one_line(typed: Type, pairs: Path) -> None:
     with JudgeServer(lambda prompt: None) as server:
         done = typed("judge", pairs, "--model", server.model, "--retries", "0")
@@ -195,49 +171,6 @@ def test_a_server_that_was_reached_once_is_asked_about_every_row(
     assert asked >= 8
 
 
-def test_a_log_hears_of_the_start_the_first_reply_and_every_row(typed: Type, pairs: Path) -> None:
-    with JudgeServer(fair) as server:
-        done = typed("judge", pairs, "--model", server.model, "--concurrency", 1)
-        quiet = typed("judge", pairs, "--model", server.model, "--json")
-    start, first, *each = done.err.splitlines()
-    assert start == "judging 0/3 rows"
-    assert re.fullmatch(r"first reply after \S+ s; about \S+ s for the remaining 5 calls", first)
-    assert [line.split(" rows")[0] for line in each] == [f"judging {k}/3" for k in (1, 2, 3)]
-    assert "0 without a verdict, 2 replies in" in each[0]
-    assert each[0].endswith("left")
-    assert "6 replies in" in each[2]
-    assert quiet.err == ""
-
-
-def test_a_terminal_gets_a_bar_with_rows_and_calls(
-    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rich.console import Console
-
-    screen = Console(file=io.StringIO(), force_terminal=True, width=140, color_system=None)
-    monkeypatch.setattr("burnish.cli.judge_session.err", screen)
-    with JudgeServer(fair) as server:
-        assert typed("judge", pairs, "--model", server.model).code == 0
-    drawn = screen.file.getvalue()
-    assert "0/3 rows, 0 of about 6 calls" in drawn
-    assert "3/3 rows, 6 of about 6 calls" in drawn
-    assert "first reply" not in drawn
-
-
-@pytest.mark.parametrize(
-    ("sent", "calls", "said"),
-    [
-        (1, 8, "; about 3 min 37 s for the remaining 7 calls"),
-        (2, 8, "; about 1 min 33 s for the remaining 7 calls"),  # three rounds of two
-        (1, 2, "; about 31 s for the remaining call"),
-        (4, 4, "; 3 more calls are under way"),
-        (1, 1, ""),
-    ],
-)
-def test_the_first_reply_tells_of_the_rest(sent: int, calls: int, said: str) -> None:
-    assert first_reply(31.0, sent, calls) == f"first reply after 31 s{said}"
-
-
 def test_a_budget_ends_the_asking(typed: Type, pairs: Path) -> None:
     with JudgeServer(fair) as server:
         done = typed(
@@ -298,41 +231,6 @@ def test_judges_that_decide_alone_need_no_model(typed: Type, tmp_path: Path) -> 
     cited = {"prompt": "?", "response": text, "documents": ["It has 14 bridges.", "Snow falls."]}
     found = typed("judge", rows(tmp_path / "c.jsonl", cited), "--with", "citations", "--json")
     assert json.loads(found.out)["items"][0]["values"] == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "no model to ask; expected --model smollm2"),
-        (("--model", "smolm2"), "Did you mean 'smollm2'?"),
-        (("--model", "http://x/v1"), "names a server but no model"),
-        (("--model", "{url}", "--with", "opens"), "there is no judge 'opens'"),
-        (("--model", "{url}", "--option", "hi"), "--option 'hi' is no setting; expected key=value"),
-        (("--model", "{url}", "--option", "hi=3"), "judge 'direct' has no option 'hi'"),
-        (("--model", "{url}", "--prices", "cheap"), "--prices is 'cheap'; expected two numbers"),
-        (("--model", "{url}", "--show", "nothing"), "no column 'nothing' to show"),
-        (("--replay", "none.jsonl"), "no such file"),
-    ],
-)
-def test_mistakes_are_one_line(typed: Type, pairs: Path, words: tuple, said: str) -> None:
-    given = [word.format(url="http://127.0.0.1:9/v1#m") for word in words]
-    done = typed("judge", pairs, *given)
-    assert done.code == 2
-    assert said in done.err
-    assert done.err.count("\n") == 1
-
-
-def test_a_missing_file_is_one_line(typed: Type, tmp_path: Path) -> None:
-    done = typed("judge", tmp_path / "none.jsonl", "--model", "http://127.0.0.1:9/v1#m")
-    assert done.code == 2
-    assert done.err.endswith("none.jsonl: no such file.\n")
-    bare = typed("judge")
-    assert (bare.code, bare.err.endswith("See: burnish judge --help\n")) == (2, True)
-
-
-def test_help_of_both(typed: Type) -> None:
-    assert "burnish judge [OPTIONS]" in typed("judge", "--help").out
-    assert "burnish judge probe [OPTIONS]" in typed("judge", "probe", "--help").out
 
 
 def test_other_settings_are_not_mixed_into_a_result_file(
@@ -596,16 +494,3 @@ def test_retries_hedges_and_the_rule_of_orders_are_flags(typed: Type, pairs: Pat
     assert found["items"][0]["values"] == [None, None]
     done = typed("judge", pairs, "--model", "tiny", "--hedge-after", "1")
     assert "--hedge-after limits a server" in done.err
-
-
-def test_an_untrained_conversion_as_a_judge_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from burnish.cli import judge_session
-    from burnish.cli.shared_options import JudgeFlags
-
-    monkeypatch.setattr(judge_session, "open_judge", lambda settings, special: settings)
-    judge_session.open_flags(JudgeFlags(model="tiny"))
-    assert capsys.readouterr().err == ""
-    judge_session.open_flags(JudgeFlags(model="diffusion:tiny"))
-    assert "never trained to fill masks in" in capsys.readouterr().err

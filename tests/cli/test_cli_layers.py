@@ -9,7 +9,6 @@ import torch
 
 from burnish.api.layers import measure_layers
 from burnish.cli.entry import run
-from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
@@ -82,16 +81,6 @@ def test_the_command_says_it(texts, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["is_bound"] is True
     assert found["effects"][0]["change"]["size"] == 6
-
-
-def test_mistakes_get_one_line(texts, tmp_path):
-    (tmp_path / "one.txt").write_text("one\n\ntwo words")
-    with pytest.raises(UserError, match=r"one.txt: 1 document .* --separator"):
-        measure_layers("tiny", str(tmp_path / "one.txt"))
-    cut = measure_layers("tiny", str(tmp_path / "one.txt"), separator="\n\n", tokens=4)
-    assert cut.documents == 2
-    with pytest.raises(UserError, match="is not in this process"):
-        measure_layers("http://localhost:1/v1#m", str(texts))
 
 
 def test_without_a_text_it_reads_those_that_ship(typed):

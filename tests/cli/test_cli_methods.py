@@ -62,24 +62,6 @@ def test_the_list_has_one_line_a_method(typed: Type, folder: Path) -> None:
     assert "What one is and when to use it: burnish methods NAME" in lines
 
 
-def test_the_shipped_list_fits_80_columns(typed: Type) -> None:
-    lines = typed("methods").out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len([line for line in lines if line.split("  ")[0] in all_recipes()]) == len(
-        all_recipes()
-    )
-
-
-def test_a_long_description_ends_with_a_part_or_a_word() -> None:
-    assert methods.shortened("Rewards are centred, then scaled.", 40) == (
-        "Rewards are centred, then scaled"
-    )
-    assert methods.shortened("Rewards are centred, then scaled.", 24) == "Rewards are centred"
-    whole = "Rewards are centred then scaled"
-    assert methods.shortened(f"{whole}.", 24) == whole, "nothing is cut behind a word"
-    assert methods.shortened(f"{whole}, and clipped; and more.", 24) == whole
-
-
 @pytest.mark.parametrize("name", all_recipes())
 def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
     shown = " ".join(typed("methods", name).out.split())
@@ -132,20 +114,6 @@ def test_pieces_show_only_what_is_not_default(typed: Type, folder: Path) -> None
     assert rows["plain"]["policy"]["advantage"]["ddof"] == 1
 
 
-def test_tables_and_lists_inside_a_piece_are_short(typed: Type, folder: Path) -> None:
-    (folder / "a_name_that_is_long.toml").write_text(
-        "[policy]\nshaping = [{ kind = 'reference_frozen' }]\n"
-        "weights = { kind = 'tri_factor', severity = { safe = 3.0 }, threshold = { safe = 0.5 } }\n"
-    )
-    (folder / "parts.toml").write_text(
-        "[policy]\nadvantage = { kind = 'stepwise', rewards = ['a', 'b'], headings = ['why:'] }\n"
-    )
-    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
-    weights = rows["a_name_that_is_long"]["differs"]["weights"]
-    assert weights == "tri_factor severity={safe=3.0} threshold={safe=0.5}"
-    assert rows["parts"]["differs"]["advantage"] == "stepwise rewards=a,b headings=why:"
-
-
 def test_methods_as_json(typed: Type, folder: Path) -> None:
     rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
     assert rows[0]["differs"] == {}
@@ -161,22 +129,6 @@ def test_one_method_alone(typed: Type, folder: Path) -> None:
     assert "The baseline." not in shown
     (row,) = map(json.loads, typed("methods", "wide", "--json").out.splitlines())
     assert list(row["differs"]) == ["trust_region"]
-
-
-def test_commands_of_a_card_stay_on_one_line_and_paths_whole(typed: Type) -> None:
-    shown = typed("methods", "trace2skill").out.splitlines()
-    assert any(
-        line.strip().startswith("burnish skill distill") and line.rstrip().endswith("#my-model")
-        for line in shown
-    )
-    assert any("agents/trace2skill/skill_files.py" in line for line in shown)
-
-
-def test_a_method_that_does_not_exist(typed: Type, folder: Path) -> None:
-    shown = typed("methods", "wied")
-    assert shown.code == 2
-    assert shown.err.startswith("burnish: no method 'wied'; expected one of grpo, wide, ")
-    assert ", trace2skill. Did you mean 'wide'?" in shown.err
 
 
 @pytest.fixture
@@ -243,11 +195,6 @@ def test_every_method_has_a_card_of_at_most_120_lines(name: str) -> None:
     assert len(text.splitlines()) <= 120
     assert text.count("<!-- figures -->") == text.count("<!-- /figures -->") == 1
     assert name in all_recipes()
-
-
-def test_a_description_of_two_lines_is_shown_whole(folder: Path) -> None:
-    (folder / "long.toml").write_text("# burnish train long\n# Begins here\n# and ends.\n")
-    assert read_card(folder / "long.toml").description == "Begins here and ends."
 
 
 def test_a_broken_recipe_is_named(typed: Type, folder: Path) -> None:

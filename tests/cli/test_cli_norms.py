@@ -70,18 +70,6 @@ def test_weights_that_are_no_numbers_are_refused_by_name(capsys, tmp_path):
     assert "model.layers.1.mlp.up_proj.weight has 1 values" in " ".join(err.split())
 
 
-def test_bad_words_get_one_line(capsys, tiny, tmp_path):
-    code, _, err = said(capsys, "norms", tiny, "Hi", "--file", tmp_path / "x.txt")
-    assert code == 2
-    assert "expected one of them" in err
-    code, _, err = said(capsys, "norms", tiny, "--file", tmp_path / "x.txt")
-    assert code == 2
-    assert "cannot be read" in err
-    code, _, err = said(capsys, "norms", tiny, "Hi", "--out", tmp_path / "x.nothing")
-    assert code == 2
-    assert "norms.png" in err
-
-
 def test_a_file_in_the_place_of_words_is_read(capsys, tiny, tmp_path):
     (tmp_path / "words.txt").write_text("Hello there, all of you")
     by_name = said(capsys, "norms", tiny, tmp_path / "words.txt", "--json")[1]

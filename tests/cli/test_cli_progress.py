@@ -15,42 +15,15 @@ import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
 from burnish.bench.statistics import Estimate
-from burnish.cli.console import interval, number, one_line, share, size
 from burnish.cli.progress import (
     LiveView,
     Watch,
     result_line,
-    reward_text,
     step_line,
     step_table,
     view_for,
 )
-from burnish.step_warnings import cut_text
-from burnish.texts import duration
 from burnish.training.events import Finished
-
-
-def drawn(width: int, steps: int = 2) -> list[str]:
-    screen = Console(file=io.StringIO(), width=width, force_terminal=False)
-    screen.print(step_table([step_done(step) for step in range(steps)], width))
-    assert isinstance(screen.file, io.StringIO)
-    return screen.file.getvalue().splitlines()
-
-
-def test_a_wide_table_has_every_number() -> None:
-    title, *rows = drawn(200)
-    assert title.split()[:3] == ["step", "useful", "reward"]
-    for name in ("surrogate", "gradient", "entropy", "clipped", "length", "tokens/s", "left"):
-        assert name in title
-    assert len(rows) == 2
-
-
-def test_a_narrow_table_keeps_step_useful_and_reward() -> None:
-    title, *rows = drawn(64)
-    assert title.split()[:3] == ["step", "useful", "reward"]
-    assert "clipped" not in title
-    assert all(len(row) <= 64 for row in rows)
-    assert rows[0].split()[:3] == ["1/3", "5/8", "0.200"]
 
 
 def test_reread_steps_and_kl_show_in_the_line() -> None:
@@ -65,19 +38,6 @@ def test_reread_steps_and_kl_show_in_the_line() -> None:
 def test_what_is_said_about_a_term_is_no_term() -> None:
     metrics = {"loss/sft": 1.65, "loss/sft/coefficient": 0.3, "loss/sft/held_out_nll": 5.49}
     assert "  sft loss 1.6500  tokens/s" in step_line(step_done(0, metrics=metrics))
-
-
-def test_the_terms_of_a_loss_read_as_words_and_the_only_one_is_not_repeated() -> None:
-    metrics = {"loss/total": 0.7, "loss/preference": 0.69, "loss/centring": 0.01}
-    line = step_line(step_done(0, metrics=metrics))
-    assert "loss 0.7000  preference loss 0.6900, centring loss 0.0100  " in line
-    alone = step_line(step_done(0, metrics={"loss/total": 0.7, "loss/preference": 0.7}))
-    assert "loss 0.7000  tokens/s" in alone
-
-
-def test_one_reward_is_not_repeated_as_its_own_part() -> None:
-    assert reward_text({"reward/total": 0.5, "reward/correct/mean": 0.5}) == "0.500"
-    assert reward_text({}) == "-"
 
 
 def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
@@ -154,26 +114,6 @@ def test_nothing_is_said_of_a_step_without_trouble() -> None:
     assert Watch(16).see(step_done(0, metrics={"status/ok": 1.0})) == []
 
 
-def test_numbers_as_people_read_them() -> None:
-    assert [number(x) for x in (0.5, 0.0, 1e-5, 123456.0, None)] == [
-        "0.500",
-        "0.000",
-        "1.0e-05",
-        "1.2e+05",
-        "-",
-    ]
-    assert [share(x) for x in (0.0, 0.004, 0.5, 1.0)] == ["0%", "0.4%", "50%", "100%"]
-    assert [duration(x) for x in (0.42, 12.4, 185.0, 7800.0)] == [
-        "0.42 s",
-        "12 s",
-        "3 min 05 s",
-        "2 h 10 min",
-    ]
-    assert [size(x) for x in (512, 1536, 3 * 2**30)] == ["512 B", "1.5 KiB", "3.0 GiB"]
-    assert interval((0.29, 0.2, 0.38, 100), signed=True) == "+0.290 [+0.200, +0.380]"
-    assert one_line("a\nb\x1b[2J\u202e") == "a\\nb\\x1b[2J\\x202e"
-
-
 def test_an_evaluation_without_a_score_is_not_called_none() -> None:
     score = Estimate(0.5, 0.4, 0.6, 20)
     one = Finished("stopped", "why", Path("x"), before=score, seconds=3.0, evaluations=1)
@@ -189,11 +129,3 @@ def test_an_evaluation_without_a_score_is_not_called_none() -> None:
     assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
     none = Finished("finished", "", Path("x"), seconds=3.0)
     assert result_line(none) == "finished in 3 s, without a held-out evaluation"
-
-
-def test_advice_on_cut_answers_names_every_limit() -> None:
-    assert "cut at rollout.max_tokens=32: " in cut_text(0.5, 32)
-    several = cut_text(0.5, 32, 8)
-    assert "rollout.max_tokens=32 or rollout.turn_tokens=8: " in several
-    assert several.endswith("rollout.max_tokens=64 and rollout.turn_tokens=16")
-    assert "or by the program's own limit: " in cut_text(0.5, 32, is_program=True)

@@ -26,17 +26,3 @@ def test_a_search_writes_a_prompt_and_its_report(typed: Type, tmp_path: Path) ->
     assert (again["prompt"], again["is_confirmed"]) == ("", False)
     assert again["spending"]["answers"] == 2 + 2 + 2
     assert (tmp_path / "prompt.journal.jsonl").read_bytes() == journal
-
-
-def test_mistakes_get_one_line(typed: Type, tmp_path: Path) -> None:
-    missing = typed("prompt", "optimise", "tiny", "--prompt", tmp_path / "no.txt")
-    assert missing.code == 2
-    assert "cannot be read" in missing.err
-    both = typed("prompt", "optimise", "rows.jsonl", "steps=3", "--reward", "match")
-    assert both.code == 2
-    assert "changes a recipe" in both.err
-    bare = typed("prompt", "optimise", "rows.jsonl")
-    assert bare.code == 2
-    said = " ".join(bare.err.split())
-    assert "rows.jsonl is a file of rows, and nothing says how its answers are scored" in said
-    assert "add --reward NAME, such as --reward match" in said

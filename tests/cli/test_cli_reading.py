@@ -16,7 +16,6 @@ from burnish.cli.drawing import parts_text, reward_tree
 from burnish.records import (
     Author,
     Evidence,
-    Finish,
     Message,
     Reward,
     Span,
@@ -34,17 +33,6 @@ def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
     assert rows[0][:4] == ["run", "recipe", "status", "steps"]
     assert rows[1][:7] == ["grpo-abc", "grpo", "finished", "4/5", "0.250", "->", "0.750"]
     assert rows[2][:4] == ["grpo-xyz", "grpo", "crashed", "4/5"]
-
-
-def test_names_stay_whole_in_a_narrow_terminal(
-    typed: Type, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "a_name_of_forty_characters_and_no_break_"
-    shutil.copytree(runs / "grpo-abc", tmp_path / name)
-    monkeypatch.setattr(type(out), "width", 80)
-    rows = [line.split() for line in typed("runs", "--runs", tmp_path).out.splitlines()]
-    assert rows[0] == ["run", "status", "steps", "held", "out"]
-    assert rows[1][:3] == [name, "finished", "4/5"]
 
 
 def test_runs_as_json_has_one_object_a_run(typed: Type, runs: Path) -> None:
@@ -137,72 +125,6 @@ def test_names_in_a_reward_steer_no_terminal(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert shown.count("a\\x1b[2J\\nb[/c]") == 4
-
-
-def test_a_cut_answer_and_its_only_reward_at_80_columns(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = Task("t", (Message("user", "What is 8 - 2?"),), {"answer": "6"})
-    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
-    samples = [
-        StoredSample(
-            step=0,
-            split="train",
-            index=index,
-            task=task,
-            trajectory=Trajectory(f"{index}", "t", "0", (span,), "8 - 2 = 6, " * 9, finish=finish),
-            reward=Reward("total", 1.0, parts=(Reward("correct", 1.0),)),
-        )
-        for index, finish in enumerate((Finish.STOP, Finish.LENGTH))
-    ]
-    config = {f"rollout.{key}": 8 for key in ("prompts", "samples", "max_tokens")}
-    long = {"model.path": "a-model-with-a-long-name", "optimiser.learning_rate": 2e-5}
-    with RunStore.create(tmp_path / "run", {**config, **long}, {}, recipe="long-named") as store:
-        store.append_rollouts(0, samples)
-    monkeypatch.setattr(out, "width", 80)
-    lines = typed("show", tmp_path / "run").out.splitlines()
-    assert [line for line in lines if len(line) > 80 and "burnish show" not in line] == []
-    first = next(i for i, line in enumerate(lines) if line.startswith("recipe    long-named  "))
-    assert lines[first + 1].startswith(" " * 10 + "rollout.")
-    title = next(line for line in lines if line.startswith("sample "))
-    assert title.split() == ["sample", "reward", "advantage", "finish", "answer"]
-    cut = next(line for line in lines if line.startswith("train-1-1-2"))
-    assert cut.split()[:4] == ["train-1-1-2", "1.000", "-", "length"]
-
-
-def test_a_game_at_80_columns_names_role_turns_and_why_it_paid(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = Task("t", (Message("user", "Answer from the passages. " * 20 + "How many wells?"),))
-    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
-    turns = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
-    info = {"messages": [*turns, {"role": "assistant", "content": "nine wells, I think"}]}
-    parts = (
-        Reward("march", -0.5, reason="2 of 3 claims fail; the first: How many wells? 9"),
-        Reward("faithful", 0.25, weight=0.0),
-        Reward("a_figure_with_a_long_name", 1.0, weight=0.0),
-    )
-    game = Trajectory("0", "t", "0", (span,), "nine wells, I think", role="solver", info=info)
-    sample = StoredSample(
-        step=0,
-        split="train",
-        index=0,
-        task=task,
-        trajectory=game,
-        reward=Reward("total", -0.5, parts=parts),
-    )
-    with RunStore.create(tmp_path / "run", {}, {}) as store:
-        store.append_rollouts(0, [sample])
-    monkeypatch.setattr(out, "width", 80)
-    lines = typed("show", tmp_path / "run", "--step", "1").out.splitlines()
-    assert [line for line in lines if len(line) > 80 and "burnish show" not in line] == []
-    text = " ".join(" ".join(lines).split())
-    assert "solver prompt Answer from the passages." in text
-    assert "... " in text
-    assert "passages. How many wells?" in text
-    assert "train-1-1-1 -0.500 - 2 nine wells, I think" in text
-    assert "march -0.500: 2 of 3 claims fail; the first: How many wells? 9; measured: " in text
-    assert "faithful 0.250, a_figure_with_a_long_name 1.000" in text
 
 
 def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: Path) -> None:

@@ -60,11 +60,3 @@ def test_passages_as_json(typed: Type, manuals: Path, tmp_path: Path) -> None:
     assert row["score"] > 0
     assert len(list(place.glob("g-*"))) == 1
     assert typed("search", manuals, "violin", "--json").out == ""
-
-
-def test_mistakes_are_one_line(typed: Type, manuals: Path) -> None:
-    shown = typed("search", manuals.parent / "manual", "x")
-    assert (shown.code, "Did you mean 'manuals'?" in shown.err) == (2, True)
-    assert "Traceback" not in shown.err
-    assert typed("search", manuals, "x", "--how", "fast").code == 2
-    assert typed("search", manuals, "x", "-k", 0).code == 2

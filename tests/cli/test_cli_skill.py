@@ -57,12 +57,6 @@ def test_every_problem_is_a_line(typed: Type, folder: Path) -> None:
     assert len(told["problems"]) >= 2
 
 
-def test_a_skill_that_is_not_there(typed: Type) -> None:
-    shown = typed("skill", "validate", "mathmatics")
-    assert shown.code == 2
-    assert "Did you mean 'mathematics'?" in shown.err
-
-
 def test_the_list_and_one_skill(typed: Type) -> None:
     listed = typed("skill", "show").out
     assert all(name in listed for name in shipped_skills())
@@ -79,9 +73,3 @@ def test_the_list_and_one_skill(typed: Type) -> None:
         "review_rubric",
         "extract_code",
     ]
-
-
-def test_an_unknown_mode(typed: Type) -> None:
-    shown = typed("skill", "show", "code", "--mode", "operative")
-    assert shown.code == 2
-    assert "Did you mean 'operational'?" in shown.err

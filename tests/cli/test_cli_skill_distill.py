@@ -82,24 +82,6 @@ def test_json_is_one_object(tmp_path, capsys):
     assert json.loads(line)["status"] == "changed"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([*GIVEN], "either --with MODEL or --roles"),
-        ([GIVEN[0], *ROLES], "either --skill FOLDER"),
-        ([*GIVEN, *ROLES, "--option", "taau=1"], "taau"),
-        ([*GIVEN, *ROLES, "--option", "tau=nan"], "tau"),
-        ([*GIVEN, *ROLES, "--option", "tau"], "KEY=VALUE"),
-        (["none.jsonl", *GIVEN[1:], *ROLES], "no such file or run"),
-        ([GIVEN[0], "--new", "x", *ROLES], "roles that can draft"),
-        ([GIVEN[0], "--new", "My Skill", *ROLES], "small letters, digits and hyphens"),
-    ],
-)
-def test_mistakes_get_one_line(words, said, tmp_path, capsys):
-    assert distill(*words, "--out", tmp_path) == 2
-    assert said in capsys.readouterr().err
-
-
 @pytest.fixture
 def tables(tmp_path):
     """The example's skill as people keep theirs: with a script, a picture and a hidden file."""

@@ -145,20 +145,3 @@ def test_games_that_could_not_be_scored_are_counted(recipe, tmp_path, capsys):
     assert "16 games could not be played or scored" in found.err
     assert "undefined_name" in found.err
     assert "unchanged" in found.out
-
-
-def test_mistakes_get_one_line(recipe, tmp_path, capsys):
-    skill = str(recipe.parent / "tables")
-    assert run(["skill", "evolve", str(recipe), "--skill", skill]) == 2
-    assert "give either --with MODEL or --roles" in capsys.readouterr().err
-    assert evolve(recipe, "--out", tmp_path) == 2
-    assert "the skill that is read lies there" in capsys.readouterr().err
-    assert evolve(recipe, "--out", tmp_path / "new", "--part", "pases") == 2
-    assert "part" in capsys.readouterr().err
-    assert evolve(recipe, "--out", tmp_path / "new", "--share", 0) == 2
-    assert "holds out 0 of 10 tasks" in capsys.readouterr().err
-    sft = [recipe, "--skill", skill, "--roles", "x.py:y", "--out", tmp_path / "new"]
-    bare = recipe.read_text().partition("[[rewards]]")[0] + '[train]\nkind = "sft"\n'
-    recipe.write_text(bare)
-    assert run(["skill", "evolve", *map(str, sft)]) == 2
-    assert "has no rewards" in capsys.readouterr().err

@@ -76,38 +76,6 @@ def test_a_play_is_planned_spoken_and_drawn(typed, tmp_path):
     assert json.loads((tmp_path / "words.json").read_text())[0]["words"][0]["w"] == "Are"
 
 
-def test_nothing_to_write_is_said(typed, tmp_path):
-    (tmp_path / "play.txt").write_text(PLAY)
-    assert "nothing to write" in typed("speak", tmp_path / "play.txt").err
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("-o", "a.wav", "--timeline", "a.jpg"), "--timeline: got a.jpg"),
-        (("--script-out", "a.json", "--timeline", "a.svg"), "--timeline needs a sound"),
-        (("--script-out", "a.json", "--alignment", "a.json"), "--alignment needs a sound"),
-        (("--script-out", "a.json", "--report"), "--report needs a sound"),
-        (("-o", "a.wav", "--instruction", "End softly."), "--planner"),
-        (("-o", "a.wav", "--alignment", "a.wav"), "is also what -o writes; name another file"),
-        (
-            ("-o", "a.wav", "--timeline", "t.svg", "--script-out", "./t.svg"),
-            "is also what --script-out",
-        ),
-        (("-o", "a.wav", "--alignment", "."), "is a folder; name a file in it"),
-    ],
-)
-def test_options_without_effect_are_refused_before_anything_is_spoken(
-    typed, tmp_path, monkeypatch, options, says
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "play.txt").write_text(PLAY)
-    shown = typed("speak", "play.txt", *options)
-    assert shown.code == 2
-    assert says in shown.err
-    assert [one.name for one in tmp_path.iterdir()] == ["play.txt"]
-
-
 def test_a_plan_alone_is_told_as_json(typed, tmp_path):
     (tmp_path / "play.txt").write_text(PLAY)
     shown = typed("speak", tmp_path / "play.txt", "--script-out", tmp_path / "a.json", "--json")

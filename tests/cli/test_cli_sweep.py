@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cli_words import Type, Typed
 from test_cli_light import without_torch
 
@@ -125,23 +124,3 @@ def test_a_sweep_file_takes_flags_and_settings_over_it(typed: Type, tmp_path: Pa
     assert {run["seed"] for run in listed} == {0, 1, 2}
     assert {run["steps"] for run in listed} == {5}
     assert typed(*words).out.startswith("sweep mine: 6 runs of tiny")
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["tiny", "steps=1,,2"], "has an empty value"),
-        (["tiny", "steps=1,2", "--seeds", "x"], "--seeds is 'x'; expected a count such as 3"),
-        (["tiyn", "steps=1,2"], "Did you mean 'tiny'?"),
-        (["tiny", "stps=1,2"], "unknown key 'stps'"),
-        (["tiny", "word"], "'word' is not a setting"),
-        (["{tmp}/bad.toml"], "unknown key 'sweep.sedes'"),
-        ([], "Missing argument"),
-    ],
-)
-def test_mistakes_get_one_line(typed: Type, tmp_path: Path, words: list[str], line: str) -> None:
-    (tmp_path / "bad.toml").write_text('[sweep]\nrecipe = "tiny"\nsedes = 3\n')
-    shown = typed("sweep", *(word.format(tmp=tmp_path) for word in words), "--runs", tmp_path)
-    assert (shown.code, shown.out) == (2, "")
-    assert shown.err.count("\n") == 1
-    assert line in shown.err

@@ -28,13 +28,6 @@ def test_a_text_without_pairs_to_join_is_said(typed: Type, tmp_path: Path) -> No
     assert "ids instead of 4,096" in done.out
 
 
-def test_a_missing_file_is_one_line(typed: Type, tmp_path: Path) -> None:
-    done = typed("tokenizer", "train", tmp_path / "none.txt", "--out", tmp_path / "tok")
-    assert done.code == 2
-    assert "none.txt: no such file or folder" in done.err
-    assert not (tmp_path / "tok").exists()
-
-
 def test_try_shows_the_first_documents_of_a_pretraining(typed: Type, tmp_path: Path) -> None:
     (tmp_path / "text.jsonl").write_text('{"text": "first one"}\n{"text": "second"}\n')
     data = f"train.data={tmp_path / 'text.jsonl'}"

@@ -89,14 +89,6 @@ def test_overlong_prompts_and_useless_steps_are_warned_about(
     assert "warning: step 1: 25% of the rewards have no value (timeout 25%).\n" in err
 
 
-def test_the_next_commands_find_a_run_that_lies_elsewhere(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
-    shown = typed("train", recipe, "run.folder=elsewhere").out
-    run = training.folders[0].name
-    assert f"burnish show elsewhere/{run}    burnish runs --runs elsewhere\n" in shown
-
-
 def test_the_end_shows_the_change_the_curves_and_where_to_look(
     typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
@@ -110,52 +102,6 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
     assert str(folder / "checkpoints" / "step-000003") in shown
     assert "mean length (tokens)" in shown
     assert (folder / "plots" / "curves.png").stat().st_size > 5_000
-
-
-def test_the_end_says_what_was_rewarded(
-    typed: Type, recipe: Path, training: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rewards = {
-        "rewards.0.kind": "regex",
-        "rewards.0.name": "digit",
-        "rewards.0.pattern": "[0-9]",
-        "rewards.0.weight": 1.0,
-        "rewards.1.kind": "function",
-        "rewards.1.name": "watched",
-        "rewards.1.weight": 0.0,
-        "rewards.2.kind": "length",
-        "rewards.2.name": "",
-        "rewards.2.weight": 0.25,
-        "rewards.3.kind": "regex",
-        "rewards.3.name": "calm",
-        "rewards.3.pattern": "!",
-        "rewards.3.forbid": True,
-        "rewards.3.weight": 1.0,
-        "rewards.4.kind": "judge",
-        "rewards.4.name": "judge",
-        "rewards.4.method": "openrs",
-        "rewards.4.weight": 1.0,
-        "rewards.5.kind": "function",
-        "rewards.5.name": "",
-        "rewards.5.path": "package.module:key_points",
-        "rewards.5.weight": 1.0,
-        "rewards.6.kind": "function",
-        "rewards.6.name": "own",
-        "rewards.6.path": "/somewhere/my.py:layout",
-        "rewards.6.weight": 0.5,
-    }
-    create = RunStore.create
-    monkeypatch.setattr(
-        RunStore,
-        "create",
-        lambda folder, config, *more, **named: create(folder, config | rewards, *more, **named),
-    )
-    lines = typed("train", recipe).out.splitlines()
-    place = lines.index(
-        "rewarded  digit (regex [0-9]), length (weight 0.25), calm (regex not !), "
-        "judge (judge openrs), key_points, own (function layout, weight 0.5)"
-    )
-    assert lines[place + 1].startswith("held out  ")
 
 
 def test_the_run_is_named_after_recipe_and_settings(
@@ -377,14 +323,6 @@ def test_mistakes_get_one_line(
     assert shown.err.count("\n") == 1
     assert message in shown.err
     assert training.folders == []
-
-
-def test_several_mistakes_are_told_at_once_one_line_each(
-    typed: Type, recipe: Path, training: SimpleNamespace
-) -> None:
-    lines = typed("train", recipe, "stpes=3", "modle.path=tiny").err.splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith("burnish: ") for line in lines)
 
 
 def test_a_reader_that_leaves_ends_no_run(

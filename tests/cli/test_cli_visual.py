@@ -29,22 +29,3 @@ def test_a_decoder_gets_eyes(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "not empty" in err
     code, out, _ = said(capsys, "convert", source, tmp_path / "more", *words[3:], "--json")
     assert json.loads(out)["image_tokens"] == 9
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--image-size", "100", "multiple of 32"),
-        ("--encoder", "none.pth", "there is no file none.pth"),
-    ],
-)
-def test_what_cannot_be_made(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, value: str, message: str
-) -> None:
-    source = tiny_model(tmp_path / "tiny")
-    code, _, err = said(
-        capsys, "convert", source, tmp_path / "eyes", "--to", "visual", option, value
-    )
-    assert code == 2
-    assert message in " ".join(err.split())
-    assert not (tmp_path / "eyes").exists()

@@ -73,18 +73,6 @@ def test_another_reward_is_checked_on_the_answers_of_a_run(
     assert len(done.err.splitlines()) == 1
 
 
-def test_mistakes_are_one_line(typed: Type, kept: Path) -> None:
-    for words, said in (
-        (("sums-1", "steps=3"), "has no meaning behind a run"),
-        (("grp0",), "is no recipe and no run: no run 'grp0'"),
-        (("grpo", "--step", "1"), "--step 1 is for runs; 'grpo' is a recipe"),
-    ):
-        done = typed("reward", "check", *words, "--runs", kept)
-        assert done.code == 2
-        assert said in done.err
-        assert len(done.err.splitlines()) == 1
-
-
 def test_python_checks_a_reward_on_a_run_too(kept: Path) -> None:
     run = load_run("sums-1", kept)
     own = run.check_reward()

@@ -256,54 +256,6 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("word", "line"),
-    [
-        (
-            "steps",
-            "command line: 'steps' is no override; expected dotted.key=value, for example "
-            "rollout.samples=8.",
-        ),
-        (
-            "a b=3",
-            "command line: 'a b=3' is no override; expected dotted.key=value, for example "
-            "rollout.samples=8.",
-        ),
-        (
-            "parts.2.weight=1",
-            "command line: 'parts.2.weight=1': parts is a list of 2; expected an index from 0 to 1 "
-            "instead of '2'.",
-        ),
-        (
-            "parts.first.weight=1",
-            "command line: 'parts.first.weight=1': parts is a list of 2; expected an index from 0 "
-            "to 1 instead of 'first'.",
-        ),
-        (
-            "task.operators=['+'",
-            "command line: \"task.operators=['+'\" holds no valid TOML value: Unclosed array. "
-            "A text that begins so needs quotes: task.operators='\"...\"'.",
-        ),
-        (
-            "optimizer.learning_rate=1",
-            "command line, 'optimizer.learning_rate=1': unknown key 'optimizer'. Did you mean "
-            "'optimiser'?",
-        ),
-        (
-            "name=12",
-            "command line, 'name=12': name is 12; expected a text. Quote it to keep it text: "
-            "name='\"12\"'.",
-        ),
-        (
-            "steps=lots",
-            "command line, 'steps=lots': steps is \"lots\"; expected a whole number of at least 1.",
-        ),
-    ],
-)
-def test_a_bad_word_is_named(file: Path, word: str, line: str) -> None:
-    assert mistake(file, word) == line
-
-
 def test_constraints_on_a_whole_list_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("parts = []\n[task]\nkind = 'sums'\n")

@@ -118,26 +118,3 @@ def test_a_function_is_named_by_its_path_from_here(
     )
     value = resolve(["grpo", "policy.select=mine.py:half"]).resolved.value
     assert value.policy.select == components.Function(path=str(tmp_path / "mine.py:half"))
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("policy.advantage=rwa", 'policy.advantage is "rwa"; expected one of sum_then_normalise'),
-        ("policy.advantage=rwa", "Did you mean 'raw'?"),
-        ("policy.advantage=grop", "Did you mean 'grpo'?"),
-        ("policy.aggregate=tokenmean", "Did you mean 'token-mean'?"),
-        ("rewards=numerc", 'rewards.0 is "numerc"; expected one of atp, code, env'),
-        ("trackers=wandv", "each wandb, tensorboard, mlflow. Did you mean 'wandb'?"),
-        (
-            "policy.auxiliary=entropy",
-            "missing key 'policy.auxiliary.0.coefficient'; expected a finite number. Give "
-            "policy.auxiliary.0 as a table with its kind and coefficient.",
-        ),
-        ("optimiser=adam", 'optimiser is "adam"; expected a table.'),
-    ],
-)
-def test_a_wrong_word_lists_the_nearest_and_all_choices(word: str, said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        resolve(["grpo", word])
-    assert said in str(caught.value)
