@@ -81,36 +81,4 @@ def test_a_damaged_sweep_file_is_one_line(typed: Type, tmp_path: Path) -> None:
     (tmp_path / "bad.sweep.json").write_text('{"name": 3}')
     shown = typed("compare", "bad", "--runs", tmp_path)
     assert shown.code == 3
-<<<<<<< HEAD
     assert "bad.sweep.json: damaged: Expected `str`, got `int`" in shown.err
-
-
-def test_no_torch_is_needed(many: Path) -> None:
-    done = without_torch("compare", "small-sweep", "--runs", many)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "learning_rate=3e-06" in done.stdout
-
-
-def test_no_column_is_lost_at_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What finds no room stands in a further table, under the same names of rows."""
-    monkeypatch.setattr(out, "width", 80)
-    columns = {
-        "group": ["learning_rate=1e-05", "learning_rate=2e-05"],
-        "after": ["0.211 [0.186, 0.236]", "0.212 [0.187, 0.237]"],
-        "to baseline": ["baseline", "+0.001 [-0.010, +0.012]"],
-        "policy/entropy": ["2.000 [-0.484, 4.484]", "1.000 [-0.484, 2.484]"],
-        "time": ["20 min 34 s", "21 min 02 s"],
-        "tokens": ["123 k", "124 k"],
-        "cost": ["$1.20", "$1.30"],
-    }
-    print_columns(columns)
-    lines = capsys.readouterr().out.splitlines()
-    heads = " ".join(line for line in lines if line.startswith("group"))
-    assert all(title in heads for title in ("policy/entropy", "time", "tokens", "cost"))
-    assert max(map(len, lines)) <= 80
-    assert sum("$1.30" in line for line in lines) == 1
-=======
-    assert "bad.sweep.json: not a sweep: Expected `str`, got `int`" in shown.err
->>>>>>> 37103a5d (Tests of wording and of layout go)

@@ -32,7 +32,7 @@ from burnish.api.launch import (
 from burnish.api.run import Run
 from burnish.api.settings import as_settings
 from burnish.arguments import as_path, as_text
-from burnish.boundary import check_own_fields
+from burnish.boundary import check_fields
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, change, resolve
 from burnish.errors import UserError, python_words
@@ -185,7 +185,7 @@ class _Call:
     on_event: Callable[[Event], object] | None
 
     def __post_init__(self) -> None:
-        check_own_fields(self)
+        check_fields(self)
         self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
 
     @property
