@@ -296,12 +296,12 @@ def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
         ended.wait(600)
 
     try:
-        calls = call_each(stuck, [{"text": "x"}] * MOST_LEAKED, deadline_s=0.05)
+        calls = call_each([functools.partial(stuck, "x")] * MOST_LEAKED, deadline_s=0.05)
         assert [call.failure[0] for call in calls] == [Status.TIMEOUT] * MOST_LEAKED
         with pytest.raises(RewardError, match=r"never returned .*the next would be 'stuck'"):
-            call_each(stuck, [{"text": "x"}], deadline_s=0.05)
+            call_each([functools.partial(stuck, "x")], deadline_s=0.05)
     finally:
         ended.set()
     for thread in _leaked_threads:
         thread.join(60)
-    assert call_each(len, [{}], deadline_s=60)[0].failure[0] is Status.REWARD_ERROR
+    assert call_each([len], deadline_s=60)[0].failure[0] is Status.REWARD_ERROR

@@ -32,7 +32,6 @@ from burnish.rewards import (
     fingerprint,
     from_function,
 )
-from burnish.rewards.judge_reward import default_template
 from burnish.rewards.versus import is_reference, versus_metrics
 
 
@@ -484,7 +483,7 @@ def test_the_texts_are_data_and_cannot_speak_for_the_judge():
 
 
 def test_the_wording_asks_for_what_the_method_needs():
-    words = default_template().lower()
+    words = LMPairJudge(ScriptedLM([])).template.lower()
     for needed in ("criteria", "weight", "quote", "longer", "says about itself", "<scores>a, b"):
         assert needed in words
     with pytest.raises(UserError, match=r"the prompt has no \{second\}"):

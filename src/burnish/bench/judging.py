@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -20,7 +21,6 @@ from burnish.lm.lines import LineFile, read_lines
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
-from burnish.rewards.select import all_pairs
 from burnish.seeds import digest
 
 
@@ -169,7 +169,7 @@ async def rewards_of(scorer: Scorer, item: Item, *, oracle: bool = False) -> lis
 
 async def _round_robin(scorer: Scorer, task: Task, responses: Sequence[Response]) -> list[Reward]:
     """Each pair once; a response's value is its mean lead, missing where any match has no value."""
-    places = list(all_pairs(len(responses)))
+    places = list(combinations(range(len(responses)), 2))
     calls = [partial(compare, scorer, task, responses[i], responses[j]) for i, j in places]
     met: list[list[Reward]] = [[] for _ in responses]
     for (i, j), (first, second) in zip(places, await gather(calls), strict=True):

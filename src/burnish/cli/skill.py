@@ -132,11 +132,11 @@ def _resources(skill: SkillPackage) -> Table:
     for entry in skill.resources:
         words = (
             entry.id,
-            entry.type.value,
-            entry.leakage_level.value,
-            entry.allowed_setting.value.removeprefix("skill_"),
-            f"{entry.decision_impact.value}, {entry.hard_or_soft.value}",
-            entry.cost.value,
+            entry.type,
+            entry.leakage_level,
+            entry.allowed_setting.removeprefix("skill_"),
+            f"{entry.decision_impact}, {entry.hard_or_soft}",
+            entry.cost,
             entry.description,
         )
         table.add_row(*(Text(one_line(word)) for word in words))

@@ -1,18 +1,12 @@
-"""Scores that are not asked for twice: in memory, or in a SQLite file that outlives the run.
-
-table = JsonTable(path, ("replies", "reply"), Reply, "the judge's cache {path} cannot be {verb}: {error}")
-table.write({key: reply})       # shared by threads and processes
-table.read([key])               # {key: reply}; a key that is not there is left out
-"""
+"""Scores that are not asked for twice: in memory, or in a SQLite file that outlives the run."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -26,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 KEPT = frozenset({Status.OK, Status.ABSTAIN})
 """What says something about the response; the rest says something about the moment."""
-
-PROBLEM = "the reward cache {path} cannot be {verb}: {error}."
 
 
 class Cached(Combination):
@@ -44,11 +36,8 @@ class Cached(Combination):
         self.hits = 0
         self.misses = 0
         self._told = False
-        self._kept: _Memory | JsonTable[Reward] = (
-            _Memory()
-            if path is None
-            else JsonTable(Path(path), ("rewards", "reward"), Reward, PROBLEM)
-        )
+        self._memory: dict[str, Reward] = {}
+        self._table = None if path is None else RewardTable(Path(path))
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +46,9 @@ class Cached(Combination):
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         keys = self._keys(task, responses)
-        found = self._kept.read(keys)
+        found = {key: self._memory[key] for key in keys if key in self._memory}
+        if self._table:
+            found = self._table.read(keys)
         open_keys = [key for key in dict.fromkeys(keys) if key not in found]
         if open_keys and self.scope is not Scope.POINT:
             open_keys = keys
@@ -72,8 +63,11 @@ class Cached(Combination):
 
     def _keep(self, rewards: dict[str, Reward]) -> None:
         """Write; where that fails the scores are still good, and asked for again next time."""
+        if not self._table:
+            self._memory |= rewards
+            return
         try:
-            self._kept.write(rewards)
+            self._table.write(rewards)
         except StoreError as error:
             if not self._told:
                 logger.warning("%s Scores go on without it.", error)
@@ -81,43 +75,19 @@ class Cached(Combination):
 
     def _keys(self, task: Task, responses: Sequence[Response]) -> list[str]:
         content = msgspec.json.encode((task.id, task.messages, task.fields), order="deterministic")
-        each = [f"{r.finish.value} {r.tokens} {r.text}" for r in responses]
+        texts = [f"{r.finish.value} {r.tokens} {r.text}" for r in responses]
+        each = [text.encode("utf-8", "surrogatepass") for text in texts]
         if self.scope is Scope.POINT:
-            return [digest(self._identity, content, _bytes(text)) for text in each]
-        together = digest(self._identity, content, *map(_bytes, each))
+            return [digest(self._identity, content, text) for text in each]
+        together = digest(self._identity, content, *each)
         return [f"{together}/{position}" for position in range(len(each))]
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+class RewardTable:
+    """Rewards by key in one file, shared by threads and processes."""
 
-
-class _Memory:
-    """A dictionary, read and written like a file."""
-
-    def __init__(self) -> None:
-        self.rewards: dict[str, Reward] = {}
-
-    def read(self, keys: Sequence[str]) -> dict[str, Reward]:
-        return {key: self.rewards[key] for key in keys if key in self.rewards}
-
-    def write(self, rewards: dict[str, Reward]) -> None:
-        self.rewards |= rewards
-
-
-# --- the table
-
-
-T = TypeVar("T")
-
-
-class JsonTable(Generic[T]):
-    """One table of one file; `problem` is the message of its `StoreError`."""
-
-    def __init__(self, path: Path, names: tuple[str, str], kind: type[T], problem: str) -> None:
-        """`names` are those of the table and of the column with the values."""
-        self.path, self._kind, self._problem = path, kind, problem
-        self._table, self._value = names
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._lock = threading.Lock()  # invariant: one statement at a time on the connection
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,44 +97,29 @@ class JsonTable(Generic[T]):
                 # A power cut may lose the last rows, never the file.
                 db.execute("PRAGMA synchronous=NORMAL")
                 db.execute(
-                    f"CREATE TABLE IF NOT EXISTS {self._table} "
-                    f"(key TEXT PRIMARY KEY, {self._value} TEXT NOT NULL)"
+                    "CREATE TABLE IF NOT EXISTS rewards "
+                    "(key TEXT PRIMARY KEY, reward TEXT NOT NULL)"
                 )
         except (sqlite3.Error, OSError) as error:
             raise self._error("opened", error) from error
 
-    def read(self, keys: Iterable[str]) -> dict[str, T]:
-        """The values of those keys that are there."""
-        wanted = list(keys)
-        marks = ",".join("?" * len(wanted))
-        query = f"SELECT key, {self._value} FROM {self._table} WHERE key IN ({marks})"
+    def read(self, keys: Sequence[str]) -> dict[str, Reward]:
+        marks = ",".join("?" * len(keys))
+        query = f"SELECT key, reward FROM rewards WHERE key IN ({marks})"
         try:
             with self._lock:
-                rows = self._db.execute(query, wanted).fetchall()
-            return {key: msgspec.json.decode(text, type=self._kind) for key, text in rows}
+                rows = self._db.execute(query, keys).fetchall()
+            return {key: msgspec.json.decode(text, type=Reward) for key, text in rows}
         except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._error("read", error) from error
 
-    def write(self, values: Mapping[str, T]) -> None:
-        """Add or replace values."""
-        rows = [(key, msgspec.json.encode(value).decode()) for key, value in values.items()]
-        self._change(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", rows)
-
-    def keep_only(self, prefix: str) -> None:
-        """Delete the rows whose key does not begin with the prefix."""
-        query = f"DELETE FROM {self._table} WHERE substr(key, 1, ?) != ?"
-        self._change(query, [(len(prefix), prefix)])
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._db.close()
-
-    def _change(self, query: str, rows: list[tuple[Any, ...]]) -> None:
+    def write(self, rewards: Mapping[str, Reward]) -> None:
+        rows = [(key, msgspec.json.encode(reward).decode()) for key, reward in rewards.items()]
         try:
             with self._lock, self._db as db:
-                db.executemany(query, rows)
+                db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
         except sqlite3.Error as error:
             raise self._error("written", error) from error
 
     def _error(self, verb: str, error: Exception) -> StoreError:
-        return StoreError(self._problem.format(path=self.path, verb=verb, error=error))
+        return StoreError(f"the reward cache {self.path} cannot be {verb}: {error}.")

@@ -17,13 +17,10 @@ from typing import Any, Literal, Self
 
 from msgspec.structs import replace
 
-from burnish.boundary import Call, Number, reader
-from burnish.errors import RewardError, UserError, did_you_mean
+from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
-
-FINITE = reader(Number)
 
 
 class Combination:
@@ -62,23 +59,20 @@ class Weighted(Combination):
         """`weights` by part name; by default each scorer's own `weight`, else 1."""
         _same_kind(name, scorers)
         names = [scorer.name for scorer in scorers]
-        twice = sorted({part for part in names if names.count(part) > 1})
-        if twice or not names:
-            got = f"two rewards named {', '.join(twice)}" if twice else "no reward at all"
-            raise UserError(f"reward '{name}' has {got}; expected parts with different names.")
-        unknown = sorted((weights or {}).keys() - set(names))
-        if unknown:
+        unknown = (weights or {}).keys() - set(names)
+        if unknown or not names or len(set(names)) < len(names):
             raise UserError(
-                f"reward '{name}' has a weight for '{unknown[0]}', which is none of its parts: "
-                f"{', '.join(names)}.{did_you_mean(unknown[0], names)}"
+                f"reward '{name}': got parts {', '.join(names) or 'none'} and weights for "
+                f"{', '.join(weights or names)}; expected parts with different names (`name` of a "
+                "[[rewards]] table), and weights for these alone."
             )
-        given = [(weights or {}).get(s.name, getattr(s, "weight", 1.0)) for s in scorers]
         self.weights: list[float] = [
-            float(FINITE(f"weight of reward '{name}'", weight, Call()))
-            for name, weight in zip(names, given, strict=True)
+            float((weights or {}).get(s.name, getattr(s, "weight", 1.0))) for s in scorers
         ]
-        if not any(self.weights):
-            raise UserError(f"reward '{name}': every part has weight 0, so there is no total.")
+        if not any(self.weights) or not all(map(math.isfinite, self.weights)):
+            raise UserError(
+                f"weights of reward '{name}': got {self.weights}, expected finite numbers, not all 0."
+            )
         self.missing = missing
         self._names = names
         super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
@@ -134,17 +128,15 @@ class Gate(Combination):
         name: str = "gate",
     ) -> None:
         for part in (hard, then):
-            if part.scope is Scope.PAIR:
-                raise UserError(f"gate '{name}' got the pair reward '{part.name}'; use Anchor.")
             weight = getattr(part, "weight", 1.0)
-            if weight != 1:
+            if part.scope is Scope.PAIR or weight != 1:
                 raise UserError(
-                    f"gate '{name}': its part '{part.name}' has weight {weight:g}, which would not "
-                    "count; expected 1. Give the weight to the gate."
+                    f"gate '{name}': part '{part.name}' has scope {part.scope.value} and weight "
+                    f"{weight:g}; expected no pair reward (use Anchor) and a weight of 1: the gate's "
+                    "own weight counts."
                 )
         self.hard, self.then = hard, then
-        self.threshold: float = FINITE(f"gate '{name}': threshold", threshold, Call())
-        self.otherwise: float = FINITE(f"gate '{name}': otherwise", otherwise, Call())
+        self.threshold, self.otherwise = threshold, otherwise
         super().__init__(name, (hard, then), _joint_scope((hard, then)), threshold, otherwise)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -182,15 +174,13 @@ class FirstDecisive(Voting):
     """The first scorer that has a value decides; the next is asked only about what is open."""
 
     def __init__(self, *scorers: Scorer, name: str = "first_decisive") -> None:
-        if not scorers:
-            raise UserError(f"reward '{name}' has no scorers; expected at least one.")
         _same_kind(name, scorers)
         super().__init__(name, scorers, _joint_scope(scorers))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         said: list[list[Reward]] = [[] for _ in responses]
         for child in self.children:
-            open_ones = [i for i, rewards in enumerate(said) if not _has_value(rewards)]
+            open_ones = [i for i, one in enumerate(said) if not one or one[-1].value is None]
             if not open_ones:
                 break
             # Only a point scorer may see a part of the group: others compare within it.
@@ -240,10 +230,6 @@ def adopt(name: str, source: Reward, parts: tuple[Reward, ...]) -> Reward:
     return Reward(name, source.value, source.status, parts=parts, reason=source.reason)
 
 
-def _has_value(rewards: list[Reward]) -> bool:
-    return bool(rewards) and rewards[-1].value is not None
-
-
 def _joint_scope(scorers: Sequence[Scorer]) -> Scope:
     scopes = {scorer.scope for scorer in scorers}
     return scopes.pop() if len(scopes) == 1 else Scope.GROUP
@@ -251,10 +237,10 @@ def _joint_scope(scorers: Sequence[Scorer]) -> Scope:
 
 def _same_kind(name: str, scorers: Sequence[Scorer]) -> None:
     pairs = [scorer.name for scorer in scorers if scorer.scope is Scope.PAIR]
-    if pairs and len(pairs) < len(scorers):
+    if not scorers or (pairs and len(pairs) < len(scorers)):
         raise UserError(
-            f"reward '{name}' mixes the pair reward(s) {', '.join(pairs)} with others; "
-            "make them pointwise with Anchor first."
+            f"reward '{name}': got {len(pairs)} pair rewards of {len(scorers)} ({', '.join(pairs)}), "
+            "expected one kind, and at least one: make pairs pointwise with Anchor first."
         )
 
 
@@ -262,7 +248,6 @@ def _same_kind(name: str, scorers: Sequence[Scorer]) -> None:
 
 
 OrderRule = Literal["mean", "votes", "strict", "abstain"]
-RULE = reader(OrderRule)
 
 
 class BothOrders(Voting):
@@ -278,7 +263,7 @@ class BothOrders(Voting):
 
     def __init__(self, pair: Scorer, *, name: str = "", rule: OrderRule = "mean") -> None:
         _need_pair("BothOrders", pair)
-        self.rule: OrderRule = RULE(f"both orders of '{pair.name}': rule", rule, Call())
+        self.rule: OrderRule = rule
         # The rule that came first leaves no trace, so that its scores stay in caches.
         super().__init__(
             name or pair.name, (pair,), Scope.PAIR, *([] if rule == "mean" else [rule])
@@ -341,28 +326,21 @@ class Anchor(Combination):
             self.needs |= {reference}
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        anchor = self._anchor(task)
-        if anchor is None:
-            reason = f"the field '{self.reference}' holds no text to compare with"
-            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
+        anchor, is_field = self.reference, isinstance(self.reference, str)
+        if isinstance(anchor, str):
+            text = task.fields.get(anchor)
+            if not text:
+                reason = f"the field '{anchor}' holds no text to compare with"
+                return [Reward.failed(self.name, Status.ABSTAIN, reason)] * len(responses)
+            anchor = Response(f"{task.id}/{anchor}", str(text))
         pair = self.children[0]
         calls = [partial(compare, pair, task, response, anchor) for response in responses]
         rewards = [adopt(self.name, both[0], (both[0],)) for both in await gather(calls)]
-        if isinstance(self.reference, Response):
+        if not is_field:
             return rewards
-        shows_label = self.reference in task.labels
-        evidence = Evidence(
-            self.name,
-            f"compared with the field '{self.reference}'",
-            Visibility.ORACLE if shows_label else Visibility.BENCHMARK,
-        )
-        return [replace(reward, evidence=(evidence,)) for reward in rewards]
-
-    def _anchor(self, task: Task) -> Response | None:
-        if isinstance(self.reference, Response):
-            return self.reference
-        text = task.fields.get(self.reference)
-        return Response(f"{task.id}/{self.reference}", str(text)) if text else None
+        sight = Visibility.ORACLE if self.reference in task.labels else Visibility.BENCHMARK
+        seen = Evidence(self.name, f"compared with the field '{self.reference}'", sight)
+        return [replace(reward, evidence=(seen,)) for reward in rewards]
 
 
 async def compare(pair: Scorer, task: Task, a: Response, b: Response) -> list[Reward]:

@@ -165,13 +165,9 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
             function, name, config.weight, options=config.options, deadline_s=config.deadline_s
         )
     if isinstance(config, GateConfig):
-        return Gate(
-            build(config.hard, base=base),
-            build(config.then, base=base),
-            threshold=config.threshold,
-            otherwise=config.otherwise,
-            name=config.title,
-        )
+        parts = build(config.hard, base=base), build(config.then, base=base)
+        limits = {"threshold": config.threshold, "otherwise": config.otherwise}
+        return Gate(*parts, **limits, name=config.title)
     if isinstance(config, FirstDecisiveConfig):
         parts = [build(part, base=base) for part in config.rewards]
         return FirstDecisive(*parts, name=config.title)
@@ -214,14 +210,5 @@ def build_all(configs: Sequence[RewardConfig], *, base: str | Path = ".") -> Wei
         ForRoles(scorer, config.roles) if config.roles else scorer
         for scorer, config in zip(built, configs, strict=True)
     ]
-    names = [scorer.name for scorer in scorers]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(
-            f"two rewards are named {', '.join(map(repr, twice))}; give each [[rewards]] table "
-            "its own `name`."
-        )
     weights = {s.name: config.weight for s, config in zip(scorers, configs, strict=True)}
-    if all(weight == 0 for weight in weights.values()):
-        raise UserError("every reward has weight 0, so there is nothing to learn from.")
     return Weighted(scorers, weights=weights)

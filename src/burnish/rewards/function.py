@@ -53,7 +53,7 @@ _OF_GROUP: dict[str, Callable[[Sequence[Response]], Any]] = {
     "finish": lambda rs: [r.finish.value for r in rs],
 }
 _OF_TASK: dict[str, Callable[[Task], Any]] = {
-    "task": lambda t: t,
+    "task": lambda t: replace(t, fields={key: _own(value) for key, value in t.fields.items()}),
     "prompt": lambda t: t.prompt,
     "messages": lambda t: t.messages,
 }
@@ -92,17 +92,21 @@ class FunctionReward:
     ) -> None:
         self.function, self.name, self.weight = function, name, weight
         self.options, self.deadline_s = options, deadline_s
-        self._wanted, self._required, self._takes_fields = _parameters(function, name, options)
-        plural, singular = _PLURAL & self._wanted, _SINGULAR & self._wanted
-        if plural and singular:
+        parameters = free_parameters(function, f"reward '{name}'", options)
+        nameless = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
+        self._takes_fields = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+        self._wanted = {p.name for p in named}
+        is_group = bool(_PLURAL & self._wanted)
+        if nameless or (is_group and _SINGULAR & self._wanted):
             raise UserError(
-                f"reward '{name}' takes both {sorted(plural)[0]} and {sorted(singular)[0]}; "
-                "a function scores one response or the whole group, not both."
+                f"reward '{name}': got the parameters {', '.join(map(str, parameters))}, expected names "
+                "to bind by, of one response (text, ...) or of the whole group (texts, ...)"
             )
-        self.scope = Scope.GROUP if plural else Scope.POINT
-        known = _OF_TASK.keys() | (_OF_GROUP.keys() if plural else _OF_RESPONSE.keys())
-        self.needs = frozenset(self._required - known)
-        self.is_async = inspect.iscoroutinefunction(_bare(function))
+        self.scope = Scope.GROUP if is_group else Scope.POINT
+        self._table: Mapping[str, Callable[[Any], Any]] = _OF_GROUP if is_group else _OF_RESPONSE
+        known = _OF_TASK.keys() | self._table.keys()
+        self.needs = frozenset({p.name for p in named if p.default is p.empty} - known)
 
     @property
     def fingerprint(self) -> str:
@@ -110,24 +114,22 @@ class FunctionReward:
         return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        if self.scope is Scope.GROUP:
-            return await self._score_group(task, responses)
-        missing = self._missing(task)
-        if missing:
-            return [missing for _ in responses]
-        arguments = [self._arguments(task, _OF_RESPONSE, response) for response in responses]
-        calls = await self._call(arguments)
-        return [
-            self._reward(call, response) for call, response in zip(calls, responses, strict=True)
-        ]
+        lacking = sorted(self.needs - task.fields.keys())
+        if lacking:
+            reason = f"task {task.id} has no field {', '.join(map(repr, lacking))}"
+            return [Reward.failed(self.name, Status.ABSTAIN, reason)] * len(responses)
+        is_group = self.scope is Scope.GROUP
+        sources: Sequence[Any] = [responses] if is_group else responses
+        jobs = [partial(self.function, **self._arguments(task, source)) for source in sources]
+        calls = await call_all(jobs, self.deadline_s)
+        if is_group:
+            calls = self._each(calls[0], responses)
+        return [self._reward(*pair) for pair in zip(calls, responses, strict=True)]
 
-    async def _score_group(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        missing = self._missing(task)
-        if missing:
-            return [missing for _ in responses]
-        (call,) = await self._call([self._arguments(task, _OF_GROUP, responses)])
+    def _each(self, call: Call, responses: Sequence[Response]) -> list[Call]:
+        """The values of a group, one for each response."""
         if call.failure is not None:
-            return [self._reward(call, response) for response in responses]
+            return [call] * len(responses)
         values = call.value
         if not isinstance(values, list | tuple) or len(values) != len(responses):
             size = f" of {len(values)}" if isinstance(values, list | tuple) else ""
@@ -136,58 +138,19 @@ class FunctionReward:
                 f"sample {responses[0].id}; expected a list of {len(responses)} values, one for "
                 "each response."
             )
-        return [
-            self._reward(Call(value), response)
-            for value, response in zip(values, responses, strict=True)
-        ]
+        return [Call(value) for value in values]
 
-    def _missing(self, task: Task) -> Reward | None:
-        lacking = sorted(self.needs - task.fields.keys())
-        if not lacking:
-            return None
-        reason = f"task {task.id} has no field {', '.join(map(repr, lacking))}"
-        return Reward.failed(self.name, Status.ABSTAIN, reason)
-
-    def _arguments(
-        self, task: Task, table: Mapping[str, Callable[[Any], Any]], source: Any
-    ) -> dict[str, Any]:
+    def _arguments(self, task: Task, source: Any) -> dict[str, Any]:
         # Copies: what a function does to its arguments is not to change the data of the run.
         bound = {k: _own(v) for k, v in task.fields.items()} if self._takes_fields else {}
         for name in self._wanted:
-            if name in table:
-                bound[name] = table[name](source)
-            elif name == "task":
-                own = {key: _own(value) for key, value in task.fields.items()}
-                bound[name] = replace(task, fields=own)
+            if name in self._table:
+                bound[name] = self._table[name](source)
             elif name in _OF_TASK:
                 bound[name] = _OF_TASK[name](task)
             elif name in task.fields:
                 bound[name] = _own(task.fields[name])
         return {**bound, **self.options}
-
-    async def _call(self, arguments: list[dict[str, Any]]) -> list[Call]:
-        if self.is_async:
-            return await gather([partial(self._await, one) for one in arguments])
-        cancelled = threading.Event()
-        try:
-            return await anyio.to_thread.run_sync(
-                partial(call_each, self.function, arguments, self.deadline_s, cancelled),
-                abandon_on_cancel=True,
-            )
-        finally:
-            cancelled.set()
-
-    async def _await(self, arguments: dict[str, Any]) -> Call:
-        try:
-            with anyio.move_on_after(self.deadline_s), calling_user_code():
-                return Call(await self.function(**arguments))
-            return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
-        except (UserError, RewardError):
-            raise
-        except BaseException as error:  # boundary: a reward function is foreign code
-            if is_cancelled(error):
-                raise
-            return Call(failure=(Status.REWARD_ERROR, describe(error)))
 
     def _whole(self, reward: Reward, response: Response) -> Reward:
         """A reward that a function has made, every part of it of the right type."""
@@ -247,33 +210,18 @@ def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _parameters(
-    function: Callable[..., Any], name: str, options: Mapping[str, Any]
-) -> tuple[set[str], set[str], bool]:
-    """Names a function takes, names it cannot do without, and whether it takes any field."""
-    wanted: set[str] = set()
-    required: set[str] = set()
-    takes_fields = False
+def free_parameters(
+    function: Callable[..., Any], what: str, options: Mapping[str, Any]
+) -> list[inspect.Parameter]:
+    """The parameters of a user's function that its options leave open."""
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:
-        raise UserError(f"reward '{name}' does not tell its parameters; wrap it.") from None
-    for parameter in parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            takes_fields = True
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise UserError(
-                f"reward '{name}' has the parameter '{parameter}' without a usable name; "
-                "arguments are bound by name."
-            )
-        elif parameter.name not in options:
-            wanted.add(parameter.name)
-            if parameter.default is parameter.empty:
-                required.add(parameter.name)
+        raise UserError(f"{what} does not tell its parameters; wrap it.") from None
     unknown = sorted(options.keys() - parameters.keys())
-    if unknown and not takes_fields:
-        raise UserError(f"reward '{name}' takes no option {', '.join(map(repr, unknown))}.")
-    return wanted, required, takes_fields
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise UserError(f"{what} takes no option {', '.join(map(repr, unknown))}.")
+    return [parameter for name, parameter in parameters.items() if name not in options]
 
 
 # --- calls with a clock, from an ordinary thread
@@ -299,26 +247,54 @@ class Call(NamedTuple):
     failure: tuple[Status, str] | None = None
 
 
-def call_each(
-    function: Callable[..., Any],
-    arguments: Sequence[Mapping[str, Any]],
-    deadline_s: float,
-    cancelled: threading.Event | None = None,
-) -> list[Call]:
-    """Call the function with each set of arguments in turn; blocks, keeps the order.
+async def call_all(jobs: Sequence[Callable[[], Any]], deadline_s: float) -> list[Call]:
+    """Call a user's function, async or in a thread, with a clock for each call."""
+    if jobs and inspect.iscoroutinefunction(_bare(jobs[0])):
+        return await gather([partial(_awaited, job, deadline_s) for job in jobs])
+    cancelled = threading.Event()
+    try:
+        return await anyio.to_thread.run_sync(
+            partial(call_each, jobs, deadline_s, cancelled), abandon_on_cancel=True
+        )
+    finally:
+        cancelled.set()
 
-    `UserError` and `RewardError` raised by the function are raised here. Once `cancelled` is set
-    no further call is made, and what is returned is of no use to anyone.
+
+async def _awaited(job: Callable[[], Any], deadline_s: float) -> Call:
+    try:
+        with anyio.move_on_after(deadline_s), calling_user_code():
+            return Call(await job())
+        return Call(failure=(Status.TIMEOUT, f"no answer within {deadline_s:g} s"))
+    except (UserError, RewardError):
+        raise
+    except BaseException as error:  # boundary: the function is foreign code
+        if is_cancelled(error):
+            raise
+        return Call(failure=(Status.REWARD_ERROR, describe(error)))
+
+
+def call_each(
+    jobs: Sequence[Callable[[], Any]], deadline_s: float, cancelled: threading.Event | None = None
+) -> list[Call]:
+    """Do one job after another in a thread; blocks, keeps the order.
+
+    `UserError` and `RewardError` of a job are raised here. Once `cancelled` is set no further call is
+    made, and what is returned is of no use to anyone.
     """
-    _refuse_to_crawl(function)
+    _leaked_threads[:] = [thread for thread in _leaked_threads if thread.is_alive()]
+    if len(_leaked_threads) >= MOST_LEAKED:
+        raise RewardError(
+            f"{len(_leaked_threads)} calls of reward functions never returned and keep the interpreter "
+            "busy; expected every call to end. Give the function a limit of its own."
+        )
     calls: list[Call] = []
     cancelled = cancelled or threading.Event()
-    while len(calls) < len(arguments) and not cancelled.is_set():
+    while len(calls) < len(jobs) and not cancelled.is_set():
         results: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
-        rest = arguments[len(calls) :]
+        rest = jobs[len(calls) :]
         left_behind = threading.Event()
         thread = threading.Thread(
-            target=_work, args=(function, rest, results, (left_behind, cancelled)), daemon=True
+            target=_work, args=(rest, results, (left_behind, cancelled)), daemon=True
         )
         thread.start()
         for _ in rest:
@@ -339,17 +315,6 @@ def call_each(
     return calls
 
 
-def _refuse_to_crawl(function: Callable[..., Any]) -> None:
-    _leaked_threads[:] = [thread for thread in _leaked_threads if thread.is_alive()]
-    if len(_leaked_threads) >= MOST_LEAKED:
-        name = getattr(function, "__name__", "a reward")
-        raise RewardError(
-            f"{len(_leaked_threads)} calls of reward functions never returned and keep the interpreter "
-            f"busy (the next would be '{name}'); expected every call to end. Give the function a "
-            "limit of its own."
-        )
-
-
 def _wait(
     results: queue.SimpleQueue[Call | Exception], deadline_s: float, cancelled: threading.Event
 ) -> Call | Exception:
@@ -365,15 +330,14 @@ def _wait(
 
 
 def _work(
-    function: Callable[..., Any],
-    arguments: Sequence[Mapping[str, Any]],
+    jobs: Sequence[Callable[[], Any]],
     results: queue.SimpleQueue[Call | Exception],
     ends: Sequence[threading.Event],
 ) -> None:
-    for one in arguments:
+    for job in jobs:
         try:
             with calling_user_code():
-                value = function(**one)
+                value = job()
             results.put(Call(value))
         except (UserError, RewardError) as error:
             results.put(error)

@@ -1,12 +1,10 @@
-"""A judge as a recipe file names it: `kind = "judge"`.
+"""A judge as a recipe file names it: `kind = "judge"`; without an anchor a judge of `kind = "versus"`.
 
 [[rewards]]
 kind = "judge"
 with = "openrs"
 model = "http://127.0.0.1:8000/v1#my-judge"
 anchor = "reference"
-
-The same table, without an anchor, is a judge of `kind = "versus"`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.combine import Combination, OrderRule, can_vote, compare, next_vote
-from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint
+from burnish.rewards.scorer import Scope, Scorer, checked
 
 if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
@@ -33,7 +31,7 @@ from typing import Self
 from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, model_key
 from burnish.lm.call_log import Paid, asked_sample, note_judge
 from burnish.lm.failures import EXPECTED, Reach, classify
-from burnish.records import Evidence, Finish, MediaPart, Message, Status, Visibility
+from burnish.records import Finish, MediaPart, Status
 from burnish.rewards.judges.prompting import (
     Media,
     as_user,
@@ -43,7 +41,15 @@ from burnish.rewards.judges.prompting import (
     shown,
     wording,
 )
-from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
+from burnish.rewards.pair_judges import (
+    CallablePairJudge,
+    ExplainingJudge,
+    OfScorer,
+    Pair,
+    PairVerdict,
+    all_evidence,
+    sight_of,
+)
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.seeds import derive, digest
 from burnish.source import find_function
@@ -147,14 +153,8 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         from burnish.rewards.judges.build import build_judge
 
         judge = self.judge_model(base)
-        scorer = build_judge(
-            self.method,
-            judge,
-            self.options,
-            both_orders=self.both_orders,
-            rule=self.rule,
-            anchor=self.anchor or None,
-        )
+        orders = {"both_orders": self.both_orders, "rule": self.rule, "anchor": self.anchor or None}
+        scorer = build_judge(self.method, judge, self.options, **orders)
         judge.shows_media = getattr(scorer, "shows_media", True)
         if scorer.scope is Scope.PAIR:
             raise UserError(
@@ -165,13 +165,12 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         return Renamed(scorer, self.name) if self.name not in ("", scorer.name) else scorer
 
     def build_pair(self, base: str | Path) -> ScorerJudge:
-        """The judge of `versus`, which sees to both orders itself."""
+        """The judge of `versus`, which sees to both orders itself and draws its own references."""
         from burnish.rewards.judges.build import build_judge
 
         if self.anchor:
             raise UserError(
-                f"judge '{self.method}' of a versus reward has the anchor '{self.anchor}'; expected "
-                "none: versus draws its references from the group"
+                f"judge '{self.method}' of versus: got anchor '{self.anchor}', expected none"
             )
         scorer = build_judge(self.method, self.judge_model(base), self.options, both_orders=False)
         return ScorerJudge(scorer)
@@ -201,31 +200,30 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
     def _server(self) -> dict[str, Any]:
         if "://" not in self.model:
-            for key in ("requests_per_minute", "tokens_per_minute", "hedge_after_s"):
-                if getattr(self, key) is not None:
-                    raise UserError(
-                        f"reward '{self.title}': {key} limits a server, but the model is "
-                        f"'{self.model}'; expected http://host:port/v1#model, or no limit"
-                    )
-            is_local = not self.model.startswith("replay:")
-            return {"late": True} if is_local else {}
+            keys = ("requests_per_minute", "tokens_per_minute", "hedge_after_s")
+            if given := [key for key in keys if getattr(self, key) is not None]:
+                raise UserError(
+                    f"reward '{self.title}': {given[0]} limits a server, but the model is "
+                    f"'{self.model}'; expected http://host:port/v1#model, or no limit"
+                )
+            return {} if self.model.startswith("replay:") else {"late": True}
         from burnish.lm.http import Prices
-        from burnish.lm.jobs import Limits
-        from burnish.lm.wire import MediaLimits
 
-        return {
-            "api_key_env": self.api_key_env or None,
-            "limits": Limits(
-                concurrency=self.concurrency,
-                requests_per_minute=self.requests_per_minute,
-                tokens_per_minute=self.tokens_per_minute,
-                retries=self.retries,
-                hedge_after_s=self.hedge_after_s,
-            ),
-            "structured": self.structured,
-            "media": MediaLimits(count=self.media_count, megabytes=self.media_mb),
-            "prices": Prices(prompt_usd=self.prompt_usd, completion_usd=self.completion_usd),
-        }
+        prices = Prices(prompt_usd=self.prompt_usd, completion_usd=self.completion_usd)
+        return {**server_limits(self), "structured": self.structured, "prices": prices}
+
+
+def server_limits(own: JudgeRewardConfig | LMJudgeConfig) -> dict[str, Any]:
+    """Key, rates and sizes of the requests to a judge's server."""
+    from burnish.lm.jobs import Limits
+    from burnish.lm.wire import MediaLimits
+
+    rates = ("concurrency", "requests_per_minute", "tokens_per_minute", "retries", "hedge_after_s")
+    return {
+        "api_key_env": own.api_key_env or None,
+        "limits": Limits(**{key: getattr(own, key) for key in rates}),
+        "media": MediaLimits(count=own.media_count, megabytes=own.media_mb),
+    }
 
 
 def _placed(model: str, root: Path) -> str:
@@ -262,7 +260,8 @@ class LMPairJudge(ExplainingJudge):
         self.lm, self.name, self.seed = lm, lm.name, seed
         self.media: Media = media
         self._parts: tuple[MediaPart, ...] = ()
-        self.template = default_template() if template is None else template
+        shipped = Path(__file__).parent / "prompts"
+        self.template = wording("pair_scores", shipped) if template is None else template
         self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
         self.concurrency = max(concurrency, 1)
@@ -315,11 +314,6 @@ class LMPairJudge(ExplainingJudge):
         if reply.finish is not Finish.ERROR:
             self.paid.write(replace(asked, completions=(reply,)))
         return _read(reply)
-
-
-def default_template() -> str:
-    """The wording that ships with the package."""
-    return wording("pair_scores", Path(__file__).parent / "prompts")
 
 
 def _read(reply: Completion) -> PairVerdict:
@@ -382,6 +376,7 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
     media: Literal["send", "mark"] = "send"
     """Images and sounds of the task: sent to the judge, or "mark": only marks in the text, for a model
     that reads text alone and is told so."""
+
     media_count: PositiveInt = 16
     """Most images and sounds in one request to the server."""
     media_mb: Positive = 20.0
@@ -390,93 +385,40 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
     def build(self) -> LMPairJudge:
         """The judge; no request is sent before the first question."""
         from burnish.lm.http import OpenAILM
-        from burnish.lm.jobs import Limits
-        from burnish.lm.wire import MediaLimits
 
-        limits = Limits(
-            concurrency=self.concurrency,
-            requests_per_minute=self.requests_per_minute,
-            tokens_per_minute=self.tokens_per_minute,
-            retries=self.retries,
-            hedge_after_s=self.hedge_after_s,
-        )
-        server = OpenAILM(
-            self.url,
-            self.model,
-            api_key_env=self.api_key_env or None,
-            limits=limits,
-            media=MediaLimits(count=self.media_count, megabytes=self.media_mb),
-        )
-        return LMPairJudge(
-            server,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            concurrency=self.concurrency,
-            media=self.media,
-        )
+        server = OpenAILM(self.url, self.model, **server_limits(self))
+        own = {key: getattr(self, key) for key in ("temperature", "max_tokens", "seed", "media")}
+        return LMPairJudge(server, concurrency=self.concurrency, **own)
 
 
-class ScorerJudge(ExplainingJudge):
+class ScorerJudge(OfScorer):
     """A pair scorer as a judge of pairs; v and -v are the two scores.
 
     A scorer with `for_vote(n)` is asked as another voter where the same pair comes again; any other
     one repeats itself, and `versus` takes one vote of it.
     """
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        *,
-        task: Task | None = None,
-        responses: Sequence[Response] = (),
-        concurrency: int = 64,
-    ) -> None:
+    def __init__(self, scorer: Scorer) -> None:
         if scorer.scope is not Scope.PAIR:
             raise UserError(
                 f"judge of pairs: '{scorer.name}' has scope {scorer.scope.value}; expected pair. "
                 'A reward of single texts is used with judge = { kind = "score", ... }'
             )
-        self.scorer, self.name, self.needs = scorer, scorer.name, scorer.needs
-        self.concurrency = concurrency
-        self._task = task
-        self._known = {response.text: response for response in reversed(responses)}
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.scorer)
+        super().__init__(scorer)
 
     @property
     def repeats_itself(self) -> bool:
         """True where further votes on a pair would be the first one again."""
         return not can_vote(self.scorer)
 
-    def about(self, task: Task, responses: Sequence[Response]) -> Self:
-        """With the whole conversation and the responses' own ids."""
-        return type(self)(self.scorer, task=task, responses=responses, concurrency=self.concurrency)
-
     async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
         prompt, first, second = pair
         scorer = next_vote(self.scorer, vote) if vote else self.scorer
-        task = self._task or Task("pair", (Message("user", prompt),))
-        reward, _ = await compare(scorer, task, self._response(first), self._response(second))
-        return _pair_verdict(reward)
-
-    def _response(self, text: str) -> Response:
-        known = self._known.get(text)
-        return known or Response(digest(text.encode("utf-8", "surrogatepass")), text)
-
-
-def _pair_verdict(reward: Reward) -> PairVerdict:
-    """What a pair scorer said of the response that was shown first."""
-    words = [evidence.observation for evidence in _evidence(reward)]
-    said = "\n\n".join(words) or reward.reason
-    if reward.value is None:
-        return PairVerdict.none(reward.status, reward.reason, said)
-    saw_label = any(e.visibility is Visibility.ORACLE for e in _evidence(reward))
-    sight = Visibility.ORACLE if saw_label else Visibility.VISIBLE
-    return PairVerdict((reward.value, 0.0 - reward.value), said, visibility=sight)
-
-
-def _evidence(reward: Reward) -> list[Evidence]:
-    return [*reward.evidence, *(one for part in reward.parts for one in _evidence(part))]
+        shown = self.response_of(first), self.response_of(second)
+        reward, _ = await compare(scorer, self.task_of(prompt), *shown)
+        words = [evidence.observation for evidence in all_evidence(reward)]
+        said = "\n\n".join(words) or reward.reason
+        if reward.value is None:
+            return PairVerdict.none(reward.status, reward.reason, said)
+        scores = (reward.value, 0.0 - reward.value)
+        return PairVerdict(scores, said, visibility=sight_of(reward))

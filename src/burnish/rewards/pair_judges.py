@@ -9,23 +9,21 @@ give `pair_verdicts`, which say in what words a verdict was given and why there 
 
 from __future__ import annotations
 
-import inspect
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from copy import copy
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import anyio
-import anyio.to_thread
 
 from burnish import boundary
 from burnish.boundary import Seconds, reader
 from burnish.errors import RewardError, UserError
-from burnish.records import Message, Response, Reward, Status, Task, Visibility
-from burnish.rewards.function import Call, call_each, from_function
+from burnish.records import Evidence, Message, Response, Reward, Status, Task, Visibility
+from burnish.rewards.function import call_all, free_parameters, from_function
 from burnish.rewards.pairs import two_finite
 from burnish.rewards.scorer import (
     Scope,
@@ -37,7 +35,6 @@ from burnish.rewards.scorer import (
 )
 from burnish.seeds import digest
 from burnish.source import describe, is_cancelled
-from burnish.user_code import calling_user_code
 
 Pair = tuple[str, str, str]
 """The prompt, the text that is shown first and the text that is shown second."""
@@ -58,7 +55,6 @@ class PairVerdict(NamedTuple):
 
     @classmethod
     def none(cls, status: Status, reason: str, said: str = "") -> PairVerdict:
-        """No verdict, and why."""
         return cls(None, said, status, reason)
 
 
@@ -66,9 +62,7 @@ class PairVerdict(NamedTuple):
 class PairJudge(Protocol):
     """Anything that can say which of two texts is better."""
 
-    async def compare(self, pairs: Sequence[Pair], /) -> Sequence[tuple[float, float] | None]:
-        """Two scores a pair, higher is better; None where there is no verdict."""
-        ...
+    async def compare(self, pairs: Sequence[Pair], /) -> Sequence[tuple[float, float] | None]: ...
 
 
 class ExplainingJudge(ABC):
@@ -99,7 +93,6 @@ class ExplainingJudge(ABC):
         raise NotImplementedError
 
     async def compare(self, pairs: Sequence[Pair], /) -> list[tuple[float, float] | None]:
-        """The scores alone."""
         return [verdict.scores for verdict in await self.pair_verdicts(pairs)]
 
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
@@ -136,12 +129,10 @@ async def ask(
 
 
 def judge_name(judge: PairJudge) -> str:
-    """What a judge is called in evidence and errors."""
     return str(getattr(judge, "name", type(judge).__name__))
 
 
 def _each(answers: Any, expected: int, name: str) -> list[PairVerdict]:
-    """The answers to several pairs as verdicts."""
     if not isinstance(answers, list | tuple) or len(answers) != expected:
         size = f" of {len(answers)}" if isinstance(answers, list | tuple) else ""
         raise RewardError(
@@ -152,7 +143,6 @@ def _each(answers: Any, expected: int, name: str) -> list[PairVerdict]:
 
 
 def _pair_verdict(answer: Any, name: str) -> PairVerdict:
-    """One answer of a judge as a verdict."""
     if isinstance(answer, PairVerdict):
         return answer
     if answer is None:
@@ -187,9 +177,17 @@ class CallablePairJudge(ExplainingJudge):
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.function, self.options = function, dict(options or {})
         self.deadline_s: float = reader(Seconds)("deadline_s", deadline_s, boundary.Call())
-        self.takes_list = _takes_list(function, self.name, self.options)
-        called = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        required = [
+            p.name
+            for p in free_parameters(function, f"judge '{self.name}'", self.options)
+            if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        if len(required) not in (1, 3):
+            raise UserError(
+                f"judge '{self.name}' requires {', '.join(required) or 'nothing'}; expected "
+                "f(prompt, a, b) for one pair or f(pairs) for a list."
+            )
+        self.takes_list = len(required) == 1
 
     @property
     def fingerprint(self) -> str:
@@ -197,136 +195,86 @@ class CallablePairJudge(ExplainingJudge):
 
     async def pair_verdicts(self, pairs: Sequence[Pair]) -> list[PairVerdict]:
         if self.takes_list:
-            (call,) = await self._call([{"arguments": (list(pairs),)}])
+            job = partial(self.function, list(pairs), **self.options)
+            (call,) = await call_all([job], self.deadline_s)
             if call.failure is not None:
                 return [PairVerdict.none(*call.failure)] * len(pairs)
             return _each(call.value, len(pairs), self.name)
-        calls = await self._call([{"arguments": pair} for pair in pairs])
+        jobs = [partial(self.function, *pair, **self.options) for pair in pairs]
         return [
             PairVerdict.none(*call.failure)
             if call.failure is not None
             else _pair_verdict(call.value, self.name)
-            for call in calls
+            for call in await call_all(jobs, self.deadline_s)
         ]
 
-    async def _call(self, jobs: Sequence[Mapping[str, Any]]) -> list[Call]:
-        if self.is_async:
-            return await gather([partial(self._await, *job["arguments"]) for job in jobs])
 
-        @wraps(self.function)
-        def positional(arguments: tuple[Any, ...]) -> Any:
-            return self.function(*arguments, **self.options)
+class OfScorer(ExplainingJudge):
+    """Base of judges made of a scorer; it sees the task and the responses where they are known."""
 
-        cancelled = threading.Event()
-        try:
-            return await anyio.to_thread.run_sync(
-                partial(call_each, positional, jobs, self.deadline_s, cancelled),
-                abandon_on_cancel=True,
-            )
-        finally:
-            cancelled.set()
-
-    async def _await(self, *arguments: Any) -> Call:
-        try:
-            with anyio.move_on_after(self.deadline_s), calling_user_code():
-                return Call(await self.function(*arguments, **self.options))
-            return Call(failure=(Status.TIMEOUT, f"no verdict within {self.deadline_s:g} s"))
-        except (UserError, RewardError):
-            raise
-        except BaseException as error:  # boundary: a judge is foreign code
-            if is_cancelled(error):
-                raise
-            return Call(failure=(Status.REWARD_ERROR, describe(error)))
-
-
-class ScoreJudge(ExplainingJudge):
-    """A score of single texts as a judge of pairs: the higher score wins (Bradley-Terry).
-
-    `scorer` is any pointwise `Scorer`, or a function as `from_function` takes it. Each text is
-    scored once, however many pairs it is in.
-    """
-
-    def __init__(
-        self,
-        scorer: Scorer | Callable[..., Any],
-        *,
-        task: Task | None = None,
-        responses: Sequence[Response] = (),
-    ) -> None:
-        self.scorer: Scorer = scorer if isinstance(scorer, Scorer) else from_function(scorer)
-        self.name = self.scorer.name
-        if self.scorer.scope is not Scope.POINT:
-            raise UserError(
-                f"judge of scores: reward '{self.name}' has scope {self.scorer.scope.value}; "
-                "expected point, a reward that scores each text on its own."
-            )
-        weight = getattr(self.scorer, "weight", 1.0)
-        if weight != 1:
-            raise UserError(
-                f"judge of scores: reward '{self.name}' has weight {weight:g}, which would not "
-                "count; expected 1. Only the order of two scores matters."
-            )
-        self.needs = self.scorer.needs
-        self._task = task
-        self._known = {response.text: response for response in reversed(responses)}
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer, self.name, self.needs = scorer, scorer.name, scorer.needs
+        self._task: Task | None = None
+        self._responses: Mapping[str, Response] = {}
 
     @property
     def fingerprint(self) -> str:
         return fingerprint(self.scorer)
 
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
-        """With the task's fields and the responses' own lengths, which a text alone lacks."""
-        return type(self)(self.scorer, task=task, responses=responses)
+        """With the task's fields and the responses' own ids and lengths, which a text alone lacks."""
+        other = copy(self)
+        other._task = task
+        other._responses = {response.text: response for response in reversed(responses)}
+        return other
+
+    def task_of(self, prompt: str) -> Task:
+        return self._task or Task("pair", (Message("user", prompt),))
+
+    def response_of(self, text: str) -> Response:
+        known = self._responses.get(text)
+        return known or Response(digest(text.encode("utf-8", "surrogatepass")), text)
+
+
+class ScoreJudge(OfScorer):
+    """A score of single texts as a judge of pairs: the higher score wins (Bradley-Terry).
+
+    `scorer` is any pointwise `Scorer`, or a function as `from_function` takes it. Each text is
+    scored once, however many pairs it is in.
+    """
+
+    def __init__(self, scorer: Scorer | Callable[..., Any]) -> None:
+        super().__init__(scorer if isinstance(scorer, Scorer) else from_function(scorer))
+        weight = getattr(self.scorer, "weight", 1.0)
+        if self.scorer.scope is not Scope.POINT or weight != 1:
+            raise UserError(
+                f"judge of scores: reward '{self.name}' has scope {self.scorer.scope.value} and weight "
+                f"{weight:g}; expected point and 1: only the order of two scores matters."
+            )
 
     async def pair_verdicts(self, pairs: Sequence[Pair]) -> list[PairVerdict]:
         rewards: dict[tuple[str, str], Reward] = {}
         for prompt in dict.fromkeys(pair[0] for pair in pairs):
             asked = [pair for pair in pairs if pair[0] == prompt]
             texts = list(dict.fromkeys(text for pair in asked for text in pair[1:]))
-            task = self._task or Task("pair", (Message("user", prompt),))
-            shown = [
-                self._known.get(text) or Response(digest(_bytes(text)), text) for text in texts
-            ]
-            scored = await checked(self.scorer, task, shown)
+            shown = [self.response_of(text) for text in texts]
+            scored = await checked(self.scorer, self.task_of(prompt), shown)
             rewards |= {(prompt, text): r for text, r in zip(texts, scored, strict=True)}
         return [_scored(rewards[prompt, a], rewards[prompt, b]) for prompt, a, b in pairs]
 
 
 def _scored(first: Reward, second: Reward) -> PairVerdict:
-    visibility = Visibility.ORACLE if _saw_label(first) else Visibility.VISIBLE
     if first.value is None or second.value is None:
         undecided = first if first.value is None else second
         return PairVerdict.none(undecided.status, f"a text has no score: {undecided.reason}")
-    return PairVerdict((first.value, second.value), visibility=visibility)
+    return PairVerdict((first.value, second.value), visibility=sight_of(first))
 
 
-def _saw_label(reward: Reward) -> bool:
-    seen = any(evidence.visibility is Visibility.ORACLE for evidence in reward.evidence)
-    return seen or any(map(_saw_label, reward.parts))
+def sight_of(reward: Reward) -> Visibility:
+    """Oracle where any of its evidence looked at the label."""
+    is_oracle = any(one.visibility is Visibility.ORACLE for one in all_evidence(reward))
+    return Visibility.ORACLE if is_oracle else Visibility.VISIBLE
 
 
-def _takes_list(function: Callable[..., Any], name: str, options: Mapping[str, Any]) -> bool:
-    """Whether a function wants all pairs at once."""
-    expected = "expected f(prompt, a, b) for one pair or f(pairs) for a list"
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:
-        raise UserError(f"judge '{name}' does not tell its parameters; {expected}.") from None
-    unknown = sorted(options.keys() - parameters.keys())
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        raise UserError(f"judge '{name}' takes no option {', '.join(map(repr, unknown))}.")
-    required = [
-        key
-        for key, p in parameters.items()
-        if p.default is p.empty
-        and key not in options
-        and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) not in (1, 3):
-        got = ", ".join(required) or "nothing"
-        raise UserError(f"judge '{name}' requires {got}; {expected}.")
-    return len(required) == 1
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def all_evidence(reward: Reward) -> list[Evidence]:
+    return [*reward.evidence, *(one for part in reward.parts for one in all_evidence(part))]

@@ -1,18 +1,8 @@
 """The pair protocol: two texts, two scores, both orders, several votes, one outcome.
 
 The rules are those of Writing-Zero (arXiv 2506.00103). Where we differ: a tie is worth 0 by
-default, not -1, because only an antisymmetric outcome keeps the expected advantage at 0.
-
-    [[rewards]]
-    kind = "genrm"            # a judge in training writes <scores>a, b</scores>; the task's `label` is a or b
-
-    [[rewards]]
-    kind = "genrm"
-    name = "right"
-    value = "right"           # 1, 0.5 for a tie, 0: the judge's accuracy, for evaluation
-    weight = 0.0
-
-Here a reply without scores is the policy's own fault and costs 1; it is no failure of the reward.
+default, not -1, because only an antisymmetric outcome keeps the expected advantage at 0. In the reward
+of `kind = "genrm"` a reply without scores is the policy's own fault and costs 1.
 """
 
 from __future__ import annotations
@@ -39,7 +29,6 @@ Inconsistent = Outcome | Literal["abstain"]
 
 DISAGREE = "the orders or votes name different winners"
 """Why a pair has no outcome where `inconsistent` is "abstain"."""
-AnyNumber = Annotated[float, INFINITE]
 Scores = Sequence[object] | None
 LOWEST, HIGHEST = 0.0, 10.0
 """The scale that a judge is asked to score on."""
@@ -63,15 +52,13 @@ def parse_pair_scores(text: str | None) -> list[float] | None:
 
 def all_pair_scores(text: str) -> list[list[float] | None]:
     """Every `<scores>a, b</scores>` of a text, None for one that does not hold two such numbers."""
-    return [_two_scores(inside) for inside in _SCORES.findall(text)]
-
-
-def _two_scores(inside: str) -> list[float] | None:
-    numbers = _TWO.fullmatch(inside)
-    if numbers is None:
-        return None
-    scores = [float(numbers[1]), float(numbers[2])]
-    return scores if all(LOWEST <= score <= HIGHEST for score in scores) else None
+    found: list[list[float] | None] = []
+    for inside in _SCORES.findall(text):
+        numbers = _TWO.fullmatch(inside)
+        scores = [float(numbers[1]), float(numbers[2])] if numbers else []
+        is_read = bool(scores) and all(LOWEST <= score <= HIGHEST for score in scores)
+        found.append(scores if is_read else None)
+    return found
 
 
 @public
@@ -90,7 +77,7 @@ def pair_outcome(scores: Scores, tie: Outcome = 0.0, parse_failure: Outcome = 0.
 
 @public
 def vote(
-    outcomes: Sequence[AnyNumber | None],
+    outcomes: Sequence[Annotated[float, INFINITE] | None],
     rule: VoteRule = "unanimous",
     inconsistent: Inconsistent = 0.0,
 ) -> float | None:
@@ -220,8 +207,6 @@ class GenRMConfig(CheckConfig, frozen=True, tag="genrm"):
 
 
 class GenRMReward(RuleCheck[GenRMConfig]):
-    """Compares a judge's scores with the label."""
-
     uses_answer = True
 
     def __init__(self, config: GenRMConfig) -> None:
@@ -239,7 +224,10 @@ class GenRMReward(RuleCheck[GenRMConfig]):
             saw = f"scores {scores[0]:g} to {scores[1]:g}"
         saw = f"{saw}; the better text is {'the first' if label in ('a', 1) else 'the second'}"
         if self.config.value == "reward":
-            return self.decided(self._earned(scores, label), saw)
+            own = self.config
+            rates = (own.first_pick_rate, own.margin_scale, own.margin_floor)
+            limits = (own.pos_weight_min, own.pos_weight_max)
+            return self.decided(genrm_reward.plain(scores, label, *rates, *limits), saw)
         ahead = 0.0 if scores is None else scores[0] - scores[1]
         if self.config.value == "picked_first":
             return self.decided(float(ahead > 0), saw) if ahead else self.abstained(saw)
@@ -248,15 +236,3 @@ class GenRMReward(RuleCheck[GenRMConfig]):
         picked = (ahead > 0) - (ahead < 0)
         better = 1 if label in ("a", 1) else -1
         return self.decided((1 + picked * better) / 2, saw)
-
-    def _earned(self, scores: list[float] | None, label: Literal[1, -1, "a", "b"]) -> float:
-        config = self.config
-        return genrm_reward.plain(
-            scores,
-            label,
-            config.first_pick_rate,
-            config.margin_scale,
-            config.margin_floor,
-            config.pos_weight_min,
-            config.pos_weight_max,
-        )

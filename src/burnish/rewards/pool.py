@@ -141,7 +141,6 @@ class Pool:
         return outcomes
 
     def pids(self) -> list[int]:
-        """Process ids of the children that are alive now."""
         return [pid for child in self._children if (pid := child.pid) is not None]
 
     def close(self) -> None:

@@ -58,9 +58,7 @@ class Scorer(Protocol):
     def scope(self) -> Scope: ...
 
     @property
-    def needs(self) -> frozenset[str]:
-        """Task fields that must be there."""
-        ...
+    def needs(self) -> frozenset[str]: ...
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         """One reward for each response, in order."""
@@ -93,24 +91,16 @@ async def checked(
 async def _guarded(
     scorer: Scorer, task: Task, responses: Sequence[Response], deadline_s: float | None
 ) -> list[Reward]:
-    def all_failed(status: Status, reason: str) -> list[Reward]:
-        return [Reward.failed(scorer.name, status, reason) for _ in responses]
-
     if scorer.scope is Scope.PAIR and len(responses) != 2:
         raise UserError(
             f"reward '{scorer.name}' compares pairs but got {len(responses)} responses to task "
             f"{task.id}; expected 2. Wrap it in Anchor to score one response at a time."
         )
     result: Any = None
-    is_late = False
     try:
-        if deadline_s is None:
-            with calling_user_code():
-                result = await scorer.score(task, responses)
-        else:
-            with anyio.move_on_after(deadline_s) as scope, calling_user_code():
-                result = await scorer.score(task, responses)
-            is_late = scope.cancelled_caught
+        limit = math.inf if deadline_s is None else deadline_s
+        with anyio.move_on_after(limit) as scope, calling_user_code():
+            result = await scorer.score(task, responses)
     except (UserError, RewardError):
         raise
     except BaseException as error:  # boundary: a scorer is foreign code
@@ -118,34 +108,24 @@ async def _guarded(
             raise
         is_ours = type(scorer).__module__.partition(".")[0] == "burnish"
         status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
-        return all_failed(status, describe(error))
+        return [Reward.failed(scorer.name, status, describe(error))] * len(responses)
     finally:
         advance(f"reward {scorer.name}", len(responses))
-    if is_late:
-        return all_failed(
-            Status.TIMEOUT, f"no score within {deadline_s:g} s (in a run: rollout.score_timeout_s)"
+    if scope.cancelled_caught:
+        late = f"no score within {deadline_s:g} s (in a run: rollout.score_timeout_s)"
+        return [Reward.failed(scorer.name, Status.TIMEOUT, late)] * len(responses)
+    if (
+        not isinstance(result, list | tuple)
+        or len(result) != len(responses)
+        or not all(isinstance(reward, Reward) for reward in result)
+    ):
+        raise RewardError(
+            f"reward '{scorer.name}' returned {type(result).__name__} {result!r:.60} for "
+            f"{len(responses)} responses (first sample {responses[0].id}); expected a list of as many "
+            "Reward objects, in order. Plain numbers are fine from a function: use from_function."
         )
-    return _contract(scorer.name, responses, result)
-
-
-def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Reward]:
-    """The rewards, if they are what a scorer may return."""
-
-    def breach(got: str, sample: str, expected: str) -> RewardError:
-        return RewardError(f"reward '{name}' returned {got} for {sample}; expected {expected}.")
-
-    where = f"sample {responses[0].id}"
-    if not isinstance(result, list | tuple):
-        raise breach(_kind(result), where, f"a list of {len(responses)} Reward objects")
-    if len(result) != len(responses):
-        sample = f"{len(responses)} responses (first {where})"
-        raise breach(f"{len(result)} rewards", sample, "one for each response, in order")
-    for response, reward in zip(responses, result, strict=True):
-        if not isinstance(reward, Reward):
-            hint = "a Reward. Plain numbers are fine from a function: use from_function"
-            raise breach(_kind(reward), f"sample {response.id}", hint)
     return [
-        reward if _is_plain(reward) else _plain(name, response, reward)
+        reward if _is_plain(reward) else _plain(scorer.name, response, reward)
         for response, reward in zip(responses, result, strict=True)
     ]
 
@@ -190,10 +170,6 @@ def as_float(value: Any) -> float:
         return math.inf
 
 
-def _kind(value: Any) -> str:
-    return f"{type(value).__name__} {value!r:.60}"
-
-
 def leaves(scorer: Scorer) -> list[Scorer]:
     """The scorers that a combination is made of, or the scorer itself."""
     children: tuple[Scorer, ...] = getattr(scorer, "children", ())
@@ -214,7 +190,7 @@ def bind_check(scorer: Scorer, fields: Iterable[str]) -> None:
     """
     known = sorted(set(fields))
     misses = [
-        f"reward '{name}' needs '{field}'{_hint(field, known)}"
+        f"reward '{name}' needs '{field}'{did_you_mean(field, known)}"
         for name, needs in _own_needs(scorer)
         for field in sorted(needs - set(known))
     ]
@@ -224,11 +200,6 @@ def bind_check(scorer: Scorer, fields: Iterable[str]) -> None:
             f"the data lacks {len(misses)} field(s) that rewards ask for: {'; '.join(misses)}. "
             f"It has: {has}. Map the field in the task's settings or change the reward."
         )
-
-
-def _hint(field: str, known: Iterable[str]) -> str:
-    hint = did_you_mean(field, known).strip()
-    return f" (d{hint[1:]})" if hint else ""
 
 
 async def score_groups(
@@ -253,16 +224,15 @@ async def score_groups(
 # --- identities: which reward gave this score
 
 
-def fingerprint(scorer: Scorer) -> str:
+def fingerprint(scorer: Any) -> str:
     """The scorer's own `fingerprint`; a scorer without one cannot be told from its next version."""
-    own = getattr(scorer, "fingerprint", None)
+    own, name = getattr(scorer, "fingerprint", None), getattr(scorer, "name", "")
     if not isinstance(own, str):
         raise UserError(
-            f"reward '{scorer.name}' ({type(scorer).__name__}) has no fingerprint, so its scores "
-            "cannot be cached; give it a `fingerprint` property: a text that changes with its "
-            "settings and its code."
+            f"'{name}' ({type(scorer).__name__}) has no fingerprint, so its scores cannot be cached; "
+            "give it a `fingerprint` property: a text that changes with its settings and its code."
         )
-    return digest(scorer.name, own)
+    return digest(name, own)
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
@@ -280,13 +250,10 @@ def function_fingerprint(function: Callable[..., Any]) -> str:
     bound.append(repr(getattr(function, "__defaults__", None)))
     bound.append(repr(getattr(function, "__kwdefaults__", None)))
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return digest(_source(function), name, *bound)
-
-
-def _source(function: Callable[..., Any]) -> str | bytes:
-    """The whole file, because helpers count as much as the function; else its byte code."""
+    # The whole file, because helpers count as much as the function; else its byte code.
     file = inspect.getsourcefile(function) if inspect.isfunction(function) else None
     if file and Path(file).is_file():
-        return Path(file).read_bytes()
+        return digest(Path(file).read_bytes(), name, *bound)
     code = getattr(function, "__code__", None)
-    return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(function)
+    parts = (code.co_code, code.co_consts, code.co_names) if code else function
+    return digest(repr(parts), name, *bound)

@@ -1,9 +1,5 @@
 """Best of N: pick one response with any scorer, and say how it came about.
 
-    selection = await best_of_n.plain(scorer, task, responses, method="knockout", seed=1)
-    responses[selection.index], selection.calls, selection.flags, selection.matches
-    played = await best_rollout(scorer, task, lm, Sampling(n=8), rollout=env_rollout(MyGame))
-
 A pair scorer plays a tournament (`knockout`: N - 1 matches; `round_robin` and `bradley_terry`:
 every two meet); any other scorer scores all at once and the highest value wins. A match or a score
 without a value counts for nobody and is flagged. One response, or N equal ones, make no call.
@@ -12,9 +8,10 @@ without a value counts for nobody and is flagged. One response, or N equal ones,
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
@@ -125,25 +122,24 @@ def expected_value(scores: Sequence[Number | None], quality: Sequence[Number]) -
 
 async def _by_value(scorer: Scorer, task: Task, responses: Sequence[Response]) -> Selection:
     rewards = await checked(scorer, task, responses)
-    scores = tuple(reward.value for reward in rewards)
-    best = _best(scores)
     undecided = [reward for reward in rewards if reward.value is None]
     flags = []
     if undecided:
         flags.append(f"{len(undecided)} of {len(rewards)} have no score: {undecided[0].reason}")
+    scores = tuple(reward.value for reward in rewards)
+    found = _highest("highest value", len(responses), scores, flags, "response has a score")
+    return replace(found, rewards=tuple(rewards))
+
+
+def _highest(
+    method: str, calls: int, scores: tuple[float | None, ...], flags: list[str], what: str
+) -> Selection:
+    best = _best(scores)
     if len(best) > 1:
         flags.append(f"{len(best)} responses share the best score")
     if not best:
-        flags.append("nothing was decided: no response has a score")
-    return Selection(
-        best[0] if best else 0,
-        best,
-        "highest value",
-        calls=len(responses),
-        scores=scores,
-        rewards=tuple(rewards),
-        flags=tuple(flags),
-    )
+        flags.append(f"nothing was decided: no {what}")
+    return Selection(best[0] if best else 0, best, method, calls, scores, flags=tuple(flags))
 
 
 async def _knockout(
@@ -162,7 +158,7 @@ async def _knockout(
         matches.append(match)
         if match.value is not None and match.value != 0:
             incumbent = match.first if match.value > 0 else match.second
-    flags = _flags(matches, "the incumbent stayed")
+    flags = tuple(_flags(matches, "the incumbent stayed"))
     return Selection(
         incumbent, (incumbent,), "knockout", len(matches), matches=tuple(matches), flags=flags
     )
@@ -173,7 +169,7 @@ async def _everyone(
 ) -> Selection:
     count = len(responses)
     matches = await gather(
-        [partial(_match, scorer, task, responses, a, b) for a, b in all_pairs(count)]
+        [partial(_match, scorer, task, responses, a, b) for a, b in combinations(range(count), 2)]
     )
     rates = win_rates.plain(count, matches)
     scores: tuple[float | None, ...] = tuple(rates)
@@ -184,21 +180,9 @@ async def _everyone(
             None if rate is None else strength
             for rate, strength in zip(rates, strengths, strict=True)
         )
-    best = _best(scores)
-    flags = list(_flags(matches, "they count for nobody"))
-    if len(best) > 1:
-        flags.append(f"{len(best)} responses share the best score")
-    if not best:
-        flags.append("nothing was decided: no match has a verdict")
-    return Selection(
-        best[0] if best else 0,
-        best,
-        method,
-        len(matches),
-        scores,
-        tuple(matches),
-        flags=tuple(flags),
-    )
+    flags = _flags(matches, "they count for nobody")
+    found = _highest(method, len(matches), scores, flags, "match has a verdict")
+    return replace(found, matches=tuple(matches))
 
 
 async def _match(
@@ -208,18 +192,16 @@ async def _match(
     return Match(first, second, reward.value, reward.status, reward.reason)
 
 
-def _flags(matches: Sequence[Match], meaning: str) -> tuple[str, ...]:
+def _flags(matches: Sequence[Match], meaning: str) -> list[str]:
     undecided = [match for match in matches if match.value is None]
-    ties = [match for match in matches if match.value == 0]
+    ties = sum(match.value == 0 for match in matches)
     flags = []
     if undecided:
         flags.append(
             f"{len(undecided)} of {len(matches)} matches have no verdict, {meaning}: "
             f"{undecided[0].reason}"
         )
-    if ties:
-        flags.append(f"{len(ties)} of {len(matches)} matches are ties")
-    return tuple(flags)
+    return flags + [f"{ties} of {len(matches)} matches are ties"] * bool(ties)
 
 
 def _best(scores: Sequence[float | None]) -> tuple[int, ...]:
@@ -278,34 +260,34 @@ def sequential_knockout(
     return Knockout(incumbent, len(order) - 1)
 
 
-def all_pairs(count: int) -> Iterator[tuple[int, int]]:
-    """Every two candidates once."""
-    return ((a, b) for a in range(count) for b in range(a + 1, count))
-
-
 @public
 def win_counts(count: Candidates, matches: Sequence[Match]) -> list[float]:
     """Wins of each candidate, a tie half a win for both."""
-    wins = [0.0] * count
-    for match in _checked(count, matches):
-        if match.value is None:
-            continue
-        share = 0.5 if match.value == 0 else float(match.value > 0)
-        wins[match.first] += share
-        wins[match.second] += 1 - share
-    return wins
+    return [won for won, _ in _wins(count, matches)]
 
 
 @public
 def win_rates(count: Candidates, matches: Sequence[Match]) -> list[float | None]:
     """Wins over matches with a verdict; None for a candidate that has none."""
-    played = [0] * count
+    return [won / played if played else None for won, played in _wins(count, matches)]
+
+
+def _wins(count: int, matches: Sequence[Match]) -> list[tuple[float, int]]:
+    """Wins and matches with a verdict of each candidate."""
+    won, played = [0.0] * count, [0] * count
     for match in _checked(count, matches):
-        if match.value is not None:
-            played[match.first] += 1
-            played[match.second] += 1
-    wins = win_counts.plain(count, matches)
-    return [w / n if n else None for w, n in zip(wins, played, strict=True)]
+        if match.value is None:
+            continue
+        share = _share(match.value)
+        for place, part in ((match.first, share), (match.second, 1 - share)):
+            won[place] += part
+            played[place] += 1
+    return list(zip(won, played, strict=True))
+
+
+def _share(value: float) -> float:
+    """What the first of two won: a tie is half a win for both."""
+    return 0.5 if value == 0 else float(value > 0)
 
 
 LEAST_PRIOR = 1e-9
@@ -329,7 +311,7 @@ def bradley_terry(
     games: dict[tuple[int, int], list[float]] = {}
     for match in _checked(count, matches):
         if match.value is not None and match.first != match.second:
-            share = 0.5 if match.value == 0 else float(match.value > 0)
+            share = _share(match.value)
             a, b = sorted((match.first, match.second))
             won = share if match.first == a else 1 - share
             game = games.setdefault((a, b), [0.0, 0.0])
@@ -349,7 +331,6 @@ def bradley_terry(
 
 
 def _checked(count: int, matches: Sequence[Match]) -> Sequence[Match]:
-    """Matches of known candidates."""
     for match in matches:
         is_known = all(0 <= place < count for place in match[:2])
         if not is_known or (match.value is not None and not math.isfinite(match.value)):

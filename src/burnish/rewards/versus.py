@@ -1,22 +1,16 @@
 """Pairwise comparison as a reward: every response meets a reference drawn from its own group.
 
     scorer = VersusReference(CallablePairJudge(better_story), seed=7)
+    scorer = Tournament(CallablePairJudge(better_story), seed=7, scheme="bradley_terry")
 
 One response of the group, drawn uniformly from a stable seed, is the reference; the others are
 worth +1 where they beat it, -1 where they lose and 0 where neither can be said (BRPO of
-Writing-Zero, arXiv 2506.00103). G - 1 comparisons instead of G(G - 1)/2, no outside reference that
-goes stale, and an expected value of 0. With several references the value is the mean over them.
+Writing-Zero, arXiv 2506.00103). Where we differ: both orders are asked, a tie is 0, a cut response is no
+reference, and a comparison without verdict is no value instead of a loss.
 
-Where we differ: both orders are asked, a tie is 0, a cut response is no reference, and a comparison
-without verdict is no value instead of a loss.
-
-    scorer = Tournament(CallablePairJudge(better_story), seed=7, scheme="bradley_terry")
-
-There every response meets every other: G (G - 1) / 2 comparisons a group, twice that with both orders.
-Net wins are `(won - lost) / decided`, -1 to 1. The fit gives strengths whose differences are the log-odds
-of winning, with a mean of 0: an opponent's strength counts, so a win over the best is worth more than
-one over the worst. A comparison without a verdict leaves both. Strengths are comparable only where a
-chain of comparisons connects them, so a group that falls apart has none.
+In a tournament every response meets every other. Net wins are `(won - lost) / decided`. The fit gives
+strengths whose differences are the log-odds of winning, with a mean of 0; they are comparable only where
+a chain of comparisons connects them, so a group that falls apart has none.
 """
 
 from __future__ import annotations
@@ -26,13 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any, Literal, NamedTuple
 
-from burnish.boundary import Call, PositiveInt, Seconds, Seed, Share, public, reader
+from burnish.boundary import PositiveInt, Seconds, Seed, Share, public
 from burnish.errors import UserError
 from burnish.records import Evidence, Finish, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.pair_judges import (
     ExplainingJudge,
-    Pair,
     PairJudge,
     PairVerdict,
     ask,
@@ -47,7 +40,7 @@ from burnish.rewards.pairs import (
     settled,
     tally,
 )
-from burnish.rewards.scorer import Scope
+from burnish.rewards.scorer import Scope, fingerprint
 from burnish.rewards.select import Match, bradley_terry
 from burnish.seeds import Seeds, derive, digest
 
@@ -59,14 +52,8 @@ IS_REFERENCE = "this response was the reference of its group"
 """Evidence and reason of the reference response, which has no comparison."""
 
 
-class Question(NamedTuple):
-    """One question to the judge: two positions in the group, in the order shown, and the vote."""
-
-    first: int
-    second: int
-    vote: int
-
-
+Question = tuple[int, int, int]
+"""Two positions in the group, in the order shown to the judge, and the vote."""
 Vote = list[tuple[str, Question]]
 """The questions of one vote, and where each shows the response: one of the two criteria."""
 
@@ -112,13 +99,10 @@ class VersusSettings(CheckConfig, frozen=True, kw_only=True):
 class VersusReference:
     """A group scorer that compares every response with references of the same group.
 
-    `votes` times over, in both orders (or, without `both_orders`, in an order drawn per pair that
-    alternates over the votes); `rule` and `inconsistent` turn the votes into one outcome. A vote
-    counts only where all of its orders were read; one that does not count is missing, so that under
-    `unanimous` the comparison has no outcome unless the other votes disagree. Without asking: equal texts are even, an empty
-    text loses. The draw depends on the seed, the task's id and the texts, so the same group always
-    has the same reference and another group another. To save calls cache the judge, not this
-    scorer: its evidence names the responses of one group.
+    Without `both_orders` a pair is asked in an order drawn for it that alternates over the votes.
+    Without asking: equal texts are even, an empty text loses. The draw depends on the seed, the task's id
+    and the texts, so the same group always has the same reference. To save calls cache the judge, not
+    this scorer: its evidence names the responses of one group.
     """
 
     scope = Scope.GROUP
@@ -136,50 +120,50 @@ class VersusReference:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the settings and with the judge."""
-        judge, own = getattr(self.judge, "fingerprint", None), self.settings
-        if not isinstance(judge, str):
-            raise UserError(
-                f"reward '{self.name}': judge '{judge_name(self.judge)}' has no fingerprint, so "
-                "its scores cannot be cached; give it a `fingerprint` property: a text that "
-                "changes with its settings and its code."
-            )
+        own = self.settings
         settings = (own.seed, own.references, own.votes, own.both_orders)
-        return digest(judge, repr((*settings, own.tie, own.rule, own.inconsistent)))
+        return digest(
+            fingerprint(self.judge), repr((*settings, own.tie, own.rule, own.inconsistent))
+        )
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         if len(responses) < 2:
             reason = "its group has no other response to compare with"
-            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
+            return [Reward.failed(self.name, Status.ABSTAIN, reason)] * len(responses)
         texts = [response.text for response in responses]
-        references = self._draw(task, responses)
-        met = [(i, r) for i in range(len(texts)) for r in references if i != r]
-        group = derive(self.settings.seed, "order", task.id, _digest(texts))
+        key = digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
+        references = self._draw(task, responses, key)
+        group = derive(self.settings.seed, "order", task.id, key)
+        known = {
+            (i, r): settled(texts[i], texts[r])
+            for i in range(len(texts))
+            for r in references
+            if i != r
+        }
         questions = {
-            (i, r): self._questions(i, r, texts, group)
-            for i, r in met
-            if settled(texts[i], texts[r]) is None
+            pair: self._questions(*pair, texts, group)
+            for pair, outcome in known.items()
+            if outcome is None
         }
         answers = await self._ask(task, responses, chain.from_iterable(questions.values()))
         rows: list[list[Comparison]] = [[] for _ in responses]
-        for i, r in met:
+        for (i, r), outcome in known.items():
+            reference = responses[r].id
             rows[i].append(
-                self._comparison(responses[i], responses[r], questions.get((i, r)), answers)
+                self._comparison(reference, questions[i, r], answers)
+                if outcome is None
+                else Comparison(reference, *outcome)
             )
-        return self._rewards(responses, rows)
+        return self._rewards(rows)
 
-    def _rewards(
-        self, responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
-    ) -> list[Reward]:
-        """One reward a response, from its comparisons."""
+    def _rewards(self, rows: Sequence[Sequence[Comparison]]) -> list[Reward]:
         return [self._reward(row) for row in rows]
 
-    def _draw(self, task: Task, responses: Sequence[Response]) -> list[int]:
+    def _draw(self, task: Task, responses: Sequence[Response], key: str) -> list[int]:
         """Positions of the references: uniform among complete responses, or all if none is."""
         complete = [i for i, r in enumerate(responses) if r.finish is not Finish.LENGTH]
         drawn_from = complete or list(range(len(responses)))
-        texts = _digest([response.text for response in responses])
-        rng = Seeds(self.settings.seed).rng("reference", task.id, texts)
+        rng = Seeds(self.settings.seed).rng("reference", task.id, key)
         return sorted(rng.sample(drawn_from, min(self.settings.references, len(drawn_from))))
 
     def _questions(
@@ -191,43 +175,38 @@ class VersusReference:
         start = derive(group, min(a, b), max(a, b)) + (a > b)
         questions: list[Vote] = []
         for v in range(self.settings.votes):
-            orders = [(SHOWN_FIRST, Question(a, b, v)), (SHOWN_SECOND, Question(b, a, v))]
+            orders = [(SHOWN_FIRST, (a, b, v)), (SHOWN_SECOND, (b, a, v))]
             questions.append(orders if self.settings.both_orders else [orders[(start + v) % 2]])
         return questions
 
     async def _ask(
-        self,
-        task: Task,
-        responses: Sequence[Response],
-        questions: Iterable[Vote],
+        self, task: Task, responses: Sequence[Response], questions: Iterable[Vote]
     ) -> dict[Question, PairVerdict]:
         """Every question once, all of a group in one call."""
         judge = self.judge
         if isinstance(judge, ExplainingJudge):
             judge = judge.about(task, responses)
         once = list(dict.fromkeys(question for orders in questions for _, question in orders))
-        request = _request(task)
-        pairs: list[Pair] = [
-            (request, responses[q.first].text, responses[q.second].text) for q in once
-        ]
-        return dict(
-            zip(once, await ask(judge, pairs, deadline_s=self.settings.deadline_s), strict=True)
-        )
+        # What the texts were written for: the one message, or the conversation so far.
+        turns = [message for message in task.messages if message.role != "system"]
+        request = "\n\n".join(f"{message.role}: {message.text}" for message in turns)
+        if len(turns) == 1:
+            request = turns[0].text
+        pairs = [(request, responses[a].text, responses[b].text) for a, b, _ in once]
+        verdicts = await ask(judge, pairs, deadline_s=self.settings.deadline_s)
+        return dict(zip(once, verdicts, strict=True))
 
     def _comparison(
-        self,
-        response: Response,
-        reference: Response,
-        questions: list[Vote] | None,
-        verdicts: Mapping[Question, PairVerdict],
+        self, reference: str, questions: list[Vote], verdicts: Mapping[Question, PairVerdict]
     ) -> Comparison:
-        known = settled(response.text, reference.text)
-        if known is not None:
-            return Comparison(reference.id, *known)
-        votes = [
-            [(shown, _seen_from(shown, verdicts[question])) for shown, question in orders]
-            for orders in questions or ()
-        ]
+        votes: list[list[tuple[str, PairVerdict]]] = []
+        for orders in questions:
+            votes.append([])
+            for shown, question in orders:
+                verdict = verdicts[question]
+                if shown == SHOWN_SECOND and verdict.scores is not None:
+                    verdict = verdict._replace(scores=verdict.scores[::-1])
+                votes[-1].append((shown, verdict))
         outcome = tally(
             [[verdict.scores for _, verdict in vote] for vote in votes],
             self.settings.rule,
@@ -236,7 +215,7 @@ class VersusReference:
         )
         asked = tuple(chain.from_iterable(votes))
         failure = next((verdict for _, verdict in asked if verdict.scores is None), None)
-        return Comparison(reference.id, outcome, asked=asked, failure=failure)
+        return Comparison(reference, outcome, asked=asked, failure=failure)
 
     def _reward(self, comparisons: Sequence[Comparison]) -> Reward:
         """The mean over the references that gave a verdict, with everything it rests on."""
@@ -249,18 +228,33 @@ class VersusReference:
             status, reason = why_undecided(comparisons)
             return Reward(self.name, None, status, 1.0, (), *known, reason=reason)
         value = math.fsum(outcome for _, outcome in decided) / len(decided)
-        reason = ", ".join(f"{_word(outcome)} {reference}" for reference, outcome in decided)
+        words = {1: "beat", -1: "lost to", 0: "even with"}
+        told = [f"{words[(v > 0) - (v < 0)]} {reference}" for reference, v in decided]
+        reason = ", ".join(told)
         return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
 
     def _explained(
         self, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Evidence, ...], tuple[Verdict, ...]]:
-        """Evidence and verdicts of comparisons, in their order."""
         evidence: list[Evidence] = []
         verdicts: list[Verdict] = []
         for comparison in comparisons:
-            verdicts += _verdicts(comparison, len(evidence))
-            evidence += _evidence(comparison, self.name, judge_name(self.judge))
+            said, words = [], []
+            for shown, verdict in comparison.asked:
+                scores = verdict.scores
+                saw = "no verdict" if scores is None else f"{scores[0]:.6g} to {scores[1]:.6g}"
+                outcome = None if scores is None else pair_outcome.plain(scores)
+                reason = verdict.reason if scores is None else saw
+                # The evidence on a comparison stands where its summary does.
+                verdicts.append(Verdict(shown, outcome, evidence=(len(evidence),), reason=reason))
+                said.append(f"{saw} shown {'first' if shown == SHOWN_FIRST else 'second'}")
+                if verdict.said:
+                    words.append(Evidence(judge_name(self.judge), verdict.said))
+            saw = f"against {comparison.reference}: {comparison.note or ', '.join(said)}"
+            is_oracle = any(v.visibility is Visibility.ORACLE for _, v in comparison.asked)
+            sight = Visibility.ORACLE if is_oracle else Visibility.VISIBLE
+            error = None if comparison.failure is None else comparison.failure.reason
+            evidence += [Evidence(self.name, saw, sight, error=error), *words]
         return tuple(evidence), tuple(verdicts)
 
 
@@ -270,66 +264,10 @@ def why_undecided(comparisons: Sequence[Comparison]) -> tuple[Status, str]:
     return (Status.ABSTAIN, DISAGREE) if first is None else (first.status, first.reason)
 
 
-def _seen_from(shown: str, verdict: PairVerdict) -> PairVerdict:
-    """The verdict with the response's score first."""
-    if shown == SHOWN_FIRST or verdict.scores is None:
-        return verdict
-    return verdict._replace(scores=verdict.scores[::-1])
-
-
-def _verdicts(comparison: Comparison, place: int) -> list[Verdict]:
-    """One verdict a question; `place` is where the evidence on this comparison stands."""
-    return [
-        Verdict(
-            shown,
-            None if verdict.scores is None else pair_outcome.plain(verdict.scores),
-            evidence=(place,),
-            reason=verdict.reason if verdict.scores is None else _numbers(verdict.scores),
-        )
-        for shown, verdict in comparison.asked
-    ]
-
-
-def _evidence(comparison: Comparison, name: str, judge: str) -> list[Evidence]:
-    """Who the reference was and how it went, then the judge's own words."""
-    verdicts = [
-        f"{'no verdict' if verdict.scores is None else _numbers(verdict.scores)} "
-        f"shown {'first' if shown == SHOWN_FIRST else 'second'}"
-        for shown, verdict in comparison.asked
-    ]
-    saw = f"against {comparison.reference}: {comparison.note or ', '.join(verdicts)}"
-    sights = {verdict.visibility for _, verdict in comparison.asked}
-    sight = Visibility.ORACLE if Visibility.ORACLE in sights else Visibility.VISIBLE
-    error = None if comparison.failure is None else comparison.failure.reason
-    words = [Evidence(judge, verdict.said) for _, verdict in comparison.asked if verdict.said]
-    return [Evidence(name, saw, sight, error=error), *words]
-
-
-def _numbers(scores: tuple[float, float]) -> str:
-    return f"{scores[0]:.6g} to {scores[1]:.6g}"
-
-
-def _word(outcome: float) -> str:
-    return "beat" if outcome > 0 else "lost to" if outcome < 0 else "even with"
-
-
-def _request(task: Task) -> str:
-    """What the texts were written for: the one message, or the conversation so far."""
-    turns = [message for message in task.messages if message.role != "system"]
-    if len(turns) == 1:
-        return turns[0].text
-    return "\n\n".join(f"{message.role}: {message.text}" for message in turns)
-
-
-def _digest(texts: Sequence[str]) -> str:
-    return digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
-
-
 # --- everybody meets everybody
 
 
 Scheme = Literal["round_robin", "bradley_terry"]
-SCHEME = reader(Scheme)
 NOT_CONNECTED = "the comparisons with a verdict do not connect the group"
 
 
@@ -340,32 +278,31 @@ class Tournament(VersusReference):
         self, judge: PairJudge, *, seed: int, scheme: Scheme = "round_robin", **settings: Any
     ) -> None:
         super().__init__(judge, seed=seed, **settings)
-        self.scheme: Scheme = SCHEME(f"reward '{self.name}': scheme", scheme, Call())
+        self.scheme: Scheme = scheme
         # A pair has one outcome here: what is not even would favour whoever stands first in the group.
         own = self.settings
         for key, value in (("tie", own.tie), ("inconsistent", own.inconsistent)):
             if value not in (0, "abstain"):
-                either = ' or "abstain"' if key == "inconsistent" else ""
                 raise UserError(
                     f"reward '{self.name}': {key} is {value}, but with the scheme '{scheme}' an "
-                    f'undecided pair is even for both; expected 0{either}, or scheme = "reference".'
+                    'undecided pair is even for both; expected 0, or scheme = "reference".'
                 )
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the settings and with the judge."""
         return digest(super().fingerprint, self.scheme)
 
-    def _draw(self, task: Task, responses: Sequence[Response]) -> list[int]:
+    def _draw(self, task: Task, responses: Sequence[Response], key: str) -> list[int]:
         """Everybody is met; a cut response is one that usually loses."""
         return list(range(len(responses)))
 
-    def _rewards(
-        self, responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
-    ) -> list[Reward]:
+    def _rewards(self, rows: Sequence[Sequence[Comparison]]) -> list[Reward]:
         if self.scheme == "round_robin":
-            return [self._reward(row) for row in rows]
-        outcomes = _outcomes(responses, rows)
+            return super()._rewards(rows)
+        # A row holds the other responses in their order, without the response itself.
+        pairs = combinations(range(len(rows)), 2)
+        found = {(a, b): rows[a][b - 1].outcome for a, b in pairs}
+        outcomes = {pair: value for pair, value in found.items() if value is not None}
         playing = sorted({place for pair in outcomes for place in pair})
         if not is_connected(playing, list(outcomes)):
             return [self._unknown(row) for row in rows]
@@ -390,19 +327,6 @@ class Tournament(VersusReference):
         if any(m.outcome is not None for m in row):
             reason = f"{NOT_CONNECTED}: {reason}"
         return Reward(self.name, None, status, 1.0, (), *self._explained(row), reason=reason)
-
-
-def _outcomes(
-    responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
-) -> dict[tuple[int, int], float]:
-    """The outcome of each decided pair, from the side of the first."""
-    found: dict[tuple[int, int], float] = {}
-    for first, second in combinations(range(len(responses)), 2):
-        # A row holds the other responses in their order, without the response itself.
-        outcome = rows[first][second - 1].outcome
-        if outcome is not None:
-            found[first, second] = outcome
-    return found
 
 
 def is_connected(places: Sequence[int], pairs: Sequence[tuple[int, int]]) -> bool:
@@ -438,7 +362,12 @@ def versus_metrics(
     compared = [reward for group in groups for reward in group if not is_reference(reward)]
     values = [reward.value for reward in compared if reward.value is not None]
     skews = [abs(sum(r.value or 0.0 for r in group)) / len(group) for group in groups]
-    firsts = [first for reward in compared for first in _first_wins(reward)]
+    firsts = [
+        (verdict.value > 0) == (verdict.criterion == SHOWN_FIRST)
+        for reward in compared
+        for verdict in reward.verdicts
+        if verdict.value
+    ]
     splits = [split for reward in compared for split in _splits(reward)]
     shares: dict[str, list[float] | list[bool]] = {
         "win_rate": [value > 0 for value in values],
@@ -453,7 +382,6 @@ def versus_metrics(
 
 
 def is_reference(reward: Reward) -> bool:
-    """Whether this response is the reference of its group."""
     return any(evidence.observation == IS_REFERENCE for evidence in reward.evidence)
 
 
@@ -464,13 +392,6 @@ def _named(reward: Reward, name: str) -> Iterator[Reward]:
         return
     for part in reward.parts:
         yield from _named(part, name)
-
-
-def _first_wins(reward: Reward) -> Iterator[bool]:
-    """For each question that somebody won, whether it was the text shown first."""
-    for verdict in reward.verdicts:
-        if verdict.value:
-            yield (verdict.value > 0) == (verdict.criterion == SHOWN_FIRST)
 
 
 def _splits(reward: Reward) -> Iterator[bool]:

@@ -346,7 +346,7 @@ def test_final_answers_that_are_none(skill: SkillPackage, arguments: dict[str, A
     ],
 )
 def test_plain_lines(text: str, side: int | None) -> None:
-    case = Case.of(a_task(), answers("one", "two"))
+    case = Case(a_task(), answers("one", "two"))
     found = read_plain(case, Reply(text))
     assert (found.side if isinstance(found, PairAnswer) else None) == side
     assert read_plain(case, Reply(text, finish=Finish.LENGTH)) is None

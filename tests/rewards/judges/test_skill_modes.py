@@ -13,7 +13,7 @@ from skill_cases import EchoRunner, a_judge, a_task, answers, call, judged, summ
 from burnish.records import Visibility
 from burnish.rewards.judges.skill_rm import Limits, Mode, SkillPackage, Toolbox
 from burnish.rewards.judges.skill_rm.readout import Call
-from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, Case, Resource, read_entry
+from burnish.rewards.judges.skill_rm.verifiers import Case, Resource, read_entry
 
 SECRET = "xyzzy"
 REFERENCE = "plugh"
@@ -49,7 +49,7 @@ def resource(number: int, is_runtime: bool, leak: str, setting: str, type: str) 
         row |= {"implementation_kind": "sample_reference", "inputs_required": ["reference"]}
     else:
         row |= {"implementation_kind": "text", "path": f"{row['id']}.md"}
-    return read_entry(row, "here", is_runtime=is_runtime, kinds=VERIFIERS).entry
+    return read_entry(row, "here", is_runtime=is_runtime).entry
 
 
 @st.composite
@@ -89,7 +89,7 @@ async def drive(box: Toolbox, asked: list[Call]) -> None:
 @given(packages(), st.lists(calls(), max_size=12))
 def test_fair_mode_shows_nothing_that_is_hidden(skill: SkillPackage, asked: list[Call]) -> None:
     runner = EchoRunner()
-    case = Case.of(a_task(reference=REFERENCE, winner=SECRET), answers("one", "two"))
+    case = Case(a_task(reference=REFERENCE, winner=SECRET), answers("one", "two"))
     box = Toolbox(case, [skill], Mode.FAIR, Limits(resources=99, sandbox_calls=99), runner)
     anyio.run(drive, box, asked)
     for used in box.trace:
@@ -112,7 +112,7 @@ def test_fair_mode_shows_nothing_that_is_hidden(skill: SkillPackage, asked: list
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(packages())
 def test_hidden_things_are_named_as_refused_in_the_log_only(skill: SkillPackage) -> None:
-    case = Case.of(a_task(reference=REFERENCE), answers("one", "two"))
+    case = Case(a_task(reference=REFERENCE), answers("one", "two"))
     box = Toolbox(case, [skill], Mode.FAIR, Limits(resources=99))
     hidden = [e for e in skill.resources if not e.allowed_in(Mode.FAIR)]
     asked = [Call("view_resource", {"id": e.id}) for e in hidden]
@@ -125,7 +125,7 @@ def test_hidden_things_are_named_as_refused_in_the_log_only(skill: SkillPackage)
 
 @given(packages())
 def test_operational_mode_sees_all_and_marks_the_oracle(skill: SkillPackage) -> None:
-    case = Case.of(a_task(reference=REFERENCE), answers("one", "two"))
+    case = Case(a_task(reference=REFERENCE), answers("one", "two"))
     limits = Limits(resources=99, run_calls=99)
     box = Toolbox(case, [skill], Mode.OPERATIONAL, limits)
     asked = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,14 +11,7 @@ from hypothesis import strategies as st
 from burnish.records import Verdict
 from burnish.rewards.judges.skill_rm import CAPS, Finding, Item, Tier, capped_score, decide_pair
 from burnish.rewards.judges.skill_rm.readout import Count, decide_point, pair_items, tier_of
-from burnish.rewards.judges.skill_rm.verifiers import (
-    Hardness,
-    Impact,
-    Leakage,
-    Resource,
-    ResourceType,
-    Setting,
-)
+from burnish.rewards.judges.skill_rm.verifiers import Impact, Resource
 
 items = st.builds(
     Item, st.sampled_from(Tier), st.sampled_from(["a", "b"]), st.sampled_from([-1, 0, 1])
@@ -26,12 +21,12 @@ items = st.builds(
 def a_resource(**more: object) -> Resource:
     fields = {
         "id": "v",
-        "type": ResourceType.VERIFIER,
+        "type": "verifier",
         "implementation_kind": "reference_match",
-        "leakage_level": Leakage.ORACLE_ONLY,
-        "allowed_setting": Setting.OPERATIONAL,
-        "decision_impact": Impact.STRONG,
-        "hard_or_soft": Hardness.HARD,
+        "leakage_level": "oracle_only",
+        "allowed_setting": "skill_operational",
+        "decision_impact": "strong",
+        "hard_or_soft": "hard",
     }
     return Resource(**(fields | more))  # type: ignore[arg-type]
 
@@ -113,7 +108,7 @@ def test_the_order_of_the_evidence_does_not_matter(evidence: list[Item], order: 
 def test_tiers_of_resources() -> None:
     assert tier_of(a_resource()) is Tier.HARD
     assert tier_of(a_resource(subtype="pipeline")) is Tier.PIPELINE
-    assert tier_of(a_resource(hard_or_soft=Hardness.SOFT)) is Tier.RUBRIC
+    assert tier_of(a_resource(hard_or_soft="soft")) is Tier.RUBRIC
 
 
 def test_a_verifier_replaces_what_the_judge_says_about_it() -> None:
@@ -134,7 +129,7 @@ def test_a_violated_verifier_raises_its_flag_and_may_veto() -> None:
     met = [Count(str(i), True) for i in range(9)]
     assert decide_point([flagged], met, ()).value == 0.65
     assert decide_point([a_finding(1.0, options={"flag": "wrong_language"})], met, ()).value == 1
-    vetoed = decide_point([a_finding(0.0, decision_impact=Impact.VETO)], met, ())
+    vetoed = decide_point([a_finding(0.0, decision_impact="veto")], met, ())
     assert (vetoed.value, vetoed.vetoed) == (0.0, "v")
 
 
@@ -148,11 +143,11 @@ def a_comparison(*values: float | None, decision: str = "inconclusive", **more: 
 
 
 def a_veto(*values: float | None, decision: str = "inconclusive", **more: object) -> Finding:
-    return a_comparison(*values, decision=decision, decision_impact=Impact.VETO, **more)
+    return a_comparison(*values, decision=decision, decision_impact="veto", **more)
 
 
-@pytest.mark.parametrize("hardness", list(Hardness))
-def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness: Hardness) -> None:
+@pytest.mark.parametrize("hardness", ["hard", "soft"])
+def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness: str) -> None:
     veto = a_veto(0.5, 1.0, decision="B", hard_or_soft=hardness)
     better = a_comparison(1.0, 0.0, decision="A", id="w")
     found = decide_pair([*pair_items([better, veto]), Item(Tier.OPINION, "verdict", 1)])
@@ -177,7 +172,7 @@ def test_where_both_fail_a_veto_or_none_does_neither_wins_by_it() -> None:
 values = st.sampled_from([None, 0.0, 0.5, 1.0])
 
 
-@given(st.lists(st.tuples(values, values, st.sampled_from(Impact)), max_size=5))
+@given(st.lists(st.tuples(values, values, st.sampled_from(get_args(Impact))), max_size=5))
 def test_vetoes_are_antisymmetric(rows: list[tuple[float | None, float | None, Impact]]) -> None:
     def side(swap: bool) -> int:
         findings = []
@@ -189,7 +184,7 @@ def test_vetoes_are_antisymmetric(rows: list[tuple[float | None, float | None, I
         return decide_pair(pair_items(findings)).side
 
     assert side(True) == -side(False)
-    vetoes = [row[:2] for row in rows if row[2] is Impact.VETO]
+    vetoes = [row[:2] for row in rows if row[2] == "veto"]
     failed = [any(v is not None and v < 1 for v in column) for column in zip(*vetoes, strict=True)]
     if vetoes and failed[0] != failed[1]:
         assert side(False) == (-1 if failed[0] else 1)

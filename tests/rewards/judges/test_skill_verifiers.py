@@ -34,13 +34,13 @@ from burnish.rewards.scorer import checked
 
 def a_resource(kind: str, **more: Any) -> Resource:
     row = verifier("v", kind) | more
-    entry, problems = read_entry(row, "here", is_runtime=True, kinds=VERIFIERS)
-    assert entry is not None, problems
+    entry, problem = read_entry(row, "here", is_runtime=True)
+    assert entry is not None, problem
     return entry
 
 
 def run(entry: Resource, task: Task, *texts: str) -> Finding:
-    return anyio.run(run_verifier, entry, Case.of(task, answers(*texts)))
+    return anyio.run(run_verifier, entry, Case(task, answers(*texts)))
 
 
 @pytest.fixture(autouse=True)
@@ -218,14 +218,14 @@ def test_a_verifier_sees_only_what_it_declares() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "problem"),
     [
-        ("numeric_answer", {"feild": "x"}, "unknown option 'feild'. Did you mean 'field'"),
+        ("numeric_answer", {"feild": "x"}, "options: got 'feild', expected"),
         ("numeric_answer", {"field": "x"}, "reads the field 'x', which is not in inputs_required"),
         ("numeric_answer", {"field": "reference", "absolute": -1.0}, "absolute"),
-        ("reference_match", {"where": "start"}, "where is 'start'"),
-        ("reference_match", {"repeat": True}, "repeat is True"),
-        ("reference_match", {"wall_s": 0}, "wall_s is 0"),
+        ("reference_match", {"where": "start"}, "options.where: got 'start'"),
+        ("reference_match", {"repeat": True}, "options.repeat: got True"),
+        ("reference_match", {"wall_s": 0}, "wall_s: got 0"),
         ("json_schema", {"schema": {"type": 3}}, "schema: is not valid at type"),
-        ("language", {"language": 3}, "options: "),
+        ("language", {"language": 3}, "options.language: got 3"),
     ],
 )
 def test_options_are_checked_when_a_package_is_read(

@@ -1,4 +1,4 @@
-"""What the checks share: a closed config, the house's way to say what was seen, a point scorer."""
+"""What the checks share: a closed config, the way to say what was seen, a point scorer."""
 
 from __future__ import annotations
 
@@ -58,15 +58,17 @@ class Check(ABC, Generic[C]):
                     _CHECKS[argument] = cls
 
     def __init__(self, config: C) -> None:
-        self.config = config
-        self.name = config.title
-        self.weight = config.weight
+        self.config, self.name, self.weight = config, config.title, config.weight
+        if self.uses_answer and (field := getattr(config, "field", "")):
+            self.needs = frozenset({field})
 
     @property
     def fingerprint(self) -> str:
         """Changes with the settings and with the source of the checks."""
         settings = msgspec.structs.replace(self.config, weight=1.0, category="", roles=())
-        return digest(type(self).__name__, _sources(), msgspec.json.encode(settings))
+        return digest(
+            type(self).__name__, sources(Path(__file__).parent), msgspec.json.encode(settings)
+        )
 
     @abstractmethod
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]: ...
@@ -80,10 +82,9 @@ class Check(ABC, Generic[C]):
 
     def undecided(self, outcome: Outcome, saw: str) -> Reward:
         """What a job of the pool that did not come back says about its response."""
+        evidence = (self._evidence(saw, outcome.reason),)
         reason = f"{outcome.reason}; {saw}"
-        return Reward.failed(
-            self.name, outcome.status, reason, evidence=(self._evidence(saw, outcome.reason),)
-        )
+        return Reward.failed(self.name, outcome.status, reason, evidence=evidence)
 
     def _evidence(self, saw: str, error: str | None = None) -> Evidence:
         visibility = Visibility.ORACLE if self.uses_answer else Visibility.VISIBLE
@@ -94,7 +95,6 @@ _CHECKS: dict[type, type[Check[Any]]] = {}
 
 
 def check_of(config: CheckConfig) -> Check[Any]:
-    """The check with these settings."""
     return _CHECKS[type(config)](config)
 
 
@@ -133,7 +133,6 @@ class IsolatedCheck(Check[C]):
 
 
 @cache
-def _sources() -> str:
-    """One hash over the checks' source files: a changed rule is a changed reward."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return digest(*(file.read_bytes() for file in files))
+def sources(folder: Path) -> str:
+    """One hash over the source files of a folder: a changed rule is a changed reward."""
+    return digest(*(file.read_bytes() for file in sorted(folder.rglob("*.py"))))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from burnish import tools
 from burnish.boundary import PositiveInt, Seconds
 from burnish.errors import SandboxError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
-from burnish.rewards.checks.base import Check, CheckConfig
+from burnish.rewards.checks.base import Check, CheckConfig, sources
 from burnish.rewards.checks.extract import short
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
@@ -35,15 +35,14 @@ SHOWN = 3
 """Failures that are kept as evidence."""
 
 
+TESTS, ENTRY = "test", "entry_point"
+"""Task fields: the tests, and the function under test, not needed for bare asserts and programs. The
+field `prompt`, where there is one, is the code that the response completes."""
+
+
 class CodeConfig(CheckConfig, frozen=True, tag="code"):
     """The response's code passes every test: 1, else 0; with `share`, the share of passed tests."""
 
-    tests_field: str = "test"
-    """Task field with the tests."""
-    entry_field: str = "entry_point"
-    """Names the function under test; not needed for bare asserts and for programs."""
-    prompt_field: str = "prompt"
-    """The code that the response completes, where the task has such a field."""
     mode: Literal["all", "share"] = "all"
     """`all`: 1 where no test fails; `share`: the share of the asserts or cases that pass, those that
     are never reached counted as failed."""
@@ -65,11 +64,10 @@ class Case(NamedTuple):
 
 
 class Code(Check[CodeConfig]):
-    """Runs code in the sandbox, one examination a response."""
+    needs = frozenset({TESTS})
 
     def __init__(self, config: CodeConfig) -> None:
         super().__init__(config)
-        self.needs = frozenset({config.tests_field})
         limits = SandboxLimits(
             cpu_s=config.timeout_s,
             wall_s=config.timeout_s,
@@ -81,10 +79,10 @@ class Code(Check[CodeConfig]):
     @property
     def fingerprint(self) -> str:
         """Changes also with the sandbox's source and with the version of Python."""
-        return digest(super().fingerprint, _tool_sources(), sys.version)
+        return digest(super().fingerprint, sources(Path(tools.__file__).parent), sys.version)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        tests = read_tests(task, self.config)
+        tests = read_tests(task)
         if not tests:
             return [self.abstained("the task has no tests") for _ in responses]
         return await gather([partial(self._one, task, tests, r.text) for r in responses])
@@ -96,27 +94,23 @@ class Code(Check[CodeConfig]):
         if not code.strip() or len(code) > LONGEST_CODE or "\0" in code:
             return self._decided(0.0, [f"no code that can be run in {short(text)!r}"])
         try:
-            if isinstance(tests[0], Case):
-                return await self._program(code, [case for case in tests if isinstance(case, Case)])
-            sources = tuple(source for source in tests if isinstance(source, str))
-            return self._marked(
-                await self.sandbox.aexamine(make_exam(task, self.config, code, sources))
-            )
+            if cases := [case for case in tests if isinstance(case, Case)]:
+                return await self._program(code, cases)
+            asserts = tuple(source for source in tests if isinstance(source, str))
+            exam = make_exam(task, self.config, code, asserts)
+            return self._marked(await self.sandbox.aexamine(exam))
         except SandboxError as error:
             return Reward.failed(self.name, Status.INFRA_ERROR, f"sandbox: {error}")
 
     def _marked(self, marks: Marks) -> Reward:
-        """What the examiner's notes are worth."""
         if marks.broken:
             return self.abstained(f"the tests cannot be run: {marks.broken}")
         if not marks.passed and not marks.failures:
             return self.abstained("the tests reach no assert, whatever the code answers")
         saw = [f"{marks.passed} of {marks.total} asserts passed"]
-        for failure in marks.failures[:SHOWN]:
-            last = f"; {failure.last_call}" if failure.last_call else ""
-            saw.append(
-                f"failed: {short(failure.test, 200)}: {short(failure.why, 200)}{short(last, 300)}"
-            )
+        for one in marks.failures[:SHOWN]:
+            last = short(f"; {one.last_call}", 300) if one.last_call else ""
+            saw.append(f"failed: {short(one.test, 200)}: {short(one.why, 200)}{last}")
         if marks.candidate is not None and marks.failures:
             saw.append(f"the process of the code {marks.candidate}")
         is_loaded = not any(failure.test == "loading the code" for failure in marks.failures)
@@ -144,35 +138,32 @@ class Code(Check[CodeConfig]):
         return Reward(self.name, value, evidence=evidence)
 
 
-def read_tests(task: Task, config: CodeConfig) -> tuple[str, ...] | tuple[Case, ...]:
+def read_tests(task: Task) -> tuple[str, ...] | tuple[Case, ...]:
     """A task's tests in one of three forms; empty where it has none."""
-    value = task.fields.get(config.tests_field)
-    where = f"task {task.id}: field '{config.tests_field}'"
+    value = task.fields.get(TESTS)
+    where = f"task {task.id}: field '{TESTS}'"
     if value is None or value == "" or value == []:
         return ()
     if isinstance(value, str):
-        return (_called(value, task, config, where),)
-    if isinstance(value, Mapping) and isinstance(value.get("inputs"), list):
-        outputs = value.get("outputs")
-        if not isinstance(outputs, list) or len(outputs) != len(value["inputs"]):
-            raise UserError(f"{where} has 'inputs' without as many 'outputs'.")
-        pairs = zip(value["inputs"], outputs, strict=True)
-        return tuple(Case(_text(given), _text(wanted)) for given, wanted in pairs)
-    if isinstance(value, list | tuple):
+        return (_called(value, task, where),)
+    try:
+        if isinstance(value, Mapping):
+            pairs = zip(value["inputs"], value["outputs"], strict=True)
+            return tuple(Case(_text(given), _text(wanted)) for given, wanted in pairs)
         if all(isinstance(item, str) for item in value):
             return tuple(value)
-        if all(isinstance(item, Mapping) and {"input", "output"} <= set(item) for item in value):
-            return tuple(Case(_text(item["input"]), _text(item["output"])) for item in value)
-    raise UserError(
-        f"{where} is a {type(value).__name__} that holds no tests; expected Python source, a list "
-        "of asserts, or a list of tables with 'input' and 'output'."
-    )
+        return tuple(Case(_text(item["input"]), _text(item["output"])) for item in value)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(
+            f"{where}: got {value!r:.80}, expected Python source, a list of asserts, a list of tables with "
+            "'input' and 'output', or a table with as many 'inputs' as 'outputs'"
+        ) from None
 
 
 def make_exam(task: Task, config: CodeConfig, code: str, tests: tuple[str, ...]) -> Exam:
     """The response's code with what it completes, and the tests with the task's own helpers."""
-    entry = str(task.fields.get(config.entry_field) or "")
-    prompt = str(task.fields.get(config.prompt_field) or "")
+    entry = str(task.fields.get(ENTRY) or "")
+    prompt = str(task.fields.get("prompt") or "")
     has_stub = bool(entry) and _defines(prompt, entry)
     if has_stub and not re.search(r"^from __future__", code, re.MULTILINE):
         code = f"{prompt}\n\n{code}" if _defines(code, entry) else f"{prompt}{code}"
@@ -209,13 +200,13 @@ def last_code_block(text: str) -> str:
     return blocks[-1] if blocks else text
 
 
-def _called(source: str, task: Task, config: CodeConfig, where: str) -> str:
+def _called(source: str, task: Task, where: str) -> str:
     """HumanEval's tests define `check` and leave it to others to call it."""
     if not re.search(r"^def check\(", source, re.MULTILINE):
         return source
-    if not task.fields.get(config.entry_field):
+    if not task.fields.get(ENTRY):
         raise UserError(
-            f"{where} defines check(candidate), but the task has no '{config.entry_field}'; name "
+            f"{where} defines check(candidate), but the task has no '{ENTRY}'; name "
             "the function under test there."
         )
     return f"{source}\n\ncheck(candidate)\n"
@@ -239,19 +230,8 @@ def _mismatch(ran: Ran, case: Case) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines without trailing spaces and blank lines."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return "\n".join(map(str, value))
-    return str(value)
-
-
-@cache
-def _tool_sources() -> str:
-    """One hash over the sandbox's source files."""
-    folder = Path(tools.__file__).parent
-    files = sorted(folder.rglob("*.py"))
-    return digest(*(file.read_bytes() for file in files))
+    return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -90,16 +90,13 @@ def references(value: Any) -> list[str]:
     """Accepted answers as texts: one value or a list of them; a worked solution gives its answer."""
     values = value if isinstance(value, list | tuple) else [value]
     texts = [str(item).strip() for item in values if item is not None]
-    explicit = [(text, _worked(text)) for text in texts if text]
-    return [inner if inner else text for text, inner in explicit]
-
-
-def _worked(text: str) -> str | None:
-    """The answer of a worked solution (a box, or `####`), else None."""
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return boxed
-    return after_marker(text) if "####" in text else None
+    found = []
+    for text in filter(None, texts):
+        inner = last_boxed(text)
+        if inner is None and "####" in text:
+            inner = after_marker(text)
+        found.append(inner or text)
+    return found
 
 
 def short(text: str, limit: int = 80) -> str:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
+from burnish.arguments import as_word
 from burnish.boundary import Call, Reader, Seconds, Share, argument_types, reader
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.extract import short
@@ -30,10 +31,6 @@ from burnish.rewards.pool import Outcome
 class InstructionsConfig(CheckConfig, frozen=True, tag="instructions"):
     """Every instruction of the task is obeyed: 1, else 0; with `mean`, the share obeyed."""
 
-    ids_field: str = "instruction_id_list"
-    """Task field with the names of the instructions."""
-    arguments_field: str = "kwargs"
-    """A list with one table of arguments an instruction, or the same as JSON text."""
     mode: Literal["all", "mean"] = "all"
     """`all`: 1 where every instruction is obeyed; `mean`: the share obeyed."""
     confidence: Share = 0.5
@@ -43,8 +40,6 @@ class InstructionsConfig(CheckConfig, frozen=True, tag="instructions"):
 
 
 class Instruction(NamedTuple):
-    """One instruction of a task, ready to be checked."""
-
     id: str
     arguments: dict[str, Any]
 
@@ -54,14 +49,17 @@ class Instructions(IsolatedCheck[InstructionsConfig]):
 
     child = DETECT
 
-    def __init__(self, config: InstructionsConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.ids_field, config.arguments_field})
+    needs = frozenset({"instruction_id_list", "kwargs"})
+    """Names of the instructions; a table of arguments each, as a list or as JSON text."""
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        instructions = self._read(task)
+        ids = task.fields.get("instruction_id_list") or []
+        try:
+            instructions = read_instructions(ids, task.fields.get("kwargs") or [{}] * len(ids))
+        except UserError as error:
+            raise UserError(f"task {task.id}: {error}") from None
         if not instructions:
-            return [self.abstained("the task has no instructions") for _ in responses]
+            return [self.abstained("the task has no instructions")] * len(responses)
         guesses: list[Outcome | None] = [None] * len(responses)
         if any(instruction.id in LANGUAGE_OF for instruction in instructions):
             # Capitals hide the language from a detector trained on running text.
@@ -71,14 +69,6 @@ class Instructions(IsolatedCheck[InstructionsConfig]):
             self._judge(instructions, response, guess)
             for response, guess in zip(responses, guesses, strict=True)
         ]
-
-    def _read(self, task: Task) -> list[Instruction]:
-        ids = task.fields.get(self.config.ids_field) or []
-        arguments = task.fields.get(self.config.arguments_field) or [{}] * len(ids)
-        try:
-            return read_instructions(ids, arguments)
-        except UserError as error:
-            raise UserError(f"task {task.id}: {error}") from None
 
     def _judge(
         self, instructions: list[Instruction], response: Response, guess: Outcome | None
@@ -127,20 +117,18 @@ def read_instructions(ids: Sequence[str], arguments: Any) -> list[Instruction]:
 
     Arguments that are None count as absent, as in the published tables.
     """
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"the instructions' arguments are not JSON: {error}.") from None
-    if not isinstance(arguments, list | tuple) or len(arguments) != len(ids):
-        got = f"{len(arguments)}" if isinstance(arguments, list | tuple) else type(arguments)
-        raise UserError(f"{len(ids)} instructions need {len(ids)} tables of arguments; got {got}.")
-    return [_instruction(name, table or {}) for name, table in zip(ids, arguments, strict=True)]
+    try:
+        tables = json.loads(arguments) if isinstance(arguments, str) else arguments
+        pairs = list(zip(ids, tables, strict=True))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"arguments of {len(ids)} instructions: got {arguments!r:.80}, expected a table each ({error})"
+        ) from None
+    return [_instruction(name, table or {}) for name, table in pairs]
 
 
 def _instruction(name: str, table: dict[str, Any]) -> Instruction:
-    if name not in RULES:
-        raise UserError(f"unknown instruction '{name}'.{did_you_mean(name, RULES)}")
+    as_word("instruction", name, RULES)
     given = {key: value for key, value in table.items() if value is not None}
     kinds = _kinds(name)
     if set(given) != set(kinds):

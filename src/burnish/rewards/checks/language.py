@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from burnish.boundary import Count, PositiveShare, Seconds
+from burnish.boundary import PositiveShare, Seconds
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.extract import short
@@ -27,6 +27,8 @@ LANGUAGES = frozenset(_CODES.split())
 LanguageCode = Annotated[
     str, Meta(pattern=f"^({'|'.join(_CODES.split())}|zh)$", description="a code such as de or en")
 ]
+LEAST_LETTERS = 20
+"""Shorter texts are not judged."""
 READ = 4000
 """Characters from the start of a text that are looked at."""
 
@@ -38,15 +40,11 @@ class LanguageConfig(CheckConfig, frozen=True, tag="language"):
     """ISO 639-1 code, such as `en`."""
     confidence: PositiveShare = 0.7
     """Least probability of the detected language."""
-    min_letters: Count = 20
-    """Shorter texts are not judged."""
     timeout_s: Seconds = 5.0
     """Seconds of computing for one response."""
 
 
 class Language(IsolatedCheck[LanguageConfig]):
-    """Detects the language in a child process."""
-
     child = DETECT
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -60,7 +58,7 @@ class Language(IsolatedCheck[LanguageConfig]):
 
     def _reward(self, response: Response, guess: dict[str, Any]) -> Reward:
         config = self.config
-        if guess["letters"] < config.min_letters:
+        if guess["letters"] < LEAST_LETTERS:
             return self.abstained(
                 f"{guess['letters']} letters are too few to tell a language: "
                 f"{short(response.text)!r}"

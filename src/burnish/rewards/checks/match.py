@@ -46,13 +46,7 @@ class MatchConfig(CheckConfig, frozen=True, tag="match"):
 
 
 class Match(RuleCheck[MatchConfig]):
-    """Compares texts."""
-
     uses_answer = True
-
-    def __init__(self, config: MatchConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
 
     def judge(self, task: Task, response: Response) -> Reward:
         config = self.config
@@ -68,15 +62,13 @@ class Match(RuleCheck[MatchConfig]):
             return self.decided(0.0, f"no {config.where} answer in {short(response.text)!r}")
         if len(found.text) > READ:
             found = Found(found.text[-READ:], f"end of the {found.place}")
-        if config.mode == "exact":
-            value = float(found.text in golds)
-        else:
-            rules = {
-                "normalised": exact_match.plain,
-                "contains": contained_match.plain,
-                "f1": token_f1.plain,
-            }
-            value = rules[config.mode](found.text, golds)
+        rules = {
+            "exact": lambda text, known: float(text in known),
+            "normalised": exact_match.plain,
+            "contains": contained_match.plain,
+            "f1": token_f1.plain,
+        }
+        value = rules[config.mode](found.text, golds)
         saw = (
             f"extracted {short(found.text)!r} ({found.place}); "
             f"reference {short(' or '.join(golds))!r}"
@@ -115,8 +107,12 @@ def contained_match(pred: object, golds: object) -> float:
 @public
 def token_f1(pred: object, golds: object) -> float:
     """Best harmonic mean of word precision and recall over the references."""
-    answer = _read(pred)
-    return max((_f1(answer, gold) for gold in _normalised(golds)), default=0.0)
+    got, best = _read(pred).split(), 0.0
+    for gold in _normalised(golds):
+        wanted = gold.split()
+        shared = sum((Counter(got) & Counter(wanted)).values())
+        best = max(best, 2 * shared / (len(got) + len(wanted)))
+    return best
 
 
 @public
@@ -153,12 +149,6 @@ def loose_forms(text: str) -> tuple[str, str]:
         return _padded(normalize_answer.plain(_MARKS.sub(mark, bare)))
 
     return form(""), form(" ")
-
-
-def _f1(answer: str, gold: str) -> float:
-    got, wanted = answer.split(), gold.split()
-    shared = sum((Counter(got) & Counter(wanted)).values())
-    return 2 * shared / (len(got) + len(wanted))
 
 
 def _normalised(golds: Any) -> list[str]:

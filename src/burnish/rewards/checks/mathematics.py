@@ -66,37 +66,22 @@ class _Open(NamedTuple):
 
 
 class Mathematics(IsolatedCheck[MathematicsConfig]):
-    """Compares answers as mathematics."""
-
     uses_answer = True
     child = f"{Path(__file__).with_name('algebra.py')}:equal_to_any"
-
-    def __init__(self, config: MathematicsConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         golds = [g for g in references(task.fields.get(self.config.field)) if len(g) <= LONGEST]
         if not golds:
             reason = f"the field '{self.config.field}' holds no answer to compare with"
-            return [self.abstained(reason) for _ in responses]
+            return [self.abstained(reason)] * len(responses)
         question = Question.of(task)
         first = [self._cheap(response.text, golds, question) for response in responses]
-        jobs = {
-            (case.answer, case.explicit): {
-                "answer": case.answer,
-                "golds": golds,
-                "explicit": case.explicit,
-            }
-            for case in first
-            if isinstance(case, _Open)
-        }
-        outcomes = dict(zip(jobs, await self.isolated(list(jobs.values())), strict=True))
+        asked = dict.fromkeys((one.answer, one.explicit) for one in first if isinstance(one, _Open))
+        jobs = [{"answer": text, "golds": golds, "explicit": is_so} for text, is_so in asked]
+        outcomes = dict(zip(asked, await self.isolated(jobs), strict=True))
         return [
-            case
-            if isinstance(case, Reward)
-            else self._from_child(case, outcomes[case.answer, case.explicit])
-            for case in first
+            one if isinstance(one, Reward) else self._from_child(one, outcomes[one[:2]])
+            for one in first
         ]
 
     def _cheap(self, text: str, golds: list[str], question: Question) -> Reward | _Open:
@@ -162,15 +147,14 @@ def _tail(text: str) -> str:
 
 def _any_equal(number: Number, golds: Sequence[Number | None]) -> bool:
     """Exact equality; a percentage equals its face value as well as its hundredth."""
-    for gold in golds:
-        if gold is None:
-            continue
-        values = {number.value}
-        if number.percent != gold.percent:
-            values.add(number.value / 100 if number.percent else number.value * 100)
-        if gold.value in values:
-            return True
-    return False
+    scaled = number.value / 100 if number.percent else number.value * 100
+    return any(
+        gold is not None
+        and (
+            gold.value == number.value or (number.percent != gold.percent and gold.value == scaled)
+        )
+        for gold in golds
+    )
 
 
 def normalise(answer: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 from burnish.arguments import read_each
 from burnish.boundary import NonNegative
@@ -69,7 +69,6 @@ _DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|mathbf|textbf|tex
 
 
 LAST_NUMBER = "the last number"
-LAST = f"({LAST_NUMBER})"
 
 
 class Number(NamedTuple):
@@ -97,13 +96,10 @@ class NumericConfig(CheckConfig, frozen=True, tag="numeric"):
 
 
 class Numeric(RuleCheck[NumericConfig]):
-    """Compares numbers exactly, or within a tolerance."""
-
     uses_answer = True
 
     def __init__(self, config: NumericConfig) -> None:
         super().__init__(config)
-        self.needs = frozenset({config.field})
         self._known = lru_cache(REMEMBERED)(self._answer)
 
     def judge(self, task: Task, response: Response) -> Reward:
@@ -119,7 +115,7 @@ class Numeric(RuleCheck[NumericConfig]):
         if not numbers:
             shown = short(str(task.fields.get(self.config.field)))
             reason = f"the field '{self.config.field}' holds no number: {shown!r}"
-            return [self.abstained(reason) for _ in responses]
+            return [self.abstained(reason)] * len(responses)
         reference = f"reference {short(' or '.join(golds))!r}"
         question = Question.of(task)
         texts = dict.fromkeys(response.text for response in responses)
@@ -131,7 +127,7 @@ class Numeric(RuleCheck[NumericConfig]):
     ) -> Reward:
         answer, saw = (self._known if len(text) <= SHORT else self._answer)(text)
         is_equal = answer is not None and any(self._equal(answer, gold) for gold in golds)
-        if is_equal and saw.endswith(LAST) and question.is_repeated_by(text):
+        if is_equal and saw.endswith(f"({LAST_NUMBER})") and question.is_repeated_by(text):
             is_equal, saw = False, f"{saw}, which only repeats the question"
         return self.decided(float(is_equal), f"{saw}; {reference}")
 
@@ -159,13 +155,8 @@ class Numeric(RuleCheck[NumericConfig]):
             scaled = answer.value / 100 if answer.percent else answer.value * 100
             by = {"either": (answer.value, scaled), "face": values, "hundredth": (scaled,)}
             values = by[self.config.percent]
-        if gold.value in values:
-            return True
-        if not (self.config.absolute or self.config.relative):
-            return False
-        slack = max(
-            Fraction(self.config.absolute), Fraction(self.config.relative) * abs(gold.value)
-        )
+        share = Fraction(self.config.relative) * abs(gold.value)
+        slack = max(Fraction(self.config.absolute), share)
         return any(abs(value - gold.value) <= slack for value in values)
 
 
@@ -330,25 +321,17 @@ def _fraction_of(decimal: str) -> Fraction:
     return Fraction(int(decimal)) if decimal.isdecimal() else Fraction(decimal)
 
 
-@overload
-def normalize_numeric_answer(texts: str) -> str | None: ...
-@overload
-def normalize_numeric_answer(texts: list[str] | tuple[str, ...]) -> list[str | None]: ...
-def normalize_numeric_answer(
-    texts: str | list[str] | tuple[str, ...],
-) -> str | list[str | None] | None:
+def normalize_numeric_answer(texts: Any) -> Any:
     """The final answer of a worked solution as bare text: after `####`, else the last \\boxed{},
     else the last number; without commas, blanks, currency signs and trailing punctuation. A list
     gives a list."""
-    found: str | list[str | None] | None = read_each("texts", texts, _final_answer)
-    return found
 
+    def read(text: str) -> str | None:
+        if "####" in text:
+            rest = text.rsplit("####", 1)[1].strip()
+            answer = rest.splitlines()[0] if rest else ""
+        else:
+            answer = last_boxed(text) or _last_written(text)
+        return "".join(_MONEY.sub("", answer).replace(",", "").split()).rstrip(".,;:!?") or None
 
-def _final_answer(texts: str) -> str | None:
-    if "####" in texts:
-        rest = texts.rsplit("####", 1)[1].strip()
-        answer = rest.splitlines()[0] if rest else ""
-    else:
-        answer = last_boxed(texts) or _last_written(texts)
-    answer = "".join(_MONEY.sub("", answer).replace(",", "").split()).rstrip(".,;:!?")
-    return answer or None
+    return read_each("texts", texts, read)

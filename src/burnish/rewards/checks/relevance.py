@@ -1,16 +1,14 @@
 """Graded answers that begin with their grade: is it right, and do the sections behind it hold?
 
-`grade` compares the label that an answer begins with to a task field; `section` looks at one part
-of the explanation that follows. Both are strict, as AFRL (arXiv 2602.10006) wants them: an answer
-that does not begin with a label has no grade and earns 0, and no explanation is worth anything
-behind a grade that is wrong.
+Strict, as AFRL (arXiv 2602.10006) wants them: an answer that does not begin with a label has no grade
+and earns 0, and no explanation is worth anything behind a grade that is wrong.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -82,13 +80,7 @@ class GradeConfig(CheckConfig, frozen=True, tag="grade"):
 
 
 class Grade(RuleCheck[GradeConfig]):
-    """Compares the first label of an answer."""
-
     uses_answer = True
-
-    def __init__(self, config: GradeConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
 
     def judge(self, task: Task, response: Response) -> Reward:
         labels, name = self.config.labels, self.config.field
@@ -130,13 +122,6 @@ class SectionConfig(CheckConfig, frozen=True, tag="section"):
         check_pattern(self.pattern)
 
 
-class _Looked(NamedTuple):
-    """What can be said of a section without its pattern."""
-
-    problem: str
-    text: str
-
-
 class SectionCheck(IsolatedCheck[SectionConfig]):
     """Looks at one section; its pattern is matched in a process that can be stopped."""
 
@@ -145,7 +130,6 @@ class SectionCheck(IsolatedCheck[SectionConfig]):
     def __init__(self, config: SectionConfig) -> None:
         super().__init__(config)
         self.headings = tuple(dict.fromkeys((*config.headings, config.heading)))
-        self.needs = frozenset({config.field}) if config.strict else frozenset()
 
     @property
     def uses_answer(self) -> bool:  # type: ignore[override]
@@ -157,7 +141,7 @@ class SectionCheck(IsolatedCheck[SectionConfig]):
         gold = gold_grade(task.fields.get(config.field), config.labels)
         if config.strict and gold is None:
             reason = _no_gold(task, config.field, config.labels)
-            return [self.abstained(reason) for _ in responses]
+            return [self.abstained(reason)] * len(responses)
         looked = [self._look(response.text, gold) for response in responses]
         jobs = [
             {"pattern": config.pattern, "flags": int(re.DOTALL), "mode": "fullmatch", "text": text}
@@ -178,31 +162,30 @@ class SectionCheck(IsolatedCheck[SectionConfig]):
             rewards.append(self.decided(float(not problem), problem or saw))
         return rewards
 
-    def _look(self, text: str, gold: int | None) -> _Looked:
-        config = self.config
+    def _look(self, text: str, gold: int | None) -> tuple[str, str]:
+        """A problem (or "") of the section but for its pattern, and its text."""
+        config, heading = self.config, self.config.heading
         grade = leading_grade.plain(text, config.labels)
+        section = find_sections(text, self.headings)[self.headings.index(heading)]
+        body = "" if section is None else text[section.body : section.body_end].strip()
+        problem = ""
         if config.strict and grade != gold:
-            return _Looked(f"the grade is wrong or missing in {short(text)!r}", "")
-        section = find_sections(text, self.headings)[self.headings.index(config.heading)]
-        if section is None:
-            return _Looked(f"no section {config.heading!r} in {short(text)!r}", "")
-        if config.heading in repeated(text, self.headings):
-            return _Looked(f"{config.heading!r} stands more than once", "")
-        if not is_closed(text, section, config.heading):
-            return _Looked(f"{config.heading!r} is not closed", "")
-        body = text[section.body : section.body_end].strip()
-        if not body:
-            return _Looked(f"nothing stands under {config.heading!r}", "")
-        if config.must_equal_grade and (grade is None or body != config.labels[grade].strip()):
+            problem = f"the grade is wrong or missing in {short(text)!r}"
+        elif section is None:
+            problem = f"no section {heading!r} in {short(text)!r}"
+        elif heading in repeated(text, self.headings):
+            problem = f"{heading!r} stands more than once"
+        elif not is_closed(text, section, heading):
+            problem = f"{heading!r} is not closed"
+        elif not body:
+            problem = f"nothing stands under {heading!r}"
+        elif config.must_equal_grade and (grade is None or body != config.labels[grade].strip()):
             said = "no label" if grade is None else repr(config.labels[grade])
-            return _Looked(
-                f"{config.heading!r} says {short(body)!r}, the answer begins with {said}", ""
-            )
-        return _Looked("", body)
+            problem = f"{heading!r} says {short(body)!r}, the answer begins with {said}"
+        return problem, body
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Refuse labels that cannot be told apart."""
     is_plain = all(label and label == label.strip() for label in labels)
     if not (len(set(labels)) == len(labels) >= 2 and is_plain):
         raise refused("labels", labels, "at least two different words, lowest grade first")

@@ -44,29 +44,25 @@ class TagsConfig(CheckConfig, frozen=True, tag="tags"):
 
 
 class Tags(RuleCheck[TagsConfig]):
-    """Checks the shape of a response."""
-
     def judge(self, task: Task, response: Response) -> Reward:
         text, config = response.text, self.config
         problems: list[str] = []
-        bad: set[str] = set()
         end, outside = 0, ""
         for tag in config.tags:
             problem, start, stop = self._one(text, tag, end)
             if problem:
-                bad.add(tag)
                 problems.append(problem)
                 continue
             outside += text[end:start]
             end = stop
         outside += text[end:]
-        if not bad and not config.outside and outside.strip():
+        right = float(len(config.tags) - len(problems))
+        if not problems and not config.outside and outside.strip():
             problems.append("there is text outside the tags")
+            right -= 0.5
         saw = "; ".join(problems) or f"found {', '.join(config.tags)} once, in order"
-        if not config.partial:
-            return self.decided(float(not problems), saw)
-        right = len(config.tags) - len(bad) - (0.5 if problems and not bad else 0.0)
-        return self.decided(right / len(config.tags), saw)
+        value = right / len(config.tags) if config.partial else float(not problems)
+        return self.decided(value, saw)
 
     def _one(self, text: str, tag: str, after: int) -> tuple[str, int, int]:
         """A problem with one tag (or ""), and where its pair starts and ends."""
@@ -99,26 +95,20 @@ class LengthConfig(CheckConfig, frozen=True, tag="length"):
     """How many units outside the range the value takes to fall from 1 to 0; 0 is a hard edge."""
 
     def check(self) -> None:
-        if self.min == 0 and self.max is None:
+        if (not self.min and self.max is None) or (self.max is not None and self.min > self.max):
             raise ArgumentError(
-                "min: got 0 without max, expected one of them: every response passes"
+                f"min: got {self.min} with max {self.max}, expected one of them, min at most max"
             )
-        if self.max is not None and self.min > self.max:
-            raise ArgumentError(f"min: got {self.min}, expected at most `max`, {self.max}")
 
 
 class Length(RuleCheck[LengthConfig]):
-    """Counts and compares with a range."""
-
     def judge(self, task: Task, response: Response) -> Reward:
         config = self.config
         if config.unit == "tokens" and response.tokens == 0 and response.text:
             return self.abstained("the response does not say how many tokens it has")
-        count = {
-            "words": lambda: len(words(response.text)),
-            "characters": lambda: len(response.text),
-            "tokens": lambda: response.tokens,
-        }[config.unit]()
+        text = response.text
+        counted = words(text) if config.unit == "words" else text
+        count = response.tokens if config.unit == "tokens" else len(counted)
         over = 0 if config.max is None else count - config.max
         outside = max(0, config.min - count, over)
         value = max(0.0, 1.0 - outside / config.edge) if config.edge else float(outside == 0)
@@ -130,15 +120,11 @@ class RegexConfig(CheckConfig, frozen=True, tag="regex"):
     """The pattern occurs (or, with `forbid`, does not): 1, else 0."""
 
     pattern: str
-    """Regular expression of Python."""
+    """Regular expression of Python; `(?m)` and `(?s)` at its start set its flags."""
     mode: Literal["search", "fullmatch"] = "search"
     """`search`: anywhere; `fullmatch`: the whole text."""
     ignore_case: bool = False
     """Letters match in either case."""
-    multiline: bool = False
-    """^ and $ match at line borders."""
-    dotall: bool = False
-    """. matches line ends."""
     forbid: bool = False
     """Pay where the pattern does not occur."""
     timeout_s: Seconds = 1.0
@@ -149,26 +135,16 @@ class RegexConfig(CheckConfig, frozen=True, tag="regex"):
 
 
 class Regex(IsolatedCheck[RegexConfig]):
-    """Searches a pattern in a child process."""
-
     child = FIND
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         config = self.config
-        flags = (
-            re.IGNORECASE * config.ignore_case
-            | re.MULTILINE * config.multiline
-            | re.DOTALL * config.dotall
-        )
-        jobs = [
-            {
-                "pattern": config.pattern,
-                "flags": int(flags),
-                "mode": config.mode,
-                "text": response.text,
-            }
-            for response in responses
-        ]
+        told = {
+            "pattern": config.pattern,
+            "flags": int(re.IGNORECASE * config.ignore_case),
+            "mode": config.mode,
+        }
+        jobs = [{**told, "text": response.text} for response in responses]
         rewards = []
         for outcome in await self.isolated(jobs):
             if outcome.status != "ok":
@@ -182,7 +158,6 @@ class Regex(IsolatedCheck[RegexConfig]):
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse what is no regular expression."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -222,22 +197,17 @@ class JsonSchemaConfig(CheckConfig, frozen=True, tag="json_schema"):
 
 
 class JsonSchema(IsolatedCheck[JsonSchemaConfig]):
-    """Validates JSON in a child process."""
-
     child = "burnish.rewards.checks.rules:problem_of"
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        schema = self.config.schema
-        jobs = [{"text": self._body(r.text), "schema": schema} for r in responses]
+        body = strip_fence if self.config.where == "fence" else str
+        jobs = [{"text": body(r.text), "schema": self.config.schema} for r in responses]
         return [
             self.decided(float(not outcome.value), outcome.value or "valid JSON that fits")
             if outcome.status == "ok"
             else self.undecided(outcome, "the response could not be validated")
             for outcome in await self.isolated(jobs)
         ]
-
-    def _body(self, text: str) -> str:
-        return strip_fence(text) if self.config.where == "fence" else text
 
 
 def strip_fence(text: str) -> str:
@@ -291,8 +261,6 @@ class EnvConfig(CheckConfig, frozen=True, tag="env"):
 
 
 class EnvReward(RuleCheck[EnvConfig]):
-    """Reads the environment's rewards from the response's `info`."""
-
     def judge(self, task: Task, response: Response) -> Reward:
         key = self.config.key or self.name
         given = response.info.get("rewards", {})

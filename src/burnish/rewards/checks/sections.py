@@ -1,14 +1,12 @@
-"""Where the sections of a structured answer stand: one rule for rewards and for token credit.
+"""Where the sections and the steps of an answer stand: one rule for rewards and for token credit.
 
 A heading such as `rule:` begins a section where it begins a line (blanks before it are allowed); a
 heading in angle brackets such as `<rule>` does so anywhere and ends at `</rule>`. Every section
 ends where the next heading begins, at the latest. A heading that is written again begins
 nothing that counts: what follows it belongs to no section.
 
-    [text[step.start : step.end] for step in find_steps("3 + 4 = 7\\n\\nSo 7.", "blank_lines")]
-
-Steps cover the whole text, one rule for rewards, token credit and training data: what separates two of
-them belongs to the first. Parts without a character to read are no step of their own.
+Steps cover the whole text: what separates two of them belongs to the first. Parts without a character to
+read are no step of their own.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from burnish.errors import UserError
 
 
 class Section(NamedTuple):
-    """Where one section stands in a text."""
-
     start: int
     """First character of its heading."""
     body: int
@@ -55,14 +51,8 @@ def find_sections(text: str, headings: Sequence[str]) -> list[Section | None]:
 
 
 def repeated(text: str, headings: Sequence[str]) -> set[str]:
-    """Headings that stand more than once."""
     written = Counter(mark.heading for mark in _marks(text, headings))
     return {heading for heading, count in written.items() if count > 1}
-
-
-def heading_starts(text: str, headings: Sequence[str]) -> list[int]:
-    """First characters of all headings in a text, repeated ones too."""
-    return [mark.start for mark in _marks(text, headings)]
 
 
 def is_closed(text: str, section: Section, heading: str) -> bool:
@@ -71,15 +61,12 @@ def is_closed(text: str, section: Section, heading: str) -> bool:
 
 
 def check_headings(headings: Sequence[str]) -> None:
-    """Refuse headings that cannot be told apart or found."""
-    for heading in headings:
-        if heading != heading.strip() or not heading or "\n" in heading:
-            raise UserError(
-                f"heading {heading!r}: expected one line without blanks around it, such as 'rule:' "
-                "or '<rule>'"
-            )
-    if len(set(headings)) < len(headings):
-        raise UserError(f"headings: got {', '.join(headings)}; expected each of them once")
+    is_plain = all(one and one == one.strip() and "\n" not in one for one in headings)
+    if not is_plain or len(set(headings)) < len(headings):
+        raise UserError(
+            f"headings: got {', '.join(map(repr, headings))}, expected different ones, each of one line "
+            "without blanks around it, such as 'rule:' or '<rule>'"
+        )
 
 
 def _is_tag(heading: str) -> bool:
@@ -87,8 +74,6 @@ def _is_tag(heading: str) -> bool:
 
 
 class _Mark(NamedTuple):
-    """A heading as it stands in a text."""
-
     heading: str
     start: int
     end: int
@@ -122,8 +107,6 @@ _BORDERS = {
 
 
 class Step(NamedTuple):
-    """Where one step stands in a text."""
-
     start: int
     end: int
     """First character behind it, and behind what separates it from the next one."""
@@ -138,7 +121,7 @@ def find_steps(text: str, split: Split = "blank_lines", headings: Sequence[str] 
     """
     check_split(split, headings)
     if split == "headings":
-        borders = heading_starts(text, headings)[1:]
+        borders = [mark.start for mark in _marks(text, headings)][1:]
     else:
         borders = [match.end() for match in _BORDERS[split].finditer(text)]
     steps: list[Step] = []
@@ -156,7 +139,6 @@ def check_split(split: str, headings: Sequence[str]) -> None:
     """Refuse headings where none are looked for, and none where they are."""
     if (split == "headings") != bool(headings):
         raise UserError(
-            f"split is '{split}' with {len(headings)} headings; expected headings with "
-            "split = 'headings' alone"
+            f"split: got {split!r} with {len(headings)} headings, expected headings with 'headings' alone"
         )
     check_headings(headings)

@@ -62,8 +62,6 @@ class SpeechPlanConfig(CheckConfig, frozen=True, tag="speech_plan"):
 
 
 class Goal(Struct, frozen=True):
-    """What is asked of one sentence."""
-
     sentence: Count
     attribute: Literal["pitch_st", "rate", "gain_db", "range"]
     direction: Literal[1, 0, -1]

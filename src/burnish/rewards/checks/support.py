@@ -1,9 +1,5 @@
 """How much of a response stands in passages that a search finds for it; 0 to 1, with the passages.
 
-    [[rewards]]
-    kind = "support"
-    source = "manuals/"
-
 Each sentence of the response is looked up. Its support is the share of its words, weighted by how
 rare they are in the collection, that one found passage holds. The value is the mean over sentences;
 the evidence names each sentence's passage, quotes it, and lists the words that no passage has. It
@@ -58,20 +54,16 @@ class Supported(NamedTuple):
     sentence: str
     value: float
     passage: Passage | None
-    missing: tuple[str, ...]
+    missing: Sequence[str]
 
 
 class Support(Check[SupportConfig]):
-    """Looks the sentences of a response up."""
-
     @cached_property
     def _index(self) -> SearchIndex:
         from burnish.tools.search.tool import SearchSettings, open_settings
 
-        config = self.config
-        return open_settings(
-            SearchSettings(source=config.source, how=config.how, k=config.k, index=config.index)
-        )
+        keys = ("source", "how", "k", "index")
+        return open_settings(SearchSettings(**{key: getattr(self.config, key) for key in keys}))
 
     @property
     def fingerprint(self) -> str:
@@ -93,13 +85,13 @@ class Support(Check[SupportConfig]):
     def _support(self, sentence: str) -> Supported:
         words = _words(sentence)
         weights = {word: self._rarity(word) for word in words}
-        best = Supported(sentence, 0.0, None, tuple(words))
+        best = Supported(sentence, 0.0, None, words)
         for passage in self._index.search(sentence, self.config.k):
             held = set(tokens(indexed_text(passage)))
             shared = math.fsum(weights[word] for word in words if word in held)
             value = shared / math.fsum(weights.values())
             if value > best.value:
-                missing = tuple(word for word in words if word not in held)
+                missing = [word for word in words if word not in held]
                 best = Supported(sentence, value, passage, missing)
         return best
 
@@ -125,6 +117,5 @@ def _line(one: Supported) -> str:
 
 
 def from_folder(config: SupportConfig, base: str | Path) -> SupportConfig:
-    """The settings with paths that start at `base`."""
     index = str(Path(base) / config.index) if config.index else ""
     return replace(config, source=str(Path(base) / Path(config.source).expanduser()), index=index)

@@ -1,7 +1,5 @@
 """Are the tool calls right? Three rewards of one answer, and the parts of them as checks.
 
-    tool_call_rewards(output, gold)     # {"correctness": 3.0, "format": 1.0, "length": 0.21}
-
 The rewards of ToolRL (arXiv 2504.13958) that GDPO and GD2PO are trained with. Correctness is the
 overlap of the names plus, for each wanted call, the overlap of its keys and the count of its equal
 values in the best unused call of that name, as a share of the most that could be had, mapped to
@@ -12,7 +10,7 @@ object a line and/or a response block. `json` is calls alone: one object, a list
 object a line; `[]` says that no tool is called.
 
 Where we differ: blanks between blocks do not break the format, a tag that is only named in the
-think block is no block, and true is not 1. A reference may accept several values of an argument.
+think block is no block, and true is not 1.
 """
 
 from __future__ import annotations
@@ -63,13 +61,7 @@ class ToolCallConfig(CheckConfig, frozen=True, tag="tool_call"):
 
 
 class ToolCall(RuleCheck[ToolCallConfig]):
-    """Compares the calls of a response with the task's reference."""
-
     uses_answer = True
-
-    def __init__(self, config: ToolCallConfig) -> None:
-        super().__init__(config)
-        self.needs = frozenset({config.field})
 
     def judge(self, task: Task, response: Response) -> Reward:
         reference = task.fields.get(self.config.field)
@@ -107,15 +99,12 @@ def tool_call_rewards(
     raises `UserError`.
     """
     judged = _judged(output, read_gold(gold), dialect)
-    return {
-        "correctness": judged.correctness,
-        "format": judged.format,
-        "length": judged.length,
-    }
+    return {key: getattr(judged, key) for key in ("correctness", "format", "length")}
 
 
 def _judged(text: str, gold: Gold, dialect: Dialect) -> Judged:
-    length = _length(text)
+    thought = len((block(text, "think") or "").split())
+    length = min(1.0, round(thought / LONG_THOUGHT, 2))
     try:
         calls = read_calls(text, dialect)
     except Unreadable as problem:
@@ -133,35 +122,28 @@ def _judged(text: str, gold: Gold, dialect: Dialect) -> Judged:
     return Judged(formed, names, arguments, correctness, exact, length, saw)
 
 
-class Pairing(NamedTuple):
-    """A wanted call held against one of the answer's."""
-
-    points: float
-    possible: float
-    call: Call
-
-
 def _matched(gold: list[Call], calls: list[Call]) -> tuple[float, float]:
     """Points of the wanted calls, each against its best unused namesake, and the most possible."""
     unused = list(calls)
     earned = possible = 0.0
     for wanted in gold:
-        pairings = [_paired(wanted, call) for call in unused if call.name == wanted.name]
-        best = max(pairings, key=lambda pairing: pairing.points, default=None)
-        if best is None or best.points == 0:
+        pairings = [(*_paired(wanted, call), call) for call in unused if call.name == wanted.name]
+        points, most, best = max(pairings, key=lambda one: one[0], default=(0.0, 0, None))
+        if best is None or points == 0:
             possible += 1 + len(wanted.arguments)
             continue
-        earned += best.points
-        possible += best.possible
+        earned += points
+        possible += most
         # By identity: equal calls are different calls.
-        unused = [call for call in unused if call is not best.call]
+        unused = [call for call in unused if call is not best]
     return earned, possible
 
 
-def _paired(wanted: Call, call: Call) -> Pairing:
+def _paired(wanted: Call, call: Call) -> tuple[float, int]:
+    """Points of a wanted call held against one of the answer's, and the most possible."""
     right, got = _settled(wanted, call), call.arguments
     equal = sum(key in got and same(got[key], value) for key, value in right.items())
-    return Pairing(_overlap(right, got) + equal, 1 + len(right), call)
+    return _overlap(right, got) + equal, 1 + len(right)
 
 
 def is_right(call: Call, wanted: Call) -> bool:
@@ -188,11 +170,6 @@ def _overlap(left: Iterable[str], right: Iterable[str]) -> float:
     ours, theirs = Counter(list(left)), Counter(list(right))
     union = (ours | theirs).total()
     return (ours & theirs).total() / union if union else 1.0
-
-
-def _length(text: str) -> float:
-    words = len((block(text, "think") or "").split())
-    return min(1.0, round(words / LONG_THOUGHT, 2))
 
 
 # --- reading calls from a text
@@ -253,9 +230,12 @@ def read_gold(gold: Any) -> Gold:
     try:
         if present:
             text = block(gold, "tool_call", _after_think(gold))
-            return Gold([] if text is None else list(map(_reference, _line_values(text))), present)
+            return Gold(
+                [] if text is None else [_call(one, GivenReference) for one in _line_values(text)],
+                present,
+            )
         values = _json_values(gold) if isinstance(gold, str) else _listed(gold)
-        calls = list(map(_reference, values))
+        calls = [_call(one, GivenReference) for one in values]
     except Unreadable as problem:
         raise UserError(
             f"tool calls: the reference (gold) {gold!r:.80} cannot be read ({problem}); expected "
@@ -338,12 +318,18 @@ def _listed(value: Any) -> list[Any]:
 def _parsed(text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_no_json)
-    except RecursionError:
-        raise Unreadable("nested too deeply") from None
-    except ValueError as error:
-        raise Unreadable(f"not JSON: {str(error)[:80]}") from None
-    if not _is_shallow(value):
-        raise Unreadable("nested too deeply")
+        level = [value]
+        for _ in range(DEEPEST):
+            level = [
+                inner
+                for one in level
+                if isinstance(one, dict | list)
+                for inner in (one.values() if isinstance(one, dict) else one)
+            ]
+        if level:
+            raise ValueError("nested too deeply")
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not JSON that can be read: {str(error)[:80]}") from None
     return value
 
 
@@ -373,21 +359,6 @@ def _call(value: Any, kind: type[GivenCall] = GivenCall) -> Call:
         optional = frozenset(given.optional or ())
         call = call._replace(accepted=given.accepted or {}, optional=optional)
     return call
-
-
-def _reference(value: Any) -> Call:
-    return _call(value, GivenReference)
-
-
-def _is_shallow(value: Any) -> bool:
-    level = [value]
-    for _ in range(DEEPEST):
-        lists = [item for item in level if isinstance(item, list)]
-        lists += [list(item.values()) for item in level if isinstance(item, dict)]
-        level = [inner for items in lists for inner in items]
-        if not level:
-            return True
-    return False
 
 
 def _no_json(name: str) -> float:

@@ -1,10 +1,5 @@
 """Scores of judge benchmarks, and read-outs by rule: two orders, RM-Bench, ties, counts, references.
 
-    order_swap_aggregate(gold=["A"], predictions=[("A", "B")]).accuracy     # right in both orders
-    ties_score([{"id": "ref:1", "num_correct": 1, "ratings": [9, 3]}, ...])
-
-    score_from_counts((3, 4))                                               # 0.75
-
 A tie is not a win and an unreadable verdict is not a tie; accuracy is over all samples. A function
 whose argument is a plural takes one item and gives one result, or a list and gives a list. From
 Skill-RM (arXiv 2606.03980).
@@ -154,7 +149,11 @@ def ties_score(rows: Sequence[Mapping[str, Any]]) -> float | None:
         as_word("rows: the kind in id", kind, ("ref", "tied"))
         ratings = as_list("rows: ratings", row.get("ratings"))
         right = as_whole("rows: num_correct", row.get("num_correct"), low=0, high=len(ratings))
-        stats = _prompt([_rating(rating) for rating in ratings], right)
+        known = [
+            None if one is None or one != one else as_number("rows: ratings", one)
+            for one in ratings
+        ]
+        stats = _prompt(known, right)
         if stats is not None:
             (ref if kind == "ref" else tied)[prompt] = stats
     if not ref and not tied:
@@ -165,15 +164,15 @@ def ties_score(rows: Sequence[Mapping[str, Any]]) -> float | None:
         for key in ref
         if key in tied and ref[key].gap is not None and tied[key].gap is not None
     ]
-    known = [
+    full = [
         (gap, low, spread) for gap, low, spread in margins if gap is not None and spread is not None
     ]
-    if not known:
+    if not full:
         return score
-    score += 0.20 * fmean(gap > spread for gap, _, spread in known)
-    score += 0.20 * fmean(low > spread for _, low, spread in known)
+    score += 0.20 * fmean(gap > spread for gap, _, spread in full)
+    score += 0.20 * fmean(low > spread for _, low, spread in full)
     return score + 0.01 * fmean(
-        math.tanh(low / spread - 1) if spread else 0.0 for _, low, spread in known
+        math.tanh(low / spread - 1) if spread else 0.0 for _, low, spread in full
     )
 
 
@@ -183,31 +182,21 @@ def _is_one(predictions: Sequence[Any]) -> bool:
     return bool(predictions) and not any(isinstance(one, many) for one in predictions)
 
 
-def _rating(value: Any) -> float | None:
-    """A rating as a float; None where it is missing."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return as_number("rows: ratings", value)
-
-
 def _two_orders(gold: Any, verdicts: Any) -> Result:
     said = list(verdicts.values()) if isinstance(verdicts, Mapping) else verdicts
     if said is None:
         return "invalid"
     orders = as_list("predictions", said)
-    rights = (
-        [gold if place % 2 == 0 else _SWAP.get(gold) for place in range(len(orders))]
-        if isinstance(gold, str)
-        else as_list("gold", gold)
-    )
+    rights = gold
+    if isinstance(gold, str):
+        rights = [gold if place % 2 == 0 else _SWAP.get(gold) for place in range(len(orders))]
+    rights = [as_word("gold", right, tuple(_SWAP)) for right in as_list("gold", rights)]
     same_length("gold", rights, len(orders), "orders")
-    for right in rights:
-        as_word("gold", right, tuple(_SWAP))
     votes = [_vote(right, said) for right, said in zip(rights, orders, strict=True)]
     valid = [vote for vote in votes if vote is not None]
+    total = sum(valid)
     if not valid:
         return "invalid"
-    total = sum(valid)
     return "correct" if total > 0 else "wrong" if total < 0 else "same"
 
 

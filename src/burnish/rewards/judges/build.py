@@ -1,11 +1,8 @@
 """Judges by name: what `burnish judge --with NAME` and `[[rewards]] kind = "judge"` build.
 
-    judge = JudgeModel(open_lm("smollm2"), budget=Budget(calls=500))
-    scorer = build_judge("direct", judge)                       # a pair, in both orders
-    scorer = build_judge("openrs", judge, anchor="reference")   # pointwise, against a task field
-
-A method is a function `build(judge, options) -> Scorer` in its own package, imported when it is
-asked for.
+judge = JudgeModel(open_lm("smollm2"), budget=Budget(calls=500))
+scorer = build_judge("direct", judge)                       # a pair, in both orders
+scorer = build_judge("openrs", judge, anchor="reference")   # pointwise, against a task field
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from burnish.arguments import as_word
 from burnish.boundary import Settings
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Response
@@ -61,31 +59,27 @@ def build_judge(
     if judge is None and name not in ALONE:
         raise UserError(f"judge '{name}' asks a model; give one.")
     scorer = build(judge, options or {})
-    if getattr(scorer, "asks_both_orders", False):
-        if rule == "abstain" and hasattr(scorer, "inconsistent"):
-            options = {**(options or {}), "inconsistent": "abstain"}
-            scorer = build(judge, options)
-        elif rule is not None:
-            raise UserError(
-                f"judge '{name}' asks both orders itself and takes no rule '{rule}' for them; "
-                "leave it out, or see the method's own options"
-            )
-        if not both_orders:
-            scorer = build(judge, {**(options or {}), "both_orders": False})
-    if rule is not None and not both_orders:
+    sees_to_orders = getattr(scorer, "asks_both_orders", False)
+    is_own = sees_to_orders and rule == "abstain" and hasattr(scorer, "inconsistent")
+    if is_own:
+        options = {**(options or {}), "inconsistent": "abstain"}
+    if sees_to_orders and not both_orders:
+        options = {**(options or {}), "both_orders": False}
+    if sees_to_orders and (is_own or not both_orders):
+        scorer = build(judge, options or {})
+    is_pair = scorer.scope is Scope.PAIR
+    takes_none = (sees_to_orders and not is_own) or not both_orders or not is_pair
+    if rule is not None and takes_none:
         raise UserError(
-            f"judge '{name}' is asked in one order, so there is nothing for the rule '{rule}' to "
-            "join; ask in both orders, or leave the rule out"
+            f"judge '{name}' takes no rule '{rule}' for two orders here: it is asked in one order, "
+            "scores no pairs, or asks both itself; leave it out, or see the method's own options"
         )
-    if scorer.scope is not Scope.PAIR:
-        for what, given in (("anchor", anchor), ("rule for two orders", rule)):
-            if given is not None:
-                raise UserError(
-                    f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes "
-                    f"no {what}; leave it out"
-                )
-        return scorer
-    if both_orders and not getattr(scorer, "asks_both_orders", False):
+    if anchor is not None and not is_pair:
+        raise UserError(
+            f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes no "
+            "anchor; leave it out"
+        )
+    if is_pair and both_orders and not sees_to_orders:
         own: OrderRule = getattr(scorer, "order_rule", "votes")
         scorer = BothOrders(scorer, rule=rule or own)
     return scorer if anchor is None else Anchor(scorer, anchor)
@@ -110,13 +104,8 @@ S = TypeVar("S", bound=Options)
 
 def read_options(judge: str, options: Mapping[str, Any], kind: type[S]) -> S:
     """The settings, or a `UserError` that names the option and what was expected."""
-    known = kind.__struct_encode_fields__
     for name in options:
-        if name not in known:
-            raise UserError(
-                f"judge '{judge}' has no option '{name}'; expected "
-                f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
-            )
+        as_word(f"judge '{judge}': option", name, kind.__struct_encode_fields__)
     try:
         return kind(**options)
     except ArgumentError as error:

@@ -2,15 +2,11 @@
 
     scorer = citation_scorer()                        # the task has `documents`
     (reward,) = await scorer.score(task, [Response("r", "Tea costs 14. [1] Salt is cheaper.")])
-    reward.components         # f1, precision, recall, validity, missed
 
-    burnish judge answers.jsonl --with citations --model http://localhost:8000/v1#my-judge
-
-An answer cites documents by number: `[1]`, `[2, 3]`. A citation is right where its document supports the
-sentence that it stands in or behind; one is missing where a document supports a sentence and none that
-does is cited. Both are decided by words and numbers, without a model; with `by = "judge"` a model is asked
-wherever the words say yes. A sentence that no document supports lacks no citation: it lacks a source, which
-is a matter for `support` or `march`.
+A citation `[1]`, `[2, 3]` is right where its document supports the sentence that it stands in or behind;
+one is missing where a document supports a sentence and none that does is cited. Both are decided by words
+and numbers, without a model; with `by = "judge"` a model is asked wherever the words say yes. A sentence
+that no document supports lacks no citation: it lacks a source, which is a matter for `support` or `march`.
 """
 
 from __future__ import annotations
@@ -95,11 +91,7 @@ class CitationOptions(Options, frozen=True):
 def citation_scorer(
     options: CitationOptions | None = None, judge: JudgeModel | None = None, **more: Any
 ) -> ThreeRoles:
-    """A scorer of the citations of a response; `more` are options by name.
-
-    >>> citation_scorer(least=0.5).needs
-    frozenset({'documents'})
-    """
+    """A scorer of the citations of a response; `more` are options by name."""
     chosen = options or read_options("citations", more, CitationOptions)
     if chosen.by == "judge" and judge is None:
         raise UserError(

@@ -2,11 +2,9 @@
 
     scorer = GenRM(JudgeModel(lm, sampling=Sampling(temperature=0.6)), votes=2)
     first, second = await scorer.score(task, [a, b])      # +1 and -1 where a wins
-    first.verdicts       # who won in each order and vote, and under which principle
 
 Every vote is asked in both orders and counts only where both could be read, so that a liking for a
-place cancels out; a vote that does not count leaves no unanimous outcome (`pairs.tally`). Where we
-differ: votes that do not agree are 0 and not a loss, which keeps the
+place cancels out. Where we differ: votes that do not agree are 0 and not a loss, which keeps the
 value antisymmetric in the two texts; a reply without scores is no vote.
 """
 
@@ -50,7 +48,6 @@ from burnish.rewards.pairs import (
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
 
-BLANKS = ("mark", "request", "first", "second")
 SHOWN_FIRST, SHOWN_SECOND = "wins_shown_first", "wins_shown_second"
 """Criteria of the verdicts on whole texts: 1, 0 or -1, by where the response was shown."""
 
@@ -97,7 +94,7 @@ class GenRM:
         self.template = wording("genrm") if template is None else template
         self.asks_both_orders = both_orders
         self.first_vote = 0
-        check_template(self.template, BLANKS, f"judge '{name}'")
+        check_template(self.template, ("mark", "request", "first", "second"), f"judge '{name}'")
         check_votes(judge, name, "votes", votes)
 
     @property
@@ -153,15 +150,12 @@ class GenRM:
         is_split = value is None and all(reply.answer.verdict for reply in replies)
         if self.value == "margin" and counted and not is_split:
             value = math.fsum(a - b for a, b in counted) / len(counted) / HIGHEST
-        if is_split:
-            return Reward.failed(
-                self.name, Status.ABSTAIN, DISAGREE, evidence=evidence, verdicts=verdicts
-            )
         if value is None:
-            silent = next(reply.answer for reply in replies if reply.answer.verdict is None)
-            return Reward.failed(
-                self.name, silent.status, silent.reason, evidence=evidence, verdicts=verdicts
-            )
+            silent = next((r.answer for r in replies if r.answer.verdict is None), None)
+            status, why = Status.ABSTAIN, DISAGREE
+            if silent is not None:
+                status, why = silent.status, silent.reason
+            return Reward.failed(self.name, status, why, evidence=evidence, verdicts=verdicts)
         told = ", ".join(
             f"{s[0]:g} to {s[1]:g}" for s in (c if side > 0 else c[::-1] for c in counted)
         )
@@ -186,15 +180,15 @@ def _verdicts(replies: Sequence[PairReply], side: float) -> list[Verdict]:
         if said is None or scores is None:
             found.append(Verdict(criterion, None, evidence=seen, reason=reply.answer.reason))
             continue
-        outcome = side * pair_outcome(scores) + 0.0
+        outcome = side * pair_outcome.plain(scores) + 0.0
         found.append(Verdict(criterion, outcome, evidence=seen, reason=f"vote {reply.number + 1}"))
-        for principle in said.principles:
+        for one in said.principles:
             value = None
-            if principle.scores is not None:
-                ahead = (principle.scores[0] - principle.scores[1]) / HIGHEST
+            if one.scores is not None:
+                ahead = (one.scores[0] - one.scores[1]) / HIGHEST
                 value = (ahead if is_first else -ahead) + 0.0
-            why = f"weight {principle.weight:g}: {principle.critique}".rstrip(": ")
-            found.append(Verdict(principle.text, value, evidence=seen, reason=why))
+            why = f"weight {one.weight:g}: {one.critique}".rstrip(": ")
+            found.append(Verdict(one.text, value, evidence=seen, reason=why))
     return found
 
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from burnish.arguments import same_length
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, public
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.rewards.scorer import gather
 
 C = TypeVar("C")
@@ -117,9 +117,8 @@ class Edit(Struct, frozen=True, omit_defaults=True):
 
     def applied_to(self, instruction: str) -> str:
         """The changed instruction; a `ValueError` says why there is none."""
-        least, most = {"add": (0, 0), "sharpen": (1, 1), "merge": (2, 99), "delete": (1, 99)}[
-            self.kind
-        ]
+        counts = {"add": (0, 0), "sharpen": (1, 1), "merge": (2, 99), "delete": (1, 99)}
+        least, most = counts[self.kind]
         if not least <= len(self.old) <= most or bool(self.new.strip()) == (self.kind == "delete"):
             raise ValueError(
                 f"a '{self.kind}' with {len(self.old)} old pieces and new text {self.new[:40]!r}; "
@@ -151,26 +150,24 @@ class Accuracy(Struct, frozen=True):
 
 
 @public
-def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) -> Accuracy:
+def accuracy_of(
+    records: Annotated[Sequence[Labelled], Meta(min_length=1)], predicted: Sequence[Grade | None]
+) -> Accuracy:
     """Accuracy over all records, each grade and each rule; grades are compared as texts."""
-    if not records:
-        raise ArgumentError("records: got none, expected at least one")
     same_length("predicted", predicted, len(records), "records")
     grades: dict[str, list[bool]] = {}
     rules: dict[str, list[bool]] = {}
-    marks: list[bool] = []
     for record, found in zip(records, predicted, strict=True):
-        is_right = is_grade(found, record)
-        marks.append(is_right)
-        grades.setdefault(str(record.grade), []).append(is_right)
+        grades.setdefault(str(record.grade), []).append(is_grade(found, record))
         for rule in dict.fromkeys(record.rules):
-            rules.setdefault(rule, []).append(is_right)
-    by_grade = {name: _mean(grades[name]) for name in sorted(grades)}
+            rules.setdefault(rule, []).append(is_grade(found, record))
+    marks = [mark for of_grade in grades.values() for mark in of_grade]
+    by_grade = {name: sum(found) / len(found) for name, found in sorted(grades.items())}
     return Accuracy(
         macro=sum(by_grade.values()) / len(by_grade),
-        overall=_mean(marks),
+        overall=sum(marks) / len(marks),
         by_grade=by_grade,
-        by_rule={name: _mean(rules[name]) for name in sorted(rules)},
+        by_rule={name: sum(found) / len(found) for name, found in sorted(rules.items())},
         undecided=sum(found is None for found in predicted),
     )
 
@@ -187,19 +184,6 @@ def by_rule(disagreements: Sequence[Disagreement]) -> dict[str, list[Disagreemen
 
 def is_grade(found: Grade | None, record: Labelled) -> bool:
     return found is not None and str(found) == str(record.grade)
-
-
-def fallen_rules(
-    before: Mapping[str, float], after: Mapping[str, float], most: float
-) -> dict[str, float]:
-    """Rules whose accuracy fell by more than `most`, and by how much."""
-    # A fall of exactly one point is allowed, whatever 0.99 - 0.98 is in binary.
-    falls = {rule: before[rule] - after[rule] for rule in before}
-    return {rule: fall for rule, fall in falls.items() if fall > most + 1e-9}
-
-
-def _mean(marks: Sequence[bool]) -> float:
-    return sum(marks) / len(marks)
 
 
 Grader = Callable[[str, Labelled], Awaitable[Grade | None]]
@@ -325,35 +309,26 @@ class _Trial:
         # A rise of exactly the margin is enough, whatever the two are in binary.
         if rise < self.margin - 1e-12:
             return f"macro accuracy changes by {rise:+.4f}; expected at least {self.margin:+.4f}"
-        fallen = fallen_rules(before.by_rule, after.by_rule, self.max_fall)
-        if fallen:
-            worst = max(fallen, key=lambda rule: fallen[rule])
-            return (
-                f"accuracy of rule '{worst}' falls by {fallen[worst]:.4f}; expected at most "
-                f"{self.max_fall:.4f}"
-            )
-        return ""
+        falls = {rule: share - after.by_rule[rule] for rule, share in before.by_rule.items()}
+        worst = max(falls, key=lambda rule: falls[rule], default="")
+        # A fall of exactly one point is allowed, whatever 0.99 - 0.98 is in binary.
+        if not falls or falls[worst] <= self.max_fall + 1e-9:
+            return ""
+        return (
+            f"accuracy of rule '{worst}' falls by {falls[worst]:.4f}; expected at most "
+            f"{self.max_fall:.4f}"
+        )
 
 
-class HasId(Protocol):
-    """A record or a pair with an id of its own."""
-
-    @property
-    def id(self) -> str: ...
-
-
-def check_apart(search: Sequence[HasId], decide: Sequence[HasId]) -> None:
+def check_apart(search: Sequence[Any], decide: Sequence[Any]) -> None:
     """Refuse records without ids of their own, and ones that are searched on and decided on."""
-    for what, records in (("searched on", search), ("decided on", decide)):
-        ids = [record.id for record in records]
-        if not ids or len(set(ids)) < len(ids):
-            raise UserError(
-                f"got {len(ids)} records to be {what} with {len(set(ids))} different ids; expected "
-                "at least one, each with an id of its own."
-            )
-    shared = sorted({r.id for r in search} & {r.id for r in decide})
-    if shared:
+    searched, decided = [one.id for one in search], [one.id for one in decide]
+    shared = sorted(set(searched) & set(decided))
+    different = len(set(searched)), len(set(decided))
+    if shared or 0 in different or different != (len(searched), len(decided)):
         raise UserError(
-            f"'{shared[0]}' and {len(shared) - 1} more are searched on and decided on; expected none "
-            "in both, or edits are judged on what they were made for."
+            f"got {len(searched)} records to be searched on with {different[0]} different ids, and "
+            f"{len(decided)} to be decided on with {different[1]}, {len(shared)} of them in both"
+            f"{f' ({shared[0]})' if shared else ''}; expected some of each, every one with an id of its "
+            "own and in one of the two, or edits are judged on what they were made for."
         )

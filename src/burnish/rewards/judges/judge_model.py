@@ -1,9 +1,8 @@
 """Ask a language model for a verdict: one question, at most one repair, every reply kept.
 
     judge = JudgeModel(lm, budget=Budget(calls=1000), cache="cache.jsonl", record="judge.jsonl")
-    read = partial(read_reply, table=WINNER)
     reply = await judge.ask(Question("pair", messages, about=(task.id, a.id, b.id)), read)
-    reply.verdict       # what the reader made of the reply, or None with a status and a reason
+    reply.verdict       # what `read` made of the reply, or None with a status and a reason
 
 A reader is a function from the reply's text to a verdict that raises `Unreadable` where there is
 none. Nothing else makes a verdict: no reply, no number.
@@ -110,10 +109,6 @@ class JudgeModel:
 
         `deadline_s` bounds one call; a server's own limits (`Limits`) hold besides.
         """
-        if repairs < 0:
-            raise UserError(f"judge '{lm.name}': repairs is {repairs}; expected 0 or more")
-        if deadline_s is not None and not deadline_s > 0:
-            raise UserError(f"judge '{lm.name}': deadline_s is {deadline_s}; expected above 0")
         self.lm, self.sampling, self.repairs, self.seed = lm, sampling, repairs, seed
         self.budget = _payable(lm, budget)
         self.deadline_s = deadline_s
@@ -179,7 +174,11 @@ class JudgeModel:
                 cut = " (the reply was cut at max_tokens)" if reply.finish is Finish.LENGTH else ""
                 reason = f"{error}{cut}"
             self._recorded(this, JudgeReply(None, Status.PARSE_ERROR, reason), reply)
-            repair = Message("user", _again(reason))
+            repair = Message(
+                "user",
+                f"Your reply could not be read: {reason}. Answer once more, in the asked format and "
+                "nothing else.",
+            )
             messages += [_writable(Message("assistant", reply.text)), _writable(repair)]
         return JudgeReply(None, Status.PARSE_ERROR, reason, tuple(replies))
 
@@ -240,9 +239,13 @@ class JudgeModel:
         if (paid := self.paid.read(this.asked)) is not None:
             reply = _reply_of(paid.completions[0], self.name, paid.seconds)
             return replace(reply, is_replayed=True)
-        most = self._most(this)
+        # The most that a request may cost; each retry and hedged copy may be billed like it.
+        most = self._priced(_read_tokens(this), this.sampling.n * this.sampling.max_tokens)
+        pool = getattr(self.lm, "pool", None)
+        requests = 1 if pool is None else 1 + pool.limits.retries
+        all_of_them = Cost(*(requests * one for one in most))
         # Several event loops may share a budget, so there is no event of one of them to wait for.
-        while (held := self.budget.take(self._held(most))) is None:  # noqa: ASYNC110
+        while (held := self.budget.take(all_of_them)) is None:  # noqa: ASYNC110
             await anyio.sleep(WAIT_S)
         with metered() as meter:
             try:
@@ -263,18 +266,6 @@ class JudgeModel:
             if self.cache is not None and self.cache is not self.record:
                 self.cache.append(answered)
         return reply
-
-    def _held(self, most: Cost) -> Cost:
-        """What a call holds back: each retry and hedged copy may be billed like the request."""
-        pool = getattr(self.lm, "pool", None)
-        requests = 1 if pool is None else 1 + pool.limits.retries
-        return Cost(
-            requests * most.prompt_tokens, requests * most.completion_tokens, requests * most.usd
-        )
-
-    def _most(self, this: _Round) -> Cost:
-        """The most that a request may cost, its prompt estimated."""
-        return self._priced(_read_tokens(this), this.sampling.n * this.sampling.max_tokens)
 
     def _priced(self, read: int, written: int) -> Cost:
         """Estimated tokens, dear enough for a limit to hold where there are more of them."""
@@ -313,7 +304,8 @@ class JudgeModel:
     async def _sampled(self, this: _Round) -> Reply:
         start = perf_counter()
         limit = anyio.move_on_after(math.inf if self.deadline_s is None else self.deadline_s)
-        lm, messages, schema = self._voter(this), this.asked.messages, this.question.schema
+        messages, schema = this.asked.messages, this.question.schema
+        lm = self.lm.voter(this.question.vote) if isinstance(self.lm, ReplayLM) else self.lm
         force = getattr(lm, "sample_json", None)
         with naming_judge(self.name), limit:
             if schema is None or force is None:
@@ -326,9 +318,6 @@ class JudgeModel:
         if not completions:
             return Reply("", self.name, Finish.ERROR, seconds=seconds)
         return _reply_of(completions[0], self.name, seconds)
-
-    def _voter(self, this: _Round) -> LM:
-        return self.lm.voter(this.question.vote) if isinstance(self.lm, ReplayLM) else self.lm
 
     def _unpaid(self, reply: Reply) -> Reply:
         self.budget.save()
@@ -350,25 +339,16 @@ def _lost(error: BaseException, most: Cost) -> Cost:
     return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
 
 
-SHORTEST = ("pair", "rating", "rubric items")
-"""Questions of `direct` and `point`, the judges that give a model the least to read."""
-
-
 def _advised(error: Exception, kind: str) -> str:
     """The error's line; who asks a judge did not write its prompt and cannot shorten it."""
     if not isinstance(error, TooLong) or isinstance(error, TooMuchMedia):
         return str(error)
-    shorter = "" if kind in SHORTEST else ", or a judge with a shorter question (direct, point)"
+    # `direct` and `point` give a model the least to read.
+    is_shortest = kind in ("pair", "rating", "rubric items")
+    shorter = "" if is_shortest else ", or a judge with a shorter question (direct, point)"
     return (
         f"{error.what} Give the judge a model that reads more (smollm2, a folder, a server), or less "
         f"to read: shorter answers{shorter}."
-    )
-
-
-def _again(reason: str) -> str:
-    return (
-        f"Your reply could not be read: {reason}. Answer once more, in the asked format and "
-        "nothing else."
     )
 
 

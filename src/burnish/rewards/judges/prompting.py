@@ -1,16 +1,11 @@
 """Prompts for judges: wording in files, texts to judge fenced by marks they cannot know.
 
-    template = wording("pair")                              # prompts/pair.txt
-    mark = mark_for(request, a.text, b.text)
-    text = fill(template, {"mark": mark, "request": request, "first": a.text, "second": b.text})
-
 Blanks are filled in one pass, so a response that contains `{second}` stays as it is.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -272,23 +267,20 @@ _GLUED = (
 BEFORE, AFTER = frozenset(_GLUED.split()), frozenset(("a", "b", "name", "id", "value", "key", "by"))
 """What may be grown on to a word without a separator: `humanscore`, `modelname`, `orderid`."""
 
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 DEEPEST = 64
 """Levels of nesting that are walked; what lies deeper is dropped."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TRUTH = re.compile(r"ground[\W_]*truth", re.IGNORECASE)
 _RUN = re.compile(r"[^\W\d_]+")
-_LOOK_ALIKES = str.maketrans(
-    "аеорсухіѕԁһјкмтвнԛԝɡɩοαεικνρτυχ",
-    "aeopcyxisdhjkmtbhqwgioaeikvptux",
-)
-"""Cyrillic, Greek and phonetic letters that look like Latin ones."""
 
 
 def is_blocked(key: str) -> bool:
     """Whether a key gives away a label, a score, who wrote a response, or its place."""
-    words = _words(key)
-    return any(map(_tells, words)) or bool(_TRUTH.search(key))
+    # The words cut at separators, digits and capitals, whole as well: `cHosen` has a hump inside.
+    words = (part for run in _RUN.findall(key) for part in (*_HUMP.split(run), run))
+    return any(_tells(word.casefold()) for word in words) or bool(_TRUTH.search(key))
 
 
 def sanitize_metadata(metadata: Any) -> Any:
@@ -311,20 +303,9 @@ def _cleaned(value: Any, levels: int) -> Any:
             for key, inner in value.items()
             if not is_blocked(str(key))
         }
-        return {key: inner for key, inner in walked.items() if not _is_empty(inner)}
+        return {key: inner for key, inner in walked.items() if inner not in _EMPTY}
     cleaned = [_cleaned(inner, levels - 1) for inner in value]
-    return [inner for inner in cleaned if not _is_empty(inner)]
-
-
-def _words(key: str) -> list[str]:
-    """The words of a name in small Latin letters: cut at separators, digits and capitals."""
-    letters = unicodedata.normalize("NFKD", key)
-    plain = "".join(c for c in letters if unicodedata.category(c) not in ("Mn", "Cf"))
-    found: list[str] = []
-    for run in _RUN.findall(plain):
-        # Whole as well as in its parts: `cHosen` has a hump inside its only word.
-        found += [part.casefold().translate(_LOOK_ALIKES) for part in (*_HUMP.split(run), run)]
-    return found
+    return [inner for inner in cleaned if inner not in _EMPTY]
 
 
 def _tells(word: str) -> bool:
@@ -335,7 +316,3 @@ def _tells(word: str) -> bool:
         if found and (not before or before in BEFORE) and after.removesuffix("s") in {"", *AFTER}:
             return True
     return False
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str | list | dict) and not value)

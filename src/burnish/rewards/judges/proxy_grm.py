@@ -5,11 +5,9 @@
     compose(acc=1.0, prox=-1.0)                 # 0.5: right, but the rubric misled the proxy
 
 Proxy-GRM (arXiv 2603.16600): a judge answers with three blocks, `<rubric>` (criteria with weights, then
-`<justify>` inside it), `<eval>` and `<answer>` with 1 or 2. Besides being right it is paid where a second,
-frozen model, the proxy, finds the better response from the rubric alone. `burnish.rewards.proxy_rubric`
-is the reward. Where we differ from the published code: a rubric without its closing tag is no rubric
-(the code sends the whole reply, verdict included, to the proxy), a rubric that names a winner is found
-(`leaks`), digits are read as numbers, so that 10 does not name 1, and a proxy that fails is missing.
+`<justify>` inside it), `<eval>` and `<answer>` with 1 or 2. Where we differ from the published code: a
+rubric without its closing tag is no rubric (the code sends the whole reply, verdict included, to the
+proxy), a rubric that names a winner is found (`leaks`), and digits are read as numbers: 10 is not 1.
 """
 
 from __future__ import annotations
@@ -153,8 +151,7 @@ def without_leaks(rubric: str) -> str | None:
     kept = "".join(part for part, is_leak in parts if not is_leak)
     if not kept.replace("<rubric>", "").replace("</rubric>", "").strip():
         return None
-    open_, close = "<rubric>", "</rubric>"
-    return f"{open_}{kept.removeprefix(open_).removesuffix(close)}{close}"
+    return f"<rubric>{kept.removeprefix('<rubric>').removesuffix('</rubric>')}</rubric>"
 
 
 def _sentences(text: str) -> list[tuple[str, bool]]:
@@ -197,7 +194,6 @@ def _folded(text: str) -> tuple[str, list[int]]:
 
 WEIGHTS = (1.0, 1.0, 0.5)
 """Of accuracy, proxy and format."""
-_FORMAT = 0.5
 Flag = bool | Literal[0, 1]
 Sign = Annotated[float, Meta(ge=-1.0, le=1.0)]
 _TAGS = [f"<{end}{name}>" for name in ("rubric", "eval", "answer") for end in ("", "/")]
@@ -370,7 +366,7 @@ def compose_variants(
     format_ok: Flag = True, variant_ids: Variant | Sequence[Variant] = tuple(VARIANTS)
 ) -> Any:
     """The four cells of the published variants, 0 to 10, by id; one id gives its cells alone."""
-    lost = 0.0 if format_ok else _FORMAT
+    lost = 0.0 if format_ok else WEIGHTS[2]
     ids = [variant_ids] if isinstance(variant_ids, int) else variant_ids
     found = {one: Cells(*(cell - lost for cell in VARIANTS[one])) for one in ids}
     return found[variant_ids] if isinstance(variant_ids, int) else found
@@ -380,7 +376,7 @@ def compose_variants(
 def variant_score(variant: Variant, acc: Sign, prox: Sign | None, format_ok: Flag = True) -> float:
     """One cell of a variant; without a proxy the outcome and the format alone."""
     if prox is None:
-        return acc + (_FORMAT if format_ok else 0.0)
+        return acc + (WEIGHTS[2] if format_ok else 0.0)
     cells: Cells = compose_variants.plain(format_ok, variant)
     return cells[2 * (acc < 0) + (prox < 0)]
 

@@ -1,9 +1,5 @@
 """A judge in training is paid for its verdict, and for a rubric from which another judge decides.
 
-    [[rewards]]
-    kind = "proxy_rubric"                 # the task has question, response_1, response_2 and label
-    proxy = { kind = "model", model = "http://127.0.0.1:8000/v1#proxy" }
-
     scorer = ProxyVerifiedRubric(proxy=FunctionProxy(my_function))
 
 Proxy-GRM (arXiv 2603.16600). The proxy sees the question with its pictures, both responses and the rubric, never
@@ -16,21 +12,18 @@ too, for that is the judge's own fault.
 from __future__ import annotations
 
 import inspect
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-import anyio
-import anyio.to_thread
+from msgspec.structs import replace
 
-from burnish.arguments import as_number, as_numbers, as_whole, as_word, refused
-from burnish.errors import RewardError, UserError
+from burnish.arguments import refused
+from burnish.errors import RewardError
 from burnish.records import Evidence, ImagePart, Response, Reward, Status, Task, Visibility
 from burnish.rewards.checks.base import CheckConfig
-from burnish.rewards.function import Call, call_each
+from burnish.rewards.function import call_all
 from burnish.rewards.judge_reward import BaseJudgeConfig, FunctionJudgeConfig, JudgeRewardConfig
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -42,8 +35,8 @@ from burnish.rewards.judges.prompting import (
     wording,
 )
 from burnish.rewards.judges.proxy_grm import (
-    VARIANTS,
     WEIGHTS,
+    Variant,
     accuracy_reward,
     compose,
     extract_rubric,
@@ -56,8 +49,7 @@ from burnish.rewards.judges.proxy_grm import (
 )
 from burnish.rewards.scorer import Scope, function_fingerprint, gather
 from burnish.seeds import digest
-from burnish.source import describe, find_function, is_cancelled
-from burnish.user_code import calling_user_code
+from burnish.source import find_function
 
 MOST_CACHED = 20_000
 """Answers that a reward remembers; the oldest goes first."""
@@ -68,8 +60,7 @@ GUARDED = {
     "strip": "names a winner: these sentences are taken out before the proxy sees it",
     "off": "names a winner: the guard is off, so the proxy sees it as it is",
 }
-_LABELS: Mapping[Any, int] = {1: 1, 2: 2, "1": 1, "2": 2, "a": 1, "b": 2}
-OPPOSITE = "; it saw the two responses in the opposite order"
+_LABELS: dict[Any, int] = {1: 1, 2: 2, "1": 1, "2": 2, "a": 1, "b": 2}
 _BLANKS = ("request", "first", "second", "rubric")
 
 Value = Literal["total", "accuracy", "proxy", "format", "leak", "weights"]
@@ -85,11 +76,7 @@ class TwoResponses(NamedTuple):
     """What the question is about, where it is about pictures."""
 
     def swapped(self) -> TwoResponses:
-        return TwoResponses(self.question, self.second, self.first, self.pictures)
-
-    @property
-    def texts(self) -> tuple[str, str, str]:
-        return self.question, self.first, self.second
+        return self._replace(first=self.second, second=self.first)
 
 
 class ProxyReply(NamedTuple):
@@ -119,8 +106,7 @@ class FunctionProxy:
     def __init__(
         self, function: Callable[..., Any], *, deadline_s: float = 30.0, **options: Any
     ) -> None:
-        self.function, self.options = function, options
-        self.deadline_s = as_number("deadline_s", deadline_s, above=0)
+        self.function, self.options, self.deadline_s = function, options, deadline_s
         self.name = getattr(function, "__name__", type(function).__name__)
         self._sees = "pictures" in inspect.signature(function).parameters
 
@@ -129,8 +115,9 @@ class FunctionProxy:
         return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
 
     async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
-        seen = {"pictures": pair.pictures} if self._sees else {}
-        call = await self._call(*pair.texts, rubric, **seen)
+        more = self.options | ({"pictures": pair.pictures} if self._sees else {})
+        job = partial(self.function, *pair[:3], rubric, **more)
+        (call,) = await call_all([job], self.deadline_s)
         if call.failure is not None:
             return ProxyReply(None, "", *call.failure)
         if isinstance(call.value, str):
@@ -140,34 +127,6 @@ class FunctionProxy:
                 f"proxy '{self.name}' returned {call.value!r:.60}; expected 1, 2, None or a text"
             )
         return ProxyReply(call.value, str(call.value))
-
-    async def _call(self, *arguments: str, **more: Any) -> Call:
-        if not inspect.iscoroutinefunction(self.function):
-            names = ("question", "first", "second", "rubric")
-            given = dict(zip(names, arguments, strict=True))
-            cancelled = threading.Event()
-            work = partial(self._positional, given, more)
-            try:
-                calls = await anyio.to_thread.run_sync(
-                    partial(call_each, work, [{}], self.deadline_s, cancelled),
-                    abandon_on_cancel=True,
-                )
-            finally:
-                cancelled.set()
-            return calls[0]
-        try:
-            with anyio.move_on_after(self.deadline_s), calling_user_code():
-                return Call(await self.function(*arguments, **more, **self.options))
-            return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
-        except (UserError, RewardError):
-            raise
-        except BaseException as error:  # boundary: a proxy is foreign code
-            if is_cancelled(error):
-                raise
-            return Call(failure=(Status.REWARD_ERROR, describe(error)))
-
-    def _positional(self, given: Mapping[str, str], more: Mapping[str, Any]) -> Any:
-        return self.function(*given.values(), **more, **self.options)
 
 
 class ModelProxy:
@@ -183,7 +142,7 @@ class ModelProxy:
         return digest("ModelProxy", self.judge.fingerprint, self.template)
 
     async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
-        values = dict(zip(_BLANKS, (*pair.texts, rubric), strict=True))
+        values = dict(zip(_BLANKS, (*pair[:3], rubric), strict=True))
         values["mark"] = mark_for(*values.values())
         asked = as_user(fill(self.template, values), pair.pictures, values["mark"])
         question = Question("proxy", asked)
@@ -202,11 +161,6 @@ class _Proxied(NamedTuple):
     status: Status = Status.OK
     said: str = ""
 
-    def evidence(self, reward: str, proxy: str) -> tuple[Evidence, ...]:
-        """What became of the rubric, what the guard found, and the proxy's own words."""
-        told = ((reward, self.saw), (GUARD, self.guard), (proxy, self.said))
-        return tuple(Evidence(source, text) for source, text in told if text)
-
 
 class ProxyVerifiedRubric:
     """Accuracy, proxy and format of a judge's reply as one reward, or one of the three.
@@ -223,162 +177,120 @@ class ProxyVerifiedRubric:
         judge: ProxyRubricConfig | None = None,
         proxy: Proxy | Callable[..., Any] | None = None,
         weights: Sequence[float] = WEIGHTS,
-        *,
-        variant: int = 0,
-        value: Value = "total",
-        missing: Literal["none", "outcome"] = "none",
-        name: str = "proxy_rubric",
-        weight: float = 1.0,
+        **settings: Any,
     ) -> None:
-        self.reading, self.name, self.weight = judge or ProxyRubricConfig(), name, weight
-        as_word("guard", self.reading.guard, ("refuse", "strip", "off"))
-        as_word("order", self.reading.order, ("opposite", "same"))
-        self.weights = as_numbers("weights", weights)
-        if len(self.weights) != 3:
-            raise refused("weights", weights, "three numbers: accuracy, proxy, format")
-        self.variant = as_whole("variant", variant, low=0, high=max(VARIANTS))
-        if self.variant and tuple(self.weights) != WEIGHTS:
-            raise refused("weights", weights, f"{WEIGHTS} with variant {variant}, which fixes them")
-        self.value = as_word("value", value, Value.__args__)  # type: ignore[attr-defined]
-        self.missing = as_word("missing", missing, ("none", "outcome"))
+        """Further settings are those of `ProxyRubricConfig`."""
+        config = replace(judge or ProxyRubricConfig(), weights=weights, **settings)
+        self.config, self.name, self.weight = config, config.title, config.weight
         if callable(proxy) and not hasattr(proxy, "choose"):
             proxy = FunctionProxy(proxy)
         self.proxy: Any = proxy
-        self.asks_proxy = _asks_proxy(value, self.variant, self.weights)
-        if self.asks_proxy and not hasattr(proxy, "choose"):
+        if config.asks_proxy and not hasattr(proxy, "choose"):
             raise refused(
                 "proxy", proxy, "a function of (question, first, second, rubric), or a Proxy"
             )
-        reading = self.reading
-        asked = {reading.question, reading.first, reading.second} if self.asks_proxy else set()
-        read = {reading.label} if value in ("total", "accuracy", "proxy") else set()
+        asked = {config.question, config.first, config.second} if config.asks_proxy else set()
+        read = {config.label} if config.value in ("total", "accuracy", "proxy") else set()
         self.needs = frozenset(asked | read)
-        self._known: OrderedDict[str, ProxyReply] = OrderedDict()
+        self._known: dict[str, ProxyReply] = {}
 
     @property
     def fingerprint(self) -> str:
-        settings = (self.reading, self.weights, self.variant, self.value, self.missing)
-        proxy = self.proxy.fingerprint if self.asks_proxy else ""
-        return digest("ProxyVerifiedRubric", proxy, repr(settings))
+        proxy = self.proxy.fingerprint if self.config.asks_proxy else ""
+        return digest("ProxyVerifiedRubric", proxy, repr(self.config))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        label = None
-        if self.reading.label in self.needs:
-            given = task.fields.get(self.reading.label)
-            is_plain = isinstance(given, int | float | str) and not isinstance(given, bool)
-            label = _LABELS.get(given) if is_plain else None
+        field, label = self.config.label, None
+        if field in self.needs:
+            given = task.fields.get(field)
+            label = _LABELS.get(given) if isinstance(given, int | float | str) else None
             if label is None:
-                why = f"the field '{self.reading.label}' is {given!r:.40}, expected 1 or 2"
-                return [Reward.failed(self.name, Status.ABSTAIN, why) for _ in responses]
+                why = f"the field '{field}' is {given!r:.40}, expected 1 or 2"
+                return [Reward.failed(self.name, Status.ABSTAIN, why)] * len(responses)
         return await gather([partial(self._score, task, one, label) for one in responses])
 
     async def _score(self, task: Task, response: Response, label: int | None) -> Reward:
-        text, reading = response.text, self.reading
-        has_format = bool(format_ok(text, strict=reading.strict))
+        text, config = response.text, self.config
+        has_format = bool(format_ok(text, strict=config.strict))
         if label is None:
-            rubric = extract_rubric(text) or ""
-            seen = {
-                "format": has_format,
-                "leak": bool(leaks(rubric)),
-                "weights": weights_ok(rubric),
-            }
-            return self._one(float(seen[self.value]), "")
-        acc = accuracy_reward((text, label), lenient=reading.lenient)
-        if self.value == "accuracy":
-            return self._one(acc, f"verdict {'right' if acc > 0 else 'wrong'}")
+            rubric = extract_rubric.plain(text) or ""
+            seen = {"format": has_format, "leak": leaks(rubric), "weights": weights_ok(rubric)}
+            return Reward(self.name, float(bool(seen[config.value])))
+        acc = accuracy_reward((text, label), lenient=config.lenient)
+        if config.value == "accuracy":
+            saw = f"verdict {'right' if acc > 0 else 'wrong'}"
+            told = (Evidence(self.name, saw, visibility=Visibility.ORACLE),)
+            return Reward(self.name, acc, evidence=told)
         found = _Proxied(None, "the proxy is not asked")
-        if self.asks_proxy:
+        if config.asks_proxy:
             found = await self._proxied(task, text, label)
-        evidence = found.evidence(self.name, self.proxy.name if self.asks_proxy else "")
+        proxy = self.proxy.name if config.asks_proxy else ""
+        # What became of the rubric, what the guard found, and the proxy's own words.
+        said = ((self.name, found.saw), (GUARD, found.guard), (proxy, found.said))
+        evidence = tuple(Evidence(source, words) for source, words in said if words)
         failed = partial(Reward.failed, self.name, found.status, found.saw, evidence=evidence)
-        if self.value == "proxy":
+        if config.value == "proxy":
             if found.reward is None:
                 return failed()
             return Reward(self.name, found.reward, evidence=evidence)
-        parts = self._parts(acc, found, has_format)
-        if found.status is not Status.OK and self.missing == "none":
-            return failed(parts=parts)
-        return Reward(
-            self.name, self._total(acc, found.reward, has_format), parts=parts, evidence=evidence
-        )
-
-    def _total(self, acc: float, prox: float | None, has_format: bool) -> float:
-        if self.variant:
-            return variant_score(self.variant, acc, prox, has_format)
-        for_acc, for_prox, for_format = self.weights
-        weights = (for_acc, for_prox, for_format)
-        return float(compose.plain("additive", has_format, weights, acc=acc, prox=prox))
-
-    def _parts(self, acc: float, found: _Proxied, has_format: bool) -> tuple[Reward, ...]:
-        for_acc, for_prox, for_format = self.weights
+        for_acc, for_prox, for_format = config.weights
         parts = [Reward("accuracy", acc, weight=for_acc)]
         if found.reward is not None:
             parts.append(Reward("proxy", found.reward, weight=for_prox))
         elif found.status is not Status.OK:
             parts.append(Reward.failed("proxy", found.status, found.saw, weight=for_prox))
-        return (*parts, Reward("format", float(has_format), weight=for_format))
-
-    def _one(self, value: float, saw: str) -> Reward:
-        sight = Visibility.ORACLE if self.value == "accuracy" else Visibility.VISIBLE
-        told = (Evidence(self.name, saw, visibility=sight),) if saw else ()
-        return Reward(self.name, value, evidence=told)
+        parts.append(Reward("format", float(has_format), weight=for_format))
+        if found.status is not Status.OK and config.missing == "none":
+            return failed(parts=tuple(parts))
+        if config.variant:
+            total = variant_score.plain(config.variant, acc, found.reward, has_format)
+        else:
+            total = compose.plain(
+                "additive", has_format, config.weights, acc=acc, prox=found.reward
+            )
+        return Reward(self.name, float(total), parts=tuple(parts), evidence=evidence)
 
     async def _proxied(self, task: Task, text: str, label: int) -> _Proxied:
-        rubric = extract_rubric(text)
+        config, rubric = self.config, extract_rubric.plain(text)
         if rubric is None:
             why = "no rubric: its block is missing, empty or not closed"
             return _Proxied(-1.0, why, "nothing to look at")
         named = [sentence.strip() for sentence in leaks(rubric)]
-        guard = "\n".join([GUARDED[self.reading.guard], *named]) if named else "names no winner"
-        if named and self.reading.guard == "refuse":
+        guard = "\n".join([GUARDED[config.guard], *named]) if named else "names no winner"
+        if named and config.guard == "refuse":
             return _Proxied(-1.0, f"the rubric names a winner: {named[0]!r:.120}", guard)
-        if named and self.reading.guard == "strip":
+        if named and config.guard == "strip":
             rubric = without_leaks(rubric)
             if rubric is None:
                 return _Proxied(-1.0, "the rubric does nothing but name a winner", guard)
-        fields = [str(task.fields.get(name, "")) for name in _places(self.reading)]
-        is_opposite = self.reading.order == "opposite"
-        pair = TwoResponses(fields[0], fields[1], fields[2], pictures_of(task))
+        places = (config.question, config.first, config.second)
+        question, first, second = (str(task.fields.get(name, "")) for name in places)
+        media = (part for message in task.messages for part in message.media)
+        pictures = tuple(part for part in media if isinstance(part, ImagePart))
+        pair = TwoResponses(question, first, second, pictures)
+        is_opposite = config.order == "opposite"
         pair = pair.swapped() if is_opposite else pair
         reply = await self._choose(pair, rubric)
         if reply.status is not Status.OK:
             return _Proxied(None, f"the proxy failed: {reply.reason}", guard, reply.status)
         choice = 3 - reply.choice if reply.choice and is_opposite else reply.choice
         right = "right" if choice == label else "wrong" if choice else "undecided"
-        return _Proxied(
-            1.0 if choice == label else -1.0,
-            f"from the rubric alone the proxy is {right}{OPPOSITE * is_opposite}",
-            guard,
-            said=reply.said,
-        )
+        saw = f"from the rubric alone the proxy is {right}"
+        saw += "; it saw the two responses in the opposite order" * is_opposite
+        return _Proxied(1.0 if choice == label else -1.0, saw, guard, said=reply.said)
 
     async def _choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         """Ask once for each pair and rubric; a failure is asked again next time."""
-        texts = (*pair.texts, rubric, *(picture.sha256 for picture in pair.pictures))
+        texts = (*pair[:3], rubric, *(picture.sha256 for picture in pair.pictures))
         key = digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
         if key in self._known:
-            self._known.move_to_end(key)
             return self._known[key]
         reply: ProxyReply = await self.proxy.choose(pair, rubric)
         if reply.status is Status.OK:
             self._known[key] = reply
-            while len(self._known) > MOST_CACHED:
-                self._known.popitem(last=False)
+            if len(self._known) > MOST_CACHED:
+                self._known.pop(next(iter(self._known)))
         return reply
-
-
-def pictures_of(task: Task) -> tuple[ImagePart, ...]:
-    media = (part for message in task.messages for part in message.media)
-    return tuple(part for part in media if isinstance(part, ImagePart))
-
-
-def _asks_proxy(value: Value, variant: int, weights: Sequence[float]) -> bool:
-    """Whether the value depends on what a proxy says."""
-    return value == "proxy" or (value == "total" and bool(variant or weights[1]))
-
-
-def _places(reading: ProxyRubricConfig) -> tuple[str, str, str]:
-    return reading.question, reading.first, reading.second
 
 
 class ProxyModelConfig(BaseJudgeConfig, frozen=True, tag="model"):
@@ -418,7 +330,7 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
     weights (1 where the percentages of the rubric add up to 100)."""
     weights: tuple[float, float, float] = WEIGHTS
     """Of accuracy, proxy and format."""
-    variant: int = 0
+    variant: Variant = 0
     """0 is the sum; 1 to 10 are the published ways to couple verdict and rubric."""
     missing: Literal["none", "outcome"] = "none"
     """With a proxy that failed: no value, or that of accuracy and format."""
@@ -442,7 +354,14 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
     @property
     def asks_proxy(self) -> bool:
         """Whether its value depends on the proxy; without that none is asked."""
-        return _asks_proxy(self.value, self.variant, self.weights)
+        is_counted = bool(self.variant or self.weights[1])
+        return self.value == "proxy" or (self.value == "total" and is_counted)
+
+    def check(self) -> None:
+        if self.variant and self.weights != WEIGHTS:
+            raise refused(
+                "weights", self.weights, f"{WEIGHTS} with variant {self.variant}, which fixes them"
+            )
 
     def build(self, base: str | Path) -> ProxyVerifiedRubric:
         proxy: Proxy | None = None
@@ -451,13 +370,4 @@ class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
         elif self.proxy is not None:
             function = find_function(self.proxy.path, "proxy", Path(base))
             proxy = FunctionProxy(function, deadline_s=self.proxy.deadline_s, **self.proxy.options)
-        return ProxyVerifiedRubric(
-            self,
-            proxy,
-            self.weights,
-            variant=self.variant,
-            value=self.value,
-            missing=self.missing,
-            name=self.title,
-            weight=self.weight,
-        )
+        return ProxyVerifiedRubric(self, proxy, self.weights)

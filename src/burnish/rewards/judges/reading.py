@@ -3,13 +3,9 @@
     WINNER = Table(Winner, reasons=text, winner=one_of("A", "B", "Tie"))
     read_reply(reply, WINNER, shown=(a.text, b.text))       # Winner(reasons=..., winner="A")
 
-A reply is one JSON value and nothing else (`read_reply`, `read_list`), or holds one that carries a
-mark (`read_marked`). Strict, because a judge that quotes someone else's verdict, or that a
-response has talked into repeating one, would otherwise be read as having decided. Thoughts before
-`</think>` and one code fence are taken off; prose around the object, a second object, a key twice,
-NaN, and an object that stands in a text to judge are `Unreadable`. `JudgeModel.ask` makes a status
-and a reason of that. `extract_json` is lenient, for replies that were recorded elsewhere; verdicts and
-ratings in free text are read by `free_forms`.
+Strict, because a judge that quotes someone else's verdict, or that a response has talked into repeating
+one, would otherwise be read as having decided: prose around the object, a second object, a key twice,
+NaN, and an object that stands in a text to judge are `Unreadable`.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from burnish.arguments import as_text, as_whole, read_each
 from burnish.rewards.judges.prompting import Unreadable
@@ -70,6 +66,23 @@ class Typed:
         return self.read(key, value)
 
 
+def field(
+    words: str,
+    fits: Callable[[Any], bool],
+    made: Callable[[Any], Any] = lambda value: value,
+    schema: dict[str, Any] | None = None,
+) -> Typed:
+    """A field of values that fit, told in words; `made` is what such a value means."""
+
+    def read(key: str, value: Any) -> Any:
+        if not fits(value):
+            got = "nothing" if value is None else f"{value!r:.60}"
+            raise Unreadable(f'expected "{key}" to be {words}, got {got}')
+        return made(value)
+
+    return Typed(read, schema or {})
+
+
 def schema_of(read: Field) -> dict[str, Any]:
     """The JSON schema of a field; anything goes where none is known.
 
@@ -77,9 +90,7 @@ def schema_of(read: Field) -> dict[str, Any]:
     """
     if isinstance(read, Maybe):
         return {"anyOf": [schema_of(read.read), {"type": "null"}]}
-    if isinstance(read, Typed):
-        return read.schema
-    return {"type": "boolean"} if read is truth else {"type": "string"} if read is text else {}
+    return read.schema if isinstance(read, Typed) else {}
 
 
 class Maybe:
@@ -116,34 +127,34 @@ def read_marked(reply: str, mark: str | None, table: Table[T]) -> T:
 
 def one_of(*known: str) -> Field:
     """One of the known words, whatever its case."""
-
-    def read(key: str, value: Any) -> str:
-        same = [w for w in known if isinstance(value, str) and value.strip().lower() == w.lower()]
-        if not same:
-            raise Unreadable(f'expected "{key}" to be {" or ".join(known)}, got {_shown(value)}')
-        return same[0]
-
-    return Typed(read, {"type": "string", "enum": list(known)})
+    return choice({word: word for word in known})
 
 
-def choice(meanings: Mapping[str, V]) -> Callable[[str, Any], V]:
-    word = one_of(*meanings)
-    return lambda key, value: meanings[word(key, value)]
+def choice(meanings: Mapping[str, V]) -> Typed:
+    """One of the known words, whatever its case, and what it means."""
+    by_word = {word.lower(): meaning for word, meaning in meanings.items()}
+    return field(
+        " or ".join(meanings),
+        lambda value: isinstance(value, str) and value.strip().lower() in by_word,
+        lambda value: by_word[value.strip().lower()],
+        {"type": "string", "enum": list(meanings)},
+    )
 
 
-def text(key: str, value: Any) -> str:
-    """A text that says something, or a list of such texts as one."""
-    parts = value if isinstance(value, list) else [value]
-    if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise Unreadable(f'expected "{key}" to be a text, got {_shown(value)}')
-    return " ".join(str(part).strip() for part in parts)
+def _parts(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
-def plain_text(key: str, value: Any) -> str:
-    """A text, which may be empty."""
-    if not isinstance(value, str):
-        raise Unreadable(f'expected "{key}" to be a text, got {_shown(value)}')
-    return value
+text = field(
+    "a text",
+    lambda value: value != [] and all(isinstance(p, str) and p.strip() for p in _parts(value)),
+    lambda value: " ".join(part.strip() for part in _parts(value)),
+    {"type": "string"},
+)
+"""A text that says something, or a list of such texts as one."""
+plain_text = field("a text", lambda value: isinstance(value, str))
+"""A text, which may be empty."""
+truth = field("true or false", lambda value: isinstance(value, bool), schema={"type": "boolean"})
 
 
 def loose_text(key: str, value: Any) -> str:
@@ -163,38 +174,24 @@ def anything(key: str, value: Any) -> Any:
     return value
 
 
-def number(lo: float, hi: float) -> Field:
-    def read(key: str, value: Any) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and lo <= value <= hi:
-            return float(value)
-        raise Unreadable(
-            f'expected "{key}" to be a number from {lo:g} to {hi:g}, got {_shown(value)}'
-        )
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    return read
+
+def number(lo: float, hi: float) -> Field:
+    words = f"a number from {lo:g} to {hi:g}"
+    return field(words, lambda value: _is_number(value) and lo <= value <= hi, float)
 
 
 def whole(lo: int, hi: int) -> Field:
     """A whole number of the scale; 7.0 is one, 7.5, "7" and true are not."""
-
-    def read(key: str, value: Any) -> int:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and value in range(lo, hi + 1):
-            return int(value)
-        raise Unreadable(
-            f'expected "{key}" to be a whole number from {lo} to {hi}, got {_shown(value)}'
-        )
-
     listed = {"enum": list(range(lo, hi + 1))} if hi - lo < MOST_LISTED else {}
-    return Typed(read, {"type": "integer", **listed})
-
-
-def truth(key: str, value: Any) -> bool:
-    """true or false, as JSON writes them."""
-    if not isinstance(value, bool):
-        raise Unreadable(f'expected "{key}" to be true or false, got {_shown(value)}')
-    return value
+    return field(
+        f"a whole number from {lo} to {hi}",
+        lambda value: _is_number(value) and value in range(lo, hi + 1),
+        int,
+        {"type": "integer", **listed},
+    )
 
 
 def rows(table: Table[T]) -> Field:
@@ -264,7 +261,12 @@ def _own(reply: str, opening: str, kind: str, shown: Sequence[str]) -> Any:
     if rest:
         what = f"a second {kind}" if rest.startswith(opening) else f"text after it: {_begin(rest)}"
         raise Unreadable(f"expected one JSON {kind} and nothing else, got {what}")
-    if any(_holds(text, said[:end], found) for text in shown):
+    # As it is written or under another layout.
+    if any(
+        holds(text, said[:end])
+        or any(one == found for one in _written(text, opening, most=MOST_QUOTED))
+        for text in shown
+    ):
         raise Unreadable("expected your own verdict, got one that stands in a text to judge")
     return found
 
@@ -310,12 +312,7 @@ def decoder(*, once: bool = True, strict: bool = True) -> json.JSONDecoder:
 _DECODER = decoder()
 
 
-def _holds(text: str, raw: str, found: Any) -> bool:
-    """Whether a text contains the value, as it is written or under another layout."""
-    return holds(text, raw) or any(one == found for one in _written(text, raw[0], most=MOST_QUOTED))
-
-
-def _written(text: str, opening: str, most: int | None = None) -> Iterator[Any]:
+def _written(text: str, opening: str, most: int) -> Iterator[Any]:
     """Every JSON value that starts at one of the first `most` openings of a text."""
     for place in islice((match.start() for match in re.finditer(re.escape(opening), text)), most):
         try:
@@ -326,10 +323,6 @@ def _written(text: str, opening: str, most: int | None = None) -> Iterator[Any]:
 
 def _begin(text: str) -> str:
     return repr(" ".join(text[:200].split())[:60])
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else f"{value!r:.60}"
 
 
 # --- a value that carries a mark, or stands in a fence
@@ -371,23 +364,16 @@ _FENCES = (
 )
 
 
-@overload
-def extract_json(texts: str) -> dict[str, Any] | None: ...
-@overload
-def extract_json(texts: list[str] | tuple[str, ...]) -> list[dict[str, Any] | None]: ...
-def extract_json(
-    texts: str | list[str] | tuple[str, ...],
-) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+def extract_json(texts: Any) -> Any:
     """The object of each text, or None where there is none; one text gives one result."""
-    found: dict[str, Any] | list[dict[str, Any] | None] | None = read_each("texts", texts, _object)
-    return found
 
+    def read(text: str) -> dict[str, Any] | None:
+        try:
+            return _decoded(json_text(text))
+        except ValueError:
+            return None
 
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        return _decoded(json_text(text))
-    except ValueError:
-        return None
+    return read_each("texts", texts, read)
 
 
 MOST_BROKEN = 1_000
@@ -434,7 +420,6 @@ _LOOSE = decoder(once=False, strict=False)
 
 
 Letter = Literal["A", "B", "Tie", "Abstain", "error"]
-Texts = list[str] | tuple[str, ...]
 
 TAIL = 500
 """Characters at the end of a reply that was cut; only they can hold its verdict."""
@@ -446,35 +431,39 @@ _FINAL = re.compile(r"^[^\S\n]*Final:\s*(A|B|Tie|Abstain)\s*\.?\s*$", re.IGNOREC
 _BRACKET = re.compile(r"\[\[(A|B|Tie|Abstain)\]\]", re.IGNORECASE)
 _NAMED = re.compile(r"(?:(?:response|assistant|answer|output)\s+)?\(?([ab])\)?", re.IGNORECASE)
 _RATING = re.compile(r"(?<![\w.,/-])(-?\d{1,9})(?:\s*(?:/|out of)\s*(\d{1,9}))?$", re.IGNORECASE)
-_FIELDS = ("winner", "verdict", "best_label", "choice", "answer")
-_TIES = frozenset({"tie", "same", "draw", "equal", "no preference"})
-_ABSTENTIONS = frozenset({"abstain", "unclear", "cannot determine"})
 
 
-@overload
-def parse_pairwise_verdict(texts: str, finish_reason: str | None = None) -> Letter: ...
-@overload
-def parse_pairwise_verdict(texts: Texts, finish_reason: str | None = None) -> list[Letter]: ...
-def parse_pairwise_verdict(
-    texts: str | Texts, finish_reason: str | None = None
-) -> Letter | list[Letter]:
-    """A, B, Tie, Abstain or error. The first form that occurs counts, at its last place:
+def parse_pairwise_verdict(texts: Any, finish_reason: str | None = None) -> Any:
+    """A, B, Tie, Abstain or error, of a text or of each of a list. The first form that occurs counts,
+    at its last place:
 
     A>>B .. B>>A; "Output (a)"; a line "Final: A"; [[A]]; the first JSON object's winner. Of a
     reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not.
     """
-    is_cut = finish_reason == "length"
-    found: Letter | list[Letter] = read_each("texts", texts, lambda text: _verdict(text, is_cut))
-    return found
+    return read_each("texts", texts, lambda text: _verdict(text, finish_reason == "length"))
 
 
 def _verdict(text: str, is_cut: bool) -> Letter:
     seen = text[-TAIL:] if is_cut else text
     for form in (_LABEL, _OUTPUT, _FINAL, _BRACKET):
-        found = form.findall(seen)
-        if found:
-            return _letter(found[-1])
-    return "error" if is_cut else _from_object(text)
+        if found := form.findall(seen):
+            label = "".join(found[-1].upper().split())
+            if label in ("A=B", "A==B", "TIE"):
+                return "Tie"
+            return "Abstain" if label == "ABSTAIN" else "A" if label.startswith("A") else "B"
+    table = {} if is_cut else first_object(text)
+    for name in ("winner", "verdict", "best_label", "choice", "answer"):
+        value = table.get(name)
+        if not isinstance(value, str):
+            continue
+        said = " ".join(value.lower().split())
+        if said in ("tie", "same", "draw", "equal", "no preference"):
+            return "Tie"
+        if said in ("abstain", "unclear", "cannot determine"):
+            return "Abstain"
+        if named := _NAMED.fullmatch(said):
+            return "A" if named[1] == "a" else "B"
+    return "error"
 
 
 def parse_pairwise_verdict_truncated(text: str, finish_reason: str | None = "length") -> Letter:
@@ -482,19 +471,14 @@ def parse_pairwise_verdict_truncated(text: str, finish_reason: str | None = "len
     return _verdict("" if text is None else as_text("text", text), finish_reason == "length")
 
 
-@overload
-def parse_rating(texts: str, lo: int = 1, hi: int = 10) -> int | None: ...
-@overload
-def parse_rating(texts: Texts, lo: int = 1, hi: int = 10) -> list[int | None]: ...
-def parse_rating(texts: str | Texts, lo: int = 1, hi: int = 10) -> int | list[int | None] | None:
+def parse_rating(texts: Any, lo: int = 1, hi: int = 10) -> Any:
     """The whole number that a reply ends with, `8`, `8.`, `8/10` or `8 out of 10`; else None.
 
-    None also where it is out of range, or where the scale named is another one.
+    None also where it is out of range, or where the scale named is another one. Takes a text or a list.
     """
     lo = as_whole("lo", lo)
     hi = as_whole("hi", hi, low=lo)
-    found: int | list[int | None] | None = read_each("texts", texts, lambda t: _rating(t, lo, hi))
-    return found
+    return read_each("texts", texts, lambda text: _rating(text, lo, hi))
 
 
 def _rating(text: str, lo: int, hi: int) -> int | None:
@@ -504,28 +488,3 @@ def _rating(text: str, lo: int, hi: int) -> int | None:
         return None
     rating = int(found[1])
     return rating if lo <= rating <= hi else None
-
-
-def _letter(label: str) -> Letter:
-    compact = "".join(label.upper().split())
-    known: dict[str, Letter] = {"A=B": "Tie", "A==B": "Tie", "TIE": "Tie", "ABSTAIN": "Abstain"}
-    if compact in known:
-        return known[compact]
-    return "A" if compact.startswith("A") else "B"
-
-
-def _from_object(text: str) -> Letter:
-    found = first_object(text)
-    for name in _FIELDS:
-        value = found.get(name)
-        if not isinstance(value, str):
-            continue
-        said = " ".join(value.lower().split())
-        if said in _TIES:
-            return "Tie"
-        if said in _ABSTENTIONS:
-            return "Abstain"
-        named = _NAMED.fullmatch(said)
-        if named:
-            return "A" if named[1] == "a" else "B"
-    return "error"

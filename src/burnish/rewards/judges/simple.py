@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from burnish.errors import ArgumentError, UserError
-from burnish.records import Criterion, Response, Reward, Status, Task, Verdict
+from burnish.records import Criterion, Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -49,10 +49,6 @@ class Winner(NamedTuple):
 
     reasons: str
     winner: str
-
-    @property
-    def value(self) -> float:
-        return VALUES[self.winner]
 
 
 WINNER = Table(Winner, reasons=text, winner=one_of(*VALUES))
@@ -92,33 +88,25 @@ class DirectPair:
         question = question_about(
             "pair", self.template, task, shown, self.vote, schema=WINNER.schema
         )
-        judge_reply = await self.judge.ask(
-            question, partial(read_reply, table=WINNER, shown=(a.text, b.text))
-        )
-        if judge_reply.verdict is None:
-            return [judge_reply.failed(self.name)] * 2
-        return both(self.name, judge_reply.verdict, evidence=judge_reply.evidence)
+        read = partial(read_reply, table=WINNER, shown=(a.text, b.text))
+        reply = await self.judge.ask(question, read)
+        if reply.verdict is None:
+            return [reply.failed(self.name)] * 2
+        return both(self.name, reply.verdict, reply.evidence)
 
 
-def both(name: str, winner: Winner, **more: Any) -> list[Reward]:
+def both(name: str, said: Winner, evidence: tuple[Evidence, ...] = ()) -> list[Reward]:
     """The two rewards of a verdict, v and -v, each with the reasons."""
-    place = len(more.get("evidence", ())) - 1
+    place = (len(evidence) - 1,) if evidence else ()
     return [
         Reward(
             name,
             value,
-            verdicts=(
-                Verdict(
-                    "overall",
-                    value,
-                    evidence=(place,) if place >= 0 else (),
-                    reason=winner.reasons,
-                ),
-            ),
-            reason=winner.reasons,
-            **more,
+            evidence=evidence,
+            verdicts=(Verdict("overall", value, evidence=place, reason=said.reasons),),
+            reason=said.reasons,
         )
-        for value in (winner.value, 0.0 - winner.value)
+        for value in (VALUES[said.winner], 0.0 - VALUES[said.winner])
     ]
 
 
@@ -173,13 +161,17 @@ class PointJudge(ABC, Generic[V]):
     needs: frozenset[str] = frozenset()
     kind = "point"
 
-    def __init__(self, judge: JudgeModel, name: str, template: str, blanks: Sequence[str]) -> None:
+    def __init__(
+        self, judge: JudgeModel, name: str, template: str, table: Table[V], blanks: dict[str, str]
+    ) -> None:
+        """`blanks` fill the template besides the mark, the request and the response."""
         self.judge, self.name, self.template = judge, name, template
+        self.table, self.blanks = table, blanks
         check_template(template, ("mark", "request", "response", *blanks), f"judge '{name}'")
 
     @property
     def fingerprint(self) -> str:
-        settings = repr(sorted(self.blanks().items()))
+        settings = repr(sorted(self.blanks.items()))
         return digest(type(self).__name__, self.judge.fingerprint, self.template, settings)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -188,32 +180,21 @@ class PointJudge(ABC, Generic[V]):
     async def _one(self, task: Task, response: Response) -> Reward:
         shown = {"response": response}
         question = question_about(
-            self.kind, self.template, task, shown, 0, self.table.schema, **self.blanks()
+            self.kind, self.template, task, shown, 0, self.table.schema, **self.blanks
         )
-        judge_reply = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
-        if judge_reply.verdict is None:
-            return judge_reply.failed(self.name)
-        place = (len(judge_reply.evidence) - 1,)
-        value, verdicts, reason = self.decide(judge_reply.verdict, place)
-        return Reward(
-            self.name, value, evidence=judge_reply.evidence, verdicts=tuple(verdicts), reason=reason
-        )
+        reply = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
+        if reply.verdict is None:
+            return reply.failed(self.name)
+        place = (len(reply.evidence) - 1,)
+        value, verdicts, reason = self.decide(reply.verdict, place)
+        return Reward(self.name, value, evidence=reply.evidence, verdicts=verdicts, reason=reason)
 
-    @property
-    @abstractmethod
-    def table(self) -> Table[Any]:
-        """The form of a reply."""
-
-    @abstractmethod
-    def blanks(self) -> dict[str, str]:
-        """What fills the template besides the mark, the request and the response."""
-
-    @abstractmethod
     def read(self, reply: str, shown: Sequence[str]) -> V:
         """The verdict in a reply."""
+        return read_reply(reply, self.table, shown)
 
     @abstractmethod
-    def decide(self, verdict: V, place: tuple[int, ...]) -> tuple[float, Sequence[Verdict], str]:
+    def decide(self, verdict: V, place: tuple[int, ...]) -> tuple[float, tuple[Verdict, ...], str]:
         """Value, verdicts and reason; `place` is where the reply stands in the evidence."""
 
 
@@ -232,21 +213,12 @@ class PointRating(PointJudge[Rating]):
         template: str | None = None,
     ) -> None:
         self.lo, self.hi = lo, hi
-        super().__init__(judge, name, template or wording("rating"), ("lo", "hi"))
-
-    def blanks(self) -> dict[str, str]:
-        return {"lo": str(self.lo), "hi": str(self.hi)}
-
-    @property
-    def table(self) -> Table[Rating]:
-        return rating_table(self.lo, self.hi)
-
-    def read(self, reply: str, shown: Sequence[str]) -> Rating:
-        return read_reply(reply, self.table, shown)
+        blanks = {"lo": str(lo), "hi": str(hi)}
+        super().__init__(judge, name, template or wording("rating"), rating_table(lo, hi), blanks)
 
     def decide(
         self, verdict: Rating, place: tuple[int, ...]
-    ) -> tuple[float, Sequence[Verdict], str]:
+    ) -> tuple[float, tuple[Verdict, ...], str]:
         value = (verdict.rating - self.lo) / (self.hi - self.lo)
         overall = Verdict("overall", float(verdict.rating), evidence=place, reason=verdict.reasons)
         return value, (overall,), f"{verdict.rating} of {self.hi}: {verdict.reasons}"
@@ -269,44 +241,41 @@ class PointRubric(PointJudge[list[Mark]]):
             item if isinstance(item, Criterion) else Criterion(f"item {number}", item)
             for number, item in enumerate(items, start=1)
         )
-        total = math.fsum(item.weight for item in self.items)
-        if not self.items or not all(item.text.strip() for item in self.items):
-            raise UserError(f"judge '{name}': the rubric is empty; expected at least one item")
-        if not all(0 <= item.weight < math.inf for item in self.items) or not total > 0:
-            raise UserError(f"judge '{name}': the weights of a rubric are 0 or more, not all 0")
-        ids = [item.id for item in self.items]
-        if len(set(ids)) < len(ids):
-            raise UserError(f"judge '{name}': two items of the rubric have the same id")
-        self.total = total
-        super().__init__(judge, name, template or wording("rubric"), ("items",))
+        weights = [item.weight for item in self.items]
+        self.total = math.fsum(weights)
+        if (
+            not all(0 <= weight < math.inf for weight in weights)
+            or not self.total > 0
+            or not all(item.text.strip() for item in self.items)
+            or len({item.id for item in self.items}) < len(weights)
+        ):
+            raise UserError(
+                f"judge '{name}': expected a rubric of at least one item, each with a text, an id of its "
+                "own and a weight of 0 or more, not all 0"
+            )
+        lines = [f"{number}. {item.text}" for number, item in enumerate(self.items, start=1)]
+        blanks = {"items": "\n".join(lines)}
+        table = marks_table(len(weights))
+        super().__init__(judge, name, template or wording("rubric"), table, blanks)
 
     @property
     def fingerprint(self) -> str:
         return digest(super().fingerprint, msgspec.json.encode(self.items))
-
-    def blanks(self) -> dict[str, str]:
-        lines = [f"{number}. {item.text}" for number, item in enumerate(self.items, start=1)]
-        return {"items": "\n".join(lines)}
-
-    @property
-    def table(self) -> Table[list[Mark]]:
-        return marks_table(len(self.items))
 
     def read(self, reply: str, shown: Sequence[str]) -> list[Mark]:
         return read_marks(reply, len(self.items), shown)
 
     def decide(
         self, verdict: list[Mark], place: tuple[int, ...]
-    ) -> tuple[float, Sequence[Verdict], str]:
+    ) -> tuple[float, tuple[Verdict, ...], str]:
         pairs = list(zip(self.items, verdict, strict=True))
-        verdicts = [
+        verdicts = tuple(
             Verdict(item.id, float(mark.met), evidence=place, reason=mark.reasons)
             for item, mark in pairs
-        ]
+        )
         value = math.fsum(item.weight for item, mark in pairs if mark.met) / self.total
         missed = [item.id for item, mark in pairs if not mark.met]
-        met = len(pairs) - len(missed)
-        reason = f"{met} of {len(pairs)} items met"
+        reason = f"{len(pairs) - len(missed)} of {len(pairs)} items met"
         return value, verdicts, f"{reason}; not: {', '.join(missed)}" if missed else reason
 
 
@@ -324,12 +293,10 @@ class PointOptions(Options, frozen=True):
 
 
 def build_point(judge: JudgeModel, options: Mapping[str, Any]) -> PointRating | PointRubric:
-    settings = read_options("point", options, PointOptions)
-    if settings.rubric:
-        return PointRubric(judge, settings.rubric, name=settings.name, template=settings.template)
-    return PointRating(
-        judge, lo=settings.lo, hi=settings.hi, name=settings.name, template=settings.template
-    )
+    own = read_options("point", options, PointOptions)
+    if own.rubric:
+        return PointRubric(judge, own.rubric, name=own.name, template=own.template)
+    return PointRating(judge, lo=own.lo, hi=own.hi, name=own.name, template=own.template)
 
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -413,12 +380,12 @@ class ListRanking:
             )
         if len(different) < 2:
             reason = "there is no other response to rank it against"
-            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
+            return [Reward.failed(self.name, Status.ABSTAIN, reason)] * len(responses)
         # By content, not by the caller's order: shuffling the responses must change nothing.
         order = sorted(different.values(), key=lambda r: mark_for(self.name, r.text))
         orders = [order, order[::-1]] if self.both_orders else [order]
-        judge_reply = await gather([partial(self._ask, task, shown) for shown in orders])
-        by_text = self._rewards(orders, judge_reply)
+        replies = await gather([partial(self._ask, task, shown) for shown in orders])
+        by_text = self._rewards(orders, replies)
         return [by_text[response.text] for response in responses]
 
     async def _ask(self, task: Task, shown: Sequence[Response]) -> JudgeReply[Ranking]:
@@ -440,37 +407,29 @@ class ListRanking:
         )
 
     def _rewards(
-        self, orders: Sequence[Sequence[Response]], judge_reply: Sequence[JudgeReply[Ranking]]
+        self, orders: Sequence[Sequence[Response]], replies: Sequence[JudgeReply[Ranking]]
     ) -> dict[str, Reward]:
-        evidence = tuple(one for h in judge_reply for one in h.evidence)
-        failed = next((h for h in judge_reply if h.verdict is None), None)
-        if failed is not None:
-            reward = Reward.failed(self.name, failed.status, failed.reason, evidence=evidence)
-            return {response.text: reward for response in orders[0]}
+        evidence = tuple(one for reply in replies for one in reply.evidence)
         verdicts: dict[str, list[Verdict]] = {response.text: [] for response in orders[0]}
         place = -1
-        for number, (order, one) in enumerate(zip(orders, judge_reply, strict=True)):
-            place += len(one.replies)
-            ranking = one.verdict
-            if ranking is None:
-                continue
-            for response, value in zip(order, rank_values(ranking.ranking), strict=True):
-                criterion = ("order shown", "reverse order")[number]
-                verdicts[response.text].append(
-                    Verdict(criterion, value, evidence=(place,), reason=ranking.reasons)
-                )
-        return {text: self._reward(given, evidence) for text, given in verdicts.items()}
-
-    def _reward(self, given: Sequence[Verdict], evidence: tuple[Any, ...]) -> Reward:
-        values = [verdict.value for verdict in given if verdict.value is not None]
-        reason = ", ".join(f"{verdict.criterion} {verdict.value:+.2f}" for verdict in given)
-        return Reward(
-            self.name,
-            sum(values) / len(values),
-            evidence=evidence,
-            verdicts=tuple(given),
-            reason=reason,
-        )
+        for number, (order, reply) in enumerate(zip(orders, replies, strict=True)):
+            place += len(reply.replies)
+            said = reply.verdict
+            if said is None:
+                failed = Reward.failed(self.name, reply.status, reply.reason, evidence=evidence)
+                return dict.fromkeys(verdicts, failed)
+            criterion = ("order shown", "reverse order")[number]
+            for response, value in zip(order, rank_values(said.ranking), strict=True):
+                verdict = Verdict(criterion, value, evidence=(place,), reason=said.reasons)
+                verdicts[response.text].append(verdict)
+        rewards = {}
+        for shown, given in verdicts.items():
+            values = [verdict.value or 0.0 for verdict in given]
+            reason = ", ".join(f"{verdict.criterion} {verdict.value:+.2f}" for verdict in given)
+            mean = sum(values) / len(values)
+            told = {"evidence": evidence, "verdicts": tuple(given)}
+            rewards[shown] = Reward(self.name, mean, reason=reason, **told)
+        return rewards
 
 
 class ListOptions(Options, frozen=True):

@@ -382,7 +382,7 @@ class Constraints:
         return await self.judge.ask(question, partial(read_marked, mark=mark, table=_SATISFIED))
 
     def _has_ids(self, task: Task) -> bool:
-        return bool(task.fields.get(self.rules.config.ids_field))
+        return bool(task.fields.get("instruction_id_list"))
 
     def _worded(self, task: Task) -> list[str]:
         """Constraints in words: a list of texts or of tables with a `rule`, or that as JSON."""

@@ -1,9 +1,5 @@
 """Skill-RM: a judge that works through a skill, as a scorer of pairs or of single responses.
 
-    scorer = SkillJudge(judge, [load_skill("code")], mode=Mode.FAIR, direct=direct)
-    rewards = await scorer.score(task, [a, b])
-    rewards[0].value, rewards[0].verdicts, rewards[0].evidence     # +1 / -1 / 0, criteria, the trace
-
 Paper: Skill-RM (arXiv 2606.03980). The model gathers evidence, `readout` decides. Where we differ: a
 judgement without an answer has no value instead of 0.5, references are whole tokens, and a pair is
 one order of two: wrap it in `BothOrders`.
@@ -14,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import replace
 
+from burnish.boundary import Count, NonNegative, PositiveInt, Seconds
 from burnish.errors import UserError
-from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user
 from burnish.rewards.judges.simple import DirectPair, PointRating
 from burnish.rewards.judges.skill_rm.loop import (
-    CodeRunner,
     Judged,
     Limits,
     SandboxRunner,
@@ -47,10 +42,10 @@ from burnish.rewards.judges.skill_rm.readout import (
     PairAnswer,
     PointAnswer,
     Tier,
+    as_pair,
     capped_score,
     decide_pair,
     decide_point,
-    mirrored,
     pair_items,
     read_call,
 )
@@ -76,7 +71,7 @@ class SkillJudge:
         mode: Mode = Mode.FAIR,
         method: Method = "skill",
         limits: Limits | None = None,
-        runner: CodeRunner | None = None,
+        runner: SandboxRunner | None = None,
         name: str = "skill_rm",
     ) -> None:
         """`direct` judges without a skill, and where a judgement ends without an answer; its scope
@@ -116,30 +111,29 @@ class SkillJudge:
             rewards = await checked(self.direct, task, responses)
             return [replace(reward, name=self.name) for reward in rewards]
         if self.scope is Scope.PAIR:
-            return await self._pair(Case.of(task, responses))
-        return await gather([partial(self._point, Case.of(task, [one])) for one in responses])
+            return await self._pair(Case(task, responses))
+        return await gather([partial(self._point, Case(task, [one])) for one in responses])
 
     async def _pair(self, case: Case) -> list[Reward]:
         if case.responses[0].text == case.responses[1].text:
-            same = Reward(
-                self.name, 0.0, reason="both responses are the same text; nobody was asked"
-            )
-            return [same, same]
+            why = "both responses are the same text; nobody was asked"
+            return [Reward(self.name, 0.0, reason=why)] * 2
         toolbox, judged = await self._work(case)
         evidence = self._evidence(toolbox, judged)
         if not isinstance(judged.answer, PairAnswer):
             return await self._emergency(case, judged, evidence)
-        items = [*pair_items(toolbox.findings), *_rubric_items(toolbox, judged.answer)]
-        found = decide_pair([*items, Item(Tier.OPINION, "verdict", judged.answer.side)])
-        reason = "; ".join(
-            [f"decided by {found.tier.name.lower()} evidence", *found.conflicts]
-            + ([judged.answer.rationale] if judged.answer.rationale else [])
-        )
-        verdicts = tuple(Verdict(i.criterion, float(i.side), reason=i.observation) for i in items)
-        first = Reward(
-            self.name, float(found.side), evidence=evidence, verdicts=verdicts, reason=reason
-        )
-        return [first, mirrored(first)]
+        items = pair_items(toolbox.findings)
+        for one in judged.answer.items:
+            # Observations that rest on a rubric, a principle or a checklist that the judge opened.
+            entry = toolbox.loaded_entry(one["resource"])
+            if entry is not None and entry.type in CRITERIA:
+                items.append(
+                    Item(Tier.RUBRIC, one["criterion"], one["decision"], one["observation"])
+                )
+        found = decide_pair.plain([*items, Item(Tier.OPINION, "verdict", judged.answer.side)])
+        said = f"decided by {found.tier.name.lower()} evidence"
+        reason = "; ".join(filter(None, [said, *found.conflicts, judged.answer.rationale]))
+        return as_pair(self.name, found.side, items, evidence, reason)
 
     async def _point(self, case: Case) -> Reward:
         toolbox, judged = await self._work(case)
@@ -151,19 +145,13 @@ class SkillJudge:
         value = found.value
         if not found.total and answer.score is not None and not found.vetoed:
             # Nothing was counted, so the judge's own number stands, under the same caps.
-            ceiling = capped_score(1, 1, found.flags)
+            ceiling = capped_score.plain(1, 1, found.flags)
             value = min(answer.score, 1.0 if ceiling is None else ceiling)
         reason = f"{found.reason}; {answer.rationale}" if answer.rationale else found.reason
         if value is None:
             unread = "the counts could not be read"
             return Reward.failed(self.name, Status.PARSE_ERROR, unread, evidence=evidence)
-        return Reward(
-            self.name,
-            value,
-            evidence=evidence,
-            verdicts=found.verdicts,
-            reason=reason,
-        )
+        return Reward(self.name, value, evidence=evidence, verdicts=found.verdicts, reason=reason)
 
     async def _work(self, case: Case) -> tuple[Toolbox, Judged]:
         skills = () if self.method == "tool" else self.skills
@@ -181,7 +169,7 @@ class SkillJudge:
         if judged.status is not Status.PARSE_ERROR:
             # The model could not be reached; asking it something else would not help.
             failed = Reward.failed(self.name, judged.status, judged.reason, evidence=evidence)
-            return [failed for _ in case.responses]
+            return [failed] * len(case.responses)
         rewards = await checked(self.direct, case.task, case.responses)
         why = f"{judged.reason}; the direct judge was asked instead"
         return [
@@ -203,9 +191,6 @@ class SkillJudge:
             trace.append(Evidence(reply.model, reply.text, cost_usd=cost_usd))
             is_last = place == len(judged.replies)
             trace += [e for step, e in tools if step == place or (is_last and step > place)]
-        return (self._summary(toolbox, judged, trace), *trace)
-
-    def _summary(self, toolbox: Toolbox, judged: Judged, trace: Sequence[Evidence]) -> Evidence:
         told: dict[str, Any] = {
             "method": self.method,
             "mode": self.mode.value,
@@ -221,27 +206,15 @@ class SkillJudge:
             "refused": sum(used.is_refused for used in toolbox.trace),
             "oracle": sum(one.visibility is Visibility.ORACLE for one in trace),
         }
-        return Evidence("skill_rm", msgspec.json.encode(told).decode(), error=judged.reason or None)
-
-
-def _rubric_items(toolbox: Toolbox, answer: PairAnswer) -> list[Item]:
-    """The judge's observations that rest on a rubric, a principle or a checklist it opened."""
-    found = []
-    for one in answer.items:
-        entry = toolbox.loaded_entry(one.resource)
-        if entry is not None and entry.type in CRITERIA:
-            found.append(Item(Tier.RUBRIC, one.criterion, one.side, one.observation))
-    return found
-
-
-RESOURCE_CHARS = {Mode.FAIR: 12_000, Mode.OPERATIONAL: 18_000}
-SAMPLE_CHARS = 6_000
+        summary = msgspec.json.encode(told).decode()
+        return (Evidence("skill_rm", summary, error=judged.reason or None), *trace)
 
 
 async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int = 0) -> Judged:
     """One question with everything in it, and the judge's ordinary repair."""
-    text = cut(await pasted(case, toolbox), RESOURCE_CHARS[toolbox.mode])
-    messages = as_user(flat_message(case, text, SAMPLE_CHARS), case.task.media, case.mark)
+    most = 18_000 if toolbox.mode is Mode.OPERATIONAL else 12_000
+    text = cut(await pasted(case, toolbox), most)
+    messages = as_user(flat_message(case, text, 6_000), case.task.media, case.mark)
 
     def read(reply: str) -> Answer:
         call = read_call(reply, case.shown)
@@ -249,12 +222,10 @@ async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int
             raise Unreadable(f"the tool is {call.tool!r:.60}; expected final_answer")
         return read_answer(case, call)
 
-    judge_reply = await judge.ask(Question("skill_flat", messages, case.about, vote), read)
-    source = "" if judge_reply.verdict is None else "flat"
-    replies = list(judge_reply.replies)
-    return Judged(
-        judge_reply.verdict, source, judge_reply.status, judge_reply.reason, len(replies), replies
-    )
+    said = await judge.ask(Question("skill_flat", messages, case.about, vote), read)
+    source = "" if said.verdict is None else "flat"
+    replies = list(said.replies)
+    return Judged(said.verdict, source, said.status, said.reason, len(replies), replies)
 
 
 async def pasted(case: Case, toolbox: Toolbox) -> str:
@@ -277,9 +248,6 @@ async def pasted(case: Case, toolbox: Toolbox) -> str:
     return "\n\n".join(blocks)
 
 
-Count = Annotated[int, Meta(ge=0)]
-
-
 class SkillOptions(Options, frozen=True):
     name: str = "skill_rm"
     skills: tuple[str, ...] | None = None
@@ -292,25 +260,14 @@ class SkillOptions(Options, frozen=True):
     python: bool = True
     """Whether the judge may run Python in the sandbox."""
     allow_weak_sandbox: bool = False
-    steps: Annotated[int, Meta(ge=1)] | None = None
+    steps: PositiveInt | None = None
     """5 in fair mode, 6 in operational mode, 4 for `tool`."""
-    resources: Count | None = None
-    """How many resources may be opened: 4 and 5."""
-    resource_chars: Annotated[int, Meta(ge=1)] | None = None
-    """8,000 and 10,000."""
-    run_calls: Count | None = None
-    """How many verifiers may be run: 0 and 3."""
-    sandbox_calls: Count | None = None
-    """3."""
     tokens: Count | None = None
     """What the judge may write for one case, all steps together; no limit by default."""
-    time_s: Annotated[float, Meta(gt=0.0)] | None = None
+    time_s: Seconds | None = None
     """Wall clock of one case: 900."""
-    cost_usd: Annotated[float, Meta(ge=0.0)] | None = None
+    cost_usd: NonNegative | None = None
     """What a server may charge for one case; no limit by default."""
-
-
-_LIMITS = tuple(set(Limits.__struct_fields__) & set(SkillOptions.__struct_fields__))
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
@@ -322,13 +279,18 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
         limits = replace(limits, steps=TOOL_STEPS)
         if not settings.python:
             raise UserError("judge 'skill_rm': method 'tool' without python has no tool at all")
-    given = {key: getattr(settings, key) for key in _LIMITS if getattr(settings, key) is not None}
+    stated = {key: getattr(settings, key) for key in ("steps", "tokens", "time_s", "cost_usd")}
+    given = {key: value for key, value in stated.items() if value is not None}
+    words = tuple(shipped_skills()) if settings.skills is None else settings.skills
+    skills = [load_skill(word) for word in words]
+    if len({skill.name for skill in skills}) < len(skills):
+        raise UserError(f"judge 'skill_rm': got skills {', '.join(words)}, expected each name once")
     is_pair = settings.scope == "pair"
     direct: Scorer = DirectPair(judge) if is_pair else PointRating(judge)
     runner = SandboxRunner(allow_weak=settings.allow_weak_sandbox) if settings.python else None
     return SkillJudge(
         judge,
-        _skills(settings),
+        skills,
         direct=direct,
         mode=mode,
         method=settings.method,
@@ -336,13 +298,3 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
         runner=runner,
         name=settings.name,
     )
-
-
-def _skills(settings: SkillOptions) -> list[SkillPackage]:
-    words = tuple(shipped_skills()) if settings.skills is None else settings.skills
-    packages = [load_skill(word) for word in words]
-    names = [package.name for package in packages]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"judge 'skill_rm': two skills are named '{twice[0]}'; give one of them")
-    return packages

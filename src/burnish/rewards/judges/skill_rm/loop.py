@@ -1,8 +1,5 @@
 """The agent: a judge that opens what it needs, checks, and ends with one final answer.
 
-    judged = await judge_case(judge, case, toolbox, skills)
-    judged.answer, judged.source, judged.steps, judged.replies  # or no answer, status and reason
-
 Without a final answer after the last step the judge is told to give it now, then asked for one plain
 line. What is still no answer stays none: the caller may ask a direct judge, nobody makes a default.
 """
@@ -17,17 +14,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from burnish import rollouts
 from burnish.errors import SandboxError, did_you_mean
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.lm.budget import estimate_tokens
 from burnish.lm.failures import failure_of
-from burnish.records import Evidence, Finish, Message, Status, Task, Trajectory, Visibility
+from burnish.records import Evidence, Finish, Message, Status, Task, Visibility
 from burnish.rewards.checks import texts
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -52,7 +50,7 @@ from burnish.rewards.judges.skill_rm.verifiers import (
     Resource,
     run_verifier,
 )
-from burnish.rollouts import Env, EnvRollout, Observation, Tool, env_rollout, roll_out
+from burnish.rollouts import EnvRollout, Observation, Tool, env_rollout, roll_out
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -82,8 +80,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 class ToolUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the trace."""
 
-    step: int
-    tool: str
+    step: int = 0
+    tool: str = ""
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     reason: str = ""
     output: str = ""
@@ -92,11 +90,10 @@ class ToolUse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_refused: bool = False
     """Something that the mode does not allow was asked for."""
 
-    def as_evidence(self, cost_usd: float = 0.0) -> Evidence:
+    def as_evidence(self) -> Evidence:
         told = {"step": self.step, "arguments": self.arguments, "reason": self.reason}
         text = msgspec.json.encode(told, enc_hook=str).decode() + "\n" + self.output
-        error = self.error or None
-        return Evidence(f"tool:{self.tool}", text, self.visibility, cost_usd, error)
+        return Evidence(f"tool:{self.tool}", text, self.visibility, error=self.error or None)
 
 
 class Toolbox:
@@ -108,20 +105,29 @@ class Toolbox:
         skills: Sequence[SkillPackage],
         mode: Mode,
         limits: Limits,
-        runner: CodeRunner | None = None,
+        runner: SandboxRunner | None = None,
         *,
         has_python: bool = False,
     ) -> None:
         self.case, self.mode, self.limits, self.runner = case, mode, limits, runner
         self.skills = {skill.name: skill.seen_in(mode) for skill in skills}
-        self._hidden = {skill.name: _hidden(skill, mode) for skill in skills}
+        self._hidden = {
+            skill.name: {
+                _plain(name)
+                for entry in skill.resources
+                if not entry.allowed_in(mode)
+                for name in (entry.id, entry.path)
+                if name
+            }
+            for skill in skills
+        }
         self.opened: list[SkillPackage] = []
         self.trace: list[ToolUse] = []
         self.findings: list[Finding] = []
         self.viewed: dict[tuple[str, str], str] = {}
         self.runs = self.sandbox_runs = 0
         self._has_python = has_python
-        self._tools: dict[str, Callable[[Mapping[str, Any]], Awaitable[_Done]]] = {
+        self._tools: dict[str, Callable[[Mapping[str, Any]], Awaitable[ToolUse]]] = {
             "use_skill": self._use_skill,
             "list_resources": self._list_resources,
             "view_resource": self._view_resource,
@@ -163,108 +169,95 @@ class Toolbox:
     async def use(self, step: int, call: Call) -> ToolUse:
         """Do what a call asks for, within mode and limits; the result stands in the trace."""
         reason = call.arguments.get("reason", "")
-        if call.tool not in self.offered or call.tool not in self._tools:
+        if call.tool in self.offered and call.tool in self._tools:
+            done = await self._tools[call.tool](call.arguments)
+        else:
             is_known = call.tool in self._tools
             hint = "" if is_known else did_you_mean(call.tool, self.offered)
             said = f"no tool '{call.tool:.60}' now; you have {', '.join(self.offered)}.{hint}"
-            done = _Done(error=said, is_refused=is_known)
-        else:
-            done = await self._tools[call.tool](call.arguments)
-        used = ToolUse(
+            done = ToolUse(error=said, is_refused=is_known)
+        used = replace(
+            done,
             step=step,
             tool=call.tool[:60],
             arguments=dict(call.arguments),
             reason=reason if isinstance(reason, str) else "",
-            output=done.output,
-            error=done.error,
-            visibility=done.visibility,
-            is_refused=done.is_refused,
         )
         self.trace.append(used)
         return used
 
-    def note(self, step: int, tool: str, error: str) -> None:
-        """Keep in the trace that a step was spent on something that is no call."""
-        self.trace.append(ToolUse(step=step, tool=tool, error=error))
-
-    async def _use_skill(self, arguments: Mapping[str, Any]) -> _Done:
-        name = arguments.get("name")
-        skill = self.skills.get(name) if isinstance(name, str) else None
+    async def _use_skill(self, arguments: Mapping[str, Any]) -> ToolUse:
+        name = _text(arguments, "name")
+        skill = self.skills.get(name)
         if skill is None:
-            known = ", ".join(self.skills)
-            return _Done(error=f"no skill {name!r:.60}; you have {known}.")
+            return ToolUse(error=f"no skill {name!r:.60}; you have {', '.join(self.skills)}.")
         self.opened = [*(one for one in self.opened if one is not skill), skill]
-        return _Done(f"{skill.procedure}\n\nResources:\n{index_of(skill)}")
+        return ToolUse(output=f"{skill.procedure}\n\nResources:\n{index_of(skill)}")
 
-    async def _list_resources(self, arguments: Mapping[str, Any]) -> _Done:
-        return _Done(index_of(self.opened[-1]))
+    async def _list_resources(self, arguments: Mapping[str, Any]) -> ToolUse:
+        return ToolUse(output=index_of(self.opened[-1]))
 
-    async def _view_resource(self, arguments: Mapping[str, Any]) -> _Done:
-        name = _name(arguments, "path", "id")
+    async def _view_resource(self, arguments: Mapping[str, Any]) -> ToolUse:
+        name = _text(arguments, "path", "id")
         entry = self.opened[-1].find(name)
         if entry is None or entry.is_runtime:
-            return self._none_such(name, [e for e in self.opened[-1].resources if e.path])
+            return self._none_such(name, is_runtime=False)
         key = (self.opened[-1].name, entry.id)
         if key not in self.viewed:
             if len(self.viewed) >= self.limits.resources:
-                return _Done(error=f"you have opened {self.limits.resources} resources, the most")
+                return ToolUse(error=f"you have opened {self.limits.resources} resources, the most")
             text = self.opened[-1].texts[entry.path]
             self.viewed[key] = cut(text, self.limits.resource_chars)
-        return _Done(self.viewed[key], visibility=entry.visibility)
+        return ToolUse(output=self.viewed[key], visibility=entry.visibility)
 
-    async def _run_resource(self, arguments: Mapping[str, Any]) -> _Done:
-        name = _name(arguments, "id", "path")
+    async def _run_resource(self, arguments: Mapping[str, Any]) -> ToolUse:
+        name = _text(arguments, "id", "path")
         entry = self.opened[-1].find(name)
         if entry is None or not entry.is_runtime:
-            return self._none_such(name, [e for e in self.opened[-1].resources if e.is_runtime])
-        before = [finding for finding in self.findings if finding.entry == entry]
-        if not before:
+            return self._none_such(name, is_runtime=True)
+        found = next((finding for finding in self.findings if finding.entry == entry), None)
+        if found is None:
             if self.runs >= self.limits.run_calls:
-                return _Done(error=f"you have run {self.limits.run_calls} resources, the most")
+                return ToolUse(error=f"you have run {self.limits.run_calls} resources, the most")
             self.runs += 1
-            before = [await run_verifier(entry, self.case)]
-            self.findings += before
-        text = f"decision: {before[0].decision}\n{before[0].observation}"
-        shown = cut(text, self.limits.resource_chars)
-        return _Done(shown, before[0].error or "", entry.visibility)
+            found = await run_verifier(entry, self.case)
+            self.findings.append(found)
+        shown = cut(f"decision: {found.decision}\n{found.observation}", self.limits.resource_chars)
+        return ToolUse(output=shown, error=found.error or "", visibility=entry.visibility)
 
-    async def _python_sandbox(self, arguments: Mapping[str, Any]) -> _Done:
-        code = arguments.get("code")
-        if not isinstance(code, str) or not code.strip():
-            return _Done(error="no code; expected a text of Python")
-        if len(code) > self.limits.code_chars:
-            return _Done(error=f"{len(code)} characters; at most {self.limits.code_chars}")
-        if self.sandbox_runs >= self.limits.sandbox_calls:
-            return _Done(error=f"you have run code {self.limits.sandbox_calls} times, the most")
+    async def _python_sandbox(self, arguments: Mapping[str, Any]) -> ToolUse:
+        assert self.runner is not None, "offered only with a runner"
+        code, limits = _text(arguments, "code"), self.limits
+        if not code.strip():
+            return ToolUse(error="no code; expected a text of Python")
+        if len(code) > limits.code_chars:
+            return ToolUse(error=f"{len(code)} characters; at most {limits.code_chars}")
+        if self.sandbox_runs >= limits.sandbox_calls:
+            return ToolUse(error=f"you have run code {limits.sandbox_calls} times, the most")
         self.sandbox_runs += 1
         texts = dict(zip(self.case.labels, (r.text for r in self.case.responses), strict=True))
         shown = visible_case(self.case.request, texts)
-        ran = await _runner(self.runner).run(code, shown, timeout_s=self.limits.sandbox_s)
-        return _Done(
-            cut(ran.output, self.limits.output_chars),
-            error=cut(ran.error, self.limits.output_chars),
-        )
+        ran = await self.runner.run(code, shown, timeout_s=limits.sandbox_s)
+        most = limits.output_chars
+        return ToolUse(output=cut(ran.output, most), error=cut(ran.error, most))
 
-    def _none_such(self, name: str, there: Sequence[Resource]) -> _Done:
+    def _none_such(self, name: str, *, is_runtime: bool) -> ToolUse:
         """The same words for what is hidden and for what is not there."""
-        ids = [entry.id for entry in there]
-        is_hidden = _plain(name) in self._hidden[self.opened[-1].name]
-        listed = ", ".join(ids) or "none"
-        return _Done(
-            error=f"no such resource {name!r:.80}; there are: {listed}", is_refused=is_hidden
-        )
-
-
-class _Done(Struct, frozen=True):
-    output: str = ""
-    error: str = ""
-    visibility: Visibility = Visibility.VISIBLE
-    is_refused: bool = False
+        skill = self.opened[-1]
+        ids = [entry.id for entry in skill.resources if entry.is_runtime == is_runtime]
+        said = f"no such resource {name!r:.80}; there are: {', '.join(ids) or 'none'}"
+        return ToolUse(error=said, is_refused=_plain(name) in self._hidden[skill.name])
 
 
 def index_of(skill: SkillPackage) -> str:
     """The resources of a package, one line each."""
-    return "\n".join(_line(entry) for entry in skill.resources) or "(none)"
+    lines = []
+    for entry in skill.resources:
+        how = "run" if entry.is_runtime else "view"
+        about = entry.description or ", ".join(entry.failure_modes_mitigated) or entry.subtype
+        traits = f"{entry.type}, {entry.hard_or_soft}, {entry.decision_impact}; cost {entry.cost}"
+        lines.append(f"- {entry.id} ({how}; {traits}): {' '.join(about.split())}")
+    return "\n".join(lines) or "(none)"
 
 
 def cut(text: str, most: int) -> str:
@@ -274,36 +267,16 @@ def cut(text: str, most: int) -> str:
     return f"{text[:most]}\n[cut: {len(text) - most} more characters]"
 
 
-def _line(entry: Resource) -> str:
-    how = "run" if entry.is_runtime else "view"
-    about = entry.description or ", ".join(entry.failure_modes_mitigated) or entry.subtype
-    traits = f"{entry.type.value}, {entry.hard_or_soft.value}, {entry.decision_impact.value}"
-    return f"- {entry.id} ({how}; {traits}; cost {entry.cost.value}): {' '.join(about.split())}"
-
-
-def _hidden(skill: SkillPackage, mode: Mode) -> frozenset[str]:
-    """Names that a mode may not see, as somebody may spell them."""
-    hidden = [entry for entry in skill.resources if not entry.allowed_in(mode)]
-    return frozenset(_plain(name) for entry in hidden for name in (entry.id, entry.path) if name)
-
-
 def _plain(name: str) -> str:
+    """A name however somebody may spell it."""
     return re.sub(r"^(?:\./)+", "", name.strip()).casefold()
 
 
-def _name(arguments: Mapping[str, Any], *keys: str) -> str:
+def _text(arguments: Mapping[str, Any], *keys: str) -> str:
     found = (arguments[key] for key in keys if isinstance(arguments.get(key), str))
     return next(found, "")
 
 
-def _runner(runner: CodeRunner | None) -> CodeRunner:
-    if runner is None:
-        raise RuntimeError("python_sandbox is offered only with a runner")
-    return runner
-
-
-MEMORY_MB = 256
-OUTPUT_KB = 64
 _PRELUDE = """\
 def _open_case():
     import json
@@ -328,12 +301,6 @@ class Ran(NamedTuple):
     error: str = ""
 
 
-class CodeRunner(Protocol):
-    """Anything that runs code apart from this process."""
-
-    async def run(self, code: str, case: Mapping[str, object], *, timeout_s: float) -> Ran: ...
-
-
 def visible_case(prompt: str, responses: Mapping[str, str]) -> dict[str, object]:
     """All that code may look at."""
     return {"prompt": prompt, "responses": dict(responses)}
@@ -350,12 +317,8 @@ class SandboxRunner:
         from burnish.tools.isolation import SandboxLimits
         from burnish.tools.sandbox import Sandbox
 
-        limits = SandboxLimits(
-            cpu_s=math.ceil(timeout_s),
-            wall_s=timeout_s,
-            memory_mb=MEMORY_MB,
-            output_kb=OUTPUT_KB,
-        )
+        cpu_s = math.ceil(timeout_s)
+        limits = SandboxLimits(cpu_s=cpu_s, wall_s=timeout_s, memory_mb=256, output_kb=64)
         files = {
             "case.json": json.dumps(case),
             "texts.txt": inspect.getsource(texts),
@@ -371,22 +334,11 @@ class SandboxRunner:
         return Ran(ran.stdout, f"{ran}: {last}" if last else str(ran))
 
 
-class JudgeEnv(Env, Protocol):
-    """An environment for judges: it also says what the next question is for, and gets the raw
-    replies."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def replies(self) -> list[Reply]: ...
-
-
 class JudgeLM:
     """A judge model as the model of a session."""
 
-    def __init__(self, judge: JudgeModel, env: JudgeEnv, about: tuple[str, ...], vote: int) -> None:
-        self.judge, self.env, self.about, self.vote = judge, env, about, vote
+    def __init__(self, judge: JudgeModel, env: SkillEnv, vote: int) -> None:
+        self.judge, self.env, self.vote = judge, env, vote
 
     @property
     def name(self) -> str:
@@ -395,7 +347,7 @@ class JudgeLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """One reply; the judge's own sampling holds, so that equal questions are equal calls."""
         messages = tuple(item for item in prompt if isinstance(item, Message))
-        question = Question(self.env.kind, messages, self.about, self.vote)
+        question = Question(self.env.kind, messages, self.env.case.about, self.vote)
         heard = await self.judge.ask(question, str)
         self.env.replies.extend(heard.replies)
         if heard.verdict is None:
@@ -416,25 +368,6 @@ class JudgeLM:
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
         raise TypeError("a judge is asked for replies, never for scores")
-
-
-async def play(
-    judge: JudgeModel,
-    env: JudgeEnv,
-    *,
-    about: tuple[str, ...],
-    limits: rollouts.Limits,
-    vote: int = 0,
-) -> Trajectory:
-    """Let the judge work in the environment until that is done or a limit is reached."""
-    lm = JudgeLM(judge, env, about, vote)
-    rollout = env_rollout(lambda: env, settings=EnvRollout(path="given", limits=limits))
-    # The judged task's own limits are for those who answer it, so the rollout gets a bare one.
-    task = Task("/".join(about) or "judgement", ())
-    # The session's bound on all turns together; a single reply is bounded by the judge's sampling.
-    most = limits.tokens or limits.turns * judge.sampling.max_tokens
-    ((trajectory,),) = await roll_out([(0, task)], lm, Sampling(max_tokens=most), rollout, 0)
-    return trajectory
 
 
 _SHARE = re.compile(r"final:\s*(\d{1,4})\s*/\s*(\d{1,4})\.?", re.IGNORECASE)
@@ -461,15 +394,17 @@ async def judge_case(
     vote: int = 0,
 ) -> Judged:
     """Let the judge work on a case; what it did stands in `toolbox.trace`."""
-    env = SkillEnv(case, toolbox, skills)
-    limits = toolbox.limits
+    env, limits = SkillEnv(case, toolbox, skills), toolbox.limits
+    turns = limits.steps + 2  # the forced answer and the plain line
     own = rollouts.Limits(
-        turns=limits.steps + 2,  # the forced answer and the plain line
-        tokens=limits.tokens,
-        time_s=limits.time_s,
-        cost_usd=limits.cost_usd,
+        turns=turns, tokens=limits.tokens, time_s=limits.time_s, cost_usd=limits.cost_usd
     )
-    ended = await play(judge, env, about=case.about, limits=own, vote=vote)
+    rollout = env_rollout(lambda: env, settings=EnvRollout(path="given", limits=own))
+    # The judged task's own limits are for those who answer it, so the rollout gets a bare one.
+    task = Task("/".join(case.about), ())
+    # The session's bound on all turns together; a single reply is bounded by the judge's sampling.
+    most = Sampling(max_tokens=limits.tokens or turns * judge.sampling.max_tokens)
+    ((ended,),) = await roll_out([(0, task)], JudgeLM(judge, env, vote), most, rollout, 0)
     judged = Judged(env.answer, env.source, steps=env.steps, replies=env.replies)
     if ended.status is not Status.OK:
         judged.status, judged.reason = ended.status, ended.reason
@@ -478,7 +413,8 @@ async def judge_case(
         judged.reason = f"no final answer within the limit on {limit}"
     elif judged.answer is None:
         judged.status = Status.PARSE_ERROR
-        judged.reason = f"no final answer: {_last_error(toolbox)}"
+        errors = [used.error for used in toolbox.trace if used.error]
+        judged.reason = f"no final answer: {(errors or ['the judge used all of its steps'])[-1]}"
     return judged
 
 
@@ -497,16 +433,32 @@ class SkillEnv:
         self.replies: list[Reply] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        limits = self.toolbox.limits
-        text = first_message(self.case, self.skills, _opening_tools(self.toolbox), limits)
+        """The opening: tools (with skills also those that opening one adds), skills by name, the case."""
+        box = self.toolbox
+        names = [f"- {one.name}: {' '.join(one.description.split())}" for one in self.skills]
+        listed = "Skills that you can open:\n" + "\n".join(names) + "\n\n" if names else ""
+        later = box.after_opening if box.skills else ()
+        offered = (*box.offered[:-1], *later, box.offered[-1])
+        values = {
+            "what": _what(self.case),
+            "tools": "\n".join(f"- {TOOL_LINES[tool]}" for tool in offered),
+            "skills": listed,
+            "steps": str(box.limits.steps),
+            "contract": contract(self.case),
+            **_material(self.case),
+        }
         self.steps = 1
-        return Observation(as_user(text, self.case.task.media, self.case.mark))
+        return Observation(as_user(filled("start", values), self.case.task.media, self.case.mark))
 
     async def step(self, reply: Message) -> Observation:
         """Carry out the call of a reply; a tool that fails is what the judge reads next."""
-        limits = self.toolbox.limits
         if self.kind == "skill_plain":
-            return self._plain(self.replies[-1])
+            last = self.replies[-1]
+            self.answer = read_plain(self.case, last)
+            self.source = "plain" if self.answer is not None else ""
+            if self.answer is None:
+                self._note("plain", f"no line 'Final: ...' in {last.text[:200]!r}")
+            return Observation(done=True)
         await self._call(reply)
         if self.answer is not None:
             return Observation(done=True)
@@ -515,15 +467,31 @@ class SkillEnv:
             return Observation(
                 as_user(wording("plain_pair" if self.case.is_pair else "plain_point"))
             )
-        is_last = self.steps == limits.steps
+        is_last = self.steps == self.toolbox.limits.steps
         offered = ("final_answer",) if is_last else self.toolbox.offered
-        told = result_message(self.case, self.toolbox.trace[-1], offered, limits)
+        told = self._result(self.toolbox.trace[-1], offered)
         if is_last:
             self.kind = "skill_forced"
             told = f"{told}\n{filled('forced', {'contract': contract(self.case)})}"
         else:
             self.steps += 1
         return Observation(as_user(told))
+
+    def _result(self, used: ToolUse, tools: Sequence[str]) -> str:
+        error = used.error and f"error: {used.error}"
+        values = {
+            "tool": used.tool,
+            "step": str(used.step),
+            "steps": str(self.toolbox.limits.steps),
+            "output": "\n".join(filter(None, (used.output, error))) or "(nothing)",
+            "tools": ", ".join(tools),
+            "mark": self.case.mark,
+        }
+        return filled("result", values)
+
+    def _note(self, tool: str, error: str) -> None:
+        """Keep in the trace that a step was spent on something that is no call."""
+        self.toolbox.trace.append(ToolUse(step=self.steps, tool=tool, error=error))
 
     async def _call(self, reply: Message) -> None:
         """What the reply calls for: the final answer, or a tool while there are steps left."""
@@ -542,15 +510,7 @@ class SkillEnv:
         except Unreadable as error:
             is_cut = self.replies[-1].finish is Finish.LENGTH
             cut = " (the reply was cut at max_tokens)" if is_cut else ""
-            self.toolbox.note(self.steps, tool, f"{error}{cut}")
-
-    def _plain(self, reply: Reply) -> Observation:
-        self.answer = read_plain(self.case, reply)
-        self.source = "plain" if self.answer is not None else ""
-        if self.answer is None:
-            said = f"no line 'Final: ...' in {reply.text[:200]!r}"
-            self.toolbox.note(self.steps, "plain", said)
-        return Observation(done=True)
+            self._note(tool, f"{error}{cut}")
 
 
 def read_plain(case: Case, reply: Reply) -> Answer | None:
@@ -574,20 +534,6 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
 
 def read_answer(case: Case, call: Call) -> Answer:
     return (read_pair_answer if case.is_pair else read_point_answer)(call.arguments)
-
-
-def _opening_tools(toolbox: Toolbox) -> tuple[str, ...]:
-    """Tools for the opening: with skills also those that opening one adds."""
-    offered = toolbox.offered
-    if not toolbox.skills:
-        return offered
-    later = toolbox.after_opening
-    return (*(tool for tool in offered if tool != "final_answer"), *later, "final_answer")
-
-
-def _last_error(toolbox: Toolbox) -> str:
-    errors = [used.error for used in toolbox.trace if used.error]
-    return errors[-1] if errors else "the judge used all of its steps"
 
 
 TOOL_LINES = {
@@ -627,44 +573,10 @@ def contract(case: Case) -> str:
     return filled("contract_point", {"flags": ", ".join(CAPS)}).strip()
 
 
-def first_message(
-    case: Case, skills: Sequence[SkillPackage], tools: Sequence[str], limits: Limits
-) -> str:
-    """The opening: tools, skills by name and description, the case."""
-    names = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills]
-    listed = "Skills that you can open:\n" + "\n".join(names) + "\n\n" if names else ""
-    return filled(
-        "start",
-        {
-            "what": _what(case),
-            "tools": "\n".join(f"- {TOOL_LINES[tool]}" for tool in tools),
-            "skills": listed,
-            "steps": str(limits.steps),
-            "contract": contract(case),
-            **_material(case),
-        },
-    )
-
-
 def flat_message(case: Case, resources: str, sample_chars: int) -> str:
     """Everything at once: the ablation without an agent."""
     values = {"what": _what(case), "resources": resources, "contract": contract(case)}
     return filled("flat", values | _material(case, sample_chars))
-
-
-def result_message(case: Case, used: ToolUse, tools: Sequence[str], limits: Limits) -> str:
-    text = "\n".join(part for part in (used.output, used.error and f"error: {used.error}") if part)
-    return filled(
-        "result",
-        {
-            "tool": used.tool,
-            "step": str(used.step),
-            "steps": str(limits.steps),
-            "output": text or "(nothing)",
-            "tools": ", ".join(tools),
-            "mark": case.mark,
-        },
-    )
 
 
 def _what(case: Case) -> str:

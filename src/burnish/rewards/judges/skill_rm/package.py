@@ -11,33 +11,28 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from burnish.errors import UserError, did_you_mean
-from burnish.rewards.judges.skill_rm.verifiers import (
-    VERIFIERS,
-    Mode,
-    Resource,
-    options_problem,
-    read_entry,
-)
+import msgspec
+from msgspec import Meta
+
+from burnish.boundary import Call, Settings, reader
+from burnish.errors import ArgumentError, UserError, did_you_mean
+from burnish.rewards.judges.skill_rm.verifiers import Mode, Resource, options_problem, read_entry
 from burnish.tools.archives import ArchiveError, unpacked
 
-SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
 NEXT_STEP = f"expected {MANUAL} and {BANK}, as in a shipped skill (burnish skill show code)"
-_FRONT_KEYS = ("name", "description", "metadata", "license")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _LINK = re.compile(r"\]\((?:\./)?([\w./-]+\.\w+)(?:#[^)\s]*)?\)")
 """A link to a file of the package by its plain path."""
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)(.*)", re.DOTALL)
 
 
@@ -59,7 +54,6 @@ class SkillPackage:
         return replace(self, resources=entries, texts=texts)
 
     def find(self, name: str) -> Resource | None:
-        """The resource with this id or path."""
         found = (entry for entry in self.resources if name in (entry.id, entry.path) and name)
         return next(found, None)
 
@@ -71,7 +65,8 @@ class Checked(NamedTuple):
 
 def shipped_skills() -> dict[str, Path]:
     """The skills that come with burnish, by name."""
-    return {path.parent.name: path.parent for path in sorted(SKILLS.glob(f"*/{MANUAL}"))}
+    found = sorted((Path(__file__).parent / "skills").glob(f"*/{MANUAL}"))
+    return {path.parent.name: path.parent for path in found}
 
 
 def skill_place(word: str | Path) -> Path:
@@ -108,127 +103,126 @@ def problems_of(place: str | Path) -> tuple[str, ...]:
 def check_skill(place: str | Path) -> Checked:
     """Read a folder or zip and list all problems; a package only where there are none."""
     bundle = read_files(place)
-    if MANUAL not in bundle.files and BANK not in bundle.files:
+    files, problems = bundle.files, list(bundle.problems)
+    if MANUAL not in files and BANK not in files:
         return Checked(None, (f"no {MANUAL} and no {BANK} here, so this is no skill; {NEXT_STEP}",))
-    problems = list(bundle.problems)
-    front, procedure = _manual(bundle.files, problems)
+    front, procedure = _manual(files, problems)
     problems += [
-        f"{MANUAL}: links to '{link}', which is not in the package.{did_you_mean(link, bundle.files)}"
+        f"{MANUAL}: links to '{link}', which is not in the package.{did_you_mean(link, files)}"
         for link in dict.fromkeys(_LINK.findall(_CODE.sub("", procedure)))
-        if not link.startswith("/") and link not in bundle.files
+        if not link.startswith("/") and link not in files
     ]
-    entries = _bank(bundle.files, problems)
-    used = {entry.path for entry in entries if entry.path} | {MANUAL, BANK}
+    entries = _bank(files, problems)
+    texts = {entry.path: files[entry.path] for entry in entries if entry.path in files}
     problems += [
         f"{name}: not listed in {BANK}, so no judge could open it"
-        for name in bundle.files
-        if name not in used
+        for name in files
+        if name not in (*texts, MANUAL, BANK)
     ]
-    if problems:
+    if front is None or problems:
         return Checked(None, tuple(problems))
-    texts = {entry.path: bundle.files[entry.path] for entry in entries if entry.path}
     package = SkillPackage(
-        name=front["name"],
-        description=front["description"],
+        name=front.name,
+        description=front.description,
         procedure=procedure,
         resources=tuple(entries),
         texts=texts,
         hash=bundle.hash,
-        metadata=front.get("metadata") or {},
+        metadata=front.metadata,
     )
     return Checked(package, ())
 
 
-def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[dict[str, Any], str]:
-    text = files.get(MANUAL)
-    if text is None:
+class _Front(Settings, frozen=True):
+    name: Annotated[
+        str,
+        Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="small letters, digits, '_' and '-'"),
+    ]
+    description: Annotated[
+        str, Meta(pattern=r"\S", max_length=1024, description="a text of 1 to 1024 characters")
+    ]
+    metadata: dict[str, object] = msgspec.field(default_factory=dict)
+    license: str = ""
+
+
+def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[_Front | None, str]:
+    if MANUAL not in files:
         problems.append(f"{MANUAL}: missing; {NEXT_STEP}")
-        return {}, ""
-    parts = _FRONT.fullmatch(text)
+        return None, ""
+    parts = _FRONT.fullmatch(files[MANUAL])
     if parts is None:
         problems.append(
             f"{MANUAL}: no front matter; expected it between two lines '---' at the top"
         )
-        return {}, ""
-    front, problem = read_yaml(parts[1])
-    if problem or not isinstance(front, dict):
-        problems.append(f"{MANUAL}: front matter: {problem or 'expected a table'}")
-        return {}, ""
-    problems += [
-        f"{MANUAL}: unknown field {str(key)!r}.{did_you_mean(str(key), _FRONT_KEYS)}"
-        for key in front
-        if key not in _FRONT_KEYS
-    ]
-    name, description = front.get("name"), front.get("description")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(f"{MANUAL}: name is {name!r}; expected small letters, digits, '_' and '-'")
-    if not isinstance(description, str) or not 1 <= len(description.strip()) <= 1024:
-        problems.append(f"{MANUAL}: description must be a text of 1 to 1024 characters")
-    if not isinstance(front.get("metadata") or {}, dict):
-        problems.append(f"{MANUAL}: metadata must be a table")
+        return None, ""
     procedure = parts[2].strip()
     if not procedure:
         problems.append(f"{MANUAL}: no procedure below the front matter")
+    try:
+        front: _Front = reader(_Front)(MANUAL, _table(parts[1]), Call())
+    except ArgumentError as error:
+        problems.append(" ".join(str(error).split()))
+        return None, procedure
     return front, procedure
 
 
+def _table(text: str) -> dict[str, Any]:
+    """A YAML document that is a table, without what is left empty."""
+    value, problem = read_yaml(text)
+    if problem or not isinstance(value, dict):
+        raise ArgumentError(problem or "expected a table of fields")
+    return {key: one for key, one in value.items() if one is not None}
+
+
+class _Bank(Settings, frozen=True):
+    resources: tuple[object, ...] = ()
+    runtime_resources: tuple[object, ...] = ()
+
+
 def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
-    text = files.get(BANK)
-    if text is None:
+    if BANK not in files:
         problems.append(
             f"{BANK}: missing; {NEXT_STEP}. A skill for the model that answers, not for a judge, needs "
             "none: it is for burnish skill evolve"
         )
         return []
-    table, problem = read_yaml(text)
-    if problem or not isinstance(table, dict):
-        problems.append(f"{BANK}: {problem or 'expected the lists resources, runtime_resources'}")
+    try:
+        bank: _Bank = reader(_Bank)(BANK, _table(files[BANK]), Call())
+    except ArgumentError as error:
+        problems.append(f"{BANK}: {error}")
         return []
-    lists = ("resources", "runtime_resources")
-    problems += [
-        f"{BANK}: unknown list {str(key)!r}.{did_you_mean(str(key), lists)}"
-        for key in table
-        if key not in lists
-    ]
+    rows = [(f"resources[{i}]", row, False) for i, row in enumerate(bank.resources)]
+    rows += [(f"runtime_resources[{i}]", row, True) for i, row in enumerate(bank.runtime_resources)]
     entries: list[Resource] = []
-    for name in lists:
-        rows = table.get(name) or []
-        if not isinstance(rows, list):
-            problems.append(f"{BANK}: {name} must be a list")
-            continue
-        for place, row in enumerate(rows):
-            is_runtime = name == "runtime_resources"
-            entry, wrong = read_entry(
-                row, f"{BANK}: {name}[{place}]", is_runtime=is_runtime, kinds=VERIFIERS
-            )
-            problems += wrong
-            if entry is not None:
-                problems += _entry_problems(entry, files, entries)
-                entries.append(entry)
+    for place, row, is_runtime in rows:
+        entry, problem = read_entry(row, f"{BANK}: {place}", is_runtime=is_runtime)
+        if entry is not None:
+            problem = _misplaced(entry, files, entries)
+            problem = f"{BANK}: {entry.id}: {problem}" if problem else ""
+            entries.append(entry)
+        problems += [problem] * bool(problem)
     return entries
 
 
-def _entry_problems(entry: Resource, files: Mapping[str, str], before: list[Resource]) -> list[str]:
+def _misplaced(entry: Resource, files: Mapping[str, str], before: list[Resource]) -> str:
     """What is wrong with an entry as part of its package."""
-    where, found = f"{BANK}: {entry.id}", []
-    names = {name for other in before for name in (other.id, other.path) if name}
-    found += [
-        f"{where}: '{name}' is already the id or path of another resource"
-        for name in dict.fromkeys((entry.id, entry.path))
-        if name in names
-    ]
+    taken = {name for other in before for name in (other.id, other.path) if name}
+    twice = [name for name in (entry.id, entry.path) if name in taken]
+    if twice:
+        return f"'{twice[0]}' is already the id or path of another resource"
     if entry.is_runtime:
-        problem = options_problem(entry)
-        return found + ([f"{where}: {problem}"] if problem else [])
-    path = PurePosixPath(entry.path)
-    if path.is_absolute() or ".." in path.parts or "\\" in entry.path or ":" in entry.path:
-        found.append(f"{where}: path '{entry.path}' leaves the package")
-    elif entry.path in (MANUAL, BANK):
-        found.append(f"{where}: {entry.path} itself is no resource")
-    elif entry.path not in files:
+        return options_problem(entry)
+    if _leaves(entry.path):
+        return f"path '{entry.path}' leaves the package"
+    if entry.path not in files or entry.path in (MANUAL, BANK):
         hint = did_you_mean(entry.path, files)
-        found.append(f"{where}: no readable file '{entry.path}' in the package.{hint}")
-    return found
+        return f"no readable file '{entry.path}' of its own in the package.{hint}"
+    return ""
+
+
+def _leaves(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name
 
 
 SUFFIXES = (".md", ".yaml", ".yml", ".json", ".py", ".txt")
@@ -239,8 +233,7 @@ _CLUTTER = frozenset({"__pycache__", "__MACOSX", ".git", ".DS_Store"})
 """What tools leave behind; not part of a package."""
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(NamedTuple):
     """Texts by path, and what was refused."""
 
     files: Mapping[str, str]
@@ -253,19 +246,34 @@ def read_files(place: str | Path, *, others: bool = False) -> Bundle:
 
     With `others` files of another kind (a script, a picture, a hidden file) are passed over.
     """
-    path = Path(place)
-    if path.is_dir():
-        return _bundle(_texts(_of_folder(path), others=others))
-    if not path.is_file():
-        raise UserError(f"{path}: no such skill; expected a folder or a .zip file.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _bundle(_texts(_of_zip(archive), others=others))
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise UserError(
-            f"{path}: not a skill: expected a folder or a .zip, got a file that cannot be read as a zip "
-            f"({str(error).rstrip('.')}). Examples: burnish skill show"
-        ) from error
+    raw: dict[str, bytes] = {}
+    problems: list[str] = []
+    total = 0
+    for found in _files(Path(place)):
+        if others and not found.problem and not is_text_name(found.name):
+            continue
+        problem, data = found.problem, b""
+        if not problem:
+            try:
+                # One byte over the limit is enough to refuse it: a bomb is never blown up.
+                data = found.read(FILE_BYTES + 1)
+                problem = _no_text(found.name, data)
+            except ArchiveError as error:
+                problem = f"cannot be unpacked: {error}"
+        if found.name.casefold() in {name.casefold() for name in raw}:
+            problem = problem or "the same name twice, but for capitals"
+        total += len(data)
+        if total > TOTAL_BYTES or len(raw) >= MOST_FILES:
+            problems.append(
+                f"more than {TOTAL_BYTES:,} bytes or {MOST_FILES} files; the rest was not read"
+            )
+            break
+        if problem:
+            problems.append(f"{found.name}: {problem}")
+        else:
+            raw[found.name] = data
+    texts = {name: data.decode("utf-8") for name, data in raw.items()}
+    return Bundle(texts, package_hash(raw), tuple(problems))
 
 
 def package_hash(files: Mapping[str, bytes]) -> str:
@@ -278,57 +286,19 @@ def package_hash(files: Mapping[str, bytes]) -> str:
     return hasher.hexdigest()
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A file, or why it is none."""
-
-    name: str
-    data: bytes = b""
-    problem: str = ""
-
-
-def _bundle(found: Iterator[_Found]) -> Bundle:
-    raw: dict[str, bytes] = {}
-    texts: dict[str, str] = {}
-    problems: list[str] = []
-    total = 0
-    for one in found:
-        problem = one.problem or _text_problem(one)
-        if not problem and one.name.casefold() in {name.casefold() for name in raw}:
-            problem = "the same name twice, but for capitals"
-        total += len(one.data)
-        if total > TOTAL_BYTES or len(raw) >= MOST_FILES:
-            problems.append(
-                f"more than {TOTAL_BYTES:,} bytes or {MOST_FILES} files; the rest was not read"
-            )
-            break
-        if problem:
-            problems.append(f"{one.name}: {problem}")
-            continue
-        raw[one.name] = one.data
-        texts[one.name] = one.data.decode("utf-8")
-    return Bundle(texts, package_hash(raw), tuple(problems))
-
-
 def is_text_name(name: str) -> bool:
-    """Whether a file of this name is a text of a skill."""
     return PurePosixPath(name).suffix.lower() in SUFFIXES
 
 
-def _texts(found: Iterator[_Found], *, others: bool) -> Iterator[_Found]:
-    return (one for one in found if not others or one.problem or is_text_name(one.name))
-
-
-def _text_problem(found: _Found) -> str:
-    if not is_text_name(found.name):
+def _no_text(name: str, data: bytes) -> str:
+    if not is_text_name(name):
         return f"not a text file of a skill; expected {', '.join(SUFFIXES)}"
-    if len(found.data) > FILE_BYTES:
+    if len(data) > FILE_BYTES:
         return f"more than {FILE_BYTES:,} bytes"
     try:
-        text = found.data.decode("utf-8")
+        return "it holds NUL characters" if "\0" in data.decode("utf-8") else ""
     except UnicodeDecodeError as error:
         return f"not UTF-8 at byte {error.start}"
-    return "it holds NUL characters" if "\0" in text else ""
 
 
 class Member(NamedTuple):
@@ -343,88 +313,76 @@ def read_members(place: Path, most: int) -> dict[str, Member]:
 
     `read_files` has checked the place before: links and paths that leave it are refused there.
     """
-    found: dict[str, Member] = {}
-    for name, mode, read in _members(place):
-        data = None if is_text_name(name) else read(most + 1)
+    members: dict[str, Member] = {}
+    for found in _files(place):
+        if found.problem:
+            continue
+        data = None if is_text_name(found.name) else found.read(most + 1)
         most -= len(data or b"")
         if most < 0:
-            raise UserError(f"{place}: {name} and others are too large to be carried along.")
-        found[name] = Member(mode, data)
-    return found
+            raise UserError(f"{place}: {found.name} and others are too large to be carried along.")
+        members[found.name] = Member(found.mode, data)
+    return members
 
 
-def _members(place: Path) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
-    """Name, permissions and a reader of so many bytes."""
-    if place.is_dir():
-        for path in sorted(place.rglob("*")):
-            name = path.relative_to(place).as_posix()
-            if path.is_file() and not path.is_symlink() and not _is_clutter(name):
-                with path.open("rb") as stream:
-                    yield name, stat.S_IMODE(path.stat().st_mode) & 0o777, stream.read
+class _Found(NamedTuple):
+    """A file, or why it is none."""
+
+    name: str
+    problem: str
+    mode: int
+    read: Callable[[int], bytes]
+    """So many bytes from the start."""
+
+
+def _files(place: Path) -> Iterator[_Found]:
+    if not place.is_dir():
+        yield from _of_zip(place)
         return
-    with zipfile.ZipFile(place) as archive:
-        members = [m for m in archive.infolist() if not m.is_dir() and not _is_clutter(m.filename)]
-        top = _shared_top([member.filename for member in members])
-        for member in members:
-            with archive.open(member) as packed:
-                mode = (member.external_attr >> 16) & 0o777 or 0o644
-                yield member.filename.removeprefix(top), mode, packed.read
-
-
-def _of_folder(folder: Path) -> Iterator[_Found]:
-    for here, folders, names in os.walk(folder, followlinks=False):
-        folders[:] = sorted(set(folders) - _CLUTTER)
-        for name in [*folders, *sorted(names)]:
-            path = Path(here) / name
-            shown = path.relative_to(folder).as_posix()
-            if path.is_symlink():
-                yield _Found(shown, problem="a link; expected a file of the package itself")
-            elif name in _CLUTTER or path.is_dir():
-                continue
-            elif not path.is_file():
-                yield _Found(shown, problem="no plain file")
-            else:
-                with path.open("rb") as stream:
-                    yield _Found(shown, stream.read(FILE_BYTES + 1))
-
-
-def _of_zip(archive: zipfile.ZipFile) -> Iterator[_Found]:
-    members = [m for m in archive.infolist() if not m.is_dir() and not _is_clutter(m.filename)]
-    top = _shared_top([member.filename for member in members])
-    for member in sorted(members, key=lambda member: member.filename):
-        name = member.filename.removeprefix(top)
-        problem = _member_problem(member)
-        if problem:
-            yield _Found(name, problem=problem)
+    for path in sorted(place.rglob("*")):
+        name = path.relative_to(place).as_posix()
+        is_folder = path.is_dir() and not path.is_symlink()
+        if is_folder or _CLUTTER & set(path.relative_to(place).parts):
             continue
-        # One byte over the limit is enough to refuse it: a bomb is never blown up.
-        try:
-            yield _Found(name, unpacked(archive, member, FILE_BYTES + 1))
-        except ArchiveError as error:
-            yield _Found(name, problem=f"cannot be unpacked: {error}")
+        problem = "" if path.is_file() else "no plain file"
+        if path.is_symlink():
+            problem = "a link; expected a file of the package itself"
+        yield _Found(name, problem, path.lstat().st_mode & 0o777, partial(_begin, path))
 
 
-def _member_problem(member: zipfile.ZipInfo) -> str:
-    # `orig_filename` is what the archive says; zipfile tidies `filename` on some systems.
-    for name in (member.orig_filename, member.filename):
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-            return "a path that leaves the package"
-    if stat.S_ISLNK(member.external_attr >> 16):
-        return "a link; expected a file of the package itself"
-    return "encrypted" if member.flag_bits & 1 else ""
+def _begin(path: Path, most: int) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(most)
 
 
-def _shared_top(names: list[str]) -> str:
-    """`folder/` where a zip holds one folder and nothing beside it."""
-    tops = {name.split("/", 1)[0] for name in names if "/" in name}
-    is_one = len(tops) == 1 and all("/" in name for name in names)
-    top = next(iter(tops), "")
-    return f"{top}/" if is_one and f"{top}/SKILL.md" in names else ""
-
-
-def _is_clutter(name: str) -> bool:
-    return bool(_CLUTTER & set(PurePosixPath(name).parts))
+def _of_zip(place: Path) -> Iterator[_Found]:
+    try:
+        with zipfile.ZipFile(place) as archive:
+            members = [
+                member
+                for member in archive.infolist()
+                if not member.is_dir() and not _CLUTTER & set(PurePosixPath(member.filename).parts)
+            ]
+            names = [member.filename for member in members]
+            top = names[0].split("/", 1)[0] + "/" if names else ""
+            # `folder/` where the zip holds one folder and nothing beside it.
+            is_one = f"{top}{MANUAL}" in names and all(name.startswith(top) for name in names)
+            for member in sorted(members, key=lambda member: member.filename):
+                name = member.filename.removeprefix(top) if is_one else member.filename
+                mode = member.external_attr >> 16
+                problem = "encrypted" if member.flag_bits & 1 else ""
+                if stat.S_ISLNK(mode):
+                    problem = "a link; expected a file of the package itself"
+                # `orig_filename` is what the archive says; zipfile tidies `filename` on some systems.
+                if _leaves(member.orig_filename) or _leaves(member.filename):
+                    problem = "a path that leaves the package"
+                read = partial(unpacked, archive, member)
+                yield _Found(name, problem, mode & 0o777 or 0o644, read)
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise UserError(
+            f"{place}: not a skill: expected a folder or a .zip, got a file that cannot be read as a zip "
+            f"({str(error).rstrip('.')}). Examples: burnish skill show"
+        ) from error
 
 
 DEEPEST = 20
@@ -437,7 +395,7 @@ class Loaded(NamedTuple):
 
 
 def read_yaml(text: str) -> Loaded:
-    """The value of one YAML document, or the problem with it."""
+    """The value of one YAML document, or the problem with it: it is plain data, no key stands twice."""
     import yaml
 
     depth = 0
@@ -448,16 +406,12 @@ def read_yaml(text: str) -> Loaded:
                 return Loaded(None, f"line {line}: anchors and aliases are not allowed")
             if getattr(event, "tag", None) is not None:
                 return Loaded(None, f"line {line}: explicit tags are not allowed")
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 return Loaded(None, f"line {line}: nested deeper than {DEEPEST} levels")
         twice = _key_twice(yaml.compose(text, Loader=yaml.SafeLoader))
-        if twice:
-            return Loaded(None, twice)
-        return Loaded(yaml.safe_load(text))
+        return Loaded(None, twice) if twice else Loaded(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
@@ -469,18 +423,12 @@ def _key_twice(node: Any) -> str:
     """The first key that stands twice in one table; YAML would silently keep the last."""
     import yaml
 
-    if isinstance(node, yaml.SequenceNode):
-        found = (_key_twice(item) for item in node.value)
-        return next((problem for problem in found if problem), "")
-    if not isinstance(node, yaml.MappingNode):
-        return ""
-    seen: set[str] = set()
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if key.value in seen:
+    inner = node.value if isinstance(node, yaml.CollectionNode) else []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, _ in inner:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 return f"line {key.start_mark.line + 1}: '{key.value}' stands twice"
-            seen.add(key.value)
-        problem = _key_twice(value)
-        if problem:
-            return problem
-    return ""
+            seen.add(str(key.value))
+        inner = [value for _, value in inner]
+    return next(filter(None, map(_key_twice, inner)), "")

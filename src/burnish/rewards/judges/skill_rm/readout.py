@@ -3,9 +3,8 @@
     decide_pair(items)                          # +1, -1 or 0, and which tier decided
     capped_score(satisfied=3, total=4, flags=["wrong_language"])     # 0.65
 
-Evidence stands in tiers: vetoes before hard verifiers before pipelines before rubric items before the
-judge's own opinion. A tier decides a pair where all of its items that name a side name the same one; else the
-next tier is asked. Exchanging the responses exchanges the decision.
+A tier decides a pair where all of its items that name a side name the same one; else the next tier is
+asked. Exchanging the responses exchanges the decision.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from enum import IntEnum
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
-from burnish.arguments import as_list, as_word, refused
+from burnish.arguments import as_word
+from burnish.boundary import public
 from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.judges.benchmarks import score_from_counts
@@ -39,20 +37,15 @@ from burnish.rewards.judges.skill_rm.verifiers import (
     CAPS,
     Case,
     Finding,
-    Hardness,
-    Impact,
     Mode,
     Resource,
-    ResourceType,
     make_verifier,
     run_verifier,
 )
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
-CRITERIA = frozenset({ResourceType.RUBRIC, ResourceType.PRINCIPLE, ResourceType.CHECKLIST})
-PIPELINE = "pipeline"
-"""The `subtype` of an entry that runs another judge."""
+CRITERIA = frozenset({"rubric", "principle", "checklist"})
 
 
 class Tier(IntEnum):
@@ -82,8 +75,6 @@ class PairDecision(NamedTuple):
 
 
 class Count(NamedTuple):
-    """One requirement of a response and whether it is met."""
-
     criterion: str
     is_met: bool
     observation: str = ""
@@ -91,33 +82,31 @@ class Count(NamedTuple):
 
 
 def tier_of(entry: Resource) -> Tier:
-    """Where the findings of a resource stand that veto nobody."""
-    if entry.subtype == PIPELINE:
+    """Where the findings of a resource stand that veto nobody; a `pipeline` runs another judge."""
+    if entry.subtype == "pipeline":
         return Tier.PIPELINE
-    return Tier.HARD if entry.hard_or_soft is Hardness.HARD else Tier.RUBRIC
+    return Tier.HARD if entry.hard_or_soft == "hard" else Tier.RUBRIC
 
 
+@public
 def decide_pair(items: Iterable[Item]) -> PairDecision:
     """The first tier whose decided items agree; a tie where none does."""
     by_tier: dict[Tier, set[int]] = {tier: set() for tier in Tier}
-    for item in as_list("items", items):
-        if not isinstance(item, Item):
-            raise refused("items", item, "what one piece of evidence says")
+    for item in items:
         by_tier[item.tier].add(item.side)
-    sides = {tier: found - {0} for tier, found in by_tier.items()}
-    for tier in Tier:
-        if len(sides[tier]) == 1:
-            (side,) = sides[tier]
+    for tier, found in by_tier.items():
+        if len(sides := found - {0}) == 1:
+            (side,) = sides
             against = tuple(
                 f"{other.name.lower()} evidence says otherwise"
                 for other in Tier
-                if other is not tier and -side in sides[other]
+                if other is not tier and -side in by_tier[other]
             )
             return PairDecision(side, tier, against)
-    said = [tier for tier in Tier if by_tier[tier]]
-    return PairDecision(0, said[0] if said else Tier.OPINION)
+    return PairDecision(0, next((tier for tier in Tier if by_tier[tier]), Tier.OPINION))
 
 
+@public
 def capped_score(
     satisfied: int | None, total: int | None, flags: Sequence[str] = (), *, vetoed: bool = False
 ) -> float | None:
@@ -125,12 +114,10 @@ def capped_score(
 
     None where the counts are missing or negative. Nothing asked for is all satisfied: 1.
     """
-    for flag in as_list("flags", flags):
-        as_word("flags", flag, tuple(CAPS))
     base = score_from_counts((satisfied, total))
     if base is None:
         return None
-    return 0.0 if vetoed else min([base, *(CAPS[flag] for flag in flags)])
+    return 0.0 if vetoed else min([base, *(CAPS[as_word("flags", flag, CAPS)] for flag in flags)])
 
 
 class PointDecision(NamedTuple):
@@ -157,24 +144,26 @@ def decide_point(
     An item of the judge's that names a verifier which came to a decision is left out: that
     verifier's own criteria stand in its place.
     """
-    counts, flags = as_list("counts", counts), as_list("flags", flags)
-    decided = [finding for finding in as_list("findings", findings) if _has_value(finding)]
+    decided = [one for one in findings if one.values and one.values[0] is not None]
     settled = {finding.entry.id for finding in decided}
-    verdicts = [verdict for finding in decided for verdict in _criteria(finding)]
+    verdicts: list[Verdict] = []
+    for one in decided:
+        own = one.verdicts[0] if one.verdicts else ()
+        verdicts += own or [Verdict(one.entry.id, one.values[0], reason=one.observation)]
     verdicts += [
         Verdict(count.criterion, float(count.is_met), reason=count.observation)
         for count in counts
         if count.resource not in settled
     ]
-    violated = [finding for finding in decided if _fails(finding.values[0])]
-    raised = dict.fromkeys([*flags, *(f.flag for f in violated if f.flag)])
-    vetoes = [f.entry.id for f in violated if f.entry.decision_impact is Impact.VETO]
+    violated = [finding.entry for finding in decided if _fails(finding.values[0])]
+    own_flags = [str(entry.options["flag"]) for entry in violated if "flag" in entry.options]
+    raised = tuple(dict.fromkeys([*flags, *own_flags]))
+    vetoes = [entry.id for entry in violated if entry.decision_impact == "veto"]
     known = [verdict.value for verdict in verdicts if verdict.value is not None]
     satisfied, total = sum(value >= 1 for value in known), len(known)
-    value = capped_score(satisfied, total, tuple(raised), vetoed=bool(vetoes))
-    return PointDecision(
-        value, satisfied, total, tuple(raised), tuple(verdicts), vetoes[0] if vetoes else ""
-    )
+    value = capped_score.plain(satisfied, total, raised, vetoed=bool(vetoes))
+    vetoed = vetoes[0] if vetoes else ""
+    return PointDecision(value, satisfied, total, raised, tuple(verdicts), vetoed)
 
 
 def pair_items(findings: Sequence[Finding]) -> list[Item]:
@@ -183,43 +172,40 @@ def pair_items(findings: Sequence[Finding]) -> list[Item]:
     One that may veto names a side only where exactly one response fails it, and then before all
     other evidence; where both fail, or none, neither wins by it.
     """
-    return [_pair_item(finding) for finding in findings if finding.decision != "unavailable"]
+    items = []
+    for finding in findings:
+        if finding.decision == "unavailable":
+            continue
+        side, tier = {"A": 1, "B": -1}.get(finding.decision, 0), tier_of(finding.entry)
+        if finding.entry.decision_impact == "veto":
+            first, second = map(_fails, finding.values)
+            side = int(second) - int(first)
+            tier = Tier.VETO if side else tier
+        items.append(Item(tier, finding.entry.id, side, finding.observation))
+    return items
 
 
-def mirrored(reward: Reward) -> Reward:
-    """The other response's reward: the same story with the opposite sign."""
-    verdicts = tuple(
-        replace(verdict, value=None if verdict.value is None else 0.0 - verdict.value)
-        for verdict in reward.verdicts
-    )
-    value = None if reward.value is None else 0.0 - reward.value
-    return replace(reward, value=value, verdicts=verdicts)
-
-
-def _pair_item(finding: Finding) -> Item:
-    entry = finding.entry
-    side = {"A": 1, "B": -1}.get(finding.decision, 0)
-    tier = tier_of(entry)
-    if entry.decision_impact is Impact.VETO:
-        first, second = map(_fails, finding.values)
-        side = int(second) - int(first)
-        tier = Tier.VETO if side else tier
-    return Item(tier, entry.id, side, finding.observation)
+def as_pair(
+    name: str, side: int, items: Sequence[Item], evidence: tuple[Evidence, ...], reason: str
+) -> list[Reward]:
+    """The rewards of both responses: the same story with opposite signs."""
+    return [
+        Reward(
+            name,
+            float(sign * side),
+            evidence=evidence,
+            verdicts=tuple(
+                Verdict(one.criterion, float(sign * one.side), reason=one.observation)
+                for one in items
+            ),
+            reason=reason,
+        )
+        for sign in (1, -1)
+    ]
 
 
 def _fails(value: float | None) -> bool:
     return value is not None and value < 1
-
-
-def _has_value(finding: Finding) -> bool:
-    return bool(finding.values) and finding.values[0] is not None
-
-
-def _criteria(finding: Finding) -> list[Verdict]:
-    own = finding.verdicts[0] if finding.verdicts else ()
-    if own:
-        return list(own)
-    return [Verdict(finding.entry.id, finding.values[0], reason=finding.observation)]
 
 
 LONGEST = 100_000
@@ -231,26 +217,14 @@ class Call(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class Observation(NamedTuple):
-    """One line of the judge's own package of evidence."""
-
-    criterion: str
-    observation: str
-    side: int
-    resource: str = ""
-
-
 class PairAnswer(NamedTuple):
-    """What `final_answer` says about two responses."""
-
     side: int
     rationale: str
-    items: tuple[Observation, ...] = ()
+    items: Sequence[Mapping[str, Any]] = ()
+    """Each of a criterion, an observation, a decision (the side) and a resource."""
 
 
 class PointAnswer(NamedTuple):
-    """What `final_answer` says about one response."""
-
     score: float | None
     rationale: str
     counts: tuple[Count, ...] = ()
@@ -275,43 +249,35 @@ def _flags(key: str, value: Any) -> tuple[str, ...]:
 _SIDE = choice({"A": 1, "B": -1, "Tie": 0})
 _TEXT = Maybe(plain_text)
 _CALL = Table(Call, tool=plain_text, arguments=Maybe(_object, {}))
-_SEEN = Table(
-    lambda criterion, observation, decision, resource: Observation(
-        criterion, observation, decision, resource
-    ),
-    open=True,
-    criterion=_TEXT,
-    observation=_TEXT,
-    decision=_SIDE,
-    resource=_TEXT,
-)
-_COUNT = Table(
-    lambda constraint, criterion, satisfied, evidence, resource: Count(
-        constraint or criterion, satisfied, evidence, resource
-    ),
-    open=True,
-    constraint=_TEXT,
-    criterion=_TEXT,
-    satisfied=truth,
-    evidence=_TEXT,
-    resource=_TEXT,
-)
+_SEEN = Table(dict, open=True, criterion=_TEXT, observation=_TEXT, decision=_SIDE, resource=_TEXT)
 _PAIR = Table(
-    lambda verdict, rationale, judgement_package: PairAnswer(
-        verdict, rationale, tuple(judgement_package)
-    ),
+    dict,
     verdict=_SIDE,
     rationale=_TEXT,
     judgement_package=Maybe(rows(_SEEN), ()),
 )
+_COUNTS = rows(
+    Table(
+        lambda **row: Count(
+            row["constraint"] or row["criterion"],
+            row["satisfied"],
+            row["evidence"],
+            row["resource"],
+        ),
+        open=True,
+        constraint=_TEXT,
+        criterion=_TEXT,
+        satisfied=truth,
+        evidence=_TEXT,
+        resource=_TEXT,
+    )
+)
 _POINT = Table(
-    lambda score, rationale, constraints, judgement_package, flags: PointAnswer(
-        score, rationale, tuple(constraints or judgement_package), flags
-    ),
+    dict,
     score=Maybe(number(0, 1), None),
     rationale=_TEXT,
-    constraints=Maybe(rows(_COUNT), ()),
-    judgement_package=Maybe(rows(_COUNT), ()),
+    constraints=Maybe(_COUNTS, ()),
+    judgement_package=Maybe(_COUNTS, ()),
     flags=Maybe(_flags, ()),
 )
 
@@ -329,24 +295,22 @@ def read_call(reply: str, shown: Sequence[str] = ()) -> Call:
 
 def read_pair_answer(arguments: Mapping[str, Any]) -> PairAnswer:
     """`verdict` A, B or Tie, with a rationale and a package of evidence."""
-    return _PAIR.read(arguments)
+    found = _PAIR.read(arguments)
+    return PairAnswer(found["verdict"], found["rationale"], found["judgement_package"])
 
 
 def read_point_answer(arguments: Mapping[str, Any]) -> PointAnswer:
     """`constraints` with satisfied or not, `flags` of severity, and a `score` from 0 to 1."""
-    answer = _POINT.read(arguments)
-    if answer.score is None and not answer.counts:
+    found = _POINT.read(arguments)
+    counts = tuple(found["constraints"] or found["judgement_package"])
+    if found["score"] is None and not counts:
         raise Unreadable("neither constraints nor a score; expected at least one of them")
-    return answer
-
-
-COUNTERS = ("steps", "refused", "oracle", "prompt_tokens", "completion_tokens")
-ScoreFunction = Callable[..., Awaitable[dict[str, float]]]
+    return PointAnswer(found["score"], found["rationale"], counts, found["flags"])
 
 
 def score_function(
     scorer: Scorer, *, deadline_s: float = 300.0, failed: float = math.nan
-) -> ScoreFunction:
+) -> Callable[..., Awaitable[dict[str, float]]]:
     """`compute_score(data_source, solution_str, ground_truth, extra_info, **kw)` for a scorer.
 
     `extra_info` holds `prompt` (text or messages) and any field that the scorer needs; the ground
@@ -377,36 +341,31 @@ def score_function(
 def flat(reward: Reward, failed: float = math.nan) -> dict[str, float]:
     """A reward as plain numbers, the same keys for every sample."""
     known = [verdict.value for verdict in reward.verdicts if verdict.value is not None]
-    told = _summary(reward)
-    oracle = sum(one.visibility is Visibility.ORACLE for one in reward.evidence)
+    first = next((one for one in reward.evidence if one.source == "skill_rm"), None)
+    told: dict[str, Any] = json.loads(first.observation) if first else {}
     return {
         "score": failed if reward.value is None else reward.value,
         "valid": float(reward.value is not None),
         "satisfied": float(sum(value >= 1 for value in known)),
         "total": float(len(known)),
         "tool_calls": float(sum(one.source.startswith("tool:") for one in reward.evidence)),
-        **{name: float(told.get(name, 0)) for name in COUNTERS},
-        "oracle": float(oracle),
+        "steps": float(told.get("steps", 0)),
+        "refused": float(told.get("refused", 0)),
+        "oracle": float(sum(one.visibility is Visibility.ORACLE for one in reward.evidence)),
+        "prompt_tokens": float(told.get("prompt_tokens", 0)),
+        "completion_tokens": float(told.get("completion_tokens", 0)),
     }
-
-
-def _summary(reward: Reward) -> dict[str, Any]:
-    first = next((one for one in reward.evidence if one.source == "skill_rm"), None)
-    told: dict[str, Any] = json.loads(first.observation) if first else {}
-    return told
 
 
 def _task(source: str, ground_truth: Any, extra: Mapping[str, Any]) -> Task:
     prompt = extra.get("prompt", "")
-    messages: tuple[Message, ...]
-    if isinstance(prompt, str):
-        messages = (Message("user", prompt),)
-    elif isinstance(prompt, list | tuple):
-        messages = tuple(Message(str(turn["role"]), str(turn["content"])) for turn in prompt)
-    else:
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    try:
+        messages = tuple(Message(str(turn["role"]), str(turn["content"])) for turn in turns)
+    except (KeyError, TypeError):
         raise UserError(
-            f"extra_info['prompt'] is {type(prompt).__name__}; expected text or messages"
-        )
+            f"extra_info['prompt']: got {prompt!r:.60}, expected text or messages"
+        ) from None
     fields = {key: value for key, value in extra.items() if key not in ("prompt", "index")}
     if ground_truth is not None:
         fields["answer"] = ground_truth
@@ -463,48 +422,29 @@ class SkillChecks:
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         if self.scope is Scope.PAIR:
-            findings = await self._findings(Case.of(task, responses))
-            return self._pair(findings)
-        return await gather([partial(self._one, Case.of(task, [one])) for one in responses])
+            return await self._judge(Case(task, responses))
+        found = await gather([partial(self._judge, Case(task, [one])) for one in responses])
+        return [reward for rewards in found for reward in rewards]
 
-    async def _findings(self, case: Case) -> list[Finding]:
-        return [await run_verifier(entry, case) for entry in self.entries]
-
-    def _pair(self, findings: Sequence[Finding]) -> list[Reward]:
-        items, evidence = pair_items(findings), _evidence(findings)
-        found = decide_pair(items)
-        if not found.side:
-            return [self._open(findings)] * 2
-        verdicts = tuple(Verdict(i.criterion, float(i.side), reason=i.observation) for i in items)
-        reason = f"decided by {found.tier.name.lower()} evidence"
-        first = Reward(
-            self.name, float(found.side), evidence=evidence, verdicts=verdicts, reason=reason
+    async def _judge(self, case: Case) -> list[Reward]:
+        findings = [await run_verifier(entry, case) for entry in self.entries]
+        evidence = tuple(
+            Evidence(f"verifier:{f.entry.id}", f.observation, f.visibility, error=f.error)
+            for f in findings
         )
-        return [first, mirrored(first)]
-
-    async def _one(self, case: Case) -> Reward:
-        findings = await self._findings(case)
-        found = decide_point(findings, (), ())
-        if not found.total or found.value is None:
-            return self._open(findings)
-        return Reward(
-            self.name,
-            found.value,
-            evidence=_evidence(findings),
-            verdicts=found.verdicts,
-            reason=found.reason,
-        )
-
-    def _open(self, findings: Sequence[Finding]) -> Reward:
-        """No decision: an outage where one was, else an abstention."""
+        if case.is_pair:
+            items = pair_items(findings)
+            found = decide_pair.plain(items)
+            reason = f"decided by {found.tier.name.lower()} evidence"
+            if found.side:
+                return as_pair(self.name, found.side, items, evidence, reason)
+        else:
+            point = decide_point(findings, (), ())
+            if point.total and point.value is not None:
+                told = {"verdicts": point.verdicts, "reason": point.reason}
+                return [Reward(self.name, point.value, evidence=evidence, **told)]
+        # No decision: an outage where each was one, else an abstention.
         errors = [finding.error for finding in findings if finding.error]
-        status = Status.INFRA_ERROR if errors and len(errors) == len(findings) else Status.ABSTAIN
+        status = Status.INFRA_ERROR if len(errors) == len(findings) else Status.ABSTAIN
         reason = errors[0] if errors else "no verifier came to a decision"
-        return Reward.failed(self.name, status, str(reason), evidence=_evidence(findings))
-
-
-def _evidence(findings: Sequence[Finding]) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(f"verifier:{f.entry.id}", f.observation, f.visibility, error=f.error)
-        for f in findings
-    )
+        return [Reward.failed(self.name, status, reason, evidence=evidence)] * len(case.responses)
