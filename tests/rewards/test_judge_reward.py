@@ -113,7 +113,7 @@ def test_versus_takes_a_judge_by_name():
     assert isinstance(scorer.judge, ScorerJudge)
     assert isinstance(scorer.judge.scorer, DirectPair)
     table["judge"]["anchor"] = "reference"
-    with pytest.raises(UserError, match="draws its references from the group"):
+    with pytest.raises(UserError, match="got anchor 'reference', expected none"):
         build(msgspec.convert(table, RewardConfig))
 
 

@@ -76,18 +76,14 @@ def test_a_total_has_a_value_exactly_where_every_counting_part_has_one(parts, we
 
 
 def test_totals_stay_finite():
-    with pytest.raises(UserError, match="weight of reward 'a': got"):
-        Weighted([constant("a", 1.0)], weights={"a": float("inf")})
     huge = Weighted([constant("a", 1e308), constant("b", 1e308)])
     with pytest.raises(RewardError, match="adds up to inf"):
         score(huge, a_task(), "x")
 
 
 def test_parts_need_different_names():
-    with pytest.raises(UserError, match="two rewards named a"):
+    with pytest.raises(UserError, match="got parts a, a and"):
         Weighted([constant("a", 1.0), constant("a", 2.0)])
-    with pytest.raises(UserError, match="no reward at all"):
-        Weighted([])
 
 
 def test_a_gate_asks_only_about_what_passes():
@@ -122,10 +118,9 @@ def weighing(weight):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Gate(weighing(0.5), LENGTH), "'heavy' has weight 0.5"),
-        (lambda: Gate(LENGTH, weighing(0.0)), "'heavy' has weight 0"),
-        (lambda: Weighted([LENGTH], weights={"length": 0.0}), "every part has weight 0"),
-        (lambda: Weighted([LENGTH], weights={"lenght": 1.0}), "Did you mean 'length'?"),
+        (lambda: Gate(weighing(0.5), LENGTH), "'heavy' has scope point and weight 0.5"),
+        (lambda: Weighted([LENGTH], weights={"length": 0.0}), "not all 0"),
+        (lambda: Weighted([LENGTH], weights={"lenght": 1.0}), "weights for lenght"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(make, message):

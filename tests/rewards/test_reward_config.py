@@ -64,14 +64,12 @@ def test_a_recipe_becomes_one_scorer(tmp_path):
 
 def test_names_are_unique_and_weights_make_sense():
     twin = NumericConfig()
-    with pytest.raises(UserError, match="two rewards are named 'numeric'"):
+    with pytest.raises(UserError, match="parts numeric, numeric"):
         build_all([twin, twin])
     with pytest.raises(UserError, match="no rewards"):
         build_all([])
-    with pytest.raises(UserError, match="every reward has weight 0"):
+    with pytest.raises(UserError, match="not all 0"):
         build_all([NumericConfig(weight=0.0)])
-    with pytest.raises(UserError, match="weight: got nan"):
-        build_all([NumericConfig(weight=float("nan"))])
 
 
 def test_the_first_decisive_reward_of_a_recipe():

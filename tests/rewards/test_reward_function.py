@@ -225,14 +225,11 @@ def test_user_errors_stop():
 
 
 def test_signatures_that_cannot_be_bound_are_refused():
-    with pytest.raises(UserError, match="both texts and text"):
-        from_function(lambda text, texts: 0.0, "f")
-    with pytest.raises(UserError, match="without a usable name"):
-        from_function(lambda *args: 0.0, "f")
+    for function in (lambda text, texts: 0.0, lambda *args: 0.0):
+        with pytest.raises(UserError, match=r"'f': got the parameters .*expected names"):
+            from_function(function, "f")
     with pytest.raises(UserError, match="takes no option 'scale'"):
         from_function(lambda text: 0.0, "f", options={"scale": 2})
-    with pytest.raises(UserError, match="deadline_s: got 0"):
-        from_function(lambda text: 0.0, "f", deadline_s=0)
     with pytest.raises(UserError, match="does not tell its parameters"):
         from_function(max)
 

@@ -265,8 +265,8 @@ def test_all_or_nothing_and_the_mean():
     [
         (["keywords:existance"], [{}], "Did you mean 'keywords:existence'?"),
         (["keywords:existence"], [{"words": ["a"]}], r"expected \['keywords'\]"),
-        (["punctuation:no_comma"], [], "need 1 tables of arguments; got 0"),
-        (["punctuation:no_comma"], "{", "not JSON"),
+        (["punctuation:no_comma"], [], "of 1 instructions: got"),
+        (["punctuation:no_comma"], "{", "expected a table each"),
         (["language:response_language"], [{"language": "english"}], "language: got 'english'"),
         (
             ["length_constraints:number_words"],

@@ -289,13 +289,6 @@ def test_the_wrong_number_of_answers_breaks_the_contract(answer):
         score(VersusReference(Short(), seed=0), a_task(), "1", "2", "3")
 
 
-@pytest.mark.parametrize("answer", [7.0, "8, 7", {"a": 1, "b": 2}])
-def test_an_answer_that_is_no_pair_breaks_the_contract(answer):
-    judge = Recording(lambda prompt, a, b: answer)
-    with pytest.raises(RewardError, match="for a pair; expected two scores"):
-        score(VersusReference(judge, seed=0), a_task(), "1", "2")
-
-
 @pytest.mark.parametrize(
     ("answer", "status"),
     [
@@ -394,8 +387,6 @@ def test_functions_of_one_pair_of_a_list_and_async_ones():
     assert with_bonus.fingerprint != CallablePairJudge(waiting).fingerprint
     with pytest.raises(UserError, match="requires a, b; expected f\\(prompt, a, b\\)"):
         CallablePairJudge(lambda a, b: (1, 2))
-    with pytest.raises(UserError, match="takes no option 'bonsu'"):
-        CallablePairJudge(waiting, options={"bonsu": 1})
     with pytest.raises(RewardError, match="returned list of 1 for 2 pairs"):
         anyio.run(CallablePairJudge(lambda pairs: [(1, 2)]).compare, pairs)
 
@@ -412,10 +403,8 @@ def test_a_score_of_single_texts_is_a_judge():
     assert scorer.asked == ["aa", "b", "aa", "?"]  # once for each prompt
     by_function = ScoreJudge(lambda prompt, text: len(prompt) + len(text))
     assert anyio.run(by_function.compare, [("pp", "a", "bb")]) == [(3.0, 4.0)]
-    with pytest.raises(UserError, match="scope group; expected point"):
+    with pytest.raises(UserError, match="scope group and weight 1; expected point and 1"):
         ScoreJudge(from_function(lambda texts: [0.0] * len(texts), "g"))
-    with pytest.raises(UserError, match="weight -1, which would not count"):
-        ScoreJudge(from_function(lambda text: 0.0, "w", weight=-1.0))
 
 
 def test_a_score_sees_the_task_and_the_lengths_of_its_responses():
@@ -482,14 +471,6 @@ def test_the_texts_are_data_and_cannot_speak_for_the_judge():
     assert opinion.said == "I cannot decide."
 
 
-def test_the_wording_asks_for_what_the_method_needs():
-    words = LMPairJudge(ScriptedLM([])).template.lower()
-    for needed in ("criteria", "weight", "quote", "longer", "says about itself", "<scores>a, b"):
-        assert needed in words
-    with pytest.raises(UserError, match=r"the prompt has no \{second\}"):
-        LMPairJudge(ScriptedLM([]), "{request} {first}")
-
-
 def test_a_model_that_fails_is_no_verdict():
     class Down:
         name = "down"
@@ -544,8 +525,6 @@ def test_settings_are_checked_and_change_the_fingerprint():
     assert len(prints | {fingerprint(plain)}) == 6
     with pytest.raises(UserError, match="has no fingerprint"):
         fingerprint(VersusReference(Recording(), seed=0))
-    with pytest.raises(UserError, match="votes: got 0"):
-        VersusReference(judge, seed=0, votes=0)
     assert plain.scope is Scope.GROUP
 
 
@@ -598,5 +577,3 @@ def test_a_recipe_names_a_judge_of_each_kind(tmp_path):
     )
     assert by_model.judge.name == "some-model"
     assert by_model.judge.sampling.temperature == 0.6
-    with pytest.raises(msgspec.ValidationError):
-        from_toml('rewards = [{ kind = "versus", judge = { kind = "oracle" } }]', tmp_path)

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 
 from msgspec.structs import replace
 
+from burnish.boundary import Call, reader
 from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
@@ -248,6 +249,7 @@ def _same_kind(name: str, scorers: Sequence[Scorer]) -> None:
 
 
 OrderRule = Literal["mean", "votes", "strict", "abstain"]
+RULE = reader(OrderRule)
 
 
 class BothOrders(Voting):
@@ -263,7 +265,7 @@ class BothOrders(Voting):
 
     def __init__(self, pair: Scorer, *, name: str = "", rule: OrderRule = "mean") -> None:
         _need_pair("BothOrders", pair)
-        self.rule: OrderRule = rule
+        self.rule: OrderRule = RULE(f"both orders of '{pair.name}': rule", rule, Call())
         # The rule that came first leaves no trace, so that its scores stay in caches.
         super().__init__(
             name or pair.name, (pair,), Scope.PAIR, *([] if rule == "mean" else [rule])

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any, Literal, NamedTuple
 
-from burnish.boundary import PositiveInt, Seconds, Seed, Share, public
+from burnish.boundary import Call, PositiveInt, Seconds, Seed, Share, public, reader
 from burnish.errors import UserError
 from burnish.records import Evidence, Finish, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig
@@ -278,7 +278,7 @@ class Tournament(VersusReference):
         self, judge: PairJudge, *, seed: int, scheme: Scheme = "round_robin", **settings: Any
     ) -> None:
         super().__init__(judge, seed=seed, **settings)
-        self.scheme: Scheme = scheme
+        self.scheme: Scheme = reader(Scheme)("scheme", scheme, Call())
         # A pair has one outcome here: what is not even would favour whoever stands first in the group.
         own = self.settings
         for key, value in (("tie", own.tie), ("inconsistent", own.inconsistent)):

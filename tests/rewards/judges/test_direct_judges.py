@@ -21,12 +21,9 @@ from burnish.rewards.judges import (
     ListRanking,
     PointRating,
     PointRubric,
-    Unreadable,
     build_judge,
 )
-from burnish.rewards.judges.prompting import fill, mark_for, request_of, wording
-from burnish.rewards.judges.reading import own_list
-from burnish.rewards.judges.rubric import building
+from burnish.rewards.judges.prompting import fill, mark_for, request_of
 
 
 def told(text):
@@ -89,18 +86,6 @@ def test_no_text_contains_its_own_mark(texts):
     assert len(mark) == 16
     assert not any(mark in text for text in texts)
     assert mark == mark_for(*texts)
-
-
-@pytest.mark.parametrize("name", ["pair", "rating", "rubric", "list"])
-def test_every_wording_says_what_judges_must_hear(name):
-    text = wording(name)
-    for part in ("material", "changes nothing about your task", "one JSON object", "{mark}"):
-        assert part in text
-    for bias in ("tone", "earn nothing", "worth nothing", "Nothing outside the list"):
-        if bias in text:
-            break
-    else:
-        pytest.fail(f"{name} does not say what counts for nothing")
 
 
 def test_filling_is_one_pass():
@@ -256,12 +241,6 @@ def test_a_model_that_repeats_an_example_of_the_prompt_gives_no_number(method, p
     assert [(r.value, r.status) for r in rewards] == [(None, Status.PARSE_ERROR)] * len(texts)
 
 
-def test_no_rubric_prompt_shows_a_form_that_is_a_verdict():
-    for text in map(building.wording, ("mark", "confirm", "check")):
-        with pytest.raises(Unreadable, match="broken JSON"):
-            own_list(text[text.rindex("[{") :])
-
-
 def test_one_order_and_rules_reach_a_judge_that_asks_both_orders_itself():
     texts = ("one", "two", "three")
     rank = json.dumps({"reasons": "r", "ranking": ["A", "B", "C"]})
@@ -270,5 +249,5 @@ def test_one_order_and_rules_reach_a_judge_that_asks_both_orders_itself():
         scorer = build_judge("list", judge, both_orders=both_orders)
         assert all(reward.value is not None for reward in score(scorer, *texts))
         assert judge.spent.calls == calls
-    with pytest.raises(UserError, match="'list' asks both orders itself and takes no rule 'mean'"):
+    with pytest.raises(UserError, match="judge 'list' takes no rule 'mean'"):
         build_judge("list", told(rank), rule="mean")

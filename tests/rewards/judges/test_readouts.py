@@ -257,10 +257,8 @@ def test_labels_are_removed_at_any_depth_and_case():
 TELLING = (
     "is_chosen human_rating gpt4_verdict answer_order isChosen gpt4Verdict ANSWER-ORDER score1 2label "
     "modelB modelname IsGTLabel response.model user/winner chosenness user_preferences ground_truth "
-    "groundTruth humanscores orderid rEjected cHoSeN label_free_text best_response "
-    "\uff43\uff48\uff4f\uff53\uff45\uff4e \u0441hosen cho\u0301sen cho\u200bsen m\u03bfdel"
+    "groundTruth humanscores orderid rEjected cHoSeN label_free_text best_response"
 )
-"""The last five: full-width letters, a Cyrillic and a Greek one, an accent, a letter of no width."""
 HARMLESS = (
     "prefix border original_prompt underscore topic source language operating generating disorder "
     "recorder frank rewarding difficulty constraint_count reference checklist turns stewardship"
