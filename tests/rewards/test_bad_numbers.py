@@ -129,11 +129,6 @@ def test_a_number_that_goes_on_is_no_grade(text, grade):
     assert leading_grade(text, ["0", "1", "2"]) == grade
 
 
-def test_labels_end_inside_chinese_text():
-    assert leading_grade("相关，因为", ["不相关", "相关"]) == 1
-    assert leading_grade("不相关因为", ["不相关", "相关"]) == 0
-
-
 @pytest.mark.parametrize(
     ("reference", "text", "stands"),
     [

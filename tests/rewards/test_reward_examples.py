@@ -1,9 +1,6 @@
 """Rewards of the studies' games: worked values, demonstrations scored as meant, real preferences."""
 
-import json
 import random
-import re
-from functools import cache
 from pathlib import Path
 from statistics import correlation, fmean, pstdev
 
@@ -18,7 +15,6 @@ from recipes.medalign import health
 
 from burnish.records import Message, Response, Task
 from burnish.rewards.config import FunctionConfig, NumericConfig, build
-from burnish.tasks.rows import read_table
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 DRAWS = 2000
@@ -261,101 +257,6 @@ def test_stories_rewards_need_no_field_and_bear_an_empty_answer(name):
     empty, full = score(own(stories, name), row, "", text)
     assert empty == pytest.approx(0, abs=0.01)
     assert name == "praise_words" or full > empty
-
-
-def rows_of(path):
-    if not (DATA / path).is_file():
-        pytest.skip(f"no {path} beside the repository")
-    pytest.importorskip("pyarrow")
-    return [row.values for row in read_table(DATA / path).rows]
-
-
-def alpaca(split):
-    """Request, two answers, and +1 where the first was preferred."""
-    return [
-        (row["instruction"], row["output_1"], row["output_2"], 1 if row["preference"] == 1 else -1)
-        for row in rows_of(f"alpaca_pairs/{split}.parquet")
-    ]
-
-
-def differences(pairs):
-    import numpy as np
-
-    rows = [np.subtract(stories.features(p, a), stories.features(p, b)) for p, a, b, _ in pairs]
-    return np.array(rows), np.array([float(label) for *_, label in pairs])
-
-
-@cache
-def fitted_weights():
-    """Logistic regression on differences of features, by gradient steps on scaled columns."""
-    import numpy as np
-
-    X, y = differences(alpaca("train"))
-    scale = X.std(0) + 1e-9
-    weights = np.zeros(X.shape[1])
-    for _ in range(500):
-        pull = y / (1 + np.exp(y * (X / scale @ weights)))
-        weights += (X / scale * pull[:, None]).mean(0) - 1e-3 * weights
-    return weights / scale
-
-
-def agreement(margins, labels):
-    return float(((margins * labels) > 0).mean())
-
-
-def test_real_preferences_features_agree_by_length_and_little_else():
-    """AlpacaEval (labels by GPT-4): above chance once fitted, and mostly because longer wins."""
-    numpy = pytest.importorskip("numpy")
-    weights = fitted_weights()
-    test = alpaca("test")
-    X, y = differences(test)
-    longer = numpy.array([len(a) - len(b) for _, a, b, _ in test])
-    assert agreement(X @ weights, y) > 0.63
-    assert agreement(longer, y) > agreement(X @ weights, y)
-    as_long = [k for k, (_, a, b, _) in enumerate(test) if 0.8 < len(a) / max(1, len(b)) < 1.25]
-    assert len(as_long) > 100
-    chance = 2 * (0.25 / len(as_long)) ** 0.5
-    assert abs(agreement((X @ weights)[as_long], y[as_long]) - 0.5) < chance
-    fixed = numpy.array([stories.quality(a, p) - stories.quality(b, p) for p, a, b, _ in test])
-    assert agreement(fixed, y) < 0.4
-
-
-def test_real_preferences_writers_scores_are_not_predicted():
-    """LAMP (professional writers): a linear model over the features ranks no better than chance."""
-    numpy = pytest.importorskip("numpy")
-
-    def scored(split):
-        found = []
-        for row in rows_of(f"lamp_writing/score_{split}.parquet"):
-            text = row["messages"][1]["content"].split("Paragraph:\n", 1)[1]
-            label = json.loads(row["messages"][2]["content"])["score"]
-            found.append((text.split("\n\nYou must produce")[0], label))
-        X = numpy.array([[*stories.features("", text), 1.0] for text, _ in found])
-        return X, numpy.array([float(label) for _, label in found])
-
-    X, y = scored("train")
-    weights = numpy.linalg.lstsq(X, y, rcond=None)[0]
-    X_dev, y_dev = scored("dev")
-    margins = (X_dev @ weights)[:, None] - X_dev @ weights
-    wanted = numpy.sign(y_dev[:, None] - y_dev)
-    ordered = ((margins * wanted > 1e-9) + 0.5 * (abs(margins) <= 1e-9))[wanted != 0]
-    assert ordered.mean() == pytest.approx(0.5, abs=0.05)
-
-
-def test_real_preferences_writers_edits_are_not_predicted():
-    """LAMP pairs: 70 edits, so anything between 0.38 and 0.62 is chance."""
-    pytest.importorskip("numpy")
-    weights = fitted_weights()
-    pairs = []
-    for row in rows_of("lamp_writing/pair_test.parquet"):
-        text = row["messages"][1]["content"]
-        found = re.search(
-            r"Paragraph 1:\n(.*?)\n\nParagraph 2:\n(.*?)\n\nYou must", text, re.DOTALL
-        )
-        label = json.loads(row["messages"][2]["content"])["preference"]
-        pairs.append(("", *found.groups(), 1 if label == "1" else -1))
-    X, y = differences(pairs)
-    assert abs(agreement(X @ weights, y) - 0.5) < 2 * (0.25 / len(pairs)) ** 0.5
 
 
 def test_examples_json_fields():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.rewards.cached import Cached as Cached
     from burnish.rewards.checks.code import Code as Code
     from burnish.rewards.checks.code import CodeConfig as CodeConfig
     from burnish.rewards.checks.instructions import Instructions as Instructions
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from burnish.rewards.checks.tool_call import tool_call_rewards as tool_call_rewards
     from burnish.rewards.combine import Anchor as Anchor
     from burnish.rewards.combine import BothOrders as BothOrders
+    from burnish.rewards.combine import Cached as Cached
     from burnish.rewards.combine import FirstDecisive as FirstDecisive
     from burnish.rewards.combine import Gate as Gate
     from burnish.rewards.combine import Weighted as Weighted

@@ -144,13 +144,6 @@ def test_the_limits_hold_and_nothing_is_sent_beyond_them(name: str, pictured: Ta
     assert not any(isinstance(content, list) for content in contents)
 
 
-def test_a_pair_judge_without_pictures_asks_as_ever(pictured: Task) -> None:
-    plain = Task("t", (Message("user", "Which colour?"),))
-    table, reply, texts = SEEING["versus, lm"]
-    _, contents = scored(table, plain, reply, texts)
-    assert all(isinstance(content, str) for content in contents)
-
-
 class TestMarch:
     """Pictures are documents: Checkers see them, the Proposer does not."""
 
