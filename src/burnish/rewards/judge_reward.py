@@ -153,8 +153,14 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         from burnish.rewards.judges.build import build_judge
 
         judge = self.judge_model(base)
-        orders = {"both_orders": self.both_orders, "rule": self.rule, "anchor": self.anchor or None}
-        scorer = build_judge(self.method, judge, self.options, **orders)
+        scorer = build_judge(
+            self.method,
+            judge,
+            self.options,
+            both_orders=self.both_orders,
+            rule=self.rule,
+            anchor=self.anchor or None,
+        )
         judge.shows_media = getattr(scorer, "shows_media", True)
         if scorer.scope is Scope.PAIR:
             raise UserError(

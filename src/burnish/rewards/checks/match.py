@@ -11,6 +11,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Literal
 
 from burnish.boundary import public
@@ -62,7 +63,7 @@ class Match(RuleCheck[MatchConfig]):
             return self.decided(0.0, f"no {config.where} answer in {short(response.text)!r}")
         if len(found.text) > READ:
             found = Found(found.text[-READ:], f"end of the {found.place}")
-        rules = {
+        rules: dict[str, Callable[[str, list[str]], float]] = {
             "exact": lambda text, known: float(text in known),
             "normalised": exact_match.plain,
             "contains": contained_match.plain,

@@ -38,6 +38,7 @@ MODES = {
 }
 """Hard: the rejected answer is dressed better than the chosen one."""
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SWAP = {"A": "B", "B": "A"}
 _WHEN = "winner_is_chosen_when"
 _TIES = frozenset({"tie", "abstain", "a=b", "same"})
@@ -356,9 +357,5 @@ def _plain_text(value: Any) -> str:
 
 def _label(place: int) -> str:
     """A, B, ..., Z, AA, AB, ...: the columns of a table."""
-    letters = ""
-    place += 1
-    while place:
-        place, letter = divmod(place - 1, 26)
-        letters = chr(65 + letter) + letters
-    return letters
+    before, letter = divmod(place, 26)
+    return (_label(before - 1) if before else "") + LETTERS[letter]

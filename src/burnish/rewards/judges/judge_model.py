@@ -243,7 +243,9 @@ class JudgeModel:
         most = self._priced(_read_tokens(this), this.sampling.n * this.sampling.max_tokens)
         pool = getattr(self.lm, "pool", None)
         requests = 1 if pool is None else 1 + pool.limits.retries
-        all_of_them = Cost(*(requests * one for one in most))
+        all_of_them = Cost(
+            requests * most.prompt_tokens, requests * most.completion_tokens, requests * most.usd
+        )
         # Several event loops may share a budget, so there is no event of one of them to wait for.
         while (held := self.budget.take(all_of_them)) is None:  # noqa: ASYNC110
             await anyio.sleep(WAIT_S)

@@ -200,7 +200,8 @@ class ProxyVerifiedRubric:
         return digest("ProxyVerifiedRubric", proxy, repr(self.config))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        field, label = self.config.label, None
+        field = self.config.label
+        label: int | None = None
         if field in self.needs:
             given = task.fields.get(field)
             label = _LABELS.get(given) if isinstance(given, int | float | str) else None

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Criterion, Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.judges.benchmarks import LETTERS
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
@@ -299,9 +300,6 @@ def build_point(judge: JudgeModel, options: Mapping[str, Any]) -> PointRating | 
     return PointRating(judge, lo=own.lo, hi=own.hi, name=own.name, template=own.template)
 
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
 class Ranking(NamedTuple):
     """Ranks from best to worst, each a list of places in the order shown."""
 
@@ -427,8 +425,9 @@ class ListRanking:
             values = [verdict.value or 0.0 for verdict in given]
             reason = ", ".join(f"{verdict.criterion} {verdict.value:+.2f}" for verdict in given)
             mean = sum(values) / len(values)
-            told = {"evidence": evidence, "verdicts": tuple(given)}
-            rewards[shown] = Reward(self.name, mean, reason=reason, **told)
+            rewards[shown] = Reward(
+                self.name, mean, evidence=evidence, verdicts=tuple(given), reason=reason
+            )
         return rewards
 
 

@@ -441,7 +441,7 @@ class SkillChecks:
         else:
             point = decide_point(findings, (), ())
             if point.total and point.value is not None:
-                told = {"verdicts": point.verdicts, "reason": point.reason}
+                told: dict[str, Any] = {"verdicts": point.verdicts, "reason": point.reason}
                 return [Reward(self.name, point.value, evidence=evidence, **told)]
         # No decision: an outage where each was one, else an abstention.
         errors = [finding.error for finding in findings if finding.error]

@@ -33,7 +33,7 @@ from burnish.rewards.checks.mathematics import MathematicsConfig
 from burnish.rewards.checks.numeric import NumericConfig
 from burnish.rewards.checks.rules import JsonSchemaConfig, LengthConfig, RegexConfig
 from burnish.rewards.checks.texts import constraint_tools
-from burnish.rewards.judges.benchmarks import reference_match
+from burnish.rewards.judges.benchmarks import LETTERS, reference_match
 from burnish.rewards.judges.prompting import is_blocked, mark_for, request_of, sanitize_metadata
 from burnish.rewards.scorer import Scorer, checked
 from burnish.source import describe
@@ -188,7 +188,7 @@ class Case:
 
     @property
     def labels(self) -> str:
-        return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(self.responses)]
+        return LETTERS[: len(self.responses)]
 
     @property
     def is_pair(self) -> bool:
