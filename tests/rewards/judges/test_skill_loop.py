@@ -246,7 +246,7 @@ class CountingLM(ScriptedLM):
     [
         (Limits(tokens=100), 3, Status.ABSTAIN, "no final answer within the limit on tokens"),
         (Limits(cost_usd=0.02), 2, Status.ABSTAIN, "no final answer within the limit on cost_usd"),
-        (Limits(time_s=0.3), None, Status.TIMEOUT, "the rollout took over 0.3 s"),
+        (Limits(time_s=0.3), None, Status.TIMEOUT, "the judgement took over 0.3 s"),
     ],
 )
 def test_tokens_money_and_time_of_a_case_are_limited(

@@ -16,16 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from burnish import rollouts
 from burnish.errors import SandboxError, did_you_mean
-from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.lm.budget import estimate_tokens
-from burnish.lm.failures import failure_of
-from burnish.records import Evidence, Finish, Message, Status, Task, Visibility
+from burnish.records import Evidence, Finish, Message, Status, Visibility
 from burnish.rewards.checks import texts
 from burnish.rewards.judges import prompting
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -50,7 +48,6 @@ from burnish.rewards.judges.skill_rm.verifiers import (
     Resource,
     run_verifier,
 )
-from burnish.rollouts import EnvRollout, Observation, Tool, env_rollout, roll_out
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -334,42 +331,6 @@ class SandboxRunner:
         return Ran(ran.stdout, f"{ran}: {last}" if last else str(ran))
 
 
-class JudgeLM:
-    """A judge model as the model of a session."""
-
-    def __init__(self, judge: JudgeModel, env: SkillEnv, vote: int) -> None:
-        self.judge, self.env, self.vote = judge, env, vote
-
-    @property
-    def name(self) -> str:
-        return self.judge.name
-
-    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        """One reply; the judge's own sampling holds, so that equal questions are equal calls."""
-        messages = tuple(item for item in prompt if isinstance(item, Message))
-        question = Question(self.env.kind, messages, self.env.case.about, self.vote)
-        heard = await self.judge.ask(question, str)
-        self.env.replies.extend(heard.replies)
-        if heard.verdict is None:
-            raise failure_of(heard.status, heard.reason)
-        reply = heard.replies[-1]
-        return [
-            Completion(
-                reply.text,
-                finish=reply.finish,
-                model=reply.model,
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.completion_tokens or estimate_tokens(reply.text),
-                cost_usd=0.0 if reply.is_cached else reply.cost_usd,
-            )
-        ]
-
-    async def score(
-        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
-    ) -> Scores:
-        raise TypeError("a judge is asked for replies, never for scores")
-
-
 _SHARE = re.compile(r"final:\s*(\d{1,4})\s*/\s*(\d{1,4})\.?", re.IGNORECASE)
 _LINE = re.compile(r"final:\s*(a|b|tie)\.?", re.IGNORECASE)
 
@@ -394,123 +355,83 @@ async def judge_case(
     vote: int = 0,
 ) -> Judged:
     """Let the judge work on a case; what it did stands in `toolbox.trace`."""
-    env, limits = SkillEnv(case, toolbox, skills), toolbox.limits
-    turns = limits.steps + 2  # the forced answer and the plain line
-    own = rollouts.Limits(
-        turns=turns, tokens=limits.tokens, time_s=limits.time_s, cost_usd=limits.cost_usd
-    )
-    rollout = env_rollout(lambda: env, settings=EnvRollout(path="given", limits=own))
-    # The judged task's own limits are for those who answer it, so the rollout gets a bare one.
-    task = Task("/".join(case.about), ())
-    # The session's bound on all turns together; a single reply is bounded by the judge's sampling.
-    most = Sampling(max_tokens=limits.tokens or turns * judge.sampling.max_tokens)
-    ((ended,),) = await roll_out([(0, task)], JudgeLM(judge, env, vote), most, rollout, 0)
-    judged = Judged(env.answer, env.source, steps=env.steps, replies=env.replies)
-    if ended.status is not Status.OK:
-        judged.status, judged.reason = ended.status, ended.reason
-    elif limit := ended.info.get("ended_by"):
-        judged.status = Status.ABSTAIN
-        judged.reason = f"no final answer within the limit on {limit}"
-    elif judged.answer is None:
+    judged, limits = Judged(steps=1), toolbox.limits
+    with anyio.move_on_after(limits.time_s) as scope:
+        await _work(judge, case, toolbox, first_message(case, toolbox, skills), vote, judged)
+    if scope.cancelled_caught:
+        judged.status = Status.TIMEOUT
+        judged.reason = f"the judgement took over {limits.time_s:g} s"
+    elif judged.status is Status.OK and judged.answer is None:
         judged.status = Status.PARSE_ERROR
         errors = [used.error for used in toolbox.trace if used.error]
         judged.reason = f"no final answer: {(errors or ['the judge used all of its steps'])[-1]}"
     return judged
 
 
-class SkillEnv:
-    """One judgement as an environment: steps with tools, a forced answer, one plain line."""
-
-    tools: Sequence[Tool] = ()
-    """None for the rollout to carry out: which tools there are changes with what is opened."""
-
-    def __init__(self, case: Case, toolbox: Toolbox, skills: Sequence[SkillPackage]) -> None:
-        self.case, self.toolbox, self.skills = case, toolbox, skills
-        self.answer: Answer | None = None
-        self.source = ""
-        self.steps = 0
-        self.kind = "skill_step"
-        self.replies: list[Reply] = []
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        """The opening: tools (with skills also those that opening one adds), skills by name, the case."""
-        box = self.toolbox
-        names = [f"- {one.name}: {' '.join(one.description.split())}" for one in self.skills]
-        listed = "Skills that you can open:\n" + "\n".join(names) + "\n\n" if names else ""
-        later = box.after_opening if box.skills else ()
-        offered = (*box.offered[:-1], *later, box.offered[-1])
-        values = {
-            "what": _what(self.case),
-            "tools": "\n".join(f"- {TOOL_LINES[tool]}" for tool in offered),
-            "skills": listed,
-            "steps": str(box.limits.steps),
-            "contract": contract(self.case),
-            **_material(self.case),
-        }
-        self.steps = 1
-        return Observation(as_user(filled("start", values), self.case.task.media, self.case.mark))
-
-    async def step(self, reply: Message) -> Observation:
-        """Carry out the call of a reply; a tool that fails is what the judge reads next."""
-        if self.kind == "skill_plain":
-            last = self.replies[-1]
-            self.answer = read_plain(self.case, last)
-            self.source = "plain" if self.answer is not None else ""
-            if self.answer is None:
-                self._note("plain", f"no line 'Final: ...' in {last.text[:200]!r}")
-            return Observation(done=True)
-        await self._call(reply)
-        if self.answer is not None:
-            return Observation(done=True)
-        if self.kind == "skill_forced":
-            self.kind = "skill_plain"
-            return Observation(
-                as_user(wording("plain_pair" if self.case.is_pair else "plain_point"))
-            )
-        is_last = self.steps == self.toolbox.limits.steps
-        offered = ("final_answer",) if is_last else self.toolbox.offered
-        told = self._result(self.toolbox.trace[-1], offered)
-        if is_last:
-            self.kind = "skill_forced"
-            told = f"{told}\n{filled('forced', {'contract': contract(self.case)})}"
+async def _work(
+    judge: JudgeModel, case: Case, toolbox: Toolbox, opening: str, vote: int, judged: Judged
+) -> None:
+    """Steps with tools, a forced answer, one plain line; until an answer or a limit."""
+    limits, kind = toolbox.limits, "skill_step"
+    messages = [*as_user(opening, case.task.media, case.mark)]
+    while True:
+        tokens = sum(one.completion_tokens or estimate_tokens(one.text) for one in judged.replies)
+        usd = sum(one.cost_usd for one in judged.replies if not one.is_cached)
+        for name, spent, most in (
+            ("cost_usd", usd, limits.cost_usd),
+            ("tokens", tokens, limits.tokens),
+        ):
+            if most and spent >= most:
+                judged.status = Status.ABSTAIN
+                judged.reason = f"no final answer within the limit on {name}"
+                return
+        heard = await judge.ask(Question(kind, tuple(messages), case.about, vote), str)
+        judged.replies.extend(heard.replies)
+        if heard.verdict is None:
+            judged.status, judged.reason = heard.status, heard.reason
+            return
+        reply = heard.replies[-1]
+        if kind == "skill_plain":
+            judged.answer, judged.source = read_plain(case, reply), "plain"
+            if judged.answer is None:
+                said = f"no line 'Final: ...' in {reply.text[:200]!r}"
+                judged.source = ""
+                toolbox.trace.append(ToolUse(step=judged.steps, tool="plain", error=said))
+            return
+        await _call(case, toolbox, reply, kind == "skill_forced", judged)
+        if judged.answer is not None:
+            return
+        if kind == "skill_forced":
+            kind, told = "skill_plain", wording("plain_pair" if case.is_pair else "plain_point")
         else:
-            self.steps += 1
-        return Observation(as_user(told))
+            is_last = judged.steps == limits.steps
+            told = result_message(case, toolbox, is_last=is_last)
+            judged.steps += not is_last
+            kind = "skill_forced" if is_last else kind
+        messages += [Message("assistant", reply.text), *as_user(told)]
 
-    def _result(self, used: ToolUse, tools: Sequence[str]) -> str:
-        error = used.error and f"error: {used.error}"
-        values = {
-            "tool": used.tool,
-            "step": str(used.step),
-            "steps": str(self.toolbox.limits.steps),
-            "output": "\n".join(filter(None, (used.output, error))) or "(nothing)",
-            "tools": ", ".join(tools),
-            "mark": self.case.mark,
-        }
-        return filled("result", values)
 
-    def _note(self, tool: str, error: str) -> None:
-        """Keep in the trace that a step was spent on something that is no call."""
-        self.toolbox.trace.append(ToolUse(step=self.steps, tool=tool, error=error))
+async def _call(
+    case: Case, toolbox: Toolbox, reply: Reply, is_forced: bool, judged: Judged
+) -> None:
+    """What the reply calls for: the final answer, or a tool while there are steps left.
 
-    async def _call(self, reply: Message) -> None:
-        """What the reply calls for: the final answer, or a tool while there are steps left."""
-        is_forced = self.kind == "skill_forced"
-        tool = "forced" if is_forced else "unreadable"
-        try:
-            call = read_call(reply.text, self.case.shown)
-            if call.tool == "final_answer":
-                tool = tool if is_forced else "final_answer"
-                self.answer = read_answer(self.case, call)
-                self.source = tool
-            elif is_forced:
-                raise Unreadable(f"called {call.tool:.60} instead")
-            else:
-                await self.toolbox.use(self.steps, call)
-        except Unreadable as error:
-            is_cut = self.replies[-1].finish is Finish.LENGTH
-            cut = " (the reply was cut at max_tokens)" if is_cut else ""
-            self._note(tool, f"{error}{cut}")
+    A tool that fails is what the judge reads next.
+    """
+    tool = "forced" if is_forced else "unreadable"
+    try:
+        call = read_call(reply.text, case.shown)
+        if call.tool == "final_answer":
+            tool = tool if is_forced else "final_answer"
+            judged.answer = read_answer(case, call)
+            judged.source = tool
+        elif is_forced:
+            raise Unreadable(f"called {call.tool:.60} instead")
+        else:
+            await toolbox.use(judged.steps, call)
+    except Unreadable as error:
+        cut = " (the reply was cut at max_tokens)" if reply.finish is Finish.LENGTH else ""
+        toolbox.trace.append(ToolUse(step=judged.steps, tool=tool, error=f"{error}{cut}"))
 
 
 def read_plain(case: Case, reply: Reply) -> Answer | None:
@@ -573,10 +494,42 @@ def contract(case: Case) -> str:
     return filled("contract_point", {"flags": ", ".join(CAPS)}).strip()
 
 
+def first_message(case: Case, toolbox: Toolbox, skills: Sequence[SkillPackage]) -> str:
+    """The opening: tools (with skills also those that opening one adds), skills by name, the case."""
+    names = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills]
+    listed = "Skills that you can open:\n" + "\n".join(names) + "\n\n" if names else ""
+    later = toolbox.after_opening if toolbox.skills else ()
+    offered = (*toolbox.offered[:-1], *later, toolbox.offered[-1])
+    values = {
+        "what": _what(case),
+        "tools": "\n".join(f"- {TOOL_LINES[tool]}" for tool in offered),
+        "skills": listed,
+        "steps": str(toolbox.limits.steps),
+        "contract": contract(case),
+        **_material(case),
+    }
+    return filled("start", values)
+
+
 def flat_message(case: Case, resources: str, sample_chars: int) -> str:
     """Everything at once: the ablation without an agent."""
     values = {"what": _what(case), "resources": resources, "contract": contract(case)}
     return filled("flat", values | _material(case, sample_chars))
+
+
+def result_message(case: Case, toolbox: Toolbox, *, is_last: bool) -> str:
+    used = toolbox.trace[-1]
+    error = used.error and f"error: {used.error}"
+    values = {
+        "tool": used.tool,
+        "step": str(used.step),
+        "steps": str(toolbox.limits.steps),
+        "output": "\n".join(filter(None, (used.output, error))) or "(nothing)",
+        "tools": "final_answer" if is_last else ", ".join(toolbox.offered),
+        "mark": case.mark,
+    }
+    told = filled("result", values)
+    return f"{told}\n{filled('forced', {'contract': contract(case)})}" if is_last else told
 
 
 def _what(case: Case) -> str:
