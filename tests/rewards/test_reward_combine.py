@@ -251,7 +251,7 @@ def test_tasks_with_equal_content_are_kept_apart():
 
 def test_a_cache_that_cannot_be_written_costs_no_score(tmp_path, caplog):
     cached = Cached(constant("c", 0.5), tmp_path / "cache.db")
-    cached._kept._db.execute("PRAGMA query_only = ON")
+    cached._table._db.execute("PRAGMA query_only = ON")
     assert values(score(cached, a_task(), "x", "y")) == [0.5, 0.5]
     assert values(score(cached, a_task(), "z")) == [0.5]
     assert [record.getMessage().count("cannot be written") for record in caplog.records] == [1]

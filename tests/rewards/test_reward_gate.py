@@ -161,7 +161,7 @@ def test_one_broken_group_raises_its_own_error():
     async def main():
         await score_groups(Returning([1]), items)
 
-    with pytest.raises(RewardError, match="expected a Reward"):
+    with pytest.raises(RewardError, match="expected a list of as many Reward objects"):
         anyio.run(main)
 
 

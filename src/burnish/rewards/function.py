@@ -283,9 +283,11 @@ def call_each(
     """
     _leaked_threads[:] = [thread for thread in _leaked_threads if thread.is_alive()]
     if len(_leaked_threads) >= MOST_LEAKED:
+        name = getattr(_bare(jobs[0]), "__name__", "a reward")
         raise RewardError(
             f"{len(_leaked_threads)} calls of reward functions never returned and keep the interpreter "
-            "busy; expected every call to end. Give the function a limit of its own."
+            f"busy (the next would be '{name}'); expected every call to end. Give the function a "
+            "limit of its own."
         )
     calls: list[Call] = []
     cancelled = cancelled or threading.Event()
