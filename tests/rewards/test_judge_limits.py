@@ -77,7 +77,7 @@ def test_the_judge_of_versus_has_all_four_limits(kind):
     }
     table = {"kind": "versus", "judge": {"kind": kind, **own, **limits}}
     judge = build(msgspec.convert(table, RewardConfig)).judge
-    lm = judge.scorer.judge.lm if kind == "judge" else judge.lm
+    lm = judge.scorer.judge.lm if kind == "judge" else judge.model.lm
     assert {name: getattr(lm.pool.limits, name) for name in limits} == limits
 
 

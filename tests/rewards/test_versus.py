@@ -562,4 +562,4 @@ def test_a_recipe_names_a_judge_of_each_kind(tmp_path):
         tmp_path,
     )
     assert by_model.judge.name == "some-model"
-    assert by_model.judge.sampling.temperature == 0.6
+    assert by_model.judge.model.sampling.temperature == 0.6

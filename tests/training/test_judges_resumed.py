@@ -211,7 +211,7 @@ def test_judges_of_one_run_are_told_apart(tmp_path):
         judges = [JudgeModel(ScriptedLM(list(said))) for said in lines]
         scores = ScriptedLM(["<scores>9, 1</scores>"] if lines[0] else [])
         pairs = LMPairJudge(scores)
-        paid = PaidReplies(path, [*judges, pairs])
+        paid = PaidReplies(path, [*judges, pairs.model])
         paid.begin("step 1")
         assert [ask(judge) for judge in judges] == ["a", "b"]
         (opinion,) = anyio.run(pairs.pair_verdicts, [("q", "x", "y")])

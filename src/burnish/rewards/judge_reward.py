@@ -12,33 +12,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Seconds, Seed, Settings
 from burnish.errors import UserError
-from burnish.records import Response, Reward, Task
+from burnish.lm.base import LM, Sampling, model_key
+from burnish.records import MediaPart, Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.combine import Combination, OrderRule, can_vote, compare, next_vote
-from burnish.rewards.scorer import Scope, Scorer, checked
-
-if TYPE_CHECKING:
-    from burnish.rewards.judges.judge_model import JudgeModel
-from typing import Self
-
-from burnish.lm.base import LM, Completion, Sampling, TooMuchMedia, model_key
-from burnish.lm.call_log import Paid, asked_sample, note_judge
-from burnish.lm.failures import EXPECTED, Reach, classify
-from burnish.records import Finish, MediaPart, Status
 from burnish.rewards.judges.prompting import (
     Media,
+    Question,
+    Unreadable,
     as_user,
     check_template,
     fill,
-    naming_judge,
-    shown,
     wording,
 )
 from burnish.rewards.pair_judges import (
@@ -51,9 +42,13 @@ from burnish.rewards.pair_judges import (
     sight_of,
 )
 from burnish.rewards.pairs import parse_pair_scores
+from burnish.rewards.scorer import Scope, Scorer, checked
 from burnish.seeds import derive, digest
 from burnish.source import find_function
 from burnish.texts import whole_characters
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.judge_model import JudgeModel
 
 
 class Renamed(Combination):
@@ -263,25 +258,22 @@ class LMPairJudge(ExplainingJudge):
         media: Media = "send",
     ) -> None:
         """`media`: send the images and sounds of the task, or only marks that stand for them."""
-        self.lm, self.name, self.seed = lm, lm.name, seed
-        self.media: Media = media
+        from burnish.rewards.judges.judge_model import JudgeModel
+
+        sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+        self.model = JudgeModel(lm, sampling=sampling, repairs=0, seed=seed, media=media)
+        self.name = lm.name
         self._parts: tuple[MediaPart, ...] = ()
         shipped = Path(__file__).parent / "prompts"
         self.template = wording("pair_scores", shipped) if template is None else template
-        self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
         self.concurrency = max(concurrency, 1)
-        self.paid = Paid()
-        """What a training run has paid for already."""
-        self.reach = Reach()
-        """Whether a server was found at all."""
-        note_judge(self)
 
     @property
     def fingerprint(self) -> str:
-        settings = (repr(self.sampling), str(self.seed))
-        media = () if self.media == "send" else (self.media,)
-        return digest(*model_key(self.lm), self.template, *settings, *media)
+        settings = (repr(self.model.sampling), str(self.model.seed))
+        media = () if self.model.media == "send" else (self.model.media,)
+        return digest(*model_key(self.model.lm), self.template, *settings, *media)
 
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
         """The same judge, with this task's images and sounds in view."""
@@ -294,44 +286,24 @@ class LMPairJudge(ExplainingJudge):
     async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
         mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
         text = fill(self.template, dict(zip(_BLANKS, (*pair, mark), strict=True)))
-        sampling = Sampling(
-            temperature=self.sampling.temperature,
-            max_tokens=self.sampling.max_tokens,
-            seed=derive(self.seed, mark, vote),
+        question = Question(
+            "pair scores",
+            as_user(whole_characters(text), self._parts, mark),
+            vote=vote,
+            seed=derive(self.model.seed, mark, vote),
         )
-        (message,) = as_user(whole_characters(text), self._parts, mark)
-        messages = (shown(message, self.media),)
-        asked = asked_sample(self.name, messages, sampling, getattr(self.lm, "identity", ""))
-        if (paid := self.paid.read(asked)) is not None:
-            return _read(paid.completions[0])
-        try:
-            with naming_judge(self.name):
-                completions = await self.lm.sample(messages, sampling)
-        except (*EXPECTED, TooMuchMedia) as error:
-            self.reach.note(error)
-            return PairVerdict.none(classify(error).status, " ".join(str(error).split())[:500])
-        self.reach.note(None)
-        if not completions:
-            return PairVerdict.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
-        said = completions[0]
-        reply = Completion(
-            whole_characters(said.text), model=whole_characters(said.model), finish=said.finish
-        )
-        if reply.finish is not Finish.ERROR:
-            self.paid.write(replace(asked, completions=(reply,)))
-        return _read(reply)
+        reply = await self.model.ask(question, _read)
+        said = reply.replies[-1].text.strip() if reply.replies else ""
+        if reply.verdict is None:
+            return PairVerdict.none(reply.status, reply.reason, said)
+        return PairVerdict(reply.verdict, said)
 
 
-def _read(reply: Completion) -> PairVerdict:
-    said = reply.text.strip()
-    if reply.finish is Finish.ERROR:
-        return PairVerdict.none(Status.INFRA_ERROR, "the judge's backend failed", said)
-    scores = parse_pair_scores.plain(reply.text)
-    if scores is not None:
-        return PairVerdict((scores[0], scores[1]), said)
-    cut = ", cut at max_tokens" if reply.finish is Finish.LENGTH else ""
-    reason = f"no <scores>a, b</scores> with two numbers from 0 to 10 in the reply{cut}"
-    return PairVerdict.none(Status.PARSE_ERROR, reason, said)
+def _read(text: str) -> tuple[float, float]:
+    scores = parse_pair_scores.plain(text)
+    if scores is None:
+        raise Unreadable("no <scores>a, b</scores> with two numbers from 0 to 10 in the reply")
+    return scores[0], scores[1]
 
 
 class BaseJudgeConfig(Settings, frozen=True, kw_only=True, tag_field="kind"):

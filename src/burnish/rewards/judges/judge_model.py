@@ -183,8 +183,10 @@ class JudgeModel:
         return JudgeReply(None, Status.PARSE_ERROR, reason, tuple(replies))
 
     def _round(self, question: Question, number: int, messages: Sequence[Message]) -> _Round:
-        words = digest(*(part for m in messages for part in (m.role, m.text)))
-        seed = derive(self.seed, question.kind, words, question.vote)
+        seed = question.seed
+        if seed is None:
+            words = digest(*(part for m in messages for part in (m.role, m.text)))
+            seed = derive(self.seed, question.kind, words, question.vote)
         sampling = replace(self.sampling, seed=seed)
         identity = getattr(self.lm, "identity", "")
         asked = asked_sample(self.name, messages, sampling, identity)

@@ -151,6 +151,8 @@ class Question(Struct, frozen=True):
     schema: dict[str, Any] | None = None
     """JSON schema of a reply that is one object and nothing else; a server that can force one does.
     It is no part of the question's key in logs, caches and records."""
+    seed: int | None = None
+    """Of the call; by default it follows from the judge's own seed, the words and the vote."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
