@@ -85,7 +85,7 @@ def test_it_judges_by_name_with_its_own_options(toy: str) -> None:
     good, bad = anyio.run(checked, scorer, a_task(), answers("please", "now"))
     assert (good.value, bad.value, bad.status) == (0.5, None, Status.PARSE_ERROR)
     assert 'expected "politeness" to be a whole number from 0 to 4, got 9' in bad.reason
-    with pytest.raises(UserError, match=r"judge 'toy' has no option 'mots'.*Did you mean 'most'"):
+    with pytest.raises(UserError, match=r"judge 'toy': option: got 'mots'.*Did you mean 'most'"):
         build_judge(toy, judge, {"mots": 4})
 
 
