@@ -21,102 +21,12 @@ DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 SPANISH = "El perro corre por el campo y la niña lo mira desde la ventana de su casa."
 LONG_ENGLISH = "the dog runs across the field and the girl looks at it from her window."
 
-CASES = [
-    ("keywords:existence", {"keywords": ["river", "Fish"]}, "Fishing in rivers", "a river"),
-    (
-        "keywords:frequency",
-        {"keyword": "dog", "relation": "at least", "frequency": 2},
-        "Dog eats dog",
-        "one dog",
-    ),
-    (
-        "keywords:frequency",
-        {"keyword": "dog", "relation": "less than", "frequency": 2},
-        "one dog",
-        "Dog eats dog",
-    ),
-    ("keywords:forbidden_words", {"forbidden_words": ["man"]}, "a woman", "The MAN."),
-    (
-        "keywords:letter_frequency",
-        {"letter": "q", "let_relation": "at least", "let_frequency": 2},
-        "Quiet queen",
-        "queen",
-    ),
-    ("language:response_language", {"language": "es"}, SPANISH, LONG_ENGLISH),
-    (
-        "length_constraints:number_sentences",
-        {"relation": "at least", "num_sentences": 3},
-        "One. Two! Three?",
-        "One. Two, Mr. Three",
-    ),
-    (
-        "length_constraints:number_paragraphs",
-        {"num_paragraphs": 2},
-        "First\n***\nSecond",
-        "First\n***\n***\nSecond",
-    ),
-    (
-        "length_constraints:number_words",
-        {"relation": "less than", "num_words": 4},
-        "only three words",
-        "now there are four",
-    ),
-    (
-        "length_constraints:nth_paragraph_first_word",
-        {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "then"},
-        'First.\n\n"Then, he left.',
-        "First.\n\nLater then.",
-    ),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [date]", "[name]"),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye\nP.S. Hi", "Bye. ps"),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "Bye\nP.P.S Hi", "P.S. Hi"),
-    (
-        "detectable_format:number_bullet_lists",
-        {"num_bullets": 2},
-        "* one\n* two",
-        "* one\n- two\n* three",
-    ),
-    ("detectable_format:constrained_response", {}, "Well. My answer is no.", "My answer: no"),
-    (
-        "detectable_format:number_highlighted_sections",
-        {"num_highlights": 2},
-        "*one* and **two**",
-        "**only one**",
-    ),
-    (
-        "detectable_format:multiple_sections",
-        {"section_spliter": "SECTION", "num_sections": 2},
-        "SECTION 1\na\nSECTION 2\nb",
-        "SECTION 1\na",
-    ),
-    ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{a: 1}"),
-    ("detectable_format:title", {}, "<<A Title>>\ntext", "<< >>\ntext"),
-    ("combination:two_responses", {}, "One\n******\nTwo", "One\n******\nOne"),
-    (
-        "combination:repeat_prompt",
-        {"prompt_to_repeat": "Write a poem."},
-        "write a poem.\nRoses",
-        "Roses",
-    ),
-    ("startend:end_checker", {"end_phrase": "The end."}, 'So it goes. "the END."', "The end. No"),
-    ("startend:quotation", {}, '"All of it"', '"Only" this'),
-    (
-        "change_case:capital_word_frequency",
-        {"capital_relation": "at least", "capital_frequency": 2},
-        "VERY LOUD words",
-        "VERY Loud",
-    ),
-    ("change_case:english_capital", {}, LONG_ENGLISH.upper(), LONG_ENGLISH.title()),
-    ("change_case:english_lowercase", {}, LONG_ENGLISH, LONG_ENGLISH.title()),
-    ("punctuation:no_comma", {}, "no such thing", "well, one"),
-]
-
-
 TITLE, MARKS, FIRST = (
     "detectable_format:title",
     "detectable_format:number_highlighted_sections",
     "length_constraints:nth_paragraph_first_word",
 )
+SECTIONS, LENGTH = "detectable_format:multiple_sections", "length_constraints:number_"
 BULLETS, JSON, POSTSCRIPT, CAPITALS = (
     "detectable_format:number_bullet_lists",
     "detectable_format:json_format",
@@ -132,6 +42,41 @@ def begins(word, nth=1, of=1):
 def capitals(count):
     return {"capital_relation": "at least", "capital_frequency": count}
 
+
+def letters(letter, count):
+    return {"letter": letter, "let_relation": "at least", "let_frequency": count}
+
+
+LEAST, BELOW = {"relation": "at least"}, {"relation": "less than"}
+CASES = [
+    ("keywords:existence", {"keywords": ["river", "Fish"]}, "Fishing in rivers", "a river"),
+    ("keywords:frequency", LEAST | {"keyword": "dog", "frequency": 2}, "Dog eats dog", "one dog"),
+    ("keywords:frequency", BELOW | {"keyword": "dog", "frequency": 2}, "one dog", "Dog eats dog"),
+    ("keywords:forbidden_words", {"forbidden_words": ["man"]}, "a woman", "The MAN."),
+    ("keywords:letter_frequency", letters("q", 2), "Quiet queen", "queen"),
+    ("language:response_language", {"language": "es"}, SPANISH, LONG_ENGLISH),
+    (f"{LENGTH}sentences", LEAST | {"num_sentences": 3}, "One. Two! Three?", "One. Two, Mr. Three"),
+    (f"{LENGTH}paragraphs", {"num_paragraphs": 2}, "First\n***\nSecond", "1\n***\n***\n2"),
+    (f"{LENGTH}words", BELOW | {"num_words": 4}, "only three words", "now there are four"),
+    (FIRST, begins("then", 2, 2), 'First.\n\n"Then, he left.', "First.\n\nLater then."),
+    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [date]", "[name]"),
+    (POSTSCRIPT, {"postscript_marker": "P.S."}, "Bye\nP.S. Hi", "Bye. ps"),
+    (POSTSCRIPT, {"postscript_marker": "P.P.S"}, "Bye\nP.P.S Hi", "P.S. Hi"),
+    (BULLETS, {"num_bullets": 2}, "* one\n* two", "* one\n- two\n* three"),
+    ("detectable_format:constrained_response", {}, "Well. My answer is no.", "My answer: no"),
+    (MARKS, {"num_highlights": 2}, "*one* and **two**", "**only one**"),
+    (SECTIONS, {"section_spliter": "PART", "num_sections": 2}, "PART 1\na\nPART 2\nb", "PART 1\na"),
+    (JSON, {}, '```json\n{"a": 1}\n```', "{a: 1}"),
+    (TITLE, {}, "<<A Title>>\ntext", "<< >>\ntext"),
+    ("combination:two_responses", {}, "One\n******\nTwo", "One\n******\nOne"),
+    ("combination:repeat_prompt", {"prompt_to_repeat": "A poem."}, "a poem.\nRoses", "Roses"),
+    ("startend:end_checker", {"end_phrase": "The end."}, 'So it goes. "the END."', "The end. No"),
+    ("startend:quotation", {}, '"All of it"', '"Only" this'),
+    (CAPITALS, capitals(2), "VERY LOUD words", "VERY Loud"),
+    ("change_case:english_capital", {}, LONG_ENGLISH.upper(), LONG_ENGLISH.title()),
+    ("change_case:english_lowercase", {}, LONG_ENGLISH, LONG_ENGLISH.title()),
+    ("punctuation:no_comma", {}, "no such thing", "well, one"),
+]
 
 PUBLISHED = [
     (TITLE, {}, "<<a<b>>", True),
