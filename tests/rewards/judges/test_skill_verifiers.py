@@ -184,8 +184,8 @@ class Rule:
     [
         (lambda task: 1 / 0, "ZeroDivisionError"),
         (lambda task: anyio.sleep(30), "timeout: no score within 0.05 s"),
-        (lambda task: [], "returned 0 rewards for 2 responses"),
-        (lambda task: ["x", "y"], "expected a Reward"),
+        (lambda task: [], "returned list [] for 2 responses"),
+        (lambda task: ["x", "y"], "as many Reward objects"),
         (
             lambda task: [Reward.failed("r", Status.INFRA_ERROR, "no such server")] * 2,
             "infra_error: no such server",

@@ -509,7 +509,7 @@ def test_as_a_reward_of_a_recipe():
     scorer = build(msgspec.convert(table, RewardConfig))
     (reward,) = anyio.run(scorer.score, TASK, [Response("r", TEXT)])
     assert (reward.name, reward.value, scorer.needs) == ("plan", 0.5, frozenset({"needs"}))
-    with pytest.raises(UserError, match="no option 'valu'"):
+    with pytest.raises(UserError, match="option: got 'valu'"):
         build(msgspec.convert({"kind": "atp", "options": {"valu": "f1"}}, RewardConfig))
 
 

@@ -183,7 +183,7 @@ def test_by_name_it_is_asked_in_one_order_where_the_caller_wants_one() -> None:
     one = build_judge("genrm", JudgeModel(lm), both_orders=False)
     assert [r.value for r in pair(one)] == [1.0, -1.0]
     assert len(lm.calls) == 1
-    with pytest.raises(UserError, match="'genrm' asks both orders itself and takes no rule"):
+    with pytest.raises(UserError, match="'genrm' takes no rule 'strict' for two orders"):
         build_judge("genrm", JudgeModel(lm), rule="strict")
     # With its own orders off it is a pair judge like any other.
     both = build_judge("genrm", JudgeModel(lm), {"both_orders": False}, rule="strict")
