@@ -67,6 +67,20 @@ class PairReply(NamedTuple):
         return (said.scores[1], said.scores[0]) if self.is_swapped else said.scores
 
 
+class GenRMOptions(Options, frozen=True):
+    votes: PositiveInt = 1
+    """Each in both orders; more than one needs a temperature above 0."""
+    both_orders: bool = True
+    """False where the caller asks in both orders itself."""
+    rule: VoteRule = "unanimous"
+    inconsistent: Inconsistent = 0.0
+    """The outcome where orders or votes do not agree; "abstain": no value."""
+    value: Literal["outcome", "margin"] = "outcome"
+    template: str | None = None
+    """Another wording, with the blanks {mark}, {request}, {first} and {second}."""
+    name: str = "genrm"
+
+
 class GenRM:
     """A pair scorer: `votes` times in both orders, one outcome by `rule`.
 
@@ -77,38 +91,31 @@ class GenRM:
     scope = Scope.PAIR
     needs: frozenset[str] = frozenset()
 
-    def __init__(
-        self,
-        judge: JudgeModel,
-        *,
-        votes: int = 1,
-        both_orders: bool = True,
-        rule: VoteRule = "unanimous",
-        inconsistent: Inconsistent = 0.0,
-        value: Literal["outcome", "margin"] = "outcome",
-        template: str | None = None,
-        name: str = "genrm",
-    ) -> None:
-        self.judge, self.votes, self.both_orders, self.name = judge, votes, both_orders, name
-        self.rule, self.inconsistent, self.value = rule, inconsistent, value
-        self.template = wording("genrm") if template is None else template
-        self.asks_both_orders = both_orders
+    def __init__(self, judge: JudgeModel, **options: Any) -> None:
+        """Options are those of `GenRMOptions`."""
+        own = GenRMOptions(**options)
+        self.judge, self.own, self.name = judge, own, own.name
+        self.asks_both_orders, self.inconsistent = own.both_orders, own.inconsistent
+        self.template = wording("genrm") if own.template is None else own.template
         self.first_vote = 0
-        check_template(self.template, ("mark", "request", "first", "second"), f"judge '{name}'")
-        check_votes(judge, name, "votes", votes)
+        check_template(
+            self.template, ("mark", "request", "first", "second"), f"judge '{self.name}'"
+        )
+        check_votes(judge, self.name, "votes", own.votes)
 
     @property
     def fingerprint(self) -> str:
-        settings: tuple[object, ...] = (self.votes, self.both_orders, self.rule, self.value)
+        own = self.own
+        settings: tuple[object, ...] = (own.votes, own.both_orders, own.rule, own.value)
         settings += (self.first_vote,)
-        if self.inconsistent != 0:  # the default leaves no trace, so that its scores stay in caches
-            settings += (self.inconsistent,)
+        if own.inconsistent != 0:  # the default leaves no trace, so that its scores stay in caches
+            settings += (own.inconsistent,)
         return digest("GenRM", self.judge.fingerprint, self.template, repr(settings))
 
     def for_vote(self, vote: int) -> Self:
         """The same judge asked once more: its votes are those after the earlier ones."""
         other = copy(self)
-        other.first_vote = vote * self.votes
+        other.first_vote = vote * self.own.votes
         return other
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -117,11 +124,11 @@ class GenRM:
         if known is not None:
             told = (Evidence(self.name, known[1]),)
             return [Reward(self.name, v, evidence=told) for v in (known[0], -known[0])]
-        orders = (False, True) if self.both_orders else (False,)
+        orders = (False, True) if self.own.both_orders else (False,)
         replies = await gather(
             [
                 partial(self._ask, task, a, b, number, swapped)
-                for number in range(self.first_vote, self.first_vote + self.votes)
+                for number in range(self.first_vote, self.first_vote + self.own.votes)
                 for swapped in orders
             ]
         )
@@ -146,9 +153,9 @@ class GenRM:
             votes.setdefault(reply.number, []).append(reply.scores)
         read = [scores for scores in votes.values() if None not in scores]
         counted = [one for scores in read for one in scores if one is not None]
-        value = tally(list(votes.values()), self.rule, inconsistent=self.inconsistent)
+        value = tally(list(votes.values()), self.own.rule, inconsistent=self.inconsistent)
         is_split = value is None and all(reply.answer.verdict for reply in replies)
-        if self.value == "margin" and counted and not is_split:
+        if self.own.value == "margin" and counted and not is_split:
             value = math.fsum(a - b for a, b in counted) / len(counted) / HIGHEST
         if value is None:
             silent = next((r.answer for r in replies if r.answer.verdict is None), None)
@@ -159,7 +166,7 @@ class GenRM:
         told = ", ".join(
             f"{s[0]:g} to {s[1]:g}" for s in (c if side > 0 else c[::-1] for c in counted)
         )
-        lost = self.votes * (1 + self.both_orders) - len(counted)
+        lost = self.own.votes * (1 + self.own.both_orders) - len(counted)
         reason = f"{told}; {lost} questions did not count" if lost else told
         # Never -0.0: the two values of a tie are one and the same.
         return Reward(
@@ -259,20 +266,6 @@ def read_principles(text: str) -> list[Principle]:
         scores_and_why = verdicts.get(number, (None, ""))
         found[number] = Principle(told.strip(), float(weight), *scores_and_why)
     return list(found.values())
-
-
-class GenRMOptions(Options, frozen=True):
-    votes: PositiveInt = 1
-    """Each in both orders; more than one needs a temperature above 0."""
-    both_orders: bool = True
-    """False where the caller asks in both orders itself."""
-    rule: VoteRule = "unanimous"
-    inconsistent: Inconsistent = 0.0
-    """The outcome where orders or votes do not agree; "abstain": no value."""
-    value: Literal["outcome", "margin"] = "outcome"
-    template: str | None = None
-    """Another wording, with the blanks {mark}, {request}, {first} and {second}."""
-    name: str = "genrm"
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> GenRM:

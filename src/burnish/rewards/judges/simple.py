@@ -345,28 +345,28 @@ def rank_values(ranks: Sequence[Sequence[int]]) -> list[float]:
     return values
 
 
+class ListOptions(Options, frozen=True):
+    name: str = "list"
+    both_orders: bool = True
+    template: str | None = None
+
+
 class ListRanking:
     """A list scorer over a judge's rankings."""
 
     scope = Scope.LIST
     needs: frozenset[str] = frozenset()
 
-    def __init__(
-        self,
-        judge: JudgeModel,
-        *,
-        name: str = "list",
-        both_orders: bool = True,
-        template: str | None = None,
-    ) -> None:
-        self.judge, self.name, self.both_orders = judge, name, both_orders
-        self.asks_both_orders = both_orders
-        self.template = template or wording("list")
-        check_template(self.template, ("mark", "request", "responses"), f"judge '{name}'")
+    def __init__(self, judge: JudgeModel, **options: Any) -> None:
+        """Options are those of `ListOptions`."""
+        own = ListOptions(**options)
+        self.judge, self.name, self.asks_both_orders = judge, own.name, own.both_orders
+        self.template = own.template or wording("list")
+        check_template(self.template, ("mark", "request", "responses"), f"judge '{self.name}'")
 
     @property
     def fingerprint(self) -> str:
-        settings = (self.judge.fingerprint, self.template, str(self.both_orders))
+        settings = (self.judge.fingerprint, self.template, str(self.asks_both_orders))
         return digest("ListRanking", *settings)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -381,7 +381,7 @@ class ListRanking:
             return [Reward.failed(self.name, Status.ABSTAIN, reason)] * len(responses)
         # By content, not by the caller's order: shuffling the responses must change nothing.
         order = sorted(different.values(), key=lambda r: mark_for(self.name, r.text))
-        orders = [order, order[::-1]] if self.both_orders else [order]
+        orders = [order, order[::-1]] if self.asks_both_orders else [order]
         replies = await gather([partial(self._ask, task, shown) for shown in orders])
         by_text = self._rewards(orders, replies)
         return [by_text[response.text] for response in responses]
@@ -429,12 +429,6 @@ class ListRanking:
                 self.name, mean, evidence=evidence, verdicts=tuple(given), reason=reason
             )
         return rewards
-
-
-class ListOptions(Options, frozen=True):
-    name: str = "list"
-    both_orders: bool = True
-    template: str | None = None
 
 
 def build_list(judge: JudgeModel, options: Mapping[str, Any]) -> ListRanking:
