@@ -15,7 +15,14 @@ from burnish.lm.replay import ScriptedLM
 from burnish.records import Message, Response, Reward, Task
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.simple import DirectPair, PointRating
-from burnish.rewards.judges.skill_rm import Mode, Ran, SkillJudge, SkillPackage, load_skill
+from burnish.rewards.judges.skill_rm import (
+    Mode,
+    Ran,
+    SandboxRunner,
+    SkillJudge,
+    SkillPackage,
+    load_skill,
+)
 from burnish.rewards.scorer import checked
 
 MANUAL = "---\nname: demo\ndescription: A demo skill.\n---\nLook closely.\n"
@@ -91,10 +98,11 @@ def answers(*texts: str) -> list[Response]:
     return [Response(f"r{i}", text) for i, text in enumerate(texts)]
 
 
-class EchoRunner:
+class EchoRunner(SandboxRunner):
     """Stands for the sandbox: says what it was given."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.cases: list[Mapping[str, object]] = []
 
     async def run(self, code: str, case: Mapping[str, object], *, timeout_s: float) -> Ran:
