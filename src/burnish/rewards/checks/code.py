@@ -64,6 +64,8 @@ class Case(NamedTuple):
 
 
 class Code(Check[CodeConfig]):
+    """Runs code in the sandbox, one examination a response."""
+
     needs = frozenset({TESTS})
 
     def __init__(self, config: CodeConfig) -> None:

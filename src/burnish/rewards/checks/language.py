@@ -45,6 +45,8 @@ class LanguageConfig(CheckConfig, frozen=True, tag="language"):
 
 
 class Language(IsolatedCheck[LanguageConfig]):
+    """Detects the language in a child process."""
+
     child = DETECT
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:

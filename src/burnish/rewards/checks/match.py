@@ -47,6 +47,8 @@ class MatchConfig(CheckConfig, frozen=True, tag="match"):
 
 
 class Match(RuleCheck[MatchConfig]):
+    """Compares texts."""
+
     uses_answer = True
 
     def judge(self, task: Task, response: Response) -> Reward:

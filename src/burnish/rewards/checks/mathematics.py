@@ -66,6 +66,8 @@ class _Open(NamedTuple):
 
 
 class Mathematics(IsolatedCheck[MathematicsConfig]):
+    """Compares answers as mathematics."""
+
     uses_answer = True
     child = f"{Path(__file__).with_name('algebra.py')}:equal_to_any"
 

@@ -96,6 +96,8 @@ class NumericConfig(CheckConfig, frozen=True, tag="numeric"):
 
 
 class Numeric(RuleCheck[NumericConfig]):
+    """Compares numbers exactly, or within a tolerance."""
+
     uses_answer = True
 
     def __init__(self, config: NumericConfig) -> None:

@@ -44,6 +44,8 @@ class TagsConfig(CheckConfig, frozen=True, tag="tags"):
 
 
 class Tags(RuleCheck[TagsConfig]):
+    """Checks the shape of a response."""
+
     def judge(self, task: Task, response: Response) -> Reward:
         text, config = response.text, self.config
         problems: list[str] = []
@@ -102,6 +104,8 @@ class LengthConfig(CheckConfig, frozen=True, tag="length"):
 
 
 class Length(RuleCheck[LengthConfig]):
+    """Counts and compares with a range."""
+
     def judge(self, task: Task, response: Response) -> Reward:
         config = self.config
         if config.unit == "tokens" and response.tokens == 0 and response.text:
@@ -135,6 +139,8 @@ class RegexConfig(CheckConfig, frozen=True, tag="regex"):
 
 
 class Regex(IsolatedCheck[RegexConfig]):
+    """Searches a pattern in a child process."""
+
     child = FIND
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -197,6 +203,8 @@ class JsonSchemaConfig(CheckConfig, frozen=True, tag="json_schema"):
 
 
 class JsonSchema(IsolatedCheck[JsonSchemaConfig]):
+    """Validates JSON in a child process."""
+
     child = "burnish.rewards.checks.rules:problem_of"
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:

@@ -61,6 +61,8 @@ class ToolCallConfig(CheckConfig, frozen=True, tag="tool_call"):
 
 
 class ToolCall(RuleCheck[ToolCallConfig]):
+    """Compares the calls of a response with the task's reference."""
+
     uses_answer = True
 
     def judge(self, task: Task, response: Response) -> Reward:

@@ -434,11 +434,10 @@ _RATING = re.compile(r"(?<![\w.,/-])(-?\d{1,9})(?:\s*(?:/|out of)\s*(\d{1,9}))?$
 
 
 def parse_pairwise_verdict(texts: Any, finish_reason: str | None = None) -> Any:
-    """A, B, Tie, Abstain or error, of a text or of each of a list. The first form that occurs counts,
-    at its last place:
+    """A, B, Tie, Abstain or error. The first form that occurs counts, at its last place:
 
     A>>B .. B>>A; "Output (a)"; a line "Final: A"; [[A]]; the first JSON object's winner. Of a
-    reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not.
+    reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not. A list of texts gives a list.
     """
     return read_each("texts", texts, lambda text: _verdict(text, finish_reason == "length"))
 
