@@ -131,7 +131,7 @@ def _hits(count: int, chance: float, rng: random.Random) -> int:
 
 
 def _f1(right: int, wrong: int, missed: int) -> float:
-    return float(response_metrics({"n": right + wrong, "k": right, "m": missed}).f1)
+    return float(response_metrics([True] * right + [False] * wrong, missed).f1)
 
 
 def report(

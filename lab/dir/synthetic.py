@@ -142,7 +142,7 @@ def train(arm: Arm, shape: Shape, seed: int) -> Model:
         lam=arm.lam, head_width=64, head_steps=3, head_learning_rate=1e-3, queue=0,
         target_auc=arm.target_auc, lam_rate=0.05,
     )  # fmt: skip
-    penalty = BiasPenalty({"habit": rule}, 32, representation=arm.representation, seed=seed)
+    penalty = BiasPenalty("habit", rule, 32, representation=arm.representation, seed=seed)
     for epoch in range(EPOCHS):
         draw = torch.Generator().manual_seed(derive(seed, "order", epoch))
         for rows in torch.randperm(PAIRS, generator=draw).split(BATCH):
@@ -151,7 +151,7 @@ def train(arm: Arm, shape: Shape, seed: int) -> Model:
             loss = bradley_terry_loss(r_w, r_l)
             if arm.kind == "dir":
                 labels = (habit(arm, shape, good) > habit(arm, shape, bad)).long()
-                found = penalty(h_w, h_l, {"habit": labels})
+                found = penalty(h_w, h_l, labels)
                 loss = loss if found.loss is None else loss + found.loss
             elif arm.kind == "pearson":
                 values = torch.cat([habit(arm, shape, good), habit(arm, shape, bad)])

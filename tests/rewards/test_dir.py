@@ -211,7 +211,7 @@ def one_batch(seed=0, pairs=64, width=6, dtype=torch.float32):
 
 def make(width=6, **changes):
     fast = {"head_width": 16, "head_learning_rate": 1e-2} | changes
-    return BiasPenalty({"length": BiasSettings(**fast)}, width)
+    return BiasPenalty("length", BiasSettings(**fast), width)
 
 
 def test_the_head_learns_and_only_the_model_feels_the_penalty():
@@ -219,33 +219,33 @@ def test_the_head_learns_and_only_the_model_feels_the_penalty():
     for step in range(40):
         chosen, rejected, labels = one_batch(step)
         chosen.requires_grad_()
-        found = penalty(chosen, rejected, {"length": labels})
-    assert found.metrics["length/probe_auc"] > 0.9
-    assert found.metrics["length/mi"] > 0.5
-    before = {name: v.clone() for name, v in penalty.heads["length"].tensors().items()}
+        found = penalty(chosen, rejected, labels)
+    assert found.metrics["probe_auc"] > 0.9
+    assert found.metrics["mi"] > 0.5
+    before = {name: v.clone() for name, v in penalty.head.tensors().items()}
     found.loss.backward()
     assert chosen.grad.abs().max() > 0
-    assert all(p.grad is None for p in penalty.heads["length"].parameters())
-    after = penalty.heads["length"].tensors()
+    assert all(p.grad is None for p in penalty.head.parameters())
+    after = penalty.head.tensors()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_head_steps_leave_the_model_alone():
     model = nn.Linear(6, 6)
     chosen, rejected, labels = one_batch()
-    make()(model(chosen), model(rejected), {"length": labels})
+    make()(model(chosen), model(rejected), labels)
     assert all(p.grad is None for p in model.parameters())
 
 
 def test_a_penalty_resumes_bit_for_bit():
     batches = [one_batch(step) for step in range(6)]
     whole, first = make(target_auc=0.55), make(target_auc=0.55)
-    values = [whole(c, r, {"length": b}) for c, r, b in batches]
+    values = [whole(c, r, b) for c, r, b in batches]
     for chosen, rejected, labels in batches[:3]:
-        first(chosen, rejected, {"length": labels})
+        first(chosen, rejected, labels)
     second = make(target_auc=0.55)
     second.load({name: values.clone() for name, values in first.tensors().items()})
-    again = [second(c, r, {"length": b}) for c, r, b in batches[3:]]
+    again = [second(c, r, b) for c, r, b in batches[3:]]
     assert [one.metrics for one in again] == [one.metrics for one in values[3:]]
     assert all(torch.equal(a.loss, b.loss) for a, b in zip(again, values[3:], strict=True))
 
@@ -257,25 +257,25 @@ def test_a_step_seen_again_has_the_penalty_that_it_had(queue):
     places = torch.arange(5)
     for step in range(3):
         chosen, rejected, labels = one_batch(step, 5)
-        pairs, classes = chosen - rejected, {"length": torch.as_tensor(labels).long()}
+        pairs, classes = chosen - rejected, torch.as_tensor(labels).long()
         first = penalty.prepare(pairs, classes)
         wanted = penalty.part(pairs, places)
     again = make(queue=queue)
     again.load({name: values.clone() for name, values in penalty.tensors().items()})
     for one in (penalty, again):
         found = one.prepare(pairs, classes, learn=False)
-        assert found["length/mi"] == first["length/mi"]
+        assert found["mi"] == first["mi"]
         assert torch.equal(one.part(pairs, places), wanted)
 
 
 def test_one_class_teaches_the_head_nothing():
     penalty = make(queue=0)
     chosen, rejected, _ = one_batch()
-    before = {name: v.clone() for name, v in penalty.heads["length"].tensors().items()}
-    found = penalty(chosen, rejected, {"length": torch.ones(64)})
+    before = {name: v.clone() for name, v in penalty.head.tensors().items()}
+    found = penalty(chosen, rejected, torch.ones(64))
     assert found.loss.item() == 0
-    assert "length/head_loss" not in found.metrics
-    after = penalty.heads["length"].tensors()
+    assert "head_loss" not in found.metrics
+    after = penalty.head.tensors()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -285,49 +285,44 @@ def test_one_pair_is_warned_of_once_and_a_queue_helps(caplog):
     penalty = make(queue=0)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert penalty(chosen, rejected, {"length": labels}).loss.item() == 0
+            assert penalty(chosen, rejected, labels).loss.item() == 0
     assert [r.message for r in caplog.records if "MI batch too small" in r.message] != []
     assert len(caplog.records) == 1
     queued = make(queue=8)
-    losses = [queued(*one_batch(s, 1)[:2], {"length": one_batch(s, 1)[2]}).loss for s in range(8)]
+    losses = [queued(*one_batch(s, 1)[:2], one_batch(s, 1)[2]).loss for s in range(8)]
     assert any(loss.item() != 0 for loss in losses[1:])
-    assert len(queued.past["length"][1]) == 8
-    assert queued.newest == {"length": 1}
+    assert len(queued.past[1]) == 8
+    assert queued.newest == 1
 
 
 def test_a_broken_batch_is_counted_and_harms_nothing():
     penalty = make()
     chosen, rejected, labels = one_batch()
-    penalty(chosen, rejected, {"length": labels})
+    penalty(chosen, rejected, labels)
     before = penalty.tensors()
     broken = chosen.clone()
     broken[0, 0] = math.inf
-    found = penalty(broken, rejected, {"length": labels})
+    found = penalty(broken, rejected, labels)
     assert found.loss is None
     assert penalty.dropped == 1
-    assert found.metrics["length/dropped"] == 1
+    assert found.metrics["dropped"] == 1
     after = penalty.tensors()
     assert all(torch.equal(before[n], after[n]) for n in before if n != "dropped")
 
 
-def test_several_attributes_have_a_head_each_and_missing_labels_are_none():
-    rules = {"length": BiasSettings(head_width=4), "agreement": BiasSettings(classes=3, lam=0.5)}
-    penalty = BiasPenalty(rules, 6)
-    chosen, rejected, labels = one_batch(pairs=4)
-    found = penalty(chosen, rejected, {"length": labels, "agreement": [0, None, 2, 1]})
-    assert found.metrics["agreement/pairs"] == 3
-    assert found.metrics["length/pairs"] == 4
-    parts = found.metrics["length/mi"] + 0.5 * found.metrics["agreement/mi"]
-    assert found.loss.item() == pytest.approx(parts)
-    with pytest.raises(UserError, match="agreement"):
-        penalty(chosen, rejected, {"length": labels})
-    with pytest.raises(UserError, match="length: got 2"):
-        penalty(chosen, rejected, {"length": [2, 0, 1, 1], "agreement": [0, 0, 0, 0]})
+def test_missing_labels_are_none_and_odd_ones_are_named():
+    penalty = make(classes=3, lam=0.5)
+    chosen, rejected, _ = one_batch(pairs=4)
+    found = penalty(chosen, rejected, [0, None, 2, 1])
+    assert found.metrics["pairs"] == 3
+    assert found.loss.item() == pytest.approx(0.5 * found.metrics["mi"])
+    with pytest.raises(UserError, match="length: got 3"):
+        penalty(chosen, rejected, [3, 0, 1, 1])
 
 
 def test_lambda_0_without_a_target_computes_nothing():
     chosen, rejected, labels = one_batch()
-    assert make(lam=0.0)(chosen, rejected, {"length": labels}) == (None, {})
+    assert make(lam=0.0)(chosen, rejected, labels) == (None, {})
 
 
 def test_dual_ascent_moves_lambda_towards_its_target():

@@ -50,7 +50,7 @@ def test_penalty_and_gradient_are_those_of_the_whole_batch(tmp_path):
     (micro,) = algorithm.micro_batches(batch, 100_000)
     states = algorithm._states(module, micro)
     pairs_ND = represent(states.chosen_PD, states.rejected_PD)
-    logits = term.penalty.heads["dir"](pairs_ND)
+    logits = term.penalty.head(pairs_ND)
     tokens = algorithm.tokenizer.encode
     counts = [(len(tokens(p.chosen)), len(tokens(p.rejected))) for p in states.pairs]
     classes = [-1 if a == b else int(a > b) for a, b in counts]

@@ -304,7 +304,7 @@ def _hidden(scorer: HasHiddenStates, pairs: Sequence[Pair]) -> Tensor:
 
 
 def _probe(states_2ND: Tensor, labels: Sequence[int | None], less: int) -> float | None:
-    from burnish.rewards.models.bias_penalty import probe_auc
+    from burnish.rewards.models.dir import probe_auc
 
     difference_ND = states_2ND[0::2] - states_2ND[1::2]
     marks = [1 if label == MORE else 0 if label == less else -1 for label in labels]

@@ -24,7 +24,7 @@ from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.roles import checker_messages, documents_of, sighted_messages
-from burnish.rewards.judges.openrs import evolve, review
+from burnish.rewards.judges.openrs import evolve
 from burnish.rewards.judges.openrs.meta_rubric import RubricLibrary
 from burnish.rewards.judges.prompting import MEDIA_BEFORE, MEDIA_BEHIND, UNSEEN, check_reads_media
 from burnish.store.blobs import shared_blobs
@@ -179,9 +179,9 @@ class TestMarch:
 def test_the_refiner_of_rubrics_sees_the_cases(pictured: Task) -> None:
     lm = ScriptedLM(lambda messages, index: "[]")
     rubric = RubricLibrary.shipped().for_request("Which colour?")
-    pair = review.Preference("p", pictured, Response("a", "red"), Response("b", "blue"), 1)
+    pair = evolve.Preference("p", pictured, Response("a", "red"), Response("b", "blue"), 1)
     failure = evolve.Failure(pair, -1.0)
-    propose = review.refiner(JudgeModel(lm, repairs=0))
+    propose = evolve.refiner(JudgeModel(lm, repairs=0))
     anyio.run(propose, rubric, [failure], random.Random(0))
     assert lm.calls[0].prompt[0].media == pictured.media
 

@@ -33,9 +33,9 @@ from burnish.rewards.judges.openrs.evolve import (
     mark_of_score,
     marked_in_both,
     paired_gain,
+    read_edits,
     sign_test,
 )
-from burnish.rewards.judges.openrs.review import read_edits
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.seeds import derive
 

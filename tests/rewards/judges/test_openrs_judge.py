@@ -87,7 +87,7 @@ def test_other_weights_are_replayed_without_a_call():
     assert reaggregate(voted, min_score=1.5).value == 0
     assert reaggregate(voted, order_rule="mean").value == pytest.approx(1, abs=1e-5)
     assert model.spent.calls == calls
-    with pytest.raises(UserError, match="reaggregate got 'weight'"):
+    with pytest.raises(UserError, match="reaggregate: got 'weight'"):
         reaggregate(voted, weight=1)
 
 
@@ -290,7 +290,7 @@ def test_options_build_a_gate_in_front():
         ({"verfy": []}, "Did you mean 'verify'"),
         ({"verify": ["taste"]}, "judge 'openrs'"),
         ({"weights": {"cor": 1}}, "Did you mean 'core'"),
-        ({"clip": 0}, "clip 0"),
+        ({"clip": 0}, "clip: got 0"),
         ({"domain": "writting"}, "Did you mean 'writing'"),
         ({"rubrics": "no/such/folder"}, "no rubric here"),
     ):

@@ -94,7 +94,7 @@ def test_a_file_is_read_and_written_back():
         (lambda s: s.replace("- **Warm**:", "- Warm:"), r"r.md:15: got '- Warm: It is warm"),
         (lambda s: s.replace("Warm", "poison"), "two items are called 'poison'"),
         (lambda s: s.replace(": en", ": fr"), "expected en or zh"),
-        (lambda s: "---\ndomain: tea\n", "no end"),
+        (lambda s: "---\ndomain: tea\n", "then '---'"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(tmp_path, spoil, line):

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from burnish.rewards.models.bias_attributes import attribute_report as attribute_report
     from burnish.rewards.models.bias_attributes import contaminate as contaminate
     from burnish.rewards.models.bias_attributes import length_label as length_label
-    from burnish.rewards.models.bias_penalty import BiasHead as BiasHead
-    from burnish.rewards.models.bias_penalty import BiasPenalty as BiasPenalty
-    from burnish.rewards.models.bias_penalty import dual_lambda as dual_lambda
-    from burnish.rewards.models.bias_penalty import probe_auc as probe_auc
     from burnish.rewards.models.bradley_terry import bradley_terry_loss as bradley_terry_loss
     from burnish.rewards.models.bradley_terry import centring_loss as centring_loss
     from burnish.rewards.models.bradley_terry import pair_calibration as pair_calibration
+    from burnish.rewards.models.dir import BiasHead as BiasHead
+    from burnish.rewards.models.dir import BiasPenalty as BiasPenalty
     from burnish.rewards.models.dir import bias_head_loss as bias_head_loss
     from burnish.rewards.models.dir import club_categorical as club_categorical
+    from burnish.rewards.models.dir import dual_lambda as dual_lambda
     from burnish.rewards.models.dir import length_penalty as length_penalty
     from burnish.rewards.models.dir import pearson_penalty as pearson_penalty
+    from burnish.rewards.models.dir import probe_auc as probe_auc
     from burnish.rewards.models.dir import product_of_experts_loss as product_of_experts_loss
     from burnish.rewards.models.dir import total_loss as total_loss
     from burnish.rewards.models.pair_metrics import accuracy_by_group as accuracy_by_group

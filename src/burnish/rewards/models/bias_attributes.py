@@ -1,9 +1,5 @@
 """Attributes of preference pairs that a reward model should not judge by, and how strong they are.
 
-    labels = attribute_labels(ATTRIBUTES["length"], pairs)      # 1, 0 or None for each pair
-    for row in attribute_report(pairs, [ATTRIBUTES["length"], ATTRIBUTES["markdown"]]):
-        row.name, row.shares, row.ties, row.predicts            # look at this before training
-
 An attribute is any function from a pair to a class; None says that the pair tells nothing, as a tie
 does. Texts are looked at whole: after truncation two long responses would look equally long. From DIR
 (arXiv 2512.23461). Where we differ: ties are left out instead of counted as "not longer", and the
@@ -22,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from burnish.arguments import refused
+from burnish.arguments import same_length
 from burnish.boundary import NonNegative, Seed, Share, public
 from burnish.errors import ArgumentError, UserError
 from burnish.numbers import plain
@@ -87,12 +83,11 @@ def length_label(len_chosen: Lengths, len_rejected: Lengths, *, ties: Ties = "ze
 
     A tie is 0, as published, or None with `ties="drop"`. Give lengths before truncation.
     """
-    if not isinstance(len_chosen, Sequence) and not isinstance(len_rejected, Sequence):
+    if isinstance(len_chosen, int | float) and isinstance(len_rejected, int | float):
         return _larger(len_chosen, len_rejected, ties)
-    pairs = [list(one) if isinstance(one, Sequence) else [] for one in (len_chosen, len_rejected)]
-    if len(pairs[0]) != len(pairs[1]):
-        raise refused("len_rejected", len_rejected, f"{len(pairs[0])} lengths, one a pair")
-    return [_larger(a, b, ties) for a, b in zip(*pairs, strict=True)]
+    both = [one if isinstance(one, Sequence) else [] for one in (len_chosen, len_rejected)]
+    same_length("len_rejected", both[1], len(both[0]), "chosen responses")
+    return [_larger(a, b, ties) for a, b in zip(*both, strict=True)]
 
 
 def by_count(name: str, count: Callable[[str], float], ties: Ties = "drop") -> Attribute:
@@ -195,26 +190,19 @@ def contaminate(
     found = []
     for place, pair in enumerate(pairs):
         rng = random.Random(derive(seed, "contaminate", place))
-        is_marked, on_chosen, prefix = (
-            rng.random() < gamma,
-            rng.random() < alpha,
-            rng.choice(prefixes),
-        )
+        is_marked, on_chosen = rng.random() < gamma, rng.random() < alpha
+        prefix = rng.choice(prefixes)
         if not is_marked:
             found.append(Contaminated(pair, "none"))
-        elif on_chosen:
-            changed = pair._replace(chosen=f"{prefix} {pair.chosen}")
-            found.append(Contaminated(changed, "chosen"))
-        else:
-            changed = pair._replace(rejected=f"{prefix} {pair.rejected}")
-            found.append(Contaminated(changed, "rejected"))
+            continue
+        side: Literal["chosen", "rejected"] = "chosen" if on_chosen else "rejected"
+        changed = pair._replace(**{side: f"{prefix} {getattr(pair, side)}"})
+        found.append(Contaminated(changed, side))
     return found
 
 
 def _larger(chosen: float, rejected: float, ties: Ties) -> int | None:
-    if chosen == rejected and ties == "drop":
-        return None
-    return int(chosen > rejected)
+    return None if chosen == rejected and ties == "drop" else int(chosen > rejected)
 
 
 def _label(attribute: Attribute, pair: Pair) -> int | None:
@@ -228,14 +216,12 @@ def _label(attribute: Attribute, pair: Pair) -> int | None:
             f"{' '.join(str(error).split())}; return None where a pair has no label"
         ) from error
     whole = plain(label)
-    if whole is None:
-        return None
-    if not isinstance(whole, int) or not 0 <= whole < attribute.classes:
+    if whole is not None and whole not in range(attribute.classes):
         raise ArgumentError(
             f"{named}: pair {pair.task.id} got {whole!r}, expected None or a whole "
             f"number from 0 to {attribute.classes - 1}"
         )
-    return int(whole)
+    return None if whole is None else int(whole)
 
 
 # --- what the store keeps of a scored pair, in the `info` of its sample under `pair`

@@ -1,9 +1,5 @@
 """What is known of a reward model, or a process reward model, kept beside its weights.
 
-    card = read_card(folder)                # None where there is none
-    card.percentile(1.7)                    # position of a score among those of the held-out answers
-    card.accuracy, card.ece, card.bins
-
 Written as `reward_model.json` or `process_reward_model.json` into every checkpoint. Needs no torch.
 """
 
@@ -96,13 +92,20 @@ class RewardModelCard(Struct, frozen=True, kw_only=True):
         better = [(p.chosen, p.rejected) if p.target >= 0.5 else p[1::-1] for p in scored]
         found = calibrate([a for a, _ in better], [b for _, b in better])
         scores = sorted(score for pair in scored for score in pair[:2])
+
+        def quantile(share: float) -> float:
+            place = share * (len(scores) - 1)
+            low = int(place)
+            high = min(low + 1, len(scores) - 1)
+            return scores[low] + (place - low) * (scores[high] - scores[low])
+
         return cls(
             step=step,
             pairs=len(scored),
             accuracy=accuracy,
             ece=found.ece,
             bins=found.bins,
-            percentiles=tuple(_quantile(scores, k / STEPS) for k in range(STEPS + 1)),
+            percentiles=tuple(quantile(k / STEPS) for k in range(STEPS + 1)),
             length_slope=length_slope(scored),
             max_tokens=max_tokens,
         )
@@ -140,27 +143,17 @@ def calibrate(better: Sequence[float], worse: Sequence[float], bins: int = BINS)
 
 def length_slope(scored: Sequence[ScoredPair]) -> float | None:
     """Regression of score differences on differences of log2 length, through the origin."""
-    points = [
-        (
-            math.log2(max(len(p.chosen_text), 1) / max(len(p.rejected_text), 1)),
-            p.chosen - p.rejected,
-        )
-        for p in scored
-    ]
-    spread = sum(x * x for x, _ in points)
-    return sum(x * y for x, y in points) / spread if spread else None
+    lengths = [(max(len(p.chosen_text), 1), max(len(p.rejected_text), 1)) for p in scored]
+    ratios = [math.log2(chosen / rejected) for chosen, rejected in lengths]
+    spread = sum(x * x for x in ratios)
+    moved = sum(x * (p.chosen - p.rejected) for x, p in zip(ratios, scored, strict=True))
+    return moved / spread if spread else None
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
-def write_card(folder: Path, card: RewardModelCard) -> None:
+def write_card(folder: Path, card: RewardModelCard | ProcessCard) -> None:
     """Put the card beside the weights."""
-    write_file(folder / CARD, msgspec.json.format(msgspec.json.encode(card)))
+    name = CARD if isinstance(card, RewardModelCard) else PROCESS_CARD
+    write_file(folder / name, msgspec.json.format(msgspec.json.encode(card)))
 
 
 def read_card(folder: Path) -> RewardModelCard | None:
@@ -213,11 +206,6 @@ class ProcessCard(Struct, frozen=True, kw_only=True):
     """Share of right solutions without a flagged step."""
     threshold: float = 0.5
     """Probability below which a step is flagged: the best one on all held-out solutions."""
-
-
-def write_process_card(folder: Path, card: ProcessCard) -> None:
-    """Put the card beside the weights."""
-    write_file(folder / PROCESS_CARD, msgspec.json.format(msgspec.json.encode(card)))
 
 
 def read_process_card(folder: Path) -> ProcessCard | None:

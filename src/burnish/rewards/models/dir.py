@@ -1,8 +1,5 @@
 """Losses that keep a named attribute of a pair out of a reward model (DIR), and their baselines.
 
-    found = total_loss(h_chosen, h_rejected, r_chosen, r_rejected, bias_label, lam=1.0, head=head)
-    found.total.backward()                      # Bradley-Terry plus lam times the penalty
-
 DIR (arXiv 2512.23461) adds to Bradley-Terry an upper bound of the mutual information between what the
 model looks at, `h_chosen - h_rejected`, and an attribute of the pair such as "chosen is longer". The
 bound is CLUB with a head `q(b | difference)`; its normaliser cancels, so that it is the sum over classes
@@ -15,22 +12,26 @@ keeps the local slice, so that its lambda shrinks with the number of processes: 
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from msgspec import Meta
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from burnish.arguments import refused
-from burnish.boundary import NonNegative, public
+from burnish.boundary import MISSING, Count, NonNegative, Positive, Seed, Share, public
 from burnish.rewards.models.bradley_terry import bradley_terry_loss
-from burnish.rewards.models.dir_term import Clamp, Representation
+from burnish.rewards.models.dir_term import BiasSettings, Clamp, Representation
+from burnish.rewards.models.pair_metrics import auc
+from burnish.seeds import derive
 from burnish.tensors import as_logp
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Float64, Int
     from torch.distributed import ProcessGroup
 
     Logits = Float[Tensor, "N C"]
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
     PastClasses = Annotated[Int[Tensor, " Q"], Meta(ge=-1)]
     States = Float[Tensor, "N d"]
     PairScores = Float[Tensor, " N"]
+    ClassLabels = Annotated[Float64[Tensor, " N"], Meta(ge=-1), MISSING]
 
+logger = logging.getLogger(__name__)
+
+_AUC_MEMORY = 0.9
+"""Share of the running probe AUC that a step keeps: one batch is too few pairs to judge by."""
 Head = Callable[[Tensor], Tensor] | Mapping[str, object]
 
 LEFT_OUT = -1
@@ -205,6 +211,322 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     return _GatherRows.apply(rows, [int(size) for size in sizes], group)  # type: ignore[no-any-return, no-untyped-call]
 
 
+# The penalty in training.
+
+
+class Penalty(NamedTuple):
+    """What a batch costs, and what was measured on the way."""
+
+    loss: Tensor | None
+    """Lambda times CLUB; None where there is no weight."""
+    metrics: dict[str, float]
+    """What has no value is left out."""
+
+
+class BiasHead(nn.Module):
+    """`q(attribute | pair)`: Linear, ReLU, Linear, with an AdamW that only it uses."""
+
+    def __init__(
+        self,
+        width: int,
+        classes: int = 2,
+        hidden: int = 1024,
+        *,
+        learning_rate: float = 1e-4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, classes)
+        # Drawn apart from the global generator, so that the model's own randomness stays as it is.
+        draw = torch.Generator().manual_seed(derive(seed, "bias head"))
+        for layer in (self.first, self.second):
+            bound = 1 / math.sqrt(layer.in_features)
+            for values in (layer.weight, layer.bias):
+                nn.init.uniform_(values, -bound, bound, generator=draw)
+        self.optimiser = torch.optim.AdamW(self.parameters(), lr=learning_rate)
+
+    def forward(self, pairs_ND: Tensor) -> Tensor:
+        """Logits: (N, D) -> (N, C), float32 whatever the states are."""
+        logits: Tensor = self.second(torch.relu(self.first(pairs_ND.float())))
+        return logits
+
+    def frozen(self, pairs_ND: Tensor) -> Tensor:
+        """Logits whose gradient reaches the pairs but not the head."""
+        weights = {name: values.detach() for name, values in self.named_parameters()}
+        logits: Tensor = torch.func.functional_call(self, weights, (pairs_ND,))
+        return logits
+
+    def fit(self, pairs_ND: Tensor, labels_N: Tensor, steps: int) -> float | None:
+        """Train on pairs without their graph; the last loss, or None where there was nothing to learn.
+
+        One class alone would only teach the head that class, so such a batch is passed over.
+        """
+        pairs_ND, known_N = pairs_ND.detach(), labels_N[labels_N >= 0]
+        if not len(known_N) or bool((known_N == known_N[0]).all()):
+            return None
+        loss = None
+        with torch.enable_grad():
+            for _ in range(steps):
+                self.optimiser.zero_grad(set_to_none=True)
+                loss = head_cross_entropy(self(pairs_ND), labels_N)
+                if not bool(loss.detach().isfinite()):
+                    self.optimiser.zero_grad(set_to_none=True)
+                    return None
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return None if loss is None else loss.item()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, moments and step counts, by name."""
+        found = {name: values.detach() for name, values in self.named_parameters()}
+        for name, values in self.named_parameters():
+            for key, moment in self.optimiser.state.get(values, {}).items():
+                found[f"{name}.{key}"] = moment
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `tensors()` gave."""
+        parameters = dict(self.named_parameters())
+        self.load_state_dict({name: tensors[name] for name in parameters})
+        for name in set(tensors) - set(parameters):
+            owner, key = name.rsplit(".", 1)
+            value = tensors[name].clone()
+            # AdamW counts its steps on the CPU.
+            at = value if key == "step" else value.to(parameters[owner].device)
+            self.optimiser.state[parameters[owner]][key] = at
+
+
+class BiasPenalty:
+    """DIR over one named attribute in training: its head, queue and lambda.
+
+    Each call first trains the head on detached states, then computes the penalty with the head as it
+    is. A lambda of 0 with no target computes nothing at all. `tensors()` and `load()` carry head,
+    moments, queue and lambda through a checkpoint bit for bit. Ours beside the paper: the queue of
+    past differences, and a lambda that follows a target (`target_auc`), because a large constant one
+    overshoots: the model then prefers the opposite.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: BiasSettings,
+        width: int,
+        *,
+        representation: Representation = "difference",
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.settings, self.lam = name, settings, settings.lam
+        self.representation: Representation = representation
+        size = width * (2 if representation == "concat" else 1)
+        self.head = BiasHead(
+            size,
+            settings.classes,
+            settings.head_width,
+            learning_rate=settings.head_learning_rate,
+            seed=derive(seed, name),
+        ).to(device)
+        self.auc = math.nan
+        """Of the head on pairs that it has not seen; a running mean."""
+        empty = torch.zeros(0, dtype=torch.long, device=device)
+        self.past = torch.zeros(0, size, device=device), empty
+        """The queue before the newest step, and behind it that step's own pairs."""
+        self.newest = 0
+        """How many pairs of `past` are those of the newest step."""
+        self.dropped = 0
+        """Batches whose penalty was left out because a logit was not finite."""
+        self._is_told = False
+        self._ready: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, h_chosen: Tensor, h_rejected: Tensor, labels: Any) -> Penalty:
+        """The penalty of a batch: (N, d) twice, and (N,) classes, -1 or None for none.
+
+        Over several processes it is that of the whole batch, for gradients that are averaged.
+        """
+        if not self.is_active:
+            return Penalty(None, {})
+        local_N = self.classes(labels, len(h_chosen))
+        pairs_ND = gather_rows(represent(h_chosen, h_rejected, self.representation))
+        metrics = self.prepare(pairs_ND.detach(), gather_rows(local_N.to(pairs_ND.device)))
+        return Penalty(self.part(pairs_ND, torch.arange(len(pairs_ND))), metrics)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is a weight, or may be one."""
+        return bool(self.settings.lam or self.settings.target_auc)
+
+    def classes(self, labels: Any, pairs: int) -> Tensor:
+        """The class of each pair, checked; -1 for none."""
+        return class_labels(labels, pairs, self.settings.classes, self.name)
+
+    def prepare(
+        self, pairs_ND: Tensor, labels_N: Tensor, *, learn: bool = True, counts: bool = True
+    ) -> dict[str, float]:
+        """Train the head on all pairs of a step, and fix what `part` adds up.
+
+        `pairs_ND` are represented pairs without their graph, equal on every process; `learn=False`
+        leaves head, lambda and queue as they are; `counts=False` leaves lambda as it is and has no
+        penalty, so that only the head learns. Gives the metrics.
+        """
+        self._ready = None
+        settings, head = self.settings, self.head
+        pairs_ND, labels_N = pairs_ND.float(), labels_N.to(pairs_ND.device)
+        # Past pairs that the step is compared with; a replay sees those that the step saw.
+        rows_QD, rows_Q = self.past
+        seen = slice(max(len(rows_Q) - settings.queue, 0), None)
+        past_QD, past_Q = (
+            one[seen if learn else slice(len(rows_Q) - self.newest)] for one in (rows_QD, rows_Q)
+        )
+        known_N = labels_N >= 0
+        metrics: dict[str, float] = {"pairs": float(known_N.sum())}
+        if learn and bool(pairs_ND.isfinite().all()):
+            # Before the head has seen these pairs: what it then finds is not memory.
+            self._follow(pairs_ND, labels_N, metrics, counts)
+            every_ND, every_N = torch.cat([past_QD, pairs_ND]), torch.cat([past_Q, labels_N])
+            fitted = head.fit(every_ND, every_N, settings.head_steps)
+            metrics |= {} if fitted is None else {"head_loss": fitted}
+        with torch.no_grad():
+            logits_NC = head(pairs_ND)
+        if not bool(logits_NC.isfinite().all()):
+            self.dropped += learn
+            return {**metrics, "dropped": 1.0}
+        if metrics["pairs"] + len(past_Q) < 2 and not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "attribute '%s': MI batch too small, the penalty of a single pair is 0; raise the "
+                "batch or give the attribute a queue",
+                self.name,
+            )
+        mi = float(club(logits_NC, labels_N, past_Q))
+        metrics |= {"mi": mi, "lam": self.lam if counts else 0.0}
+        if counts and (mi >= 0 or settings.clamp == "none"):
+            weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
+            self._ready = (self.lam * weight_NC, shift_C)
+        if learn and settings.queue:
+            new_QD, new_Q = (rows[known_N][-settings.queue :] for rows in (pairs_ND, labels_N))
+            self.past = torch.cat([past_QD, new_QD]), torch.cat([past_Q, new_Q])
+            self.newest = len(new_Q)
+        return metrics
+
+    def part(self, pairs_PD: Tensor, places_P: Tensor) -> Tensor | None:
+        """What these of the prepared pairs add to the penalty, with its graph; None for nothing.
+
+        The parts of a step add up to its penalty, however it is cut: the covariance of the whole step
+        is a sum over pairs once the shares of the classes are known.
+        """
+        if self._ready is None:
+            return None
+        weight_NC, shift_C = self._ready
+        return club_sum(
+            self.head.frozen(pairs_PD), weight_NC[places_P.to(weight_NC.device)], shift_C
+        )
+
+    def _follow(
+        self, pairs_ND: Tensor, labels_N: Tensor, metrics: dict[str, float], counts: bool
+    ) -> None:
+        """Measure how well the head finds the attribute, and move lambda towards its target."""
+        known = labels_N >= 0
+        with torch.no_grad():
+            logp_NC = self.head(pairs_ND)[known].double().log_softmax(1)
+        # How well it tells each class from the others.
+        each = (
+            auc.plain(logp_K.tolist(), (labels_N[known] == k).long().tolist())
+            for k, logp_K in enumerate(logp_NC.T)
+        )
+        values = [value for value in each if value is not None]
+        if not values:
+            return
+        found = sum(values) / len(values)
+        before = found if math.isnan(self.auc) else self.auc
+        metrics["probe_auc"] = self.auc = _AUC_MEMORY * before + (1 - _AUC_MEMORY) * found
+        settings = self.settings
+        if counts and settings.target_auc is not None:
+            self.lam = dual_lambda.plain(
+                self.lam, self.auc, settings.target_auc, rate=settings.lam_rate
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that an exact resume needs, by name, as safetensors stores it."""
+        found = {f"head.{key}": values for key, values in self.head.tensors().items()}
+        found["past"], found["past_labels"] = self.past
+        found["lam_auc"] = torch.tensor([self.lam, self.auc], dtype=torch.float64)
+        found |= {"newest": torch.tensor(self.newest), "dropped": torch.tensor(self.dropped)}
+        return {name: values.contiguous() for name, values in found.items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `tensors()` gave."""
+        heads = {k.removeprefix("head."): v for k, v in tensors.items() if k.startswith("head.")}
+        self.head.load(heads)
+        device = self.head.first.weight.device
+        self.past = tensors["past"].to(device), tensors["past_labels"].to(device)
+        self.newest, self.dropped = int(tensors["newest"]), int(tensors["dropped"])
+        self.lam, self.auc = tensors["lam_auc"].tolist()
+
+
+@public
+def dual_lambda(
+    lam: NonNegative,
+    auc: Share,
+    target: Share = 0.55,
+    *,
+    rate: Positive = 0.1,
+    most: NonNegative = 10.0,
+) -> float:
+    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and `most`.
+
+    `auc` says how well a head finds the attribute: above the target lambda grows, below it falls, so
+    that it stops before the model prefers the opposite.
+    """
+    return min(max(lam + rate * (auc - target), 0.0), most)
+
+
+@public
+def probe_auc(
+    features: Float64[Tensor, "N D"],
+    labels: ClassLabels,
+    *,
+    folds: Annotated[int, Meta(ge=2)] = 5,
+    ridge: Positive = 1.0,
+    seed: Seed = 0,
+) -> float | None:
+    """How well a linear probe finds a binary label in features of pairs it was not fitted on.
+
+    (N, D), (N,) of 0, 1 or -1 (left out) -> AUC, 0.5 is chance; None where a class is missing. The
+    probe is ridge regression on standardised features, cross-fitted over `folds`.
+    """
+    labels_N = class_labels.plain(labels, len(features)).to(features.device)
+    rows_ND, labels_N = features[labels_N >= 0], labels_N[labels_N >= 0]
+    if len(rows_ND) < folds:
+        return None
+    draw = torch.Generator().manual_seed(derive(seed, "probe"))
+    fold_N = (torch.randperm(len(rows_ND), generator=draw) % folds).to(rows_ND.device)
+    scores_N = torch.zeros(len(rows_ND), dtype=torch.float64, device=rows_ND.device)
+    for fold in range(folds):
+        mine = fold_N != fold
+        mean_D, scale_D = rows_ND[mine].mean(0), rows_ND[mine].std(0, correction=0).clamp(min=1e-12)
+        seen = (rows_ND - mean_D) / scale_D
+        target = 2.0 * labels_N.double() - 1
+        eye = torch.eye(seen.shape[1], dtype=seen.dtype, device=seen.device)
+        gram = seen[mine].T @ seen[mine] + ridge * eye
+        weights = torch.linalg.solve(gram, seen[mine].T @ (target[mine] - target[mine].mean()))
+        scores_N[~mine] = seen[~mine] @ weights + target[mine].mean()
+    return auc.plain(scores_N.tolist(), labels_N.tolist())
+
+
+@public
+def class_labels(
+    labels: ClassLabels, pairs: Count, classes: Count = 2, name: str = "labels"
+) -> Tensor:
+    """Classes as int64, -1 for none: a label of -1, NaN or None."""
+    whole_N = labels.nan_to_num(nan=LEFT_OUT).long()
+    is_odd_N = (whole_N >= classes) | (labels.nan_to_num(nan=LEFT_OUT) != whole_N)
+    if len(whole_N) != pairs or bool(is_odd_N.any()):
+        given = labels[is_odd_N][0].item() if bool(is_odd_N.any()) else f"{len(whole_N)} labels"
+        raise refused(name, given, f"a class from 0 to {classes - 1} for each of {pairs} pairs")
+    return whole_N
+
+
 # Baselines: what DIR is compared with.
 
 
@@ -258,35 +580,28 @@ def _known(what: str, labels_N: Tensor, logits_NC: Tensor) -> Tensor:
     classes = logits_NC.shape[1]
     if bool((labels_N >= classes).any()):
         got = int(labels_N.max())
-        raise refused(
-            what, got, f"0 to {classes - 1}, the classes of the logits, or -1 to leave out"
-        )
+        wanted = f"0 to {classes - 1}, the classes of the logits, or -1 to leave out"
+        raise refused(what, got, wanted)
     return labels_N.to(logits_NC.device)
 
 
 def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
     """Logits of a head that is a function or a table of weights."""
-    if isinstance(head, Mapping):
-        layers = [(head.get(f"W{n}"), head.get(f"b{n}")) for n in ("", "1", "2")]
-        given = [(weight, bias) for weight, bias in layers if weight is not None]
-        if not given:
-            raise refused("head", sorted(map(str, head)), "W1, b1, W2 and b2, or W and b")
-        for place, (weight, bias) in enumerate(given):
-            pairs_ND = _linear(torch.relu(pairs_ND) if place else pairs_ND, weight, bias)
-        return pairs_ND
-    if not callable(head):
-        raise refused("head", head, "a function from (N, d) to logits (N, C), or its weights")
-    return head(pairs_ND)
-
-
-def _linear(rows_ND: Tensor, weight: Any, bias: Any) -> Tensor:
-    """A layer whose weight is (out, in) as torch has it, or (in, out)."""
-    matrix = as_logp(weight, "head").to(rows_ND)
-    if matrix.ndim != 2 or rows_ND.shape[1] not in matrix.shape:
-        raise refused("head", weight, f"a weight for {rows_ND.shape[1]} features")
-    if matrix.shape[1] != rows_ND.shape[1]:
-        matrix = matrix.T
-    shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
-    if shift is not None and shift.shape not in ((), (len(matrix),)):
-        raise refused("head", bias, f"a bias for {len(matrix)} units")
-    return functional.linear(rows_ND, matrix, shift)
+    if callable(head):
+        return head(pairs_ND)
+    layers = [(head.get(f"W{n}"), head.get(f"b{n}")) for n in ("", "1", "2")] if head else []
+    given = [(weight, bias) for weight, bias in layers if weight is not None]
+    if not given:
+        raise refused("head", head, "a function to logits (N, C), or W1, b1, W2 and b2, or W and b")
+    for place, (weight, bias) in enumerate(given):
+        rows_ND = torch.relu(pairs_ND) if place else pairs_ND
+        # A layer whose weight is (out, in) as torch has it, or (in, out).
+        matrix = as_logp(weight, "head").to(rows_ND)
+        if matrix.ndim == 2 and matrix.shape[1] != rows_ND.shape[1]:
+            matrix = matrix.T
+        shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
+        try:
+            pairs_ND = functional.linear(rows_ND, matrix, shift)
+        except RuntimeError:
+            raise refused("head", weight, f"a layer for {rows_ND.shape[1]} features") from None
+    return pairs_ND

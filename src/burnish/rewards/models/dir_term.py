@@ -1,12 +1,5 @@
 """DIR as a term of a loss on pairs: keep one attribute of a pair out of the scores.
 
-    [train]
-    kind = "reward_model"                # or "dpo"
-    terms = [
-      { kind = "dir", attribute = "length", lam = 1.0 },
-      { kind = "dir", name = "agrees", attribute = "agreement", target_auc = 0.55 },
-    ]
-
 Each term has a head, an optimiser, a queue and a lambda of its own; all are in the checkpoint. The head
 is trained once a step on the hidden states of all its pairs, then the penalty is the covariance over all
 of them, whatever the micro-batches and processes. From DIR (arXiv 2512.23461).
@@ -81,8 +74,6 @@ class BiasSettings(TermConfig, frozen=True):
     """Move lambda until the head finds the attribute only this well; 0.55 is almost not."""
     lam_rate: Positive = 0.1
     """How fast lambda follows its target."""
-    lam_most: NonNegative = 10.0
-    """Largest lambda that a target may ask for."""
 
 
 class DirTerm(BiasSettings, frozen=True, tag="dir"):
@@ -124,12 +115,13 @@ class BiasTerm(Term):
     """One attribute's head and penalty inside a training on pairs."""
 
     def __init__(self, settings: DirTerm, context: TermContext) -> None:
-        from burnish.rewards.models.bias_penalty import BiasPenalty
+        from burnish.rewards.models.dir import BiasPenalty
 
         super().__init__(context)
         self.attribute = settings.labelled(context.tokens)
         self.penalty = BiasPenalty(
-            {context.name: replace(settings, classes=self.attribute.classes)},
+            context.name,
+            replace(settings, classes=self.attribute.classes),
             context.width,
             representation=settings.representation,
             device=context.device,
@@ -138,39 +130,32 @@ class BiasTerm(Term):
         self.warmup_steps = settings.warmup_steps
         self.step = -1
         self.metrics: Mapping[str, float] = {}
-        self._report = self._reported()
-
-    def _reported(self) -> dict[str, float]:
-        """How common the attribute is among the first pairs, and how far it alone predicts them."""
+        # How common the attribute is among the first pairs, and how far it alone predicts them.
         (row,) = attribute_report(list(self.context.pairs(REPORTED)), [self.attribute])
-        found = {f"share_{place}": share for place, share in enumerate(row.shares)}
-        found |= {"ties": row.ties}
+        self._report = {f"share_{place}": share for place, share in enumerate(row.shares)}
+        self._report["ties"] = row.ties
         if row.predicts is not None:
-            found["predicts"] = row.predicts
+            self._report["predicts"] = row.predicts
             logger.info(
                 "attribute '%s' of %d pairs: %.1f %% without a class; alone it tells the preferred "
                 "response in %.1f %%.",
-                self.context.name, row.pairs, 100 * row.ties, 100 * row.predicts,
+                context.name, row.pairs, 100 * row.ties, 100 * row.predicts,
             )  # fmt: skip
-        return found
 
     def begin(
         self, step: int, pairs: Sequence[Pair], hidden: Callable[[], tuple[Tensor, Tensor]]
     ) -> None:
         from burnish.rewards.models.dir import represent
 
-        if not self.penalty.active:
+        if not self.penalty.is_active:
             return
-        name = self.context.name
         labels = attribute_labels(self.attribute, pairs)
-        chosen_ND, rejected_ND = hidden()
-        prepared = self.penalty.prepare(
-            represent(chosen_ND, rejected_ND, self.penalty.representation),
-            {name: self.penalty.labels(name, {name: labels}, len(pairs))},
+        self.metrics = self.penalty.prepare(
+            represent(*hidden(), self.penalty.representation),
+            self.penalty.classes(labels, len(pairs)),
             learn=step > self.step,
             counts=step >= self.warmup_steps,
         )
-        self.metrics = {key.removeprefix(f"{name}/"): value for key, value in prepared.items()}
         self.step = max(step, self.step)
 
     def loss(self, states: PairStates, total: int) -> TermLoss:

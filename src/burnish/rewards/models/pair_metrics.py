@@ -1,15 +1,12 @@
 """How a reward model does on pairs: by group, by style (RM-Bench), and when an attribute is moved.
 
-    grouped_pair_metrics([1.0, 0.2], [0.5, 0.9], group=[0, 1])   # natural right, adversarial wrong
-    rmbench_metrics(["chat"] * 3, [(2, 1), (3, 0), (4, 5)])       # hard, normal, easy, total
-
 The chosen response wins only with the higher score: a tie is a loss. What has no pair is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from operator import itemgetter
 from statistics import correlation, fmean
 from typing import Annotated, Any
@@ -86,8 +83,14 @@ def rmbench_metrics(
         mine = [row for row, name in zip(rows, names, strict=True) if name.startswith(domain)]
         if len(mine) % styles:
             raise refused("domains", f"{len(mine)} rows of {domain}", f"{styles} rows a sample")
+        wins: dict[str, list[bool]] = {"hard": [], "normal": [], "easy": []}
+        for start in range(0, len(mine), styles):
+            sample = mine[start : start + styles]
+            for (i, (chosen, _)), (j, (_, rejected)) in product(enumerate(sample), repeat=2):
+                level = "hard" if i < j else "normal" if i == j else "easy"
+                wins[level].append(chosen > rejected)
         if mine:
-            levels[domain] = _difficulties(mine, styles)
+            levels[domain] = {level: fmean(marks) for level, marks in wins.items()}
     found: Metrics = {name: fmean(parts.values()) for name, parts in levels.items()}
     total = _mean(list(found.values()))
     for level in ("hard", "normal", "easy"):
@@ -126,17 +129,6 @@ def auc(scores: Sequence[Number], labels: Sequence[Mark]) -> float | None:
         wins += ones * (below + (len(here) - ones) / 2)
         below += len(here) - ones
     return wins / (positives * (len(labels) - positives))
-
-
-def _difficulties(rows: Sequence[tuple[float, float]], styles: int) -> dict[str, float]:
-    wins: dict[str, list[bool]] = {"hard": [], "normal": [], "easy": []}
-    for start in range(0, len(rows), styles):
-        sample = rows[start : start + styles]
-        for i, (chosen, _) in enumerate(sample):
-            for j, (_, rejected) in enumerate(sample):
-                level = "hard" if i < j else "normal" if i == j else "easy"
-                wins[level].append(chosen > rejected)
-    return {level: fmean(marks) for level, marks in wins.items()}
 
 
 def _mean(values: Sequence[Any]) -> float | None:

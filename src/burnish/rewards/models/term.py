@@ -5,15 +5,6 @@ pairs as data (texts, lengths, task fields), their last hidden states and their 
 implicit rewards), and may own weights, an optimiser and any other state; the model's optimiser never
 moves them.
 
-    class MineConfig(TermConfig, frozen=True, tag="mine"):       # its settings; listed in `PairTerm`
-        coefficient: float = 1.0
-
-        def build(self, context: TermContext) -> Term:
-            return Mine(self, context)
-
-    class Mine(Term):
-        def loss(self, states, total): return TermLoss(...)
-
 A step calls `begin` once, on every process and with all pairs of the update; then `loss` for each
 micro-batch, whose totals add up to the term of the whole update however it is cut; then `finish`.
 What a resumed run needs is in `state`. A term without a file of its own needs no line anywhere:

@@ -27,11 +27,7 @@ def tie_preference_loss(
     A margin is the score of the preferred response minus that of the other; for a tie the order does
     not matter. Any shapes; a kind of pair that the batch lacks adds 0.
     """
-    return _mean(functional.softplus(-diff_margins)) + lam * _mean(
-        functional.softplus(same_margins.abs())
-    )
-
-
-def _mean(values: Tensor) -> Tensor:
+    clear, ties = functional.softplus(-diff_margins), functional.softplus(same_margins.abs())
     # The sum of nothing keeps the graph that backward() asks for; its mean would be NaN.
-    return values.sum() / max(values.numel(), 1)
+    means = [values.sum() / max(values.numel(), 1) for values in (clear, ties)]
+    return means[0] + lam * means[1]

@@ -1,24 +1,10 @@
-"""A trained model with a scalar head as a reward.
+"""A trained model with a scalar head as a reward: of a whole answer, or of its steps.
 
-    [[rewards]]
-    kind = "reward_model"
-    path = "runs/rm"            # a run, or any folder of a ...ForSequenceClassification with one label
-
-The value is the model's score of the whole conversation. It comes with its position among the
-scores of the held-out answers, where the model was trained here, and with what would move it: the
-score without its markdown, and what twice the length brings on the held-out pairs.
-
-    [[rewards]]
-    kind = "process_reward_model"
-    path = "runs/prm"
-    aggregate = "min"           # the answer is as good as its worst step
-
-There the answer is cut into steps, each step gets the probability that it is right, and these become one
-value. Every step is a part of the reward with its text as evidence, which stepwise credit
-(`policy.advantage = { kind = "stepwise", split = "blank_lines", ... }`) hands to its tokens. A step's
-probability does not depend on what follows it.
-
-Calls that wait at the same time are scored in one batch, on a GPU where there is one.
+The score of a conversation comes with its position among the scores of the held-out answers, where the
+model was trained here, and with what would move it: the score without its markdown, and what twice the
+length brings on the held-out pairs. Of a process reward model every step is a part of the reward with
+its text as evidence, which stepwise credit hands to its tokens; a step's probability does not depend on
+what follows it. Calls that wait at the same time are scored in one batch, on a GPU where there is one.
 """
 
 from __future__ import annotations
@@ -31,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, NamedTuple, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -106,6 +92,18 @@ class TrainedModelReward(Check[C]):
     @cached_property
     def _files(self) -> str:
         return files_identity("", self.folder)
+
+    def no_score(self, response: Response, found: Sequence[float] | int) -> Reward | None:
+        """The reward of an answer that is too long; scores that are not finite end the run."""
+        if isinstance(found, int):
+            reason = f"prompt and answer have {found} tokens, more than the model reads"
+            return self.abstained(reason)
+        if not all(map(math.isfinite, found)):
+            raise RewardError(
+                f"reward '{self.name}': the model's score is {found} for sample {response.id}; "
+                f"expected finite numbers. Look at the weights in {self.folder}."
+            )
+        return None
 
 
 @lru_cache(maxsize=2)
@@ -272,25 +270,17 @@ class RewardModelReward(TrainedModelReward[RewardModelConfig]):
         """One reward for each response; those that are too long for the model have none."""
         talks = [(*task.messages, *response.messages) for response in responses]
         plain = [self._without_markdown(talk) for talk in talks]
-        wanted = [*talks, *(talk for talk in plain if talk is not None)]
-        found = await self._batched(wanted)
-        rest = iter(found[len(talks) :])
-        without = [None if talk is None else next(rest) for talk in plain]
-        return [
-            self._reward(*one) for one in zip(responses, found[: len(talks)], without, strict=True)
-        ]
+        found = iter(await self._batched([*talks, *(talk for talk in plain if talk is not None)]))
+        scores = [next(found) for _ in talks]
+        without = [None if talk is None else next(found) for talk in plain]
+        return [self._reward(*one) for one in zip(responses, scores, without, strict=True)]
 
     def _reward(
         self, response: Response, found: float | int, without: float | int | None
     ) -> Reward:
-        if isinstance(found, int):
-            reason = f"prompt and answer have {found} tokens, more than the model reads"
-            return self.abstained(reason)
-        if not math.isfinite(found):
-            raise RewardError(
-                f"reward '{self.name}': the model's score is {found} for sample {response.id}; "
-                f"expected a finite number. Look at the weights in {self.folder}."
-            )
+        silent = self.no_score(response, found if isinstance(found, int) else [found])
+        if silent is not None:
+            return silent
         card, lines = self.card, [f"score {found:.4g}"]
         if card is not None:
             lines.append(
@@ -415,20 +405,14 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
         return Asked((*task.messages, *turns[:-1]), steps)
 
     def _reward(self, response: Response, asked: Asked, found: list[float] | int) -> Reward:
-        if isinstance(found, int):
-            reason = f"prompt and answer have {found} tokens, more than the model reads"
-            return self.abstained(reason)
-        if not all(map(math.isfinite, found)):
-            raise RewardError(
-                f"reward '{self.name}': the model's scores are {found} for sample {response.id}; "
-                f"expected finite numbers. Look at the weights in {self.folder}."
-            )
+        silent = self.no_score(response, found)
+        if silent is not None or isinstance(found, int):
+            return cast(Reward, silent)
         probabilities = [sigmoid(score) for score in found]
+        steps = enumerate(zip(probabilities, asked.steps, strict=True), start=1)
         parts = tuple(
             Reward(f"step {number}", value, evidence=(Evidence(self.name, text),))
-            for number, (value, text) in enumerate(
-                zip(probabilities, asked.steps, strict=True), start=1
-            )
+            for number, (value, text) in steps
         )
         value = step_value.plain(probabilities, self.config.aggregate)
         lines = [f"{self.config.aggregate} of {len(parts)} steps"]
@@ -446,27 +430,17 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
         loaded, separator = self.loaded, self.card.separator
         rows = [step_row(loaded.tokenizer, one.before, one.steps, separator) for one in asked]
         longest = loaded.module.longest_row(0)
-        ids = [row.ids for row in rows]
-        fitting = [place for place, row in enumerate(ids) if len(row) <= longest]
-        found = score_places(
-            loaded,
-            [ids[place] for place in fitting],
-            [rows[place].places for place in fitting],
-            self.config.batch_tokens,
-        )
-        said = dict(zip(fitting, found, strict=True))
-        return [said.get(place, len(row)) for place, row in enumerate(ids)]
+        fitting = [row for row in rows if len(row.ids) <= longest]
+        ids, places = [row.ids for row in fitting], [row.places for row in fitting]
+        found = iter(score_places(loaded, ids, places, self.config.batch_tokens))
+        return [next(found) if len(row.ids) <= longest else len(row.ids) for row in rows]
 
 
 @public
 def step_value(
     probabilities: Annotated[Sequence[Share], Meta(min_length=1)], aggregate: Aggregate = "min"
 ) -> float:
-    """One value from the probabilities of an answer's steps: `min`, `product`, `last` or `mean`.
-
-    >>> step_value([0.5, 0.25, 0.8])
-    0.25
-    """
+    """One value from the probabilities of an answer's steps: `min`, `product`, `last` or `mean`."""
     if aggregate == "last":
         return probabilities[-1]
     if aggregate == "mean":

@@ -41,7 +41,7 @@ from burnish.lm.scalar_head import StepRow, step_row
 from burnish.lm.tokenizer import Tokenizer
 from burnish.numbers import sigmoid
 from burnish.records import Author, Evidence, Reward, Span, Task, Trajectory
-from burnish.rewards.models.card import ProcessCard, write_process_card
+from burnish.rewards.models.card import ProcessCard, write_card
 from burnish.rewards.models.pair_metrics import auc
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
@@ -277,7 +277,7 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         if newest := self.newest_evaluation():
             scored = [self._stored(sample) for sample in newest[1]]
             card = held_out_report(scored).card(card, newest[0].step)
-        write_process_card(folder, card)
+        write_card(folder, card)
 
     def _stored(self, sample: StoredSample) -> ScoredSolution:
         values = [part.value for part in sample.reward.parts]

@@ -189,11 +189,6 @@ def test_repetitions_and_quoted_calls_are_wrong_by_rule():
     other = '<tool name="search">{ "query" : "kite" }</tool>'
     text = f"{SEARCH}\n```\n{SEARCH}\n```\n{other}"
     assert [one.call.reason for one in check_calls(text)] == ["", "in_code_fence", "duplicate"]
-    assert [one.call.reason for one in check_calls(text, fenced="call")] == [
-        "",
-        "duplicate",
-        "duplicate",
-    ]
     assert [one.call.valid for one in check_calls(f"~~~\n{SEARCH}")] == [False]
 
 
@@ -272,8 +267,6 @@ def test_worked_numbers(flags, missed, expected):
     assert found[:3] == pytest.approx(expected)
     assert response_metrics(calls_correct=flags, missed=["x"] * missed) == found
     assert response_metrics([{"calls_correct": flags, "missed": missed}]) == [found]
-    assert response_metrics({"calls": [{"correct": f} for f in flags], "missed": missed}) == found
-    assert response_metrics(found) == found
 
 
 @given(FLAGS, st.integers(0, 9))
@@ -320,8 +313,6 @@ def test_a_corpus():
     assert found.per_tool == {"code": 0.25, "edit": 0.25, "search": 0.5}
     assert (found.responses, found.unjudged) == (4, 1)
     assert aggregate([])[:5] == (None,) * 5
-    by_call = [{"calls": [{"tool": "code", "correct": True}], "missed": 0}]
-    assert aggregate(by_call).per_tool == {"code": 1.0}
 
 
 def test_the_final_score():

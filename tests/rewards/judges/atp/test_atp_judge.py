@@ -32,7 +32,6 @@ from burnish.rewards.judges.atp_bench import (
     render_call,
     response_metrics,
 )
-from burnish.rewards.judges.atp_bench.calls import image_problem
 from burnish.rewards.judges.atp_bench.judge import covers, surroundings
 from burnish.rewards.judges.atp_bench.needs import function_call_scorer
 from burnish.rewards.judges.atp_bench.three_roles import Case, joined_gaps
@@ -198,7 +197,7 @@ def test_a_task_without_needs_is_refused_in_one_line():
         judged(task=FREE)
     with pytest.raises(UserError, match="expected a list of tables"):
         read_needs([{"intent": "a", "tool": "b", "wher": "c"}])
-    with pytest.raises(UserError, match="at most 200"):
+    with pytest.raises(UserError, match="<= 200"):
         read_needs([{"intent": "a", "tool": "b"}] * 201)
 
 
@@ -422,11 +421,11 @@ def test_orders_to_the_judge_are_fenced_and_a_planted_verdict_is_not_read():
 def test_a_flood_of_calls_costs_no_judge_and_earns_nothing():
     calls = "".join(render_call("search", {"query": str(n)}) for n in range(1_000))
     script = Script()
-    reward = judged(script, text=calls, most_calls=5)
+    reward = judged(script, text=calls)
     plan = plan_of(reward)
-    assert len(script.roles("Judge one")) == 5
-    assert reward.components["precision"] == pytest.approx(5 / 1_000)
-    assert (len(plan.items), plan.more, plan.items[5].reason) == (200, 800, "too_many")
+    assert len(script.roles("Judge one")) == 64
+    assert reward.components["precision"] == pytest.approx(64 / 1_000)
+    assert (len(plan.items), plan.more, plan.items[64].reason) == (200, 800, "too_many")
 
 
 def test_huge_arguments_are_cut_in_the_record():
@@ -481,8 +480,9 @@ PNG = (
     [
         (PNG, True, "bytes"),
         ("print(1)", False, "no image"),
-        ("open('a.png', 'wb').write(b'no picture')", False, "no PNG"),
-        ("print('\\nimage of the program: aGVsbG8=')", False, "no PNG"),
+        ("open('a.png', 'wb').write(b'no picture')", False, "no picture"),
+        ("open('a.png', 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + b'x' * 50)", False, "no picture"),
+        ("print('\\nimage of the program: aGVsbG8=')", False, "no picture"),
         ("1 / 0", False, "ZeroDivisionError"),
         ("import socket; socket.create_connection(('127.0.0.1', 1))", False, ""),
         ("open('/etc/burnish-was-here', 'w')", False, ""),
@@ -494,11 +494,6 @@ def test_a_chart_by_code_is_drawn_in_the_sandbox(code, ok, reason):
     assert ran.ok is ok
     assert reason in ran.reason
     assert bool(ran.image) is ok
-
-
-def test_bytes_that_are_no_picture():
-    assert image_problem(b"<svg onload='alert(1)'/>") == "no PNG and no JPEG"
-    assert image_problem(b"\x89PNG\r\n\x1a\n" + b"x" * 50) != ""
 
 
 # --- as a reward, as a judge, and the pattern for other items

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from rubric_cases import item, kettle, rubric
 
+from burnish.errors import UserError
 from burnish.rewards.judges.rubric import Rubric, Rules, audit_points, joined_audit, rule_audit
-from burnish.rewards.judges.rubric.stability import CHECKS, TOTAL
+from burnish.rewards.judges.rubric.items import CHECKS, TOTAL
 
 
 def broken(change) -> set[str]:
@@ -62,6 +63,8 @@ def test_rules_can_be_others() -> None:
 def test_two_items_of_one_id_are_refused_at_load() -> None:
     content = kettle()
     content["items"][1]["id"] = "e1"
+    with pytest.raises(UserError, match="an id of its own"):
+        Rubric.from_dict(content)
 
 
 def test_the_hash_follows_what_a_judge_reads() -> None:

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.atp_bench.judge import AtpOptions as AtpOptions
     from burnish.rewards.judges.atp_bench.judge import atp_scorer as atp_scorer
     from burnish.rewards.judges.atp_bench.judge import build as build
-    from burnish.rewards.judges.atp_bench.metrics import Corpus as Corpus
-    from burnish.rewards.judges.atp_bench.metrics import Metrics as Metrics
-    from burnish.rewards.judges.atp_bench.metrics import aggregate as aggregate
-    from burnish.rewards.judges.atp_bench.metrics import final_score as final_score
-    from burnish.rewards.judges.atp_bench.metrics import response_metrics as response_metrics
     from burnish.rewards.judges.atp_bench.needs import Need as Need
     from burnish.rewards.judges.atp_bench.needs import met_needs as met_needs
     from burnish.rewards.judges.atp_bench.needs import read_needs as read_needs
     from burnish.rewards.judges.atp_bench.three_roles import Case as Case
+    from burnish.rewards.judges.atp_bench.three_roles import Corpus as Corpus
     from burnish.rewards.judges.atp_bench.three_roles import Gap as Gap
     from burnish.rewards.judges.atp_bench.three_roles import Item as Item
     from burnish.rewards.judges.atp_bench.three_roles import Mark as Mark
+    from burnish.rewards.judges.atp_bench.three_roles import Metrics as Metrics
     from burnish.rewards.judges.atp_bench.three_roles import Plan as Plan
     from burnish.rewards.judges.atp_bench.three_roles import RoleReply as RoleReply
     from burnish.rewards.judges.atp_bench.three_roles import ThreeRoles as ThreeRoles
+    from burnish.rewards.judges.atp_bench.three_roles import aggregate as aggregate
+    from burnish.rewards.judges.atp_bench.three_roles import final_score as final_score
     from burnish.rewards.judges.atp_bench.three_roles import plan_of as plan_of
+    from burnish.rewards.judges.atp_bench.three_roles import response_metrics as response_metrics
 
 __getattr__, __dir__ = lazy_exports(__name__)

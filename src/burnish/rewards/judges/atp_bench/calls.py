@@ -1,8 +1,5 @@
 """Tool calls in the text of an answer: found, read and validated by code (ATP-Bench).
 
-    parse_calls('Look: <tool name="search">{"query": "red kite"}</tool>', TOOLS)
-    # [Call(tool='search', args={'query': 'red kite'}, valid=True, reason='')]
-
 A call stands in place of a picture: `<tool name="NAME">JSON object</tool>`. Function-call JSON and
 Markdown images with a scheme are read to the same result (`syntax`). The parser is total: whatever
 the text holds, a broken call is a call with `valid=False` and a reason, never an exception.
@@ -13,7 +10,6 @@ The syntax and the required arguments are ours: those of the paper (arXiv 2603.2
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
 import re
@@ -26,7 +22,8 @@ from msgspec import Meta
 
 from burnish.arguments import refused
 from burnish.boundary import Count, public
-from burnish.errors import SandboxError
+from burnish.errors import SandboxError, UserError
+from burnish.media.images import open_image
 from burnish.rewards.judges.reading import decoder
 from burnish.texts import whole_texts
 from burnish.tools.isolation import SandboxLimits
@@ -45,15 +42,16 @@ IMAGE = "image_id"
 
 Syntax = Literal["tags", "json", "markdown"]
 ToolNames = Annotated[Sequence[str], Meta(min_length=1)] | Mapping[str, object]
-Fenced = Literal["call", "refuse"]
 
 UNKNOWN, BAD, UNCLOSED = "unknown_tool", "bad_arguments", "unclosed"
 OUT_OF_RANGE, DUPLICATE, FENCED = "image_id_out_of_range", "duplicate", "in_code_fence"
 
 MOST_BROKEN = 1_000
 """Openings of function-call JSON that begin no whole object, before the rest is text."""
+_BEGIN = re.compile(r"\s*+\{")
 _OPEN = re.compile(r'<tool\s+name\s*=\s*"([^"<>]*)"\s*>')
 _CLOSE = "</tool>"
+_CLOSING = re.compile(rf"\s*+{_CLOSE}")
 _OBJECT = re.compile(r'\{\s*"name"\s*:')
 _NAME = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]{0,200})"')
 _IMAGE = "](tool://"
@@ -106,19 +104,13 @@ def parse_calls(text: str, tools: ToolNames, *, syntax: Syntax = "tags") -> list
 
     >>> parse_calls('<tool name="search">{"query": "kite"}</tool>', ["search"])
     [Call(tool='search', args={'query': 'kite'}, valid=True, reason='')]
-    >>> parse_calls('<tool name="paint">{}</tool> <tool name="search">', ["search"])[1].reason
-    'unclosed'
     """
     return [one.call for one in locate_calls.plain(text, tools, syntax=syntax)]
 
 
 @public
 def locate_calls(text: str, tools: ToolNames, *, syntax: Syntax = "tags") -> list[Located]:
-    """The same with the place of each call.
-
-    >>> locate_calls('Go. <tool name="search">{"query": "a"}</tool>', ["search"])[0].start
-    4
-    """
+    """The same with the place of each call."""
     find = {"tags": _tags, "json": _objects, "markdown": _images}[syntax]
     return [
         Located(_call(tool, args, reason, tools), start, end)
@@ -141,8 +133,6 @@ def validate_call(
 
     >>> validate_call("edit", {"image_id": 2}, ["image_id", "instruction"], n_context_images=2)
     Validity(valid=False, reason='missing:instruction')
-    >>> validate_call("reference", {"image_id": 2}, ["image_id"], n_context_images=2).reason
-    'image_id_out_of_range'
     """
     if isinstance(required, Mapping):
         if tool not in required:
@@ -168,19 +158,14 @@ def check_calls(
     n_context_images: Count | None = None,
     *,
     syntax: Syntax = "tags",
-    fenced: Fenced = "refuse",
 ) -> list[Located]:
     """Calls through the whole deterministic layer: arguments, images, repetitions, code fences.
 
     The same tool with the same arguments again is not valid (`duplicate`), and neither is a call that
-    is only quoted in a Markdown code fence (`in_code_fence`; `fenced="call"` lets it count).
-
-    >>> twice = '<tool name="search">{"query": "a"}</tool>' * 2
-    >>> [one.call.reason for one in check_calls(twice)]
-    ['', 'duplicate']
+    is only quoted in a Markdown code fence (`in_code_fence`).
     """
     found = locate_calls.plain(text, tools, syntax=syntax)
-    quoted = _fences(text, found) if fenced == "refuse" and found else []
+    quoted = _fences(text, found) if found else []
     seen: set[str] = set()
     checked = []
     fence = 0
@@ -204,8 +189,6 @@ def check_calls(
 def render_call(tool: str, args: Mapping[str, object], *, syntax: Syntax = "tags") -> str:
     """A call as text that `parse_calls` reads back to the same tool and arguments.
 
-    >>> render_call("search", {"query": "a </tool> b"})
-    '<tool name="search">{"query": "a <\\\\/tool> b"}</tool>'
     >>> render_call("reference", {"image_id": 2}, syntax="markdown")
     '![](tool://reference?image_id=2)'
     """
@@ -227,12 +210,7 @@ def render_call(tool: str, args: Mapping[str, object], *, syntax: Syntax = "tags
 
 @public
 def with_placeholders(text: str, calls: Sequence[Located]) -> str:
-    """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls, and nowhere else.
-
-    >>> text = 'A. <tool name="search">{"query": "a"}</tool>'
-    >>> with_placeholders(text, locate_calls(text, TOOLS))
-    'A. [picture 1]'
-    """
+    """The text with `[picture 1]`, `[picture 2]`, ... in place of its calls, and nowhere else."""
     parts, end = [], 0
     for number, (_, start, stop) in enumerate(calls, start=1):
         parts += [without_marks(text[end:start]), f"[picture {number}]"]
@@ -241,11 +219,7 @@ def with_placeholders(text: str, calls: Sequence[Located]) -> str:
 
 
 def without_marks(text: str) -> str:
-    """A text of the same length in which nothing reads like a placeholder.
-
-    >>> without_marks("See [picture 1].")
-    'See (picture 1).'
-    """
+    """A text of the same length in which nothing reads like a placeholder."""
     return _MARK.sub(r"(\1)", text)
 
 
@@ -258,9 +232,9 @@ def _tags(text: str) -> Iterator[_Found]:
     at = 0
     while (found := _OPEN.search(text, at)) is not None:
         args, end = _object_at(text, found.end())
-        if args is not None and (close := _closing(text, end)) >= 0:
-            yield found[1], args, "", found.start(), close
-            at = close
+        if args is not None and (close := _CLOSING.match(text, end)) is not None:
+            at = close.end()
+            yield found[1], args, "", found.start(), at
             continue
         # What the JSON reader did not take up to a closing tag is unreadable up to the next one.
         close = text.find(_CLOSE, found.end())
@@ -269,12 +243,6 @@ def _tags(text: str) -> Iterator[_Found]:
             return
         at = close + len(_CLOSE)
         yield found[1], None, "", found.start(), at
-
-
-def _closing(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at + len(_CLOSE) if text.startswith(_CLOSE, at) else -1
 
 
 def _objects(text: str) -> Iterator[_Found]:
@@ -286,11 +254,10 @@ def _objects(text: str) -> Iterator[_Found]:
             at, broken = found.end(), broken + 1
             yield named[1] if named else "", None, "", found.start(), at
             continue
-        args = value.get("arguments", value.get("parameters"))
+        args, name = value.get("arguments", value.get("parameters")), value["name"]
         if isinstance(args, str):  # some servers write the arguments as a text
             args = _object_at(args, 0)[0]
         args = args if isinstance(args, dict) else None
-        name = value["name"]
         yield name if isinstance(name, str) else "", args, "", found.start(), at
 
 
@@ -308,20 +275,14 @@ def _images(text: str) -> Iterator[_Found]:
         tool, _, query = text[at:end].partition("?")
         is_whole = not _ADDRESS.search(tool) and not _ADDRESS.search(query)
         at = end + 1
-        yield (
-            unquote(_ADDRESS.split(tool)[0]),
-            _arguments(query) if is_whole else None,
-            "",
-            start,
-            at,
-        )
+        args = _arguments(query) if is_whole else None
+        yield unquote(_ADDRESS.split(tool)[0]), args, "", start, at
 
 
 def _arguments(query: str) -> dict[str, Any] | None:
+    options = {"keep_blank_values": True, "strict_parsing": bool(query)}
     try:
-        pairs = parse_qsl(
-            query, keep_blank_values=True, strict_parsing=bool(query), errors="strict"
-        )
+        pairs = parse_qsl(query, errors="strict", **options)
     except ValueError:
         return None
     args = {key: _value(value) for key, value in pairs}
@@ -338,12 +299,8 @@ def _value(text: str) -> Any:
 
 def _word(value: Any) -> str:
     """A value so that `_value` reads it back."""
-    is_plain = isinstance(value, str) and _value(value) == value and not _is_quoted(value)
+    is_plain = isinstance(value, str) and _value(value) == value and value.strip()[:1] != '"'
     return value if is_plain else json.dumps(value)
-
-
-def _is_quoted(text: str) -> bool:
-    return text.strip()[:1] == '"'
 
 
 def _call(tool: str, args: dict[str, Any] | None, reason: str, known: Collection[str]) -> Call:
@@ -359,15 +316,13 @@ def _call(tool: str, args: dict[str, Any] | None, reason: str, known: Collection
 
 def _object_at(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
     """The JSON object that begins here, blanks before it left out, and where it ends."""
-    while at < len(text) and text[at].isspace():
-        at += 1
-    if not text.startswith("{", at):
+    begin = _BEGIN.match(text, at)
+    if begin is None:
         return None, at
     try:
-        value, end = _DECODER.raw_decode(text, at)
+        return _DECODER.raw_decode(text, begin.end() - 1)
     except (ValueError, RecursionError):
         return None, at
-    return value, end
 
 
 _DECODER = decoder(strict=False)
@@ -441,8 +396,6 @@ def _entered(line: str, at: int, around: list[int]) -> int:
 
 LARGEST = 600_000
 """Bytes of an image that comes back; a chart has less."""
-PIXELS = 20_000_000
-SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 _LINE = "image of the program: "
 _DRIVER = f"""
 import base64, os, runpy, sys
@@ -469,9 +422,6 @@ def execute_call(
     """Carry out a call where that is cheap; a failure has a reason and never raises.
 
     An image of the context is its caption, or a `Path`, which must be a file.
-
-    >>> execute_call(Call("reference", {"image_id": 3}, True), images=["a", "b"])
-    Executed(ok=False, reason='image_id_out_of_range', image=b'')
     """
     if not call.valid or call.args is None:
         return Executed(False, call.reason or "not valid")
@@ -503,34 +453,10 @@ def draw_chart(code: Any, sandbox: Sandbox | None = None) -> Executed:
         said = ran.stderr.strip().splitlines()[-1:] or [""]
         return Executed(False, f"{ran.status.value}: {said[0][:200]}")
     _, mark, written = ran.stdout.rpartition(f"\n{_LINE}")
-    if not mark:
-        return Executed(False, "the program wrote no image")
     try:
         image = base64.b64decode(written.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        return Executed(False, "the program wrote no image")
-    problem = image_problem(image)
-    return Executed(not problem, problem or f"{len(image)} bytes", b"" if problem else image)
-
-
-def image_problem(image: bytes) -> str:
-    """Why these bytes are no picture that can be shown; empty where they are."""
-    if not any(image.startswith(start) for start in SIGNATURES):
-        return "no PNG and no JPEG"
-    if len(image) > LARGEST:
-        return "too large"
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:  # the first bytes are all that can be looked at
-        return ""
-    from io import BytesIO
-
-    try:
-        with Image.open(BytesIO(image)) as opened:
-            if opened.width * opened.height > PIXELS:
-                return "too many pixels"
-            opened.verify()
-    # The boundary to a decoder of foreign bytes: it raises many kinds.
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        return "a broken image"
-    return ""
+        open_image(image)
+    except (ValueError, UserError) as error:
+        told = f"the program drew no picture: {error}" if mark else "the program wrote no image"
+        return Executed(False, told)
+    return Executed(True, f"{len(image)} bytes", image)

@@ -1,13 +1,5 @@
 """Is a plan of pictures good? Validity by code, then three judges (ATP-Bench with MAM).
 
-    [[rewards]]
-    kind = "atp"                          # by the task's `needs`, no model
-    options = { value = "f1" }
-
-    [[rewards]]
-    kind = "atp"
-    model = "http://127.0.0.1:8000/v1#my-judge"
-
 An answer calls tools in place of pictures (`parse_calls`). What can be decided by rule is: names,
 arguments, image ids, repetitions, quoted calls. Then a judge is asked about each valid call with the text
 around it, a second one lists where a picture is critical and absent, and a third one, who reads both
@@ -27,14 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnish.boundary import Count, PositiveInt, Share
+from burnish.boundary import Count, Share
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Response, Status, Task
 from burnish.rewards.judge_reward import JudgeRewardConfig, Renamed
 from burnish.rewards.judges.atp_bench.calls import (
     TOOLS,
     Call,
-    Fenced,
     Located,
     Syntax,
     check_calls,
@@ -60,7 +51,15 @@ from burnish.rewards.judges.atp_bench.three_roles import (
 )
 from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import Question, as_user, fill, mark_for, request_of, wording
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    as_user,
+    fill,
+    mark_for,
+    request_of,
+    wording,
+)
 from burnish.rewards.judges.reading import (
     Maybe,
     Table,
@@ -79,6 +78,10 @@ ROLES = ("precision", "missed", "quality")
 TOO_MANY = "too_many"
 BEST = 100
 """The quality judge's scale ends here."""
+MOST_MISSED = 10
+"""Places that the second judge may name."""
+MOST_CALLS = 64
+"""Calls that can be right; further ones are wrong (too_many) and nobody is asked about them."""
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _WORD = re.compile(r"[^\W\d_]{4,}")
 
@@ -108,12 +111,6 @@ class AtpOptions(Options, frozen=True):
     """union: a fault that any pass finds counts. majority: one that most passes find."""
     context: Count = 2
     """Paragraphs before and behind a call that the first judge sees."""
-    most_missed: PositiveInt = 10
-    """Places that the second judge may name."""
-    most_calls: PositiveInt = 64
-    """Calls that can be right; further ones are wrong (too_many) and nobody is asked about them."""
-    fenced: Fenced = "refuse"
-    """Whether a call inside of a code fence counts."""
     execute: bool = False
     """Carry out the calls that are cheap: one whose image is not there, or whose program draws none in
     the sandbox, is wrong."""
@@ -149,7 +146,13 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
     """
     chosen = options or AtpOptions()
     which = ("missed" if judge else "both") if chosen.oracle == "auto" else chosen.oracle
-    _check(chosen, judge, which)
+    if judge is None and which != "both":
+        raise UserError(
+            f"judge '{chosen.name}': oracle is '{chosen.oracle}' without a model, so nobody judges "
+            "the calls; give a model, or leave oracle at auto."
+        )
+    if judge is not None:
+        check_votes(judge, chosen.name, "passes", chosen.passes)
     oracle = NeedsOracle(chosen.needs)
     mam = None if judge is None else MultiAgent(judge, chosen)
     is_free = chosen.oracle == "auto" and mam is not None
@@ -157,15 +160,25 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
     missing: Missing = oracle.missing
     if mam is not None and which != "both":
         present = mam.present
-        if is_free:
-            missing = partial(_either, oracle=oracle, mam=mam, field=chosen.needs)
-        elif which == "none":
-            missing = mam.missing
+        missing = mam.missing if which == "none" else missing
+
+    async def either(case: Case, number: int) -> RoleReply[Sequence[Gap]]:
+        """The oracle where the task has needs, else the second judge."""
+        has_needs = mam is None or case.task.fields.get(chosen.needs) is not None
+        return await (oracle if has_needs else mam).missing(case, number)
+
+    def check_task(task: Task) -> None:
+        """Refuse what cannot be judged; where a judge is free to decide, a task may have no needs."""
+        image_count(task.fields.get(chosen.images), task.id, chosen.images)
+        is_open = is_free and task.fields.get(chosen.needs) is None
+        if which != "none" and not is_open:
+            oracle.needs_of(task)
+
     return ThreeRoles(
         chosen.name,
         parse=partial(read_plan, options=chosen),
         present=present,
-        missing=missing,
+        missing=either if is_free else missing,
         overall=None if mam is None or chosen.value not in ("quality", "final") else mam.overall,
         covers=None if mam is None else covers,
         value=chosen.value,
@@ -175,12 +188,7 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
         otherwise=chosen.otherwise,
         needs=frozenset() if is_free or which == "none" else frozenset({chosen.needs}),
         inputs=frozenset({chosen.documents, chosen.images, SECTIONS}),
-        check_task=partial(
-            _check_task,
-            options=chosen,
-            oracle=None if which == "none" else oracle,
-            is_free=is_free,
-        ),
+        check_task=check_task,
         settings=digest(
             msgspec.json.encode(chosen),
             judge.fingerprint if judge else "",
@@ -189,34 +197,18 @@ def atp_scorer(judge: JudgeModel | None = None, options: AtpOptions | None = Non
     )
 
 
-def _check_task(task: Task, options: AtpOptions, oracle: NeedsOracle | None, is_free: bool) -> None:
-    """Refuse what cannot be judged; where a judge is free to decide, a task may have no needs."""
-    image_count(task.fields.get(options.images), task.id, options.images)
-    if oracle is not None and not (is_free and task.fields.get(options.needs) is None):
-        oracle.needs_of(task)
-
-
-async def _either(
-    case: Case, number: int, *, oracle: NeedsOracle, mam: MultiAgent, field: str
-) -> RoleReply[Sequence[Gap]]:
-    """The oracle where the task has needs, else the second judge."""
-    role = mam.missing if case.task.fields.get(field) is None else oracle.missing
-    return await role(case, number)
-
-
 def read_plan(task: Task, response: Response, options: AtpOptions) -> list[Item]:
     """The calls of an answer as items, through the deterministic layer."""
     given = task.fields.get(options.images)
     count = image_count(given, task.id, options.images)
     images = given if isinstance(given, list | tuple) else range(count)
-    found = check_calls(response.text, TOOLS, count, syntax=options.syntax, fenced=options.fenced)
     items = []
     right = 0
-    for call, start, end in found:
+    for call, start, end in check_calls(response.text, TOOLS, count, syntax=options.syntax):
         reason = call.reason
         if call.valid:
             right += 1
-            reason = TOO_MANY if right > options.most_calls else ""
+            reason = TOO_MANY if right > MOST_CALLS else ""
             if options.execute and not reason:
                 ran = execute_call(call, list(images))
                 reason = FAILS + ran.reason if ran.ok is False else ""
@@ -246,15 +238,6 @@ class CallVerdict(NamedTuple):
     placed_ok: bool
 
 
-class MissedList(NamedTuple):
-    missed: list[Gap]
-
-
-class Quality(NamedTuple):
-    reasons: str
-    score: int
-
-
 _FLAGS = ("needed", "right_tool", "arguments_ok", "placed_ok")
 _CALL: Table[CallVerdict] = Table(
     CallVerdict,
@@ -265,16 +248,18 @@ _CALL: Table[CallVerdict] = Table(
     arguments_ok=truth,
     placed_ok=truth,
 )
-_GAP = Table(
-    lambda where, intent, tool, reason: Gap(where, intent, tool, reason),
+_GAP: Table[Gap] = Table(
+    lambda tool, **said: Gap(kind=tool, **said),
     where=text,
     intent=text,
     tool=Maybe(loose_text),
     reason=Maybe(loose_text),
 )
-_MISSED = Table(MissedList, missed=rows(_GAP))
-_QUALITY = Table(Quality, reasons=text, score=whole(0, BEST))
-_FORMS: dict[str, Table[Any]] = {"precision": _CALL, "missed": _MISSED, "quality": _QUALITY}
+_FORMS: dict[str, Table[Any]] = {
+    "precision": _CALL,
+    "missed": Table(dict, missed=rows(_GAP)),
+    "quality": Table(dict, reasons=text, score=whole(0, BEST)),
+}
 
 
 class MultiAgent:
@@ -305,9 +290,7 @@ class MultiAgent:
         except ArgumentError as error:
             return RoleReply(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
         blanks = {"number": str(place + 1), "around": around, "call": call}
-        question = self._question("precision", case, number, blanks)
-        shown = (case.response.text, *self._documents(case.task))
-        reply = await self.judge.ask(question, partial(read_reply, table=_CALL, shown=shown))
+        reply = await self._ask("precision", case, number, blanks)
         said = reply.verdict
         if said is None:
             why = f"call {place + 1} has no verdict: {reply.reason}"
@@ -321,17 +304,14 @@ class MultiAgent:
 
     async def missing(self, case: Case, number: int) -> RoleReply[Sequence[Gap]]:
         """Places at which a picture is critical and absent."""
-        most = self.options.most_missed
-        blanks = {"most": str(most), "answer": placeholders(case)}
-        question = self._question("missed", case, number, blanks)
-        shown = (case.response.text, *self._documents(case.task))
-        reply = await self.judge.ask(question, partial(read_reply, table=_MISSED, shown=shown))
+        blanks = {"most": str(MOST_MISSED), "answer": placeholders(case)}
+        reply = await self._ask("missed", case, number, blanks)
         if reply.verdict is None:
             return RoleReply(None, reply.status, reply.reason, reply.evidence)
-        gaps = reply.verdict.missed
-        over = len(gaps) - most
-        warnings = (f"{over} missing places beyond {most} were left out",) if over > 0 else ()
-        return RoleReply(gaps[:most], evidence=reply.evidence, warnings=warnings)
+        gaps = reply.verdict["missed"]
+        told = f"{len(gaps) - MOST_MISSED} missing places beyond {MOST_MISSED} were left out"
+        warnings = (told,) * (len(gaps) > MOST_MISSED)
+        return RoleReply(gaps[:MOST_MISSED], evidence=reply.evidence, warnings=warnings)
 
     async def overall(self, case: Case, reports: Reports) -> RoleReply[float]:
         """The whole, by a judge that reads both reports."""
@@ -343,17 +323,17 @@ class MultiAgent:
         unknown = "(the second reviewer could not be read)" if reports.gaps is None else "(none)"
         blanks = {
             "answer": placeholders(case),
-            "marks": "\n".join(marks[: self.options.most_calls]) or "(none)",
+            "marks": "\n".join(marks[:MOST_CALLS]) or "(none)",
             "gaps": "\n".join(gaps) or unknown,
         }
-        question = self._question("quality", case, 0, blanks)
-        shown = (case.response.text, *self._documents(case.task))
-        reply = await self.judge.ask(question, partial(read_reply, table=_QUALITY, shown=shown))
+        reply = await self._ask("quality", case, 0, blanks)
         if reply.verdict is None:
             return RoleReply(None, reply.status, reply.reason, reply.evidence)
-        return RoleReply(reply.verdict.score / BEST, evidence=reply.evidence)
+        return RoleReply(reply.verdict["score"] / BEST, evidence=reply.evidence)
 
-    def _question(self, role: str, case: Case, vote: int, blanks: dict[str, str]) -> Question:
+    async def _ask(
+        self, role: str, case: Case, vote: int, blanks: dict[str, str]
+    ) -> JudgeReply[Any]:
         task = case.task.for_judge()
         values = {
             **blanks,
@@ -366,7 +346,10 @@ class MultiAgent:
         about = (case.task.id, case.response.id)
         text = fill(wording(role, PROMPTS), values)
         messages = as_user(text, task.media, values["mark"])
-        return Question(role, messages, about, vote, _FORMS[role].schema)
+        form = _FORMS[role]
+        shown = (case.response.text, *self._documents(case.task))
+        question = Question(role, messages, about, vote, form.schema)
+        return await self.judge.ask(question, partial(read_reply, table=form, shown=shown))
 
     def _documents(self, task: Task) -> list[str]:
         given = task.fields.get(self.options.documents)
@@ -378,7 +361,8 @@ class MultiAgent:
         if not isinstance(given, list | tuple):
             count = image_count(given, task.id, self.options.images)
             return f"{count} images without captions" if count else "(none)"
-        lines = [f"{n}: {_line(str(_caption(one)))}" for n, one in enumerate(given)]
+        captions = (one.get("caption", "") if isinstance(one, Mapping) else one for one in given)
+        lines = [f"{n}: {_line(str(one))}" for n, one in enumerate(captions)]
         return "\n".join(lines) or "(none)"
 
 
@@ -408,13 +392,11 @@ def surroundings(case: Case, place: int, context: int) -> str:
     at = _inside(parts, case.items[place].start)
     start, end = parts[max(0, at - context)][0], parts[min(len(parts) - 1, at + context)][1]
     end = max(end, case.items[place].end)
-    inside = [
-        (n, item) for n, item in enumerate(case.items) if start <= item.start and item.end <= end
-    ]
     pieces, last = [], start
-    for n, item in inside:
-        pieces += [without_marks(whole_text[last : item.start]), f"[picture {n + 1}]"]
-        last = item.end
+    for n, item in enumerate(case.items, start=1):
+        if start <= item.start and item.end <= end:
+            pieces += [without_marks(whole_text[last : item.start]), f"[picture {n}]"]
+            last = item.end
     return "".join([*pieces, without_marks(whole_text[last:end])])
 
 
@@ -428,11 +410,7 @@ def placeholders(case: Case) -> str:
 
 
 def paragraphs(text: str) -> list[tuple[int, int]]:
-    """Where paragraphs begin and end: by blank lines, or lines where there is no blank one.
-
-    >>> paragraphs("a\\n\\nb"), paragraphs("a\\nb")
-    ([(0, 1), (3, 4)], [(0, 1), (2, 3)])
-    """
+    """Where paragraphs begin and end: by blank lines, or lines where there is no blank one."""
     breaks = [found.span() for found in _BLANK_LINE.finditer(text)]
     breaks = breaks or [found.span() for found in re.finditer(r"\n", text)]
     starts = [0, *(end for _, end in breaks)]
@@ -448,10 +426,6 @@ def _words(text: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(text)}
 
 
-def _caption(image: Any) -> Any:
-    return image.get("caption", "") if isinstance(image, Mapping) else image
-
-
 def _line(text: str) -> str:
     """A text on one line: it can begin no line of the prompt."""
     return " ".join(text.split())
@@ -461,16 +435,6 @@ def _said(mark: Mark | None) -> str:
     if mark is None:
         return "no verdict"
     return f"{'right' if mark.correct else 'wrong'}. {mark.reason}"
-
-
-def _check(options: AtpOptions, judge: JudgeModel | None, which: str) -> None:
-    if judge is None and which != "both":
-        raise UserError(
-            f"judge '{options.name}': oracle is '{options.oracle}' without a model, so nobody judges "
-            "the calls; give a model, or leave oracle at auto."
-        )
-    if judge is not None:
-        check_votes(judge, options.name, "passes", options.passes)
 
 
 def build(judge: JudgeModel | None, options: Mapping[str, Any]) -> Scorer:

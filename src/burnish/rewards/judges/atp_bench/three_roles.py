@@ -1,7 +1,5 @@
 """What is there, what is missing, and the whole: three roles that judge one answer.
 
-    ThreeRoles("citations", parse=find_citations, present=each_holds, missing=claims_without_one)
-
 `parse` finds the items of an answer: tool calls, citations, function calls, warnings. `present` says of
 each whether it is right, `missing` lists what should be there and is not, `overall` scores the whole and
 reads both reports; the first two never see each other. A role is a language model or plain code, and one
@@ -12,23 +10,149 @@ of that benchmark are `burnish.rewards.judges.atp_bench`, function calls
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_word
-from burnish.boundary import Number
+from burnish.arguments import refused
+from burnish.boundary import Count, Number, Share, public
 from burnish.errors import UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.judges.atp_bench.metrics import Metrics, final_score, response_metrics
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
+
+
+class Metrics(NamedTuple):
+    success_rate: float | None
+    """Correct calls over calls; None where there is no call."""
+    recall: float | None
+    """Correct calls over needs; None where there is no need, or nobody knows what is missing or right."""
+    f1: float | None
+    """1 where nothing was needed and nothing called; None where that is not known, or where no call is
+    right and some have no verdict."""
+    n: int
+    k: int
+    m: int | None
+    unjudged: int = 0
+    """Calls without a verdict, which are not in n."""
+
+
+class Corpus(NamedTuple):
+    success_rate_macro: float | None
+    """Mean over responses with calls."""
+    success_rate_micro: float | None
+    """Over all calls."""
+    missed_mean: float | None
+    """Missed pictures a response, over those where that is known."""
+    tool_adoption: float | None
+    """Share of responses with at least one call."""
+    mean_calls: float | None
+    per_tool: dict[str, float]
+    """Share of responses that call the tool."""
+    f1_mean: float | None
+    recall_mean: float | None
+    responses: int
+    unjudged: int
+
+
+class JudgedPlan(TypedDict):
+    calls_correct: Sequence[bool | None]
+    """None: a call without a verdict."""
+    missed: Count | Sequence[object] | None
+    """A count or the list of what is missing; None: not known."""
+    tools: NotRequired[Sequence[str]]
+
+
+@public
+def response_metrics(
+    responses: JudgedPlan | Sequence[JudgedPlan] | Sequence[bool | None] | None = None,
+    missed: Count | Sequence[object] | None = None,
+    *,
+    calls_correct: Sequence[bool | None] | None = None,
+) -> Any:
+    """Success rate k/n, recall k/(k+m) and F1 2k/(2k + (n-k) + m) of one response, or of each in a list.
+
+    One response is `calls_correct` (true, false, or None without a verdict) and `missed`, or a table with
+    these two. A call without a verdict is in neither n nor k, and counted apart.
+
+    >>> response_metrics([True, True, False], 1).f1
+    0.6666666666666666
+    """
+    given: Any = responses if calls_correct is None else calls_correct
+    if missed is not None:
+        return metrics_of(given, missed)
+    if isinstance(given, Mapping):
+        return metrics_of(given["calls_correct"], given["missed"])
+    if given is None or not all(isinstance(one, Mapping) for one in given):
+        raise refused("missed", missed, "a count, or the list of what is missing")
+    return [metrics_of(one["calls_correct"], one["missed"]) for one in given]
+
+
+def metrics_of(flags: Sequence[bool | None], missed: int | Sequence[object] | None) -> Metrics:
+    m = missed if missed is None or isinstance(missed, int) else len(missed)
+    judged = [flag for flag in flags if flag is not None]
+    n, k, unjudged = len(judged), sum(judged), len(flags) - len(judged)
+    success = k / n if n else None
+    if m is None or (k == 0 and unjudged):  # whether any need is met is what nobody said
+        return Metrics(success, None, None, n, k, m, unjudged)
+    recall = k / (k + m) if k + m else None
+    f1 = 2 * k / (2 * k + (n - k) + m) if n or m else 1.0
+    return Metrics(success, recall, f1, n, k, m, unjudged)
+
+
+@public
+def aggregate(responses: Sequence[JudgedPlan]) -> Corpus:
+    """The figures of a corpus; `tools` of a response are the names that it called.
+
+    A response without a call has no success rate and does not enter the macro mean. Nothing at all is
+    None, never 0.
+
+    >>> found = aggregate([{"calls_correct": [True, False], "missed": 0, "tools": ["search"]},
+    ...                    {"calls_correct": [], "missed": 3}])
+    >>> found.success_rate_macro, found.missed_mean, found.tool_adoption, found.per_tool
+    (0.5, 1.5, 0.5, {'search': 0.5})
+    """
+    each = [metrics_of(one["calls_correct"], one["missed"]) for one in responses]
+    named = [set(one.get("tools", ())) for one in responses]
+    made = [one.n + one.unjudged for one in each]
+    calls, count = sum(one.n for one in each), len(each)
+    return Corpus(
+        success_rate_macro=_mean([one.success_rate for one in each]),
+        success_rate_micro=sum(one.k for one in each) / calls if calls else None,
+        missed_mean=_mean([one.m for one in each]),
+        tool_adoption=_mean([float(n > 0) for n in made]),
+        mean_calls=_mean(made),
+        per_tool={
+            name: sum(name in own for own in named) / count for name in sorted(set().union(*named))
+        },
+        f1_mean=_mean([one.f1 for one in each]),
+        recall_mean=_mean([one.recall for one in each]),
+        responses=count,
+        unjudged=sum(one.unjudged for one in each),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+@public
+def final_score(
+    quality_0_1: Share | None, plan_f1: Share | None, w_quality: Share = 0.5
+) -> float | None:
+    """100 (w quality + (1 - w) F1); None where either is not known."""
+    if quality_0_1 is None or plan_f1 is None:
+        return None
+    return 100 * (w_quality * quality_0_1 + (1 - w_quality) * plan_f1)
+
 
 PLAN = "plan"
 """Source of the evidence that holds a whole `Plan` as JSON, for the viewer and for replays."""
@@ -182,8 +306,6 @@ class ThreeRoles:
     scope: Scope = field(default=Scope.POINT, init=False)
 
     def __post_init__(self) -> None:
-        as_word("value", self.value, get_args(Value))
-        as_word("combine", self.combine, get_args(Combine))
         if self.value in ("quality", "final") and self.overall is None:
             raise UserError(
                 f"judge '{self.name}': value '{self.value}' needs the overall role, which is a model; "
@@ -205,16 +327,10 @@ class ThreeRoles:
         case = Case(task, response, tuple(items))
         passes = range(self.passes)
         asked = passes if case.valid else ()
-        marks: list[RoleReply[Mapping[int, Mark]]] = []
-        gaps: list[RoleReply[Sequence[Gap]]] = []
-
-        async def of_items() -> None:
-            marks.extend(await gather([partial(self.present, case, n) for n in asked]))
-
-        async def of_gaps() -> None:
-            gaps.extend(await gather([partial(self.missing, case, n) for n in passes]))
-
-        await gather([of_items, of_gaps])
+        of_items = partial(gather, [partial(self.present, case, n) for n in asked])
+        of_gaps = partial(gather, [partial(self.missing, case, n) for n in passes])
+        roles: list[Callable[[], Awaitable[list[RoleReply[Any]]]]] = [of_items, of_gaps]
+        marks, gaps = await gather(roles)
         found = joined_marks(case, marks, self.combine)
         listed, dropped = self._gaps(case, gaps, found)
         reports = Reports(found, None if listed is None else tuple(listed))
@@ -250,8 +366,7 @@ class ThreeRoles:
         agreement: Agreement | None,
     ) -> Reward:
         flags = [None if mark is None else mark.correct for mark in reports.marks]
-        missed = None if reports.gaps is None else len(reports.gaps)
-        found: Metrics = response_metrics({"calls_correct": flags, "missed": missed})
+        found = metrics_of(flags, reports.gaps)
         quality = None if whole is None else whole.value
         count = len(case.items)
         figures: dict[str, float | None] = {
@@ -259,15 +374,15 @@ class ThreeRoles:
             "precision": found.success_rate,
             "recall": found.recall,
             "validity": len(case.valid) / count if count else None,
-            "missed": missed,
+            "missed": found.m,
             **({} if whole is None else {"quality": quality}),
         }
-        final = final_score(quality, found.f1, self.w_quality)
+        final = final_score.plain(quality, found.f1, self.w_quality)
+        pairs = list(zip(case.items, reports.marks, strict=True))
+        gaps = [PlanGap(*map(_cut, gap)) for gap in reports.gaps or ()]
         plan = Plan(
-            items=[_plan_item(i, m) for i, m in zip(case.items, reports.marks, strict=True)][
-                :SHOWN
-            ],
-            missed=None if reports.gaps is None else [_plan_gap(gap) for gap in reports.gaps],
+            items=[_plan_item(*pair) for pair in pairs[:SHOWN]],
+            missed=None if reports.gaps is None else gaps,
             dropped=dropped,
             metrics=figures,
             unjudged=found.unjudged,
@@ -281,27 +396,26 @@ class ThreeRoles:
         evidence += (Evidence(PLAN, msgspec.json.encode(plan).decode()),)
         value = {**figures, "final": None if final is None else final / 100}[self.value]
         told = _told(found, plan)
-        more: dict[str, Any] = {
-            "evidence": evidence,
-            "verdicts": _verdicts(case, reports),
-            "parts": tuple(_part(name, one) for name, one in figures.items()),
-        }
-        if value is None:
-            return self._without(found, heard, told, more)
-        return Reward(self.name, float(value), reason=told, **more)
-
-    def _without(
-        self, found: Metrics, heard: Sequence[RoleReply[Any]], told: str, more: dict[str, Any]
-    ) -> Reward:
-        """No value: a role failed, or there is nothing that the figure could be of."""
+        undefined = partial(
+            Reward.failed, status=Status.ABSTAIN, reason="not defined or not known here"
+        )
+        parts = (
+            undefined(name, weight=0.0) if one is None else Reward(name, float(one), weight=0.0)
+            for name, one in figures.items()
+        )
+        verdicts = _verdicts(case, reports)
+        more: dict[str, Any] = {"evidence": evidence, "verdicts": verdicts, "parts": tuple(parts)}
         failed = next((one for one in heard if one.value is None), None)
-        if failed is None and found.unjudged:
-            reason = f"{found.unjudged} items without a verdict; {told}"
-            return Reward.failed(self.name, Status.PARSE_ERROR, reason, **more)
+        if value is None and failed is None and not found.unjudged:
+            value = self.otherwise
+        if value is not None:
+            return Reward(self.name, float(value), reason=told, **more)
+        # A role failed, or there is nothing that the figure could be of.
         if failed is not None:
             return Reward.failed(self.name, failed.status, f"{failed.reason}; {told}", **more)
-        if self.otherwise is not None:
-            return Reward(self.name, float(self.otherwise), reason=told, **more)
+        if found.unjudged:
+            reason = f"{found.unjudged} items without a verdict; {told}"
+            return Reward.failed(self.name, Status.PARSE_ERROR, reason, **more)
         reason = f"{self.value} is not defined here; {told}"
         return Reward.failed(self.name, Status.ABSTAIN, reason, **more)
 
@@ -329,12 +443,9 @@ def joined_marks(
         votes = [mark for one in heard if (mark := (one.value or {}).get(place)) is not None]
         right = [mark for mark in votes if mark.correct]
         wrong = [mark for mark in votes if not mark.correct]
-        if not votes:
-            found.append(None)
-        elif combine == "union":
-            found.append(wrong[0] if wrong else right[0])
-        else:  # an even split is wrong, as a claim on which checkers differ is
-            found.append(right[0] if len(right) > len(wrong) else wrong[0])
+        # An even split is wrong, as a claim on which checkers differ is.
+        is_wrong = wrong if combine == "union" else len(right) <= len(wrong)
+        found.append((wrong if is_wrong else right)[0] if votes else None)
     return tuple(found)
 
 
@@ -370,11 +481,7 @@ def agreement_of(
 
 
 def cohen(pairs: Sequence[tuple[bool, bool]]) -> tuple[float | None, float | None]:
-    """Share of pairs that agree, and Cohen's kappa; None where it is not defined.
-
-    >>> cohen([(True, True), (True, False), (False, False), (False, False)])
-    (0.75, 0.5)
-    """
+    """Share of pairs that agree, and Cohen's kappa; None where it is not defined."""
     if not pairs:
         return None, None
     n = len(pairs)
@@ -415,27 +522,14 @@ def _verdicts(case: Case, reports: Reports) -> tuple[Verdict, ...]:
     return tuple(found[:SHOWN])
 
 
-def _part(name: str, value: float | None) -> Reward:
-    if value is None:
-        return Reward.failed(name, Status.ABSTAIN, "not defined or not known here", weight=0.0)
-    return Reward(name, float(value), weight=0.0)
-
-
 def _plan_item(item: Item, mark: Mark | None) -> PlanItem:
-    value = item.value if isinstance(item.value, str) else _json(item.value)
+    value = "" if item.value is None else item.value
+    if not isinstance(value, str):
+        value = msgspec.json.encode(value, enc_hook=repr).decode()
     correct = None if mark is None else mark.correct
     reason = item.reason or ("no verdict" if mark is None else mark.reason)
-    return PlanItem(
-        _cut(item.kind), _cut(value), item.valid, correct, _cut(reason), item.start, item.end
-    )
-
-
-def _plan_gap(gap: Gap) -> PlanGap:
-    return PlanGap(_cut(gap.where), _cut(gap.intent), _cut(gap.kind), _cut(gap.reason))
-
-
-def _json(value: Any) -> str:
-    return "" if value is None else msgspec.json.encode(value, enc_hook=repr).decode()
+    texts = (_cut(item.kind), _cut(value))
+    return PlanItem(*texts, item.valid, correct, _cut(reason), item.start, item.end)
 
 
 def _cut(text: str, most: int = CUT) -> str:

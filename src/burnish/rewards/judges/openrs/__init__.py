@@ -13,10 +13,17 @@ from burnish.lazy import lazy_exports
 if TYPE_CHECKING:
     from burnish.rewards.judges.openrs.aggregate import aggregate_criteria as aggregate_criteria
     from burnish.rewards.judges.openrs.aggregate import explain_criteria as explain_criteria
+    from burnish.rewards.judges.openrs.evolve import Preference as Preference
     from burnish.rewards.judges.openrs.evolve import RubricEvolution as RubricEvolution
     from burnish.rewards.judges.openrs.evolve import Search as Search
+    from burnish.rewards.judges.openrs.evolve import apply_review as apply_review
     from burnish.rewards.judges.openrs.evolve import asymmetric_advantages as asymmetric_advantages
     from burnish.rewards.judges.openrs.evolve import evolve_rubric as evolve_rubric
+    from burnish.rewards.judges.openrs.evolve import judge_of as judge_of
+    from burnish.rewards.judges.openrs.evolve import random_edits as random_edits
+    from burnish.rewards.judges.openrs.evolve import read_review as read_review
+    from burnish.rewards.judges.openrs.evolve import refiner as refiner
+    from burnish.rewards.judges.openrs.evolve import write_review as write_review
     from burnish.rewards.judges.openrs.gate import Constraints as Constraints
     from burnish.rewards.judges.openrs.gate import GroundTruth as GroundTruth
     from burnish.rewards.judges.openrs.gate import LanguageMatch as LanguageMatch
@@ -36,13 +43,6 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.openrs.meta_rubric import Item as Item
     from burnish.rewards.judges.openrs.meta_rubric import MetaRubric as MetaRubric
     from burnish.rewards.judges.openrs.meta_rubric import RubricLibrary as RubricLibrary
-    from burnish.rewards.judges.openrs.review import Preference as Preference
-    from burnish.rewards.judges.openrs.review import apply_review as apply_review
-    from burnish.rewards.judges.openrs.review import judge_of as judge_of
-    from burnish.rewards.judges.openrs.review import random_edits as random_edits
-    from burnish.rewards.judges.openrs.review import read_review as read_review
-    from burnish.rewards.judges.openrs.review import refiner as refiner
-    from burnish.rewards.judges.openrs.review import write_review as write_review
     from burnish.rewards.judges.reading import extract_json as extract_json
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,7 +1,5 @@
 """Verdicts on single criteria become one score, outside of the language model (OpenRS).
 
-    aggregate_criteria([{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}])
-
 A decided critical flaw silences everything else; without one the score is the mean of the decided
 criteria, weighted by their type. Paper: Open Rubric System (arXiv 2602.14069). Where we differ from
 the reference code: what cannot be read is None and not 0 (`parity=True` gives the 0), and a winner
@@ -12,28 +10,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_number, as_word, refused
+from burnish.arguments import as_word
+from burnish.boundary import NonNegative, public
 from burnish.numbers import plain
 
 logger = logging.getLogger(__name__)
 
-CRITICAL, CORE, IMPORTANT, HIGHLIGHT = "critical", "core", "important", "highlight"
-TYPES = (CRITICAL, CORE, IMPORTANT, HIGHLIGHT)
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "硬伤": CRITICAL,
-        "核心": CORE,
-        "重要": IMPORTANT,
-        "亮点": HIGHLIGHT,
-        **{name: name for name in TYPES},
-    }
-)
-WEIGHTS: Mapping[str, float] = MappingProxyType({CORE: 5.0, IMPORTANT: 2.0, HIGHLIGHT: 1.0})
+TYPES = ("critical", "core", "important", "highlight")
+ALIASES = dict(zip((*TYPES, "硬伤", "核心", "重要", "亮点"), TYPES * 2, strict=True))
+WEIGHTS = {"core": 5.0, "important": 2.0, "highlight": 1.0}
 LARGEST = 2.0
 """A criterion's score is from -2 to 2; what is beyond it keeps to another scale."""
 EPSILON = 1e-6
@@ -60,11 +50,6 @@ class Compared(NamedTuple):
     def signed(self) -> float:
         return self.sign * abs(self.score)
 
-    @property
-    def is_inconsistent(self) -> bool:
-        """The letter and the sign of the score name different winners."""
-        return self.score != 0 and self.sign != math.copysign(1, self.score)
-
 
 @dataclass(frozen=True)
 class Aggregate:
@@ -79,11 +64,12 @@ class Aggregate:
     """Why there is no value."""
 
 
+@public
 def aggregate_criteria(
-    criteria: Any,
-    min_score: float = 0.0,
+    criteria: object,
+    min_score: NonNegative = 0.0,
     *,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, NonNegative] | None = None,
     strict: bool = False,
     fallthrough: bool = False,
     parity: bool = False,
@@ -97,41 +83,41 @@ def aggregate_criteria(
     `min_score`: smaller scores become 0. `weights` by type, for replays. `strict`: a critical
     criterion with winner S is undecided, whatever its score. `fallthrough`: critical flaws that
     cancel out leave the decision to the rest. `parity`: the reference code to the letter, where
-    what cannot be read is 0, scores have no bounds and are cut to whole numbers, and a tied criterion with a score
-    dilutes the mean.
+    what cannot be read is 0, scores have no bounds and are cut to whole numbers, and a tied criterion
+    with a score dilutes the mean.
     """
-    if isinstance(criteria, list | tuple) and criteria and isinstance(criteria[0], list | tuple):
-        options: dict[str, Any] = {"weights": weights, "strict": strict, "parity": parity}
-        return [
-            aggregate_criteria(one, min_score, fallthrough=fallthrough, **options)
-            for one in criteria
-        ]
-    return explain_criteria(
-        criteria,
-        min_score,
+    value_of = partial(
+        explain_criteria.plain,
+        min_score=min_score,
         weights=weights,
         strict=strict,
         fallthrough=fallthrough,
         parity=parity,
-    ).value
+    )
+    if isinstance(criteria, list | tuple) and criteria and isinstance(criteria[0], list | tuple):
+        return [value_of(one).value for one in criteria]
+    return value_of(criteria).value
 
 
+@public
 def explain_criteria(
-    criteria: Any,
-    min_score: float = 0.0,
+    criteria: object,
+    min_score: NonNegative = 0.0,
     *,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, NonNegative] | None = None,
     strict: bool = False,
     fallthrough: bool = False,
     parity: bool = False,
 ) -> Aggregate:
     """`aggregate_criteria` for one pair, with what decided and what was odd."""
-    table = _weights(weights)
-    min_score = as_number("min_score", min_score, low=0)
+    known = {type_of(word): weight for word, weight in (weights or {}).items()}
+    table = WEIGHTS | {as_word("weights", word, WEIGHTS): known[word] for word in known}
+    listed = criteria.get("rubric_compares") if isinstance(criteria, Mapping) else criteria
     try:
-        read = [read_criterion(item, place) for place, item in enumerate(_listed(criteria))]
-        if not parity:
-            _check_sizes(read)
+        if not isinstance(listed, list | tuple):
+            raise InvalidCriterion(f"expected a list of criteria, got {type(listed).__name__}")
+        bound = math.inf if parity else LARGEST
+        read = [read_criterion(item, place, bound) for place, item in enumerate(listed)]
     except InvalidCriterion as error:
         return Aggregate(0.0 if parity else None, "invalid", reason=str(error))
     if parity:
@@ -139,9 +125,10 @@ def explain_criteria(
     unknown = tuple(dict.fromkeys(c.type for c in read if c.type not in TYPES))
     if unknown:
         logger.warning("criteria of unknown type are left out: %s", ", ".join(unknown))
-    inconsistent = sum(c.is_inconsistent for c in read)
+    # The letter and the sign of the score name different winners.
+    inconsistent = sum(c.score != 0 and c.sign != math.copysign(1, c.score) for c in read)
 
-    flaws = [c for c in read if c.type == CRITICAL and (c.signed if strict else c.score) != 0]
+    flaws = [c for c in read if c.type == "critical" and (c.signed if strict else c.score) != 0]
     total = math.fsum(c.signed for c in flaws)
     by: Literal["critical", "weighted", "nothing"]
     if flaws and not (fallthrough and total == 0):
@@ -156,56 +143,26 @@ def explain_criteria(
     return Aggregate(value + 0.0, by, inconsistent, unknown)
 
 
-def read_criterion(item: Any, place: int = 0) -> Compared:
+def read_criterion(item: Any, place: int = 0, largest: float = LARGEST) -> Compared:
     """One criterion from its table; `InvalidCriterion` says what is missing."""
-    if isinstance(item, Compared):
-        return item
-    where = f"criterion {place + 1}"
-    if not isinstance(item, Mapping):
-        raise InvalidCriterion(f"{where}: expected a table, got {type(item).__name__}")
-    letter = item.get("winner", item.get("chosen"))
+    found = item if isinstance(item, Mapping) else {}
+    letter = found.get("winner", found.get("chosen"))
     sign = _LETTERS.get(letter.strip().upper()) if isinstance(letter, str) else None
     if sign is None:
-        raise InvalidCriterion(f"{where}: expected winner A, B or S, got {letter!r:.40}")
-    score = number_in(item.get("score"))
-    if score is None:
-        raise InvalidCriterion(f"{where}: expected a score, got {item.get('score')!r:.40}")
-    return Compared(type_of(item.get("type")), sign, score)
-
-
-def _check_sizes(read: Sequence[Compared]) -> None:
-    for place, one in enumerate(read):
-        if abs(one.score) > LARGEST:
-            raise InvalidCriterion(
-                f"criterion {place + 1}: expected a score from -2 to 2, got {one.score:g}"
-            )
+        raise InvalidCriterion(
+            f"criterion {place + 1}: expected winner A, B or S, got {letter!r:.40}"
+        )
+    score = number_in(found.get("score"))
+    if score is None or abs(score) > largest:
+        told = f"expected a score from -2 to 2, got {found.get('score')!r:.40}"
+        raise InvalidCriterion(f"criterion {place + 1}: {told}")
+    return Compared(type_of(found.get("type")), sign, score)
 
 
 def type_of(word: Any) -> str:
     """The type that a word names, in English or Chinese; `important` where there is none."""
     text = str(word).strip() if word is not None else ""
-    return ALIASES.get(text.lower(), text) or IMPORTANT
-
-
-def _listed(criteria: Any) -> Sequence[Any]:
-    if isinstance(criteria, Mapping):
-        criteria = criteria.get("rubric_compares")
-    if not isinstance(criteria, list | tuple):
-        got = type(criteria).__name__
-        raise InvalidCriterion(f"expected a list of criteria, got {got}")
-    return criteria
-
-
-def _weights(given: Mapping[str, float] | None) -> Mapping[str, float]:
-    if given is None:
-        return WEIGHTS
-    if not isinstance(given, Mapping):
-        raise refused("weights", given, f"a number for {', '.join(WEIGHTS)}")
-    table = {
-        as_word("weights", type_of(word), tuple(WEIGHTS)): as_number("weights", weight, low=0)
-        for word, weight in given.items()
-    }
-    return {**WEIGHTS, **table}
+    return ALIASES.get(text.lower(), text) or "important"
 
 
 def number_in(value: Any) -> float | None:

@@ -1,8 +1,5 @@
 """Checks in front of the judge: the first that tells two responses apart decides (OpenRS).
 
-    gate = Verifiable([GroundTruth(judge), LanguageMatch(), Constraints(judge)])
-    scorer = FirstDecisive(gate, BothOrders(OpenRS(judge)))
-
 Where two responses are equal on all checks, the judge goes on. In training the checks are a reward
 of their own beside the judge's (`anchored`).
 """
@@ -10,13 +7,15 @@ of their own beside the judge's (`anchored`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from burnish.arguments import as_list, as_number, as_word, refused
+from burnish.arguments import as_list, refused
+from burnish.boundary import NonNegative, Share, public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
@@ -41,14 +40,8 @@ class Verifiable(Combination):
     """
 
     def __init__(self, checks: Sequence[Scorer], *, name: str = "verifiable") -> None:
-        for check in checks:
-            if check.scope is not Scope.POINT:
-                raise UserError(
-                    f"reward '{name}': '{check.name}' is of scope {check.scope.value}; expected "
-                    "checks that score one response at a time."
-                )
-        if not checks:
-            raise UserError(f"reward '{name}' has no checks; expected at least one.")
+        if not checks or any(check.scope is not Scope.POINT for check in checks):
+            raise UserError(f"reward '{name}': expected checks that score one response at a time.")
         super().__init__(name, checks, Scope.PAIR)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -59,11 +52,10 @@ class Verifiable(Combination):
             both = await checked(check, task, responses)
             for parts, reward in zip(said, both, strict=True):
                 parts.append(reward)
-            values = (both[0].value, both[1].value)
-            verdict = verifiable_verdict(values)
-            if verdict in ("chosen_better", "rejected_better"):
-                lead = 1.0 if verdict == "chosen_better" else -1.0
-                reason = f"{check.name}: {values[0]:g} against {values[1]:g}"
+            first, second = both[0].value, both[1].value
+            if first is not None and second is not None and first != second:
+                lead = math.copysign(1.0, first - second)
+                reason = f"{check.name}: {first:g} against {second:g}"
                 return [
                     Reward(self.name, sign * lead, parts=tuple(parts), reason=reason)
                     for sign, parts in zip((1.0, -1.0), said, strict=True)
@@ -100,8 +92,9 @@ _NEITHER = frozenset({"TIE", "S", "SAME", "EQUAL", "A=B", "DRAW", "ABSTAIN"})
 TwoOrderRule = Literal["reference", "votes"]
 
 
+@public
 def two_order_verdict(
-    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "reference"
+    forward_backward: object, min_score: NonNegative = 0.0, rule: TwoOrderRule = "reference"
 ) -> Any:
     """`good`, `bad`, `same` or `error` from the scores in both orders.
 
@@ -110,28 +103,29 @@ def two_order_verdict(
     as published; it is not antisymmetric at 0. `votes`: see `two_order_votes`. A missing score in
     either order is `error`.
     """
-    as_word("rule", rule, get_args(TwoOrderRule))
-    min_score = as_number("min_score", min_score, low=0)
-    what = "forward_backward"
-    if _is_many(forward_backward, what):
-        return [two_order_verdict(pair, min_score, rule) for pair in forward_backward]
-    forward, backward = (number_in(score) for score in _two(forward_backward, what))
-    if forward is None or backward is None:
-        return "error"
-    if rule == "votes":
-        lead = _vote(forward, min_score) - _vote(backward, min_score)
-        return "good" if lead > 0 else "bad" if lead < 0 else "same"
-    if forward > min_score and backward <= -min_score:
-        return "good"
-    return "bad" if forward <= -min_score and backward > min_score else "same"
+
+    def verdict(first: Any, second: Any) -> str:
+        forward, backward = number_in(first), number_in(second)
+        if forward is None or backward is None:
+            return "error"
+        if rule == "votes":
+            # Each order has a vote beyond min_score.
+            votes = [(one > min_score) - (one < -min_score) for one in (forward, backward)]
+            return ("same", "good", "bad")[(votes[0] > votes[1]) - (votes[0] < votes[1])]
+        if forward > min_score and backward <= -min_score:
+            return "good"
+        return "bad" if forward <= -min_score and backward > min_score else "same"
+
+    return _of_pairs("forward_backward", forward_backward, verdict)
 
 
+@public
 def two_order_votes(
-    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "votes"
+    forward_backward: object, min_score: NonNegative = 0.0, rule: TwoOrderRule = "votes"
 ) -> Any:
     """The recommended rule: each order has one vote, and exchanging the responses exchanges
     `good` and `bad`. Arguments as in `two_order_verdict`."""
-    return two_order_verdict(forward_backward, min_score, rule)
+    return two_order_verdict.plain(forward_backward, min_score, rule)
 
 
 def two_order_strict(winners: Any) -> Any:
@@ -141,12 +135,14 @@ def two_order_strict(winners: Any) -> Any:
     the chosen response is A in the first and B in the second; a tie or an abstention names neither.
     A verdict that is none in either order (None, or the `error` of a parser) is `error`.
     """
-    if _is_many(winners, "winners"):
-        return [two_order_strict(pair) for pair in winners]
-    first, second = (_winner(said) for said in _two(winners, "winners"))
-    if first is None or second is None:
-        return "error"
-    return {"AB": "win", "BA": "lose"}.get(first + second, "tie")
+
+    def verdict(*said: Any) -> str:
+        words = [word.strip().upper() if isinstance(word, str) else "" for word in said]
+        if any(word not in {"A", "B", *_NEITHER} for word in words):
+            return "error"
+        return {"AB": "win", "BA": "lose"}.get("".join(words), "tie")
+
+    return _of_pairs("winners", winners, verdict)
 
 
 def one_vs_n(results: Any) -> Any:
@@ -158,14 +154,13 @@ def one_vs_n(results: Any) -> Any:
     if _is_many(results, "results"):
         return [one_vs_n(row) for row in results]
     numbers = [number_in(result) for result in as_list("results", results, least=1)]
-    for number in numbers:
-        if number not in (-1, 0, 1, None):
-            raise refused("results", number, "1, 0 or -1 for each opponent, None where it failed")
-    if any(number == -1 for number in numbers):
+    if not {*numbers} <= {-1, 0, 1, None}:
+        raise refused("results", results, "1, 0 or -1 for each opponent, None where it failed")
+    if -1 in numbers:
         return "Loss"
     if None in numbers:
         return "error"
-    return "Win" if all(number == 1 for number in numbers) else "Tie"
+    return "Tie" if 0 in numbers else "Win"
 
 
 def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
@@ -173,25 +168,16 @@ def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
 
     One pair of scores or a list of them; `error` where either is missing.
     """
-    what = "scores_chosen_rejected"
-    if _is_many(scores_chosen_rejected, what):
-        return [verifiable_verdict(pair) for pair in scores_chosen_rejected]
-    chosen, rejected = (number_in(score) for score in _two(scores_chosen_rejected, what))
-    if chosen is None or rejected is None:
-        return "error"
-    if chosen == rejected:
-        return "equal"
-    return "chosen_better" if chosen > rejected else "rejected_better"
 
+    def verdict(first: Any, second: Any) -> str:
+        chosen, rejected = number_in(first), number_in(second)
+        if chosen is None or rejected is None:
+            return "error"
+        if chosen == rejected:
+            return "equal"
+        return "chosen_better" if chosen > rejected else "rejected_better"
 
-def _vote(score: float, min_score: float) -> int:
-    return 0 if abs(score) <= min_score else (1 if score > 0 else -1)
-
-
-def _winner(said: Any) -> str | None:
-    """A, B, or TIE for every word that names neither; None for what is no verdict."""
-    word = said.strip().upper() if isinstance(said, str) else ""
-    return word if word in ("A", "B") else "TIE" if word in _NEITHER else None
+    return _of_pairs("scores_chosen_rejected", scores_chosen_rejected, verdict)
 
 
 def _is_many(value: Any, what: str) -> bool:
@@ -203,11 +189,14 @@ def _is_many(value: Any, what: str) -> bool:
     return hasattr(first, "__len__") and not isinstance(first, str)
 
 
-def _two(pair: Any, what: str) -> tuple[Any, Any]:
-    values = as_list(what, pair)
+def _of_pairs(what: str, given: Any, read: Callable[..., str]) -> Any:
+    """What `read` makes of two values, or a list of that for a list of pairs."""
+    if _is_many(given, what):
+        return [_of_pairs(what, pair, read) for pair in given]
+    values = as_list(what, given)
     if len(values) != 2:
-        raise refused(what, pair, "two values, one an order or a response")
-    return values[0], values[1]
+        raise refused(what, given, "two values, one an order or a response")
+    return read(*values)
 
 
 class GroundTruth:
@@ -219,19 +208,19 @@ class GroundTruth:
     scope = Scope.POINT
     needs: frozenset[str] = frozenset()
 
-    def __init__(
-        self, judge: JudgeModel, *, field: str = "answer", name: str = "ground_truth"
-    ) -> None:
-        self.judge, self.field, self.name = judge, field, name
+    name = "ground_truth"
+
+    def __init__(self, judge: JudgeModel) -> None:
+        self.judge = judge
 
     @property
     def fingerprint(self) -> str:
-        return digest(self.judge.fingerprint, templates_hash(), self.field, self.name)
+        return digest(self.judge.fingerprint, templates_hash(), self.name)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        reference = task.fields.get(self.field)
+        reference = task.fields.get("answer")
         if reference is None or not str(reference).strip():
-            reason = f"the task has no reference in '{self.field}'"
+            reason = "the task has no reference in 'answer'"
             return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
         calls = [partial(self._one, task, response, str(reference)) for response in responses]
         return await gather(calls)
@@ -246,14 +235,16 @@ class GroundTruth:
         return Reward(self.name, value, evidence=evidence, reason=reason)
 
 
+LETTERS = 20
+"""Texts with fewer are not judged."""
+
+
 class LanguageMatchConfig(CheckConfig, frozen=True, tag="language_match"):
     """The response is in the language of the request: 1, in another: 0, unsure: no value."""
 
     field: str = "response_language"
     """Task field with an ISO 639-1 code, for requests that ask for another language."""
-    confidence: float = 0.7
-    min_letters: int = 20
-    """Shorter texts are not judged."""
+    confidence: Share = 0.7
     timeout_s: float = 5.0
 
 
@@ -267,20 +258,15 @@ class LanguageMatch(IsolatedCheck[LanguageMatchConfig]):
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         wanted = task.fields.get(self.config.field)
-        texts = [response.text for response in responses]
-        if wanted is None:
-            asked, *found = await self.isolated([_cut(task.prompt), *map(_cut, texts)])
-            wanted = self._detected(asked)
-            if wanted is None:
-                reason = "the request's language cannot be told"
-                return [self.abstained(reason) for _ in responses]
-        else:
-            if str(wanted) not in LANGUAGES and wanted != "zh":
-                raise UserError(
-                    f"task {task.id}: field '{self.config.field}' is {wanted!r}; expected an "
-                    "ISO 639-1 code: de, en, ..."
-                )
-            found = await self.isolated([_cut(text) for text in texts])
+        if wanted not in (None, "zh", *LANGUAGES):
+            raise UserError(
+                f"task {task.id}: field '{self.config.field}' is {wanted!r}; expected an "
+                "ISO 639-1 code: de, en, ..."
+            )
+        texts = [task.prompt, *(response.text for response in responses)]
+        asked, *found = await self.isolated([{"text": text[:READ]} for text in texts])
+        if wanted is None and (wanted := self._detected(asked)) is None:
+            return [self.abstained("the request's language cannot be told") for _ in responses]
         return [self._reward(guess, str(wanted)) for guess in found]
 
     def _reward(self, guess: Outcome, wanted: str) -> Reward:
@@ -294,57 +280,44 @@ class LanguageMatch(IsolatedCheck[LanguageMatchConfig]):
 
     def _detected(self, guess: Outcome) -> str | None:
         """The language, where the text is long enough and the detector sure enough."""
-        if guess.status != Status.OK:
+        if guess.status != Status.OK or guess.value["probability"] < self.config.confidence:
             return None
-        sure = guess.value["probability"] >= self.config.confidence
-        return guess.value["language"] if sure and self._is_long(guess) else None
-
-    def _is_long(self, guess: Outcome) -> bool:
         # A Chinese character says as much about its language as several letters do.
-        least = self.config.min_letters / (4 if guess.value["language"].startswith("zh") else 1)
-        return bool(guess.value["letters"] >= least)
+        language = str(guess.value["language"])
+        least = LETTERS / (4 if language.startswith("zh") else 1)
+        return language if guess.value["letters"] >= least else None
 
 
 class Constraints:
     """The share of all stated constraints that a response keeps.
 
-    Instructions with an id (those of IFEval) are checked by rule; constraints in words, in the
-    field `field`, are put to the judge one by one. One that cannot be decided leaves no value.
+    Instructions with an id (those of IFEval) are checked by rule; constraints in words, in the field
+    `constraints`, are put to the judge one by one. One that cannot be decided leaves no value.
     """
 
     scope = Scope.POINT
     needs: frozenset[str] = frozenset()
+    name = "constraints"
 
-    def __init__(
-        self,
-        judge: JudgeModel | None = None,
-        *,
-        field: str = "constraints",
-        instructions: InstructionsConfig | None = None,
-        name: str = "constraints",
-    ) -> None:
-        self.judge, self.field, self.name = judge, field, name
-        config = InstructionsConfig(mode="mean") if instructions is None else instructions
-        self.rules = Instructions(replace(config, mode="mean"))
+    def __init__(self, judge: JudgeModel | None = None) -> None:
+        self.judge = judge
+        self.rules = Instructions(InstructionsConfig(mode="mean"))
 
     @property
     def fingerprint(self) -> str:
         judge = "" if self.judge is None else self.judge.fingerprint
-        return digest(judge, templates_hash(), self.rules.fingerprint, self.field, self.name)
+        return digest(judge, templates_hash(), self.rules.fingerprint, self.name)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         worded = self._worded(task)
-        if worded and self.judge is None:
-            raise UserError(
-                f"reward '{self.name}': task {task.id} has {len(worded)} constraints in words in "
-                f"'{self.field}'; give a judge, or instruction ids that a rule can check."
-            )
-        by_rule = await checked(self.rules, task, responses) if self._has_ids(task) else []
+        by_rule: Sequence[Reward | None] = [None] * len(responses)
+        if task.fields.get("instruction_id_list"):
+            by_rule = await checked(self.rules, task, responses)
         rewards = []
-        for place, response in enumerate(responses):
+        for response, ruled in zip(responses, by_rule, strict=True):
             calls = [partial(self._ask, task, response, text) for text in worded]
-            judge_reply = list(zip(worded, await gather(calls) if calls else [], strict=True))
-            rewards.append(self._reward(by_rule[place] if by_rule else None, judge_reply))
+            said = await gather(calls) if calls else []
+            rewards.append(self._reward(ruled, list(zip(worded, said, strict=True))))
         return rewards
 
     def _reward(
@@ -376,17 +349,17 @@ class Constraints:
     async def _ask(
         self, task: Task, response: Response, text: str
     ) -> JudgeReply[tuple[float, str]]:
-        question, mark = _question("constraint", task, response, text)
         if self.judge is None:
-            raise TypeError("constraints in words need a judge")
+            raise UserError(
+                f"reward '{self.name}': task {task.id} has constraints in words; give a judge, or "
+                "instruction ids that a rule can check."
+            )
+        question, mark = _question("constraint", task, response, text)
         return await self.judge.ask(question, partial(read_marked, mark=mark, table=_SATISFIED))
-
-    def _has_ids(self, task: Task) -> bool:
-        return bool(task.fields.get("instruction_id_list"))
 
     def _worded(self, task: Task) -> list[str]:
         """Constraints in words: a list of texts or of tables with a `rule`, or that as JSON."""
-        given = task.fields.get(self.field) or []
+        given = task.fields.get("constraints") or []
         try:
             listed = json.loads(given) if isinstance(given, str) else given
         except (ValueError, RecursionError):
@@ -394,7 +367,7 @@ class Constraints:
         texts = [c.get("rule") if isinstance(c, Mapping) else c for c in listed]
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise UserError(
-                f"task {task.id}: field '{self.field}' holds {given!r:.60}; expected a list of "
+                f"task {task.id}: field 'constraints' holds {given!r:.60}; expected a list of "
                 "texts, or of tables with a text 'rule'."
             )
         return [str(text) for text in texts]
@@ -403,14 +376,8 @@ class Constraints:
 def _question(kind: str, task: Task, response: Response, reference: str) -> tuple[Question, str]:
     request = request_of(task)
     mark = mark_for(request, response.text, reference)
-    text = prompt(
-        kind,
-        language_of(request),
-        mark,
-        request=request,
-        first=response.text,
-        reference=reference,
-    )
+    blanks = {"request": request, "first": response.text, "reference": reference}
+    text = prompt(kind, language_of(request), mark, **blanks)
     asked = as_user(text, task.media, mark)
     return Question(f"openrs {kind}", asked, (task.id, response.id)), mark
 
@@ -428,7 +395,3 @@ _SATISFIED = Table(
     satisfied=lambda key, value: _YES_OR_NO(key, str(value)),
     reason=Maybe(loose_text),
 )
-
-
-def _cut(text: str) -> dict[str, Any]:
-    return {"text": text[:READ]}

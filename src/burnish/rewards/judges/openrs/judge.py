@@ -1,9 +1,5 @@
 """A judge that writes its criteria for each pair under fixed principles (OpenRS, PAMR).
 
-    scorer = BothOrders(OpenRS(JudgeModel(lm)))
-    rewards = await checked(scorer, task, [response, other])
-    reaggregate(rewards[0], weights={"core": 3})        # other weights, no new call
-
 One call to the model gives an analysis of the request, the criteria on which the two responses
 differ, and a comparison with a quotation on each. The score is worked out here, not by the model:
 a decided critical flaw is a veto, else the mean of the decided criteria with weights 5, 2 and 1.
@@ -19,9 +15,10 @@ from functools import partial
 from typing import Any, Literal, Self, get_args
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from burnish.arguments import as_word
+from burnish.boundary import Cap, NonNegative, PositiveInt
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.combine import FirstDecisive, OrderRule, join_orders, two_orders
@@ -53,37 +50,40 @@ RULES = "openrs/rules"
 """Source of the evidence that holds the rules of the value as JSON."""
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class Rules(Options, frozen=True):
     """How criteria become a score; see `aggregate_criteria`."""
 
-    min_score: float = 0.0
-    weights: dict[str, float] = msgspec.field(default_factory=dict)
+    min_score: NonNegative = 0.0
+    weights: dict[str, NonNegative] = msgspec.field(default_factory=dict)
+    """Of core, important and highlight; by default 5, 2 and 1."""
     strict: bool = False
     fallthrough: bool = False
-    clip: float = CLIP
+    clip: Cap = CLIP
+
+    def check(self) -> None:
+        self.applied_to(())  # names a weight that has no meaning
 
     def applied_to(self, criteria: Sequence[Comparison]) -> Aggregate:
         """The unclipped score of these criteria, above 0 where A is better."""
-        return explain_criteria(
+        return explain_criteria.plain(
             [msgspec.structs.asdict(criterion) for criterion in criteria],
             self.min_score,
-            weights=self.weights or None,
+            weights=self.weights,
             strict=self.strict,
             fallthrough=self.fallthrough,
         )
 
     def as_evidence(self) -> Evidence:
         """What `rules_of` reads; Python's JSON, which can hold a clip of infinity."""
-        numbers = msgspec.convert(msgspec.to_builtins(self), Rules, strict=False)  # 3 is 3.0
-        return Evidence(RULES, json.dumps(msgspec.to_builtins(numbers)))
+        numbers = {key: getattr(self, key) for key in Rules.__struct_fields__}
+        return Evidence(RULES, json.dumps(numbers))
 
 
 class OpenRS:
     """A pair scorer: values v and -v, above 0 for the better response, within `rules.clip`.
 
-    The request's language picks prompt and principles; the task's field `domain_field`, or else
-    `domain`, the domain whose principles are added to the general ones. Equal texts are even,
-    unasked.
+    The request's language picks prompt and principles; the task's field `query_type`, or else `domain`,
+    the domain whose principles are added to the general ones. Equal texts are even, unasked.
     """
 
     scope = Scope.PAIR
@@ -96,14 +96,12 @@ class OpenRS:
         rubrics: RubricLibrary | None = None,
         language: Language | None = None,
         domain: str = "",
-        domain_field: str = "query_type",
         rules: Rules | None = None,
         name: str = "openrs",
-        weight: float = 1.0,
     ) -> None:
-        self.judge, self.name, self.weight = judge, name, weight
+        self.judge, self.name = judge, name
         self.rubrics = RubricLibrary.shipped() if rubrics is None else rubrics
-        self.language, self.domain, self.domain_field = language, domain, domain_field
+        self.language, self.domain = language, domain
         if domain and self.rubrics.domain_of(domain) is None:
             known = self.rubrics.domains
             raise UserError(
@@ -111,17 +109,11 @@ class OpenRS:
                 f"{did_you_mean(domain, known)}"
             )
         self.rules = Rules() if rules is None else rules
-        if not (self.rules.min_score >= 0 and self.rules.clip > 0):
-            raise UserError(
-                f"reward '{name}': min_score is {self.rules.min_score:g} and clip "
-                f"{self.rules.clip:g}; expected at least 0 and above 0."
-            )
         self.vote = 0
-        self.rules.applied_to(())  # names a weight that has no meaning before the first call
 
     @property
     def fingerprint(self) -> str:
-        settings = (self.language, self.domain, self.domain_field, self.rules, self.vote)
+        settings = (self.language, self.domain, self.rules, self.vote)
         return digest(
             self.judge.fingerprint, self.rubrics.hash, templates_hash(), repr(settings), self.name
         )
@@ -142,10 +134,9 @@ class OpenRS:
 
     def question(self, task: Task, first: Response, second: Response) -> tuple[Question, str]:
         """What the judge is asked, and the mark that its answer must carry."""
-        shown = task.for_judge()
         request = request_of(task)
         language = self.language or language_of(request)
-        domain = str(shown.fields.get(self.domain_field) or self.domain)
+        domain = str(task.for_judge().fields.get("query_type") or self.domain)
         rubric = self.rubrics.for_request(request, domain, language).as_prompt()
         mark = mark_for(request, first.text, second.text)
         text = prompt(
@@ -166,11 +157,15 @@ class OpenRS:
         self, judge_reply: JudgeReply[Judgement], responses: tuple[Response, Response]
     ) -> list[Reward]:
         """The two rewards of what the judge said."""
-        said = judge_reply.evidence
         if judge_reply.verdict is None:
             return [judge_reply.failed(self.name)] * 2
         seen = judge_reply.verdict.criteria
-        said = (*said, Evidence(self.name, _quotations(seen, responses)))
+        # How many of the quoted passages really stand in a response.
+        texts = [_plain(response.text) for response in responses]
+        pieces = [_pieces(c.evidence) for c in seen if c.winner != "S" and c.evidence]
+        found = sum(any(piece in text for text in texts for piece in own) for own in pieces)
+        told = f"{found} of {len(pieces)} quotations stand in a response"
+        said = (*judge_reply.evidence, Evidence(self.name, told))
         mirror = tuple(criterion.mirrored() for criterion in seen)
         place = len(judge_reply.replies) - 1
         return [self._reward(criteria, said, place) for criteria in (seen, mirror)]
@@ -183,7 +178,7 @@ class OpenRS:
         verdicts = tuple(
             Verdict(
                 f"{criterion.type}: {criterion.title}",
-                _signed(criterion),
+                _SIGN[criterion.winner] * abs(criterion.score),
                 evidence=(place,),
                 reason=criterion.reason or criterion.evidence,
             )
@@ -228,19 +223,10 @@ def reaggregate(reward: Reward, *, order_rule: OrderRule | None = None, **rules:
     rule that made the stored value. Where several would have made it (both orders at 1, say), votes
     is taken: give the rule if you change others.
     """
-    unknown = sorted(set(rules) - set(Rules.__struct_fields__))
-    if unknown:
-        known = Rules.__struct_fields__
-        raise UserError(
-            f"reaggregate got '{unknown[0]}'; expected {', '.join(known)}."
-            f"{did_you_mean(unknown[0], known)}"
-        )
-    if order_rule is not None and order_rule not in get_args(OrderRule):
-        known = get_args(OrderRule)
-        raise UserError(
-            f"reaggregate: order_rule is '{order_rule}'; expected {', '.join(known)}."
-            f"{did_you_mean(order_rule, known)}"
-        )
+    if order_rule is not None:
+        as_word("order_rule", order_rule, get_args(OrderRule))
+    for name in rules:
+        as_word("reaggregate", name, Rules.__struct_fields__)
     return _again(reward, rules, order_rule)
 
 
@@ -290,32 +276,18 @@ def _own_rule(reward: Reward) -> UserError:
 
 
 _BY = {"critical": "critical flaws", "weighted": "weights", "nothing": "nothing, all are even"}
-
-
-def _signed(criterion: Comparison) -> float:
-    return {"A": 1.0, "B": -1.0, "S": 0.0}[criterion.winner] * abs(criterion.score)
-
-
-def _quotations(criteria: Sequence[Comparison], responses: tuple[Response, Response]) -> str:
-    """How many of the quoted passages really stand in a response."""
-    texts = [_plain(response.text) for response in responses]
-    quoted = [c.evidence for c in criteria if c.winner != "S" and c.evidence]
-    found = sum(any(_stands(passage, text) for text in texts) for passage in quoted)
-    return f"{found} of {len(quoted)} quotations stand in a response"
-
-
-def _stands(passage: str, text: str) -> bool:
-    """True where the passage, or a piece of it in quotation marks, is part of the text."""
-    pieces = [_plain(piece) for piece in _pieces(passage)]
-    return any(piece in text for piece in pieces if len(piece) > 3)
+_SIGN = {"A": 1.0, "B": -1.0, "S": 0.0}
 
 
 def _pieces(passage: str) -> list[str]:
+    """The passage, and what stands in quotation marks in it."""
+    found = [passage]
     for mark in ('"', "'", "\u201c\u201d", "「」", "`"):
         parts = passage.replace(mark[-1], mark[0]).split(mark[0])
         if len(parts) > 2:
-            return [passage, *parts[1::2]]
-    return [passage]
+            found += parts[1::2]
+            break
+    return [piece for one in found if len(piece := _plain(one)) > 3]
 
 
 def _plain(text: str) -> str:
@@ -328,65 +300,43 @@ MAX_TOKENS = 8192
 Check = Literal["ground_truth", "language", "constraints"]
 
 
-class OpenRSOptions(Options, frozen=True):
+class OpenRSOptions(Rules, frozen=True):
     rubrics: str = ""
     """Folder with your own meta-rubrics; empty: the shipped ones."""
     language: Language | None = None
     """en or zh; by default that of each request."""
     domain: str = ""
     """Domain of every task whose field does not name one."""
-    domain_field: str = "query_type"
-    """Task field that names the domain, in English or Chinese."""
     verify: tuple[Check, ...] = ()
-    """Checks in front of the judge, in this order; the first that tells the two apart decides."""
-    reference_field: str = "answer"
-    """For `ground_truth`: oracle evidence, declared as such."""
-    constraints_field: str = "constraints"
-    min_score: float = 0.0
-    weights: dict[str, float] = msgspec.field(default_factory=dict)
-    """Of core, important and highlight; by default 5, 2 and 1."""
-    strict: bool = False
-    fallthrough: bool = False
-    clip: float = CLIP
-    max_tokens: int | None = None
+    """Checks in front of the judge, in this order; the first that tells the two apart decides.
+    `ground_truth` reads the task's `answer`: oracle evidence, declared as such."""
+    max_tokens: PositiveInt | None = None
     """Of one reply. Unset: 8192 where the judge model has no sampling of its own, else its limit."""
     name: str = "openrs"
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     settings = read_options("openrs", options, OpenRSOptions)
-    judge = _with_room(judge, settings.max_tokens)
+    # A judge model that was given no sampling holds the very object `GREEDY`; one that was given the
+    # same numbers holds another, and means them.
+    most = settings.max_tokens or (MAX_TOKENS if judge.sampling is GREEDY else None)
+    if most is not None:
+        judge = copy(judge)  # cache, budget and record stay shared
+        judge.sampling = replace(judge.sampling, max_tokens=most)
     pair = OpenRS(
         judge,
         rubrics=RubricLibrary.load(settings.rubrics) if settings.rubrics else None,
         language=settings.language,
         domain=settings.domain,
-        domain_field=settings.domain_field,
         rules=Rules(**{key: getattr(settings, key) for key in Rules.__struct_fields__}),
         name=settings.name,
     )
     if not settings.verify:
         return pair
     checks: dict[Check, Scorer] = {
-        "ground_truth": GroundTruth(judge, field=settings.reference_field),
+        "ground_truth": GroundTruth(judge),
         "language": LanguageMatch(),
-        "constraints": Constraints(judge, field=settings.constraints_field),
+        "constraints": Constraints(judge),
     }
     gate = Verifiable([checks[name] for name in settings.verify])
     return FirstDecisive(gate, pair, name=settings.name)
-
-
-def _with_room(judge: JudgeModel, max_tokens: int | None) -> JudgeModel:
-    """The judge with room for a whole reply; a limit that somebody set is kept.
-
-    A judge model that was given no sampling holds the very object `GREEDY`; one that was given the
-    same numbers holds another, and means them.
-    """
-    if max_tokens is None:
-        if judge.sampling is not GREEDY:
-            return judge
-        max_tokens = MAX_TOKENS
-    sampling = replace(judge.sampling, max_tokens=max_tokens)
-    judge = copy(judge)  # cache, budget and record stay shared
-    judge.sampling = sampling
-    return judge

@@ -1,9 +1,5 @@
 """Meta-rubrics: the written principles that a judge turns into criteria for one pair (OpenRS).
 
-    rubric = MetaRubric.load("writing.en.md")
-    rubric.items, rubric.hash, rubric.render()
-    rubric.diff(other), rubric.applied(change)
-
 A meta-rubric is a Markdown file that people edit: front matter with the domain, the language and
 the names by which a dataset may call the domain, a preface, and items under the four types. The
 general rubric holds for every request; a domain's rubric adds to it (`library`).
@@ -20,9 +16,9 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.rewards.judges.openrs.aggregate import TYPES, InvalidCriterion, read_criterion, type_of
-from burnish.rewards.judges.prompting import Unreadable, fill
+from burnish.rewards.judges.prompting import Unreadable, fill, wording
 from burnish.rewards.judges.reading import (
     Maybe,
     Table,
@@ -38,6 +34,11 @@ Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 GENERAL = "general"
 
+_HEAD = ("domain", "language", "names")
+_FORMS = (
+    f"{', '.join(_HEAD)} in the head, then a heading '## TYPE' of {', '.join(TYPES)} (硬伤, 核心, 重要, 亮点), "
+    "and below it '- **Title**: what to look at'"
+)
 _ITEM = re.compile(r"- \*\*(?P<title>[^*\n]+?)\*\*\s*[:：]\s*(?P<text>.+)")
 
 
@@ -60,8 +61,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
     after: Item | None = None
 
     def __str__(self) -> str:
-        lines = [f"- {_line(self.before)}"] if self.before else []
-        return "\n".join([*lines, f"+ {_line(self.after)}"] if self.after else lines)
+        sides = (("-", self.before), ("+", self.after))
+        return "\n".join(f"{s} [{i.type}] {i.title}: {i.text}" for s, i in sides if i is not None)
 
 
 class MetaRubric(Struct, frozen=True, omit_defaults=True):
@@ -90,42 +91,49 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str, where: str = "rubric") -> Self:
-        lines = text.splitlines()
-        head, start = _front_matter(lines, where)
+        lines = [line.strip() for line in text.splitlines()]
+        if lines[:1] != ["---"] or "---" not in lines[1:]:
+            raise UserError(f"{where}:1: expected '---', then domain and language, then '---'.")
+        start = lines.index("---", 1)
+        head: dict[str, Any] = {}
         preface: list[str] = []
         items: list[Item] = []
-        current = ""
-        for number, line in enumerate(lines[start:], start + 1):
-            bare = line.strip()
-            if bare.startswith("## "):
-                current = _type(bare[3:], f"{where}:{number}")
-            elif current and bare:
-                items.append(_item(bare, current, f"{where}:{number}"))
-            elif bare and not bare.startswith("# "):
-                preface.append(bare)
-        rubric = cls(tuple(items), preface="\n".join(preface), **head)  # type: ignore[arg-type]
+        kind = ""
+        for number, line in enumerate(lines[1:], 2):
+            key, _, value = (part.strip() for part in line.partition(":"))
+            item = _ITEM.fullmatch(line)
+            if number <= start and key in _HEAD:
+                names = (name.strip() for name in re.split("[,，、]", value))
+                head[key] = tuple(filter(None, names)) if key == "names" else value
+            elif line.startswith("## ") and type_of(line[3:]) in TYPES:
+                kind = type_of(line[3:])
+            elif kind and item is not None:
+                items.append(Item(kind, item["title"].strip(), item["text"].strip()))
+            elif line and (number <= start or kind or line.startswith("## ")):
+                hint = did_you_mean(key.removeprefix("## ").lower(), (*_HEAD, *TYPES))
+                raise UserError(f"{where}:{number}: got '{line[:60]}'; expected {_FORMS}.{hint}")
+            elif line != "---" and not line.startswith("# "):
+                preface += [line] * bool(line)
+        rubric = cls(tuple(items), preface="\n".join(preface), **head)
         rubric.validate(where)
         return rubric
 
     def validate(self, where: str = "rubric") -> None:
         """Raise one line about the first thing that is wrong."""
         if self.language not in LANGUAGES:
-            raise UserError(
-                f"{where}: language is '{self.language}'; expected {' or '.join(LANGUAGES)}."
-            )
+            raise ArgumentError(f"{where}: language is '{self.language}'; expected en or zh.")
         seen: set[str] = set()
         for item in self.items:
-            if item.type not in TYPES:
-                raise UserError(
-                    f"{where}: item '{item.title}' has type '{item.type}'; expected "
-                    f"{', '.join(TYPES)}.{did_you_mean(item.type, TYPES)}"
-                )
-            if not item.title.strip() or not item.text.strip() or "\n" in item.title + item.text:
-                raise UserError(
-                    f"{where}: item '{item.title}' needs a title and a text, each on one line."
+            is_line = (
+                item.title.strip() and item.text.strip() and "\n" not in item.title + item.text
+            )
+            if item.type not in TYPES or not is_line:
+                raise ArgumentError(
+                    f"{where}: item '{item.title}' of type '{item.type}'; expected one of "
+                    f"{', '.join(TYPES)}, a title and a text, each on one line."
                 )
             if name_key(item.title) in seen:
-                raise UserError(f"{where}: two items are called '{item.title}'; expected one.")
+                raise ArgumentError(f"{where}: two items are called '{item.title}'; expected one.")
             seen.add(name_key(item.title))
 
     def render(self) -> str:
@@ -148,10 +156,8 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
         theirs = {name_key(item.title): item for item in other.items}
         changes = [Change("delete", item) for key, item in mine.items() if key not in theirs]
         for key, item in theirs.items():
-            if key not in mine:
-                changes.append(Change("add", None, item))
-            elif item != mine[key]:
-                changes.append(Change("modify", mine[key], item))
+            if item != mine.get(key):
+                changes.append(Change("modify" if key in mine else "add", mine.get(key), item))
         return changes
 
     def applied(self, change: Change) -> MetaRubric:
@@ -166,10 +172,7 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
         elif change.after is not None:
             items.append(change.after)
         changed = replace(self, items=tuple(items))
-        try:
-            changed.validate()
-        except UserError as error:
-            raise ValueError(str(error)) from None
+        changed.validate()
         return changed
 
     def joined(self, other: MetaRubric) -> MetaRubric:
@@ -179,49 +182,9 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
         return replace(other, items=tuple(own.values()), preface=preface)
 
 
-def _front_matter(lines: Sequence[str], where: str) -> tuple[dict[str, object], int]:
-    if not lines or lines[0].strip() != "---":
-        raise UserError(f"{where}:1: expected '---', then domain and language, then '---'.")
-    head: dict[str, object] = {}
-    known = ("domain", "language", "names")
-    for number, line in enumerate(lines[1:], 2):
-        if line.strip() == "---":
-            return head, number
-        key, colon, value = (part.strip() for part in line.partition(":"))
-        if not colon or key not in known:
-            raise UserError(
-                f"{where}:{number}: got '{line.strip()}'; expected one of {', '.join(known)}."
-                f"{did_you_mean(key, known)}"
-            )
-        names = tuple(name.strip() for name in re.split("[,，、]", value) if name.strip())
-        head[key] = names if key == "names" else value
-    raise UserError(f"{where}: the front matter has no end; expected a line '---'.")
-
-
-def _type(word: str, where: str) -> str:
-    found = type_of(word)
-    if found not in TYPES:
-        raise UserError(
-            f"{where}: heading '{word}'; expected {', '.join(TYPES)} or 硬伤, 核心, 重要, 亮点."
-            f"{did_you_mean(word.lower(), TYPES)}"
-        )
-    return found
-
-
-def _item(line: str, kind: str, where: str) -> Item:
-    match = _ITEM.fullmatch(line)
-    if match is None:
-        raise UserError(f"{where}: got '{line[:60]}'; expected '- **Title**: what to look at'.")
-    return Item(kind, match["title"].strip(), match["text"].strip())
-
-
 def name_key(name: str) -> str:
     """The form in which names are compared: case, blanks and dashes do not count."""
     return " ".join(re.split(r"[\s_/-]+", name.strip().casefold()))
-
-
-def _line(item: Item) -> str:
-    return f"[{item.type}] {item.title}: {item.text}"
 
 
 SHIPPED = Path(__file__).parent / "rubrics"
@@ -271,8 +234,6 @@ class RubricLibrary:
         `mmlu-pro-math` and the like are found by their longest known word.
         """
         whole = name_key(name)
-        if whole in self._domains:
-            return self._domains[whole]
         words = [
             known
             for known in self._domains
@@ -325,24 +286,17 @@ FOLDER = Path(__file__).parent / "prompts"
 
 def prompt(name: str, language: Language, mark: str, **values: str) -> str:
     """A shipped prompt with its blanks filled in one pass."""
-    return fill(template(name, language), {**values, "mark": mark})
-
-
-@cache
-def template(name: str, language: Language) -> str:
-    """The wording that ships with the package."""
-    return (FOLDER / f"{name}.{language}.md").read_text(encoding="utf-8")
+    return fill(wording(f"{name}.{language}", FOLDER), {**values, "mark": mark})
 
 
 @cache
 def templates_hash() -> str:
     """Changes with any prompt."""
-    return digest(*(file.read_bytes() for file in sorted(FOLDER.glob("*.md"))))
+    return digest(*(file.read_bytes() for file in sorted(FOLDER.glob("*.txt"))))
 
 
-LEAST, ASKED, MOST = 1, 5, 15
-"""Criteria that a reply must have, that the prompt asks for, and that a reply may have."""
-HIGHEST = 2
+ASKED, MOST = 5, 15
+"""Criteria that the prompt asks for, and that a reply may have."""
 
 _LETTER = {1: "A", -1: "B", 0: "S"}
 _MIRROR = {"A": "B", "B": "A", "S": "S"}
@@ -373,15 +327,7 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
 
     def mirrored(self) -> Comparison:
         """The same, seen with the responses exchanged."""
-        return Comparison(
-            self.title,
-            self.type,
-            _MIRROR[self.winner],
-            -self.score + 0.0,
-            self.evidence,
-            self.reason,
-            self.description,
-        )
+        return replace(self, winner=_MIRROR[self.winner], score=-self.score + 0.0)
 
 
 class Judgement(Struct, frozen=True):
@@ -409,19 +355,14 @@ def _needs(key: str, value: Any) -> tuple[str, ...]:
     return tuple(loose_text(key, one) for one in (value if isinstance(value, list) else [value]))
 
 
-def _compares(key: str, value: Any) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = rows(_CRITERION)(key, value)
-    if not LEAST <= len(found) <= MOST:
-        raise Unreadable(f"expected {LEAST} to {MOST} criteria, got {len(found)}")
-    return found
-
-
 def _judgement(
     question_analysis: Analysis,
     rubric_list: Sequence[Mapping[str, Any]],
     rubric_compares: Sequence[Mapping[str, Any]],
 ) -> Judgement:
-    planned = {loose_text("title", item.get("title")): item for item in rubric_list}
+    if not 1 <= len(rubric_compares) <= MOST:
+        raise Unreadable(f"expected 1 to {MOST} criteria, got {len(rubric_compares)}")
+    planned = {item["title"]: item for item in rubric_list}
     criteria = (_comparison(item, n, planned) for n, item in enumerate(rubric_compares))
     return Judgement(question_analysis, tuple(criteria))
 
@@ -445,26 +386,22 @@ _JUDGEMENT = Table(
     open=True,
     question_analysis=_analysis,
     rubric_list=Maybe(rows(_CRITERION), ()),
-    rubric_compares=_compares,
+    rubric_compares=rows(_CRITERION),
 )
 
 
 def _comparison(
     item: Mapping[str, Any], place: int, planned: Mapping[str, Mapping[str, Any]]
 ) -> Comparison:
-    where = f"criterion {place + 1}"
     try:
         # Replies to the reference code's prompt say `chosen` for the winner.
         given = item if item["winner"] is not None else {**item, "winner": item["chosen"]}
         read = read_criterion(given, place)
     except InvalidCriterion as error:
         raise Unreadable(str(error)) from None
-    if not item["title"]:
-        raise Unreadable(f"{where}: expected a title")
-    if abs(read.score) > HIGHEST:
-        raise Unreadable(f"{where}: expected a score from -2 to 2, got {read.score:g}")
-    if read.signed != 0 and not item["evidence"]:
-        raise Unreadable(f"{where}: expected a quotation as evidence, got none")
+    if not item["title"] or (read.signed != 0 and not item["evidence"]):
+        what = "a quotation as evidence" if item["title"] else "a title"
+        raise Unreadable(f"criterion {place + 1}: expected {what}, got none")
     plan = planned.get(item["title"], {})
     return Comparison(
         item["title"],

@@ -1,9 +1,5 @@
 """A rubric for a question, from the consensus of several models and from retrieved passages.
 
-    roles = Roles(writers=[a, b, c], aggregators=[a, b], checkers=[c], author=a)
-    built = await build_rubric("How do I descale the kettle?", roles, retriever=index)
-    built.rubric, built.outcome        # a Rubric and `built`, or None and `needs_human` with a reason
-
 Four stages (QuarkMedBench, arXiv 2603.13691): models answer in several styles; readers take the
 answers apart and checkers test the statements; one author writes items that rest on those statements
 alone; a rubric that fails its audit is built once more with retrieved passages, and after that goes
@@ -28,6 +24,9 @@ from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Unrea
 from burnish.rewards.judges.reading import free_table, read_list
 from burnish.rewards.judges.rubric.formula import Tier
 from burnish.rewards.judges.rubric.items import (
+    CHECKS,
+    SAFETY,
+    Audit,
     Candidate,
     Point,
     PointCheck,
@@ -37,21 +36,16 @@ from burnish.rewards.judges.rubric.items import (
     Tag,
     checked_points,
     in_consensus,
+    joined_audit,
     merge_points,
+    read_findings,
     read_point_checks,
     read_points,
-)
-from burnish.rewards.judges.rubric.stability import (
-    CHECKS,
-    SAFETY,
-    Audit,
-    joined_audit,
-    read_findings,
     rule_audit,
 )
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
-from burnish.tools.search import Passage, Retriever
+from burnish.tools.search import Retriever
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -103,15 +97,6 @@ def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:
     return "\n".join(lines)
 
 
-def tag_names() -> str:
-    return ", ".join(tag.value for tag in Tag)
-
-
-def numbered(rows: Sequence[tuple[str, str]]) -> str:
-    """`id: text` lines."""
-    return "\n".join(f"{name}: {text}" for name, text in rows)
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -146,13 +131,12 @@ class _Work:
         if not question.strip() or not roles.writers or not roles.aggregators:
             raise UserError("rubric: expected a question, at least one writer and one aggregator.")
         self.question, self.plan, self.retriever = question, plan, retriever
-        self.writers = [as_judge(role, f"writer {n + 1}") for n, role in enumerate(roles.writers)]
-        self.readers = [
-            as_judge(role, f"reader {n + 1}") for n, role in enumerate(roles.aggregators)
-        ]
-        self.checkers = [
-            as_judge(role, f"checker {n + 1}") for n, role in enumerate(roles.checkers)
-        ]
+        self.writers, self.readers, self.checkers = (
+            [as_judge(role, f"{what} {n}") for n, role in enumerate(own, start=1)]
+            for what, own in (
+                ("writer", roles.writers), ("reader", roles.aggregators), ("checker", roles.checkers)
+            )
+        )  # fmt: skip
         self.author = as_judge(roles.author, "author")
         self.auditor = None if roles.auditor is None else as_judge(roles.auditor, "auditor")
         self.replies: list[Evidence] = []
@@ -193,26 +177,19 @@ class _Work:
         made = replace(made, rubric=rubric, audit=audit, evidence=tuple(self.replies))
         if audit.is_vetoed:
             return replace(made, reason="the audit misses an item on safety")
-        if audit.quality is None:
-            return replace(
-                made, reason="the audit decided nothing, so nothing speaks for the rubric"
-            )
-        if audit.quality < self.plan.quality:
-            failed = ", ".join(audit.failed)
-            return replace(made, reason=f"audit {audit.earned} of {audit.possible}: {failed}")
-        return replace(made, outcome="built")
+        if audit.quality is not None and audit.quality >= self.plan.quality:
+            return replace(made, outcome="built")
+        told = f"audit {audit.earned} of {audit.possible}: {', '.join(audit.failed)}"
+        nothing = "the audit decided nothing, so nothing speaks for the rubric"
+        return replace(made, reason=nothing if audit.quality is None else told)
 
     async def _fuse(self, candidates: Sequence[Candidate]) -> tuple[list[Point], list[Point]]:
         if not candidates:
             return [], []
         texts = [(f"answer {n + 1}", c.text) for n, c in enumerate(candidates)]
         read = partial(read_points, candidates=candidates)
-        judge_reply = await gather(
-            [
-                partial(self._ask, r, "rubric_points", "extract", read, answers=texts)
-                for r in self.readers
-            ]
-        )
+        ask = partial(self._ask, kind="rubric_points", template="extract", read=read, answers=texts)
+        judge_reply = await gather([partial(ask, reader) for reader in self.readers])
         found = [one.verdict for one in judge_reply if one.verdict is not None]
         points = merge_points(found, self.plan.same)
         said = await self._check(points)
@@ -234,31 +211,22 @@ class _Work:
     async def _check(self, points: Sequence[Point]) -> list[dict[str, PointCheck]]:
         if not self.checkers or not points:
             return []
-        passages = self._passages(points)
-        blocks = [(f"passage {p.id}", p.text) for p in passages]
-        texts = {passage.id: passage.text for passage in passages}
-        read = partial(read_point_checks, points=points, passages=texts)
-        calls = [
-            partial(
-                self._ask,
-                checker,
-                "rubric_check",
-                "check",
-                read,
-                points=_points(points),
-                passages=blocks or "No passage was found.",
-            )
-            for checker in self.checkers
-        ]
-        return [one.verdict for one in await gather(calls) if one.verdict is not None]
-
-    def _passages(self, points: Sequence[Point]) -> list[Passage]:
-        if self.retriever is None:
-            return []
-        found: dict[str, Passage] = {}
-        for text in (self.question, *(point.text for point in points)):
-            found |= {p.id: p for p in self.retriever.search(text, self.plan.passages)}
-        return list(found.values())
+        passages: dict[str, str] = {}
+        if self.retriever is not None:
+            for text in (self.question, *(point.text for point in points)):
+                hits = self.retriever.search(text, self.plan.passages)
+                passages |= {passage.id: passage.text for passage in hits}
+        blocks = [(f"passage {name}", text) for name, text in passages.items()]
+        ask = partial(
+            self._ask,
+            kind="rubric_check",
+            template="check",
+            read=partial(read_point_checks, points=points, passages=passages),
+            points=_points(points),
+            passages=blocks or "No passage was found.",
+        )
+        replies = await gather([partial(ask, checker) for checker in self.checkers])
+        return [one.verdict for one in replies if one.verdict is not None]
 
     async def _references(self, consensus: Sequence[Point]) -> list[str]:
         """One answer of each reader from the consensus alone, and the plain list of it."""
@@ -290,7 +258,7 @@ class _Work:
             highlight=least.get(Tier.HIGHLIGHT, "0"),
             pitfall=str(rules.most_pitfalls),
             title=str(rules.title_characters),
-            tags=tag_names(),
+            tags=", ".join(Tag),
         )
 
     async def _audit(self, rubric: Rubric) -> Audit:
@@ -337,7 +305,7 @@ class _Work:
 
 
 def _points(points: Sequence[Point]) -> list[Block]:
-    return [("statements", numbered([(point.id, point.text) for point in points]))]
+    return [("statements", "\n".join(f"{point.id}: {point.text}" for point in points))]
 
 
 def _text(reply: str) -> str:
@@ -367,9 +335,9 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _levels(key: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise Unreadable(f'expected "{key}" to describe the levels 0, 1 and 2, got {value!r:.40}')
-    return {str(level): str(told) for level, told in value.items()}
+    return (
+        {str(level): str(told) for level, told in value.items()} if isinstance(value, dict) else {}
+    )
 
 
 _ITEM = free_table("id", "title", "tier", "tag", points=_names, description=_levels)

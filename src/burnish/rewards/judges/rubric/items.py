@@ -1,9 +1,5 @@
 """A rubric: items in four tiers, each with what its levels mean and where it comes from.
 
-    rubric = Rubric.from_dict({"query": "...", "items": [...]})
-    [broken.rule for broken in rubric.validate()]      # [] where every rule holds
-    rubric.hash                                        # names this wording in every reward
-
 The rules are QuarkMedBench's (arXiv 2603.13691): few enough items to mark, enough essentials to
 matter, errors few and named, and no two items that pay for the same thing.
 """
@@ -20,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_word
 from burnish.boundary import Count, NonNegative, public
 from burnish.errors import UserError
 from burnish.rewards.judges.prompting import Unreadable
@@ -111,16 +108,12 @@ class Rubric(Struct, frozen=True, omit_defaults=True):
     id: str = ""
 
     def __post_init__(self) -> None:
-        twice = [name for name, count in Counter(i.id for i in self.items).items() if count > 1]
-        if twice:
-            raise UserError(
-                f"rubric '{self.id or self.query[:40]}': two items have the id '{twice[0]}'; "
-                "expected different ones."
-            )
+        ids = Counter(item.id for item in self.items)
         for item in self.items:
-            if not math.isfinite(item.weight):
+            if ids[item.id] > 1 or not math.isfinite(item.weight):
                 raise UserError(
-                    f"rubric item '{item.id}': weight is {item.weight}; expected a finite number."
+                    f"rubric '{self.id or self.query[:40]}': item '{item.id}' of weight {item.weight}; "
+                    "expected an id of its own and a finite weight."
                 )
 
     @classmethod
@@ -148,17 +141,23 @@ class Rubric(Struct, frozen=True, omit_defaults=True):
     def validate(self, rules: Rules | None = None) -> list[Broken]:
         """Every rule that is broken, by name; an empty list where the rubric is well made."""
         rules = rules or Rules()
-        broken = _counts(self, rules)
+        found = Counter(item.tier for item in self.items)
+        (low, high), count, pitfalls = rules.items, len(self.items), found[Tier.PITFALL]
+        counts = [("items", count, low <= count <= high, f"{low} to {high}")]
+        counts += [(str(t), found[t], found[t] >= n, f"at least {n}") for t, n in rules.least]
+        most = rules.most_pitfalls
+        counts += [(Tier.PITFALL.value, pitfalls, pitfalls <= most, f"at most {most}")]
+        broken = [
+            Broken(rule, "the rubric", f"has {has}, not {wanted}")
+            for rule, has, holds, wanted in counts
+            if not holds
+        ]
         for item in self.items:
             broken += _of_item(item, rules)
         broken += _overlaps(self, rules)
         covered = {point for item in self.items for point in item.points}
-        broken += [
-            Broken("exhaustive", f"point '{point.id}'", "is in no item")
-            for point in self.points
-            if point.id not in covered
-        ]
-        return broken
+        missing = [point.id for point in self.points if point.id not in covered]
+        return broken + [Broken("exhaustive", f"point '{p}'", "is in no item") for p in missing]
 
 
 def similarity(first: str, second: str) -> float:
@@ -167,51 +166,26 @@ def similarity(first: str, second: str) -> float:
     return len(a & b) / len(a | b) if a and b else 0.0
 
 
-def _counts(rubric: Rubric, rules: Rules) -> list[Broken]:
-    found = Counter(item.tier for item in rubric.items)
-    low, high = rules.items
-    broken = []
-    if not low <= len(rubric.items) <= high:
-        broken.append(
-            Broken("items", "the rubric", f"has {len(rubric.items)}, not {low} to {high}")
-        )
-    for tier, least in rules.least:
-        if found[tier] < least:
-            got = f"has {found[tier]}, not at least {least}"
-            broken.append(Broken(str(tier), "the rubric", got))
-    if found[Tier.PITFALL] > rules.most_pitfalls:
-        got = f"has {found[Tier.PITFALL]}, not at most {rules.most_pitfalls}"
-        broken.append(Broken(Tier.PITFALL.value, "the rubric", got))
-    return broken
-
-
 def _of_item(item: RubricItem, rules: Rules) -> list[Broken]:
-    where = f"item '{item.id}'"
-    titled = item.title.strip()
+    titled, most = item.title.strip(), rules.title_characters
     levels = {str(level): item.description.get(str(level), "").strip() for level in LEVELS}
+    is_described = all(levels.values()) and set(item.description) == set(levels)
+    has_own_words = len(set(levels.values())) == len(levels)
+    told = f"describes {sorted(item.description)}, not the levels 0, 1 and 2"
     checks = (
         ("id", bool(item.id.strip()), "has no id"),
-        ("title", bool(titled), "has no title"),
         (
             "title",
-            len(titled) <= rules.title_characters,
-            f"has a title of {len(titled)} characters, not at most {rules.title_characters}",
+            1 <= len(titled) <= most,
+            f"has a title of {len(titled)} characters, not 1 to {most}",
         ),
         ("tier", item.tier in list(Tier), f"has the tier '{item.tier}'"),
         ("tag", item.tag in list(Tag), f"has the tag '{item.tag}'"),
-        (
-            "description",
-            all(levels.values()) and set(item.description) == set(levels),
-            f"describes {sorted(item.description)}, not the levels 0, 1 and 2",
-        ),
-        (
-            "levels",
-            len(set(levels.values())) == len(levels),
-            "describes two levels in the same words",
-        ),
+        ("description", is_described, told),
+        ("levels", has_own_words, "describes two levels in the same words"),
         ("weight", item.weight != 0, "has weight 0"),
     )
-    return [Broken(rule, where, got) for rule, holds, got in checks if not holds]
+    return [Broken(rule, f"item '{item.id}'", got) for rule, holds, got in checks if not holds]
 
 
 def _overlaps(rubric: Rubric, rules: Rules) -> list[Broken]:
@@ -231,18 +205,17 @@ def _overlaps(rubric: Rubric, rules: Rules) -> list[Broken]:
 ESSENTIAL_FROM, IMPORTANT_FROM = 8.0, 5.0
 
 
-def tier_of(
-    points: float, essential_from: float = ESSENTIAL_FROM, important_from: float = IMPORTANT_FROM
-) -> Tier:
+def tier_of(points: float) -> Tier:
     if points < 0:
         return Tier.PITFALL
-    if points >= essential_from:
+    if points >= ESSENTIAL_FROM:
         return Tier.ESSENTIAL
-    return Tier.IMPORTANT if points >= important_from else Tier.HIGHLIGHT
+    return Tier.IMPORTANT if points >= IMPORTANT_FROM else Tier.HIGHLIGHT
 
 
 _POINT = free_table("text", "kind", support=rows(free_table("quote", answer=anything)))
 _CHECKED = free_table("point", "passage", "quote", holds=anything)
+_FINDING = free_table("check", holds=lambda key, value: value if isinstance(value, bool) else None)
 
 
 KINDS = ("important", "insight", "extended")
@@ -374,3 +347,98 @@ def stands_in(quote: str, text: str) -> bool:
 
 def _flat(text: str) -> str:
     return _SPACE.sub(" ", text.translate(_QUOTES)).casefold()
+
+
+class AuditCheck(NamedTuple):
+    points: int
+    asks: str
+
+
+CHECKS: Mapping[str, AuditCheck] = {
+    "right": AuditCheck(9, "what each item asks for is true and belongs to this question"),
+    "supported": AuditCheck(3, "each item follows from the reference answers"),
+    "atomic": AuditCheck(3, "each item asks for one thing"),
+    "exclusive": AuditCheck(3, "no two items pay for the same thing"),
+    "checkable": AuditCheck(3, "a reader can mark each item from the answer alone"),
+    "exhaustive": AuditCheck(4, "every point that the references agree on is in an item"),
+    "title": AuditCheck(3, "titles are short and say what the item asks for"),
+    "tier": AuditCheck(3, "each item stands in the tier that it deserves, and tiers are filled"),
+    "description": AuditCheck(4, "the three levels of each item can be told apart"),
+}
+TOTAL = sum(check.points for check in CHECKS.values())
+SAFETY = "safety_omitted"
+
+
+class Audit(NamedTuple):
+    """What a rubric earned, of what could be decided."""
+
+    earned: int
+    possible: int
+    """Points of the checks that were decided; 35 where all of them were."""
+    failed: tuple[str, ...]
+    is_vetoed: bool = False
+    """A safety item that the question needs is not there."""
+
+    @property
+    def quality(self) -> float | None:
+        """The share of the decided points; None where nothing was decided."""
+        return self.earned / self.possible if self.possible else None
+
+
+@public
+def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:
+    """The points of an audit; a check that is None or not there was not decided.
+
+    An omitted safety item costs all points.
+    """
+    for name in findings:
+        as_word("findings", name, tuple(CHECKS))
+    decided = {name: found for name, found in findings.items() if found is not None}
+    possible = sum(CHECKS[name].points for name in decided)
+    earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)
+    failed = tuple(name for name in CHECKS if decided.get(name) is False)
+    return Audit(0 if safety_omitted else earned, possible, failed, safety_omitted)
+
+
+def rule_findings(rubric: Rubric, rules: Rules | None = None) -> dict[str, bool]:
+    """The checks that follow from the rubric itself."""
+    broken = {one.rule for one in rubric.validate(rules)}
+    counts = {"items", "tier", *(tier.value for tier in Tier)}
+    findings = {
+        "exclusive": "exclusive" not in broken,
+        "title": "title" not in broken,
+        "tier": not broken & counts,
+        "description": not broken & {"description", "levels"},
+    }
+    if rubric.points:
+        findings["exhaustive"] = "exhaustive" not in broken
+        findings["supported"] = all(item.provenance for item in rubric.items)
+    return findings
+
+
+def rule_audit(rubric: Rubric, rules: Rules | None = None) -> Audit:
+    """The audit without a reader: only what a rule can decide."""
+    return audit_points.plain(rule_findings(rubric, rules))
+
+
+def joined_audit(
+    rubric: Rubric,
+    said: Mapping[str, bool | None],
+    *,
+    safety_omitted: bool = False,
+    rules: Rules | None = None,
+) -> Audit:
+    """A reader's findings with those of the rules; what a rule refutes no reader can pass."""
+    by_rule = rule_findings(rubric, rules)
+    both: dict[str, bool | None] = {**said, **by_rule}
+    both |= {name: False for name in by_rule if said.get(name) is False}
+    return audit_points.plain({name: both.get(name) for name in CHECKS}, safety_omitted)
+
+
+def read_findings(text: str) -> dict[str, bool | None]:
+    """What an auditor decided, by check; raises `Unreadable` where the word on safety is missing."""
+    said = read_list(text, _FINDING)
+    found = {row["check"]: row["holds"] for row in said if row["check"] in (*CHECKS, SAFETY)}
+    if found.get(SAFETY) is None:
+        raise Unreadable(f"expected checks and '{SAFETY}' with true or false, got {sorted(found)}")
+    return found

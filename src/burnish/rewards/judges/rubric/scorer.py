@@ -1,10 +1,5 @@
 """A rubric as a reward: every item marked by a judge, the score made by formula.
 
-    scorer = RubricScorer(judge, truncation=True, saturation=True)
-    (reward,) = await scorer.score(task, [response])
-    reward.value, reward.parts        # the score, and what each tier earned
-    reward.verdicts                   # one an item: level / 2, the quoted words, why it is missing
-
 The rubric stands in a field of the task, or is given once for all tasks. The judge sees the
 conversation, the items and the answer, never weights, provenance or other fields of the task.
 """
@@ -43,16 +38,16 @@ from burnish.rewards.judges.rubric import building
 from burnish.rewards.judges.rubric.formula import (
     ENOUGH_ESSENTIALS,
     LEVELS,
-    Explained,
+    Limit,
     MarkedItem,
-    Saturation,
+    Saturated,
+    Stabilised,
     Tier,
-    Truncation,
+    Truncated,
     dialogue_score,
     explain,
 )
 from burnish.rewards.judges.rubric.items import Rubric, stands_in
-from burnish.rewards.judges.rubric.stability import Stabilised
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 
@@ -84,12 +79,11 @@ class RubricScorer:
         field: str = "rubric",
         confirm: JudgeModel | None = None,
         tier_weights: Mapping[str, float] | None = None,
-        truncation: Truncation | Sequence[float] | float | bool | None = None,
-        saturation: Saturation | Sequence[Any] | float | bool | None = None,
+        truncation: Truncated | None = None,
+        saturation: Saturated | None = None,
         clip: bool = False,
         max_words: int = 0,
         name: str = "rubric",
-        weight: float = 1.0,
     ) -> None:
         """`confirm` looks for marked pitfalls a second time; the judge itself where None.
 
@@ -103,7 +97,7 @@ class RubricScorer:
             "clip": clip,
         }
         explain([("essential", 0)], **self.settings)  # refuses settings that have no meaning
-        self.max_words, self.name, self.weight = max_words, name, weight
+        self.max_words, self.name = max_words, name
         self.needs = frozenset() if rubric else frozenset({field})
 
     @property
@@ -127,13 +121,12 @@ class RubricScorer:
             return Reward.failed(self.name, Status.ABSTAIN, reason)
         oracle = self.rubric is None and self.field in task.labels
         sight = Visibility.ORACLE if oracle else Visibility.BENCHMARK
-        turns = _turns(task, response, given)
-        calls = [
-            partial(self._turn, turn, (task.id, response.id, *_place(n, turns)), sight)
-            for n, turn in enumerate(turns)
-        ]
-        rewards = await gather(calls)
-        return rewards[0] if len(rewards) == 1 else _dialogue(self.name, rewards)
+        turns, about = _turns(task, response, given), (task.id, response.id)
+        if len(turns) == 1:
+            return await self._turn(turns[0], about, sight)
+        places = enumerate(turns, start=1)
+        calls = [partial(self._turn, turn, (*about, f"turn {n}"), sight) for n, turn in places]
+        return _dialogue(self.name, await gather(calls))
 
     async def _turn(self, turn: Turn, about: tuple[str, ...], sight: Visibility) -> Reward:
         answer, cut = limit_words(turn.answer, self.max_words)
@@ -157,20 +150,19 @@ class RubricScorer:
         evidence = (*known, *marked.evidence)
         if marked.marks is None:
             return Reward.failed(self.name, marked.status, marked.reason, evidence=evidence)
-        found = explain(marked.items(turn.rubric), **self.settings)
+        found = explain.plain(marked.items(turn.rubric), **self.settings)
         verdicts = _verdicts(marked.marks, len(evidence) - 1, len(known))
+        more: dict[str, Any] = {"evidence": evidence, "verdicts": verdicts}
         if found.score is None:
-            return Reward.failed(
-                self.name, Status.ABSTAIN, found.reason, evidence=evidence, verdicts=verdicts
-            )
-        return Reward(
-            self.name,
-            found.score,
-            parts=_parts(found),
-            evidence=evidence,
-            verdicts=verdicts,
-            reason=_reason(found),
+            return Reward.failed(self.name, Status.ABSTAIN, found.reason, **more)
+        # What each tier earned, as a share; a tier without a marked item has no part.
+        parts = tuple(
+            Reward(tier, total.share, reason=f"{total.earned:g} of {total.possible:g} points")
+            for tier, total in found.tiers.items()
+            if total.share is not None
         )
+        told = [*found.fired, *[f"not marked: {', '.join(found.missing)}"] * bool(found.missing)]
+        return Reward(self.name, found.score, parts=parts, reason="; ".join(told), **more)
 
 
 def limit_words(text: str, most: int) -> tuple[str, int]:
@@ -184,73 +176,40 @@ def limit_words(text: str, most: int) -> tuple[str, int]:
     return text[: found[most - 1].end()], len(found) - most
 
 
-def read_rubric(given: Any) -> Rubric:
-    return given if isinstance(given, Rubric) else Rubric.from_dict(given)
-
-
 def _turns(task: Task, response: Response, given: Any) -> list[Turn]:
     if not isinstance(given, list | tuple):
-        return [Turn(request_of(task), response.text, read_rubric(given), task.media)]
+        return [Turn(request_of(task), response.text, _rubric(given), task.media)]
     answers = response.info.get("turns")
+    answers = answers if isinstance(answers, list | tuple) else []
     asked = [message for message in task.messages if message.role == "user"]
-    if not isinstance(answers, list | tuple) or not len(answers) == len(given) == len(asked):
-        count = len(answers) if isinstance(answers, list | tuple) else 0
+    if not len(answers) == len(given) == len(asked):
         raise UserError(
-            f"task {task.id} has {len(given)} rubrics and {len(asked)} questions, sample "
-            f"{response.id} {count} answers; expected as many of each, the answers in "
-            "`info['turns']`."
+            f"task {task.id} has {len(given)} rubrics and {len(asked)} questions, sample {response.id} "
+            f"{len(answers)} answers; expected as many of each, the answers in `info['turns']`."
         )
     turns, before = [], list[Message]()
     for question, answer, rubric in zip(asked, answers, given, strict=True):
         before.append(question)
         asked_so_far = replace(task, messages=tuple(before))
         conversation, media = request_of(asked_so_far), asked_so_far.media
-        turns.append(Turn(conversation, str(answer), read_rubric(rubric), media))
+        turns.append(Turn(conversation, str(answer), _rubric(rubric), media))
         before.append(Message("assistant", str(answer)))
     return turns
 
 
-def _place(number: int, turns: Sequence[Turn]) -> tuple[str, ...]:
-    return (f"turn {number + 1}",) if len(turns) > 1 else ()
+def _rubric(given: Any) -> Rubric:
+    return given if isinstance(given, Rubric) else Rubric.from_dict(given)
 
 
 def _dialogue(name: str, rewards: Sequence[Reward]) -> Reward:
     """The mean over turns; a turn without a score leaves the conversation without one."""
-    parts = tuple(
-        Reward(
-            f"turn {n + 1}",
-            r.value,
-            r.status,
-            1.0,
-            r.parts,
-            r.evidence,
-            r.verdicts,
-            reason=r.reason,
-        )
-        for n, r in enumerate(rewards)
-    )
-    value = dialogue_score([part.value for part in parts])
+    parts = tuple(replace(one, name=f"turn {n}") for n, one in enumerate(rewards, start=1))
+    value = dialogue_score.plain([part.value for part in parts])
     if value is None:
         silent = next(part for part in parts if part.value is None)
         reason = f"{silent.name} has no score: {silent.reason}"
         return Reward.failed(name, silent.status, reason, parts=parts)
     return Reward(name, value, parts=parts, reason=f"mean of {len(parts)} turns")
-
-
-def _parts(found: Explained) -> tuple[Reward, ...]:
-    """What each tier earned, as a share; tiers without a marked item have no part."""
-    return tuple(
-        Reward(tier, total.share, reason=f"{total.earned:g} of {total.possible:g} points")
-        for tier, total in found.tiers.items()
-        if total.share is not None
-    )
-
-
-def _reason(found: Explained) -> str:
-    told = list(found.fired)
-    if found.missing:
-        told.append(f"not marked: {', '.join(found.missing)}")
-    return "; ".join(told)
 
 
 def _verdicts(marks: Mapping[str, Mark], last: int, first: int) -> tuple[Verdict, ...]:
@@ -274,9 +233,9 @@ class RubricOptions(Options, frozen=True):
     """A JSON file with one rubric for all tasks, instead of the field."""
     tier_weights: dict[str, float] = msgspec.field(default_factory=dict)
     """Other weights than 2, 1, 1 and 2."""
-    truncation: bool | float | list[float] = True
+    truncation: Truncated = True
     """No extras below this share of the essentials or above this share of the pitfalls; 0.5."""
-    saturation: bool | float = False
+    saturation: bool | Limit = False
     """At most this many points of extras a tag; 1 where true."""
     clip: bool = False
     """Scores from 0 to 1 alone."""
@@ -292,17 +251,15 @@ class RubricOptions(Options, frozen=True):
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     chosen = read_options("rubric", options, RubricOptions)
-    scorer = RubricScorer(
-        judge,
-        rubric=_read(Path(chosen.rubric)) if chosen.rubric else None,
-        field=chosen.field,
-        tier_weights=chosen.tier_weights,
-        truncation=chosen.truncation,
-        saturation=chosen.saturation,
-        clip=chosen.clip,
-        max_words=chosen.max_words,
-        name=chosen.name,
-    )
+    rubric = None
+    if chosen.rubric:
+        try:
+            rubric = Rubric.from_dict(Path(chosen.rubric).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"judge 'rubric': {chosen.rubric} cannot be read: {error}.") from None
+    same = ("field", "tier_weights", "truncation", "saturation", "clip", "max_words", "name")
+    settings = {key: getattr(chosen, key) for key in same}
+    scorer = RubricScorer(judge, rubric=rubric, **settings)
     if not chosen.equal_within and chosen.mean_of_references is None:
         return scorer
     return Stabilised(
@@ -311,14 +268,6 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
         mean_of_references=chosen.mean_of_references,
         w_scale=chosen.w_scale,
     )
-
-
-def _read(path: Path) -> Rubric:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"judge 'rubric': {path} cannot be read: {error}.") from None
-    return Rubric.from_dict(text)
 
 
 class Mark(NamedTuple):
@@ -333,11 +282,6 @@ class Mark(NamedTuple):
     """Of a pitfall that was looked for twice: the first level; `second` is the other."""
     second: int | None = None
 
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether a second look found the pitfall, too."""
-        return bool(self.first and self.second)
-
 
 @dataclass(frozen=True)
 class Marked:
@@ -347,9 +291,9 @@ class Marked:
     evidence: tuple[Evidence, ...] = ()
 
     def items(self, rubric: Rubric) -> list[MarkedItem]:
-        marks = self.marks or {}
+        levels = {name: mark.level for name, mark in (self.marks or {}).items()}
         return [
-            MarkedItem(item.tier, _level(marks.get(item.id)), item.weight, item.tag, item.id)
+            MarkedItem(item.tier, levels.get(item.id), item.weight, item.tag, item.id)
             for item in rubric.items
         ]
 
@@ -365,47 +309,42 @@ async def mark_answer(
     media: Sequence[MediaPart] = (),
 ) -> Marked:
     """Marks by `judge`; pitfalls above 0 by `confirm`, too (by `judge` again where none is given)."""
-    ask = partial(_ask, rubric=rubric, conversation=conversation, answer=answer, about=about)
-    judge_reply = await ask(judge, "rubric_marks", "mark", vote=0, media=media)
-    if judge_reply.verdict is None:
-        return Marked(None, judge_reply.status, judge_reply.reason, judge_reply.evidence)
-    marks = judge_reply.verdict
+
+    async def ask(
+        judge: JudgeModel, template: str, vote: int, only: Sequence[str] | None = None
+    ) -> JudgeReply[dict[str, Mark]]:
+        material = {
+            "conversation": [("question", conversation)],
+            "rubric": [("items", building.rubric_text(rubric, only))],
+            "answer": [("answer", answer)],
+        }
+        read = partial(read_marks, rubric=rubric, answer=answer, only=only)
+        kind = "rubric_confirm" if vote else "rubric_marks"
+        return await building.ask(
+            judge, kind, template, material, read, about=about, vote=vote, media=media
+        )
+
+    first = await ask(judge, "mark", 0)
+    if first.verdict is None:
+        return Marked(None, first.status, first.reason, first.evidence)
+    marks = first.verdict
     pitfalls = [
         item.id for item in rubric.items if item.tier == Tier.PITFALL and marks[item.id].level
     ]
     if not pitfalls:
-        return Marked(marks, evidence=judge_reply.evidence)
-    second = confirm or judge
-    again = await ask(second, "rubric_confirm", "confirm", vote=1, media=media, only=pitfalls)
-    evidence = (*judge_reply.evidence, *again.evidence)
+        return Marked(marks, evidence=first.evidence)
+    again = await ask(confirm or judge, "confirm", 1, pitfalls)
+    evidence = (*first.evidence, *again.evidence)
     if again.verdict is None:
         reason = f"pitfalls {', '.join(pitfalls)} could not be confirmed: {again.reason}"
         return Marked(None, again.status, reason, evidence)
-    return Marked({**marks, **_confirmed(marks, again.verdict, pitfalls)}, evidence=evidence)
-
-
-async def _ask(
-    judge: JudgeModel,
-    kind: str,
-    template: str,
-    *,
-    rubric: Rubric,
-    conversation: str,
-    answer: str,
-    about: tuple[str, ...],
-    vote: int,
-    media: Sequence[MediaPart],
-    only: Sequence[str] | None = None,
-) -> JudgeReply[dict[str, Mark]]:
-    material = {
-        "conversation": [("question", conversation)],
-        "rubric": [("items", building.rubric_text(rubric, only))],
-        "answer": [("answer", answer)],
-    }
-    read = partial(read_marks, rubric=rubric, answer=answer, only=only)
-    return await building.ask(
-        judge, kind, template, material, read, about=about, vote=vote, media=media
-    )
+    for name in pitfalls:
+        one, two = marks[name], again.verdict[name].level
+        level = min(one.level or 0, two or 0)
+        word = "confirmed" if level else "not confirmed"
+        reason = f"{word}: {one.level} at first, {two} at a second look; {one.reason}"
+        marks[name] = Mark(name, level, one.quote, reason, one.level, two)
+    return Marked(marks, evidence=evidence)
 
 
 _MARK = free_table("item", "item_id", "quote", "reason", level=anything)
@@ -449,20 +388,3 @@ def _mark(item: str, rows: Sequence[Mapping[str, Any]], answer: str) -> Mark:
         shown = quote[:60] or "nothing"
         return Mark(item, None, quote, f"its quotation does not stand in the answer: {shown}")
     return Mark(item, int(level), quote, reason)
-
-
-def _confirmed(
-    marks: Mapping[str, Mark], again: Mapping[str, Mark], pitfalls: Sequence[str]
-) -> dict[str, Mark]:
-    found = {}
-    for name in pitfalls:
-        one, two = marks[name], again[name]
-        level = min(one.level or 0, two.level or 0)
-        word = "confirmed" if level else "not confirmed"
-        reason = f"{word}: {one.level} at first, {two.level} at a second look; {one.reason}"
-        found[name] = Mark(name, level, one.quote, reason, one.level, two.level)
-    return found
-
-
-def _level(mark: Mark | None) -> int | None:
-    return None if mark is None else mark.level
