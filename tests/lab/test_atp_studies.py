@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import anyio
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lab.atp import function_calls, simulation
 from lab.atp.study import STUDIES, figures
 from lab.plan import METHODS
+
+from burnish.records import Message, Response, Task
 
 
 def test_three_roles_see_more_than_one_of_them_and_the_table_is_written(tmp_path: Path):
@@ -39,3 +42,26 @@ def test_the_arms_pay_for_three_different_things():
     paid = [arm.overrides["rewards"][0]["options"]["value"] for arm in study.arms]
     assert paid == ["f1", "precision", "recall"]
     assert figures([]) == {}
+
+
+QUESTION = (Message("user", "Write a guide."),)
+
+
+def test_function_calls_by_the_same_pattern():
+    gold = [
+        {"name": "gcd", "arguments": {"a": 12, "b": 18}},
+        {"name": "gcd", "arguments": {"a": 4, "b": 6}},
+    ]
+    task = Task("t", QUESTION, {"answer": gold})
+    said = [{"name": "gcd", "arguments": {"b": 6, "a": 4}}, {"name": "lcm", "arguments": {"a": 1}}]
+    (reward,) = anyio.run(
+        function_calls.function_call_scorer().score, task, [Response("r", json.dumps(said))]
+    )
+    assert reward.components | {"validity": 1.0} == {
+        "f1": 0.5, "precision": 0.5, "recall": 0.5, "missed": 1.0, "validity": 1.0,
+    }  # fmt: skip
+    assert [v.reason for v in reward.verdicts[:2]] == ["as expected", "not expected"]
+    (broken,) = anyio.run(
+        function_calls.function_call_scorer().score, task, [Response("r", "no JSON")]
+    )
+    assert (broken.value, broken.components["missed"]) == (0.0, 2.0)

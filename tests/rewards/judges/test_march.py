@@ -268,20 +268,11 @@ def test_a_refusal_may_have_a_short_tail(answer):
 @pytest.mark.parametrize(
     "answer",
     [
-        "No evidence of fracture",
-        "Not available in Europe",
-        "no data loss",
-        "insufficient funds",
-        "Not found guilty",
-        "not given to children",
-        "No answer from the embassy until 1951",
-        "none of the towers",
-        "none",
-        "None.",
-        "unable to find work",
-        "Not enough chairs",
+        "No evidence of fracture", "Not available in Europe", "no data loss", "insufficient funds",
+        "Not found guilty", "not given to children", "No answer from the embassy until 1951",
+        "none of the towers", "none", "None.", "unable to find work", "Not enough chairs",
     ],
-)
+)  # fmt: skip
 def test_what_only_begins_like_a_refusal_is_a_claim(answer):
     assert not is_refusal(answer)
     kept = kept_claims(
@@ -568,16 +559,12 @@ def test_hostile_replies_are_read_in_linear_time(read, text):
 @pytest.mark.parametrize(
     ("begin", "part", "end"),
     [
-        ("", "<documents>", ""),
-        ("", "<Context> <passages>", "</query>"),
-        ("Passages: a\n", "<query>", ""),
-        ("Passages: a\n", "<question></query>", ""),
-        ("documents", " ", "x"),
-        ("", "documents *\n", ""),
-        ("Passages: a\nquestion", " ", "x"),
+        ("", "<documents>", ""), ("", "<Context> <passages>", "</query>"),
+        ("Passages: a\n", "<query>", ""), ("Passages: a\n", "<question></query>", ""),
+        ("documents", " ", "x"), ("", "documents *\n", ""), ("Passages: a\nquestion", " ", "x"),
         ("Passages: a\n", "user ", "x"),
     ],
-)
+)  # fmt: skip
 def test_hostile_prompts_are_split_in_linear_time(begin, part, end):
     prompt = begin + part * (1_000_000 // len(part)) + end
     began = time.process_time()
@@ -589,12 +576,9 @@ def test_hostile_prompts_are_split_in_linear_time(begin, part, end):
 def test_a_claim_that_comes_again_counts_once():
     bridges, mills = Claim("How many bridges?", "14"), Claim("How many mills?", "7")
     again = [
-        bridges,
-        Claim("how many  BRIDGES?", "14"),
-        mills,
-        bridges,
+        bridges, Claim("how many  BRIDGES?", "14"), mills, bridges,
         Claim("How many bridges?", "1.4"),
-    ]
+    ]  # fmt: skip
     kept = kept_claims(again)
     assert kept.claims == [bridges, mills, again[-1]]
     assert (kept.repeated, kept.left_out) == (2, 2)

@@ -42,19 +42,12 @@ def test_every_shipped_rubric_is_there_in_both_languages():
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("writing", "writing"),
-        ("Creative_Writing", "writing"),
-        ("创意写作", "writing"),
-        ("mmlu-pro-math", "mathematics"),
-        ("livebench-reasoning", "mathematics"),
-        ("mmlu-pro-law", "question_answering"),
-        ("Precise IF", "instruction_following"),
-        ("livecodebench", "code"),
-        ("编程", "code"),
-        ("safety-refuse", "safety"),
-        ("knitting", None),
+        ("writing", "writing"), ("Creative_Writing", "writing"), ("创意写作", "writing"),
+        ("mmlu-pro-math", "mathematics"), ("livebench-reasoning", "mathematics"),
+        ("mmlu-pro-law", "question_answering"), ("Precise IF", "instruction_following"),
+        ("livecodebench", "code"), ("编程", "code"), ("safety-refuse", "safety"), ("knitting", None),
     ],
-)
+)  # fmt: skip
 def test_domains_are_found_by_english_and_chinese_names(name, domain):
     assert RubricLibrary.shipped().domain_of(name) == domain
 

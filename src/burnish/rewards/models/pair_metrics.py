@@ -19,8 +19,6 @@ from burnish.boundary import Number, public
 DOMAINS = ("chat", "math", "code", "safety")
 """Of RM-Bench; `safety-refuse` and `safety-response` are one."""
 NATURAL, ADVERSARIAL = 0, 1
-LARGEST = 1e100
-"""Of a score that is computed with as it is."""
 
 Mark = Annotated[int, Meta(ge=0, le=1)]
 Answer = str | Number | bool
@@ -105,13 +103,7 @@ def attribute_correlation(rewards: Sequence[Number], attribute: Sequence[Number]
     for values in (rewards, attribute):
         if not values or max(values) - min(values) <= 1e-6 * max(1.0, abs(max(values))):
             return None
-    return correlation(_in_range(rewards), _in_range(attribute))
-
-
-def _in_range(values: Sequence[float]) -> list[float]:
-    """The values, divided where their sums of squares would leave the range of a float."""
-    largest = max(map(abs, values))
-    return [value / largest for value in values] if largest > LARGEST else list(values)
+    return correlation(rewards, attribute)
 
 
 @public

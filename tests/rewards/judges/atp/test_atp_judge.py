@@ -33,7 +33,6 @@ from burnish.rewards.judges.atp_bench import (
     response_metrics,
 )
 from burnish.rewards.judges.atp_bench.judge import covers, surroundings
-from burnish.rewards.judges.atp_bench.needs import function_call_scorer
 from burnish.rewards.judges.atp_bench.three_roles import Case, joined_gaps
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -514,22 +513,6 @@ def test_as_a_judge_by_its_name():
     (reward,) = anyio.run(scorer.score, FREE, [Response("r", TEXT)])
     assert reward.value == 1.0
     assert "documents" in scorer.inputs
-
-
-def test_function_calls_by_the_same_pattern():
-    gold = [
-        {"name": "gcd", "arguments": {"a": 12, "b": 18}},
-        {"name": "gcd", "arguments": {"a": 4, "b": 6}},
-    ]
-    task = Task("t", FREE.messages, {"answer": gold})
-    said = [{"name": "gcd", "arguments": {"b": 6, "a": 4}}, {"name": "lcm", "arguments": {"a": 1}}]
-    (reward,) = anyio.run(function_call_scorer().score, task, [Response("r", json.dumps(said))])
-    assert reward.components | {"validity": 1.0} == {
-        "f1": 0.5, "precision": 0.5, "recall": 0.5, "missed": 1.0, "validity": 1.0,
-    }  # fmt: skip
-    assert [v.reason for v in reward.verdicts[:2]] == ["as expected", "not expected"]
-    (broken,) = anyio.run(function_call_scorer().score, task, [Response("r", "no JSON")])
-    assert (broken.value, broken.components["missed"]) == (0.0, 2.0)
 
 
 def test_citations_by_the_same_pattern():

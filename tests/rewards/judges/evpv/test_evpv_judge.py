@@ -290,8 +290,6 @@ def test_by_name_and_in_a_recipe():
     for options, match in (
         ({}, "verifier = 'judge' asks a model"),
         ({"verifier": "none", "matcher": "audit"}, "matcher = 'audit' asks"),
-        ({"verifier": "none", "extractor": "ocr2"}, "extractor: got 'ocr2'"),
-        ({"verifier": "none", "unknown": 2.0}, "unknown: got 2.0"),
         ({"verifier": "none", "split": "headings"}, "headings"),
         ({"verifyer": "none"}, "no option 'verifyer'"),
     ):

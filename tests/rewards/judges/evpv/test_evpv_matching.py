@@ -180,18 +180,6 @@ def test_evidence_is_a_list_of_pieces_whatever_it_was():
     assert (broken.status, broken.facts) == (Status.PARSE_ERROR, ())
 
 
-@pytest.mark.parametrize(
-    ("extractor", "given"),
-    [("facts", "AB = 10"), ("text", {"csv": "a,b\nTea,14"}), ("facts", {"type": "facts"})],
-)
-def test_an_extractor_that_reads_nothing_of_a_piece_says_so(extractor, given):
-    async def run():
-        return await extract_all(given, extractor=extractor)
-
-    with pytest.raises(UserError, match=f"extractor '{extractor}' reads"):
-        anyio.run(run)
-
-
 def extract_with(reply: str):
     judge = JudgeModel(ScriptedLM(lambda messages, index: reply), repairs=0)
 

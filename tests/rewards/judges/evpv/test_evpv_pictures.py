@@ -10,7 +10,6 @@ import zlib
 import anyio
 import pytest
 
-from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 from burnish.records import ImagePart, Message, Response, Status, Task, TextPart
 from burnish.rewards.judges.evpv import EvpvJudge, FactIndex, Outcome, extract_all
@@ -183,11 +182,8 @@ def test_labels_that_differ_in_a_sign_stay_apart():
 
 def test_lines_of_a_receipt_are_facts():
     words = [
-        word("Tea", 40, 20),
-        word("3.20", 200, 21),
-        word("Total", 40, 40),
-        word("9.60", 200, 40),
-    ]
+        word("Tea", 40, 20), word("3.20", 200, 21), word("Total", 40, 40), word("9.60", 200, 40),
+    ]  # fmt: skip
     assert [[one.text for one in line] for line in lines_of(words)] == [
         ["Tea", "3.20"],
         ["Total", "9.60"],
@@ -249,15 +245,6 @@ def test_a_description_that_cannot_be_read_is_no_evidence_against_anybody(reply)
     rewards, *_ = seen_by(reply, pictures="vision")
     assert [reward.parts[0].value for reward in rewards] == [1.0, 1.0]
     assert "gate open: the evidence could not be read" in rewards[0].reason
-
-
-def test_a_model_is_needed_to_look_and_a_prompt_without_a_picture_is_said():
-    with pytest.raises(UserError, match="pictures = 'vision' asks a model"):
-        EvpvJudge(verifier="none", pictures="vision")
-    scorer = EvpvJudge(verifier="none", pictures="ocr")
-    assert scorer.needs == frozenset()
-    with pytest.raises(UserError, match=r"task t: .*a picture"):
-        anyio.run(scorer.score, Task("t", (Message("user", "Hm?"),), {}), [Response("a", "b")])
 
 
 # The reader itself.

@@ -42,12 +42,9 @@ def mark(name: str, level: Any, quote: str = "", reason: str = "so") -> dict[str
 
 
 GOOD = [
-    mark("e1", 2, "Unplug the kettle"),
-    mark("e2", 2, "rinse it twice"),
-    mark("m1", 1, "wait an hour"),
-    mark("h1", 0),
-    mark("x1", 0),
-]
+    mark("e1", 2, "Unplug the kettle"), mark("e2", 2, "rinse it twice"),
+    mark("m1", 1, "wait an hour"), mark("h1", 0), mark("x1", 0),
+]  # fmt: skip
 
 
 def judge(*replies: Any) -> tuple[JudgeModel, ScriptedLM]:

@@ -30,11 +30,8 @@ def test_equality_is_strict_and_takes_one_pair_or_many() -> None:
 
 def test_merging_is_single_linkage_on_sorted_scores() -> None:
     assert merge_equal([0.9, 0.5, 0.53, None, 0.56], 0.05) == [
-        0.9,
-        *[pytest.approx(0.53)] * 2,
-        None,
-        pytest.approx(0.53),
-    ]
+        0.9, *[pytest.approx(0.53)] * 2, None, pytest.approx(0.53),
+    ]  # fmt: skip
     assert merge_equal([], 0.05) == []
 
 

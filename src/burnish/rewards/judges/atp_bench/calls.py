@@ -62,11 +62,11 @@ _MARK = re.compile(
     r"[\[［【](" + r"\W{0,3}".join(["", *"picture", ""]) + r"\d{1,9}\W{0,3}?)[\]］】]", re.I
 )
 """What reads like a placeholder."""
-_FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)")
-_QUOTE = re.compile(r" {0,3}> ?")
-_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
-_DEEPEST = 100
-"""Quotes and lists inside of each other."""
+_BLOCKS = re.compile(r"(?:\s*+(?:>|[-*+]\s|\d{1,9}[.)]\s))++ ?")
+"""The marks of quotes and list items that a line begins with."""
+_FENCE = re.compile(
+    r"(?P<indent>\s*)(?:(?P<mark>`{3,})(?P<info>[^`]*)|(?P<wave>~{3,})(?P<more>.*))"
+)
 
 
 class Call(NamedTuple):
@@ -330,14 +330,13 @@ _DECODER = decoder(strict=False)
 
 
 def _fences(text: str, calls: Sequence[Located]) -> list[tuple[int, int]]:
-    """Where Markdown code fences begin and end, also in quotes and lists, as CommonMark says.
+    """Where Markdown code fences begin and end, also behind the marks of quotes and lists.
 
-    One that is never closed reaches to the end of its quote or list item, or of the text. Lines that
-    begin inside a call are its arguments.
+    One that is never closed reaches to the end of its quote, or of the text. Lines that begin inside
+    a call are its arguments.
     """
     spans: list[tuple[int, int]] = []
-    around: list[int] = []
-    opened, fence = 0, ""
+    opened, fence, is_quoted = 0, "", False
     start = call = 0
     for written in text.split("\n"):
         begin, start = start, start + len(written) + 1
@@ -345,53 +344,21 @@ def _fences(text: str, calls: Sequence[Located]) -> list[tuple[int, int]]:
             call += 1
         if call < len(calls) and calls[call].start < begin:
             continue
-        line = written.expandtabs(4).rstrip()
-        kept, at = _within(line, around)
-        if fence and kept < len(around):
+        marks = _BLOCKS.match(written)
+        behind = marks.end() if marks else 0
+        if fence and is_quoted and ">" not in written[:behind]:
             spans.append((opened, begin))
             fence = ""
-        del around[kept:]
+        found = _FENCE.fullmatch(written.rstrip(), behind)
+        mark = (found["mark"] or found["wave"]) if found else ""
         if not fence:
-            at = _entered(line, at, around)
-        found = _FENCE.fullmatch(line, at)
-        if found is None:
-            continue
-        mark, rest = found[1] or found[2], line[max(found.span(1)[1], found.span(2)[1]) :]
-        if not fence:
-            opened, fence = begin, mark
-        elif mark.startswith(fence) and not rest:
+            # Four blanks or more are code of another kind; behind a mark they belong to its item.
+            if mark and len(found["indent"].expandtabs(4)) < 4:
+                opened, fence, is_quoted = begin, mark, ">" in written[:behind]
+        elif mark.startswith(fence) and not (found["info"] or found["more"]):
             spans.append((opened, begin + len(written)))
             fence = ""
     return [*spans, (opened, len(text))] if fence else spans
-
-
-def _within(line: str, around: Sequence[int]) -> tuple[int, int]:
-    """How many of the quotes (0) and list items (their width) a line goes on with, and up to where."""
-    at = 0
-    for count, width in enumerate(around):
-        if width and at < len(line):
-            if line[at : at + width].strip(" "):
-                return count, at
-            at += width
-        elif not width:
-            quote = _QUOTE.match(line, at)
-            if quote is None:
-                return count, at
-            at = quote.end()
-    return len(around), at
-
-
-def _entered(line: str, at: int, around: list[int]) -> int:
-    """Add the quotes and list items that a line begins; where its own text starts."""
-    while len(around) < _DEEPEST:
-        if found := _QUOTE.match(line, at):
-            around.append(0)
-        elif found := _ITEM.match(line, at):
-            around.append(found.end() - at)
-        else:
-            break
-        at = found.end()
-    return at
 
 
 LARGEST = 600_000

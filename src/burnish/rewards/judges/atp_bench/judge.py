@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -52,7 +53,6 @@ from burnish.rewards.judges.atp_bench.three_roles import (
 from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
-    JudgeReply,
     Question,
     as_user,
     fill,
@@ -218,35 +218,17 @@ def read_plan(task: Task, response: Response, options: AtpOptions) -> list[Item]
 
 def image_count(given: Any, task: str = "", field: str = "images") -> int:
     """Number of images of a context: of a list, or the number itself; nothing is 0."""
-    if given is None:
-        return 0
-    if isinstance(given, list | tuple):
-        return len(given)
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return given
-    raise UserError(
-        f"task {task}: field '{field}' is {given!r:.60}; expected captions in a list, or a number."
-    )
-
-
-class CallVerdict(NamedTuple):
-    call: int
-    reason: str
-    needed: bool
-    right_tool: bool
-    arguments_ok: bool
-    placed_ok: bool
+    count = len(given) if isinstance(given, list | tuple) else given or 0
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise UserError(
+            f"task {task}: field '{field}' is {given!r:.60}; expected captions in a list, or a number."
+        )
+    return count
 
 
 _FLAGS = ("needed", "right_tool", "arguments_ok", "placed_ok")
-_CALL: Table[CallVerdict] = Table(
-    CallVerdict,
-    call=whole(0, 10**6),
-    reason=Maybe(loose_text),
-    needed=truth,
-    right_tool=truth,
-    arguments_ok=truth,
-    placed_ok=truth,
+_CALL: Table[dict[str, Any]] = Table(
+    dict, call=whole(0, 10**6), reason=Maybe(loose_text), **dict.fromkeys(_FLAGS, truth)
 )
 _GAP: Table[Gap] = Table(
     lambda tool, **said: Gap(kind=tool, **said),
@@ -270,8 +252,7 @@ class MultiAgent:
 
     async def present(self, case: Case, number: int) -> RoleReply[Mapping[int, Mark]]:
         """A question a valid call, with the text around it."""
-        asks = [partial(self._call, case, place, number) for place in case.valid]
-        heard = await gather(asks)
+        heard = await gather([partial(self._call, case, place, number) for place in case.valid])
         marks = {
             place: one.value for place, one in zip(case.valid, heard, strict=True) if one.value
         }
@@ -291,27 +272,26 @@ class MultiAgent:
             return RoleReply(None, Status.PARSE_ERROR, f"call {place + 1} cannot be shown: {error}")
         blanks = {"number": str(place + 1), "around": around, "call": call}
         reply = await self._ask("precision", case, number, blanks)
-        said = reply.verdict
+        said = reply.value
         if said is None:
-            why = f"call {place + 1} has no verdict: {reply.reason}"
-            return RoleReply(None, reply.status, why, reply.evidence)
-        if said.call != place + 1:
-            why = f"the judge named call {said.call} when asked about {place + 1}: ignored"
+            return replace(reply, reason=f"call {place + 1} has no verdict: {reply.reason}")
+        if said["call"] != place + 1:
+            why = f"the judge named call {said['call']} when asked about {place + 1}: ignored"
             return RoleReply(None, Status.PARSE_ERROR, why, reply.evidence)
-        wrong = [name for name in _FLAGS if not getattr(said, name)]
-        reason = f"not {', '.join(wrong)}: {said.reason}" if wrong else said.reason
-        return RoleReply(Mark(not wrong, reason), evidence=reply.evidence)
+        wrong = [name for name in _FLAGS if not said[name]]
+        reason = f"not {', '.join(wrong)}: {said['reason']}" if wrong else said["reason"]
+        return replace(reply, value=Mark(not wrong, reason))
 
     async def missing(self, case: Case, number: int) -> RoleReply[Sequence[Gap]]:
         """Places at which a picture is critical and absent."""
         blanks = {"most": str(MOST_MISSED), "answer": placeholders(case)}
         reply = await self._ask("missed", case, number, blanks)
-        if reply.verdict is None:
-            return RoleReply(None, reply.status, reply.reason, reply.evidence)
-        gaps = reply.verdict["missed"]
+        if reply.value is None:
+            return reply
+        gaps = reply.value["missed"]
         told = f"{len(gaps) - MOST_MISSED} missing places beyond {MOST_MISSED} were left out"
         warnings = (told,) * (len(gaps) > MOST_MISSED)
-        return RoleReply(gaps[:MOST_MISSED], evidence=reply.evidence, warnings=warnings)
+        return replace(reply, value=gaps[:MOST_MISSED], warnings=warnings)
 
     async def overall(self, case: Case, reports: Reports) -> RoleReply[float]:
         """The whole, by a judge that reads both reports."""
@@ -327,13 +307,11 @@ class MultiAgent:
             "gaps": "\n".join(gaps) or unknown,
         }
         reply = await self._ask("quality", case, 0, blanks)
-        if reply.verdict is None:
-            return RoleReply(None, reply.status, reply.reason, reply.evidence)
-        return RoleReply(reply.verdict["score"] / BEST, evidence=reply.evidence)
+        return reply if reply.value is None else replace(reply, value=reply.value["score"] / BEST)
 
     async def _ask(
         self, role: str, case: Case, vote: int, blanks: dict[str, str]
-    ) -> JudgeReply[Any]:
+    ) -> RoleReply[Any]:
         task = case.task.for_judge()
         values = {
             **blanks,
@@ -349,7 +327,8 @@ class MultiAgent:
         form = _FORMS[role]
         shown = (case.response.text, *self._documents(case.task))
         question = Question(role, messages, about, vote, form.schema)
-        return await self.judge.ask(question, partial(read_reply, table=form, shown=shown))
+        reply = await self.judge.ask(question, partial(read_reply, table=form, shown=shown))
+        return RoleReply(reply.verdict, reply.status, reply.reason, reply.evidence)
 
     def _documents(self, task: Task) -> list[str]:
         given = task.fields.get(self.options.documents)

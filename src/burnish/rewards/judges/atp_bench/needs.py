@@ -17,13 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.records import Evidence, Response, Task, Visibility
+from burnish.records import Evidence, Task, Visibility
 from burnish.rewards.checks.tool_call import (
-    Call,
-    Unreadable,
-    is_right,
-    read_calls,
-    read_gold,
     same,
 )
 from burnish.rewards.judges.atp_bench.three_roles import (
@@ -32,7 +27,6 @@ from burnish.rewards.judges.atp_bench.three_roles import (
     Item,
     Mark,
     RoleReply,
-    ThreeRoles,
 )
 
 MOST_NEEDS = 200
@@ -211,55 +205,3 @@ def best_pairs(fits: Sequence[Sequence[int]]) -> dict[int, int]:
     for row in range(len(fits)):
         place(row, set())
     return {row: column for column, row in sorted(owner.items(), key=lambda pair: pair[1])}
-
-
-def function_call_scorer() -> ThreeRoles:
-    """A scorer of the calls in JSON of a response against those in the task's `answer`."""
-    return ThreeRoles(
-        "function_calls",
-        parse=_parse,
-        present=_present,
-        missing=_missing,
-        needs=frozenset({"answer"}),
-    )
-
-
-def _parse(task: Task, response: Response) -> Sequence[Item]:
-    try:
-        calls = read_calls(response.text, "json")
-    except Unreadable as problem:
-        return [Item("", response.text[:200], valid=False, reason=str(problem))]
-    return [Item(call.name, call) for call in calls]
-
-
-async def _present(case: Case, number: int) -> RoleReply[Mapping[int, Mark]]:
-    wanted = read_gold(case.task.fields["answer"]).calls
-    pairs = matched(wanted, [case.items[place].value for place in case.valid])
-    right = {case.valid[call] for call in pairs.values()}
-    names = {call.name for call in wanted}
-    marks = {}
-    for place in case.valid:
-        known = case.items[place].kind in names
-        reason = "other arguments, or once too often" if known else "not expected"
-        marks[place] = Mark(place in right, "as expected" if place in right else reason)
-    saw = Evidence("expected calls", f"{len(wanted)} calls", Visibility.ORACLE)
-    return RoleReply(marks, evidence=(saw,))
-
-
-async def _missing(case: Case, number: int) -> RoleReply[Sequence[Gap]]:
-    wanted = read_gold(case.task.fields["answer"]).calls
-    met = matched(wanted, [case.items[place].value for place in case.valid])
-    # By number: the same call may be expected twice.
-    return RoleReply(
-        [
-            Gap(f"call {place + 1}", f"{call.name}({', '.join(call.arguments)})", call.name)
-            for place, call in enumerate(wanted)
-            if place not in met
-        ]
-    )
-
-
-def matched(wanted: Sequence[Call], calls: Sequence[Call]) -> dict[int, int]:
-    """The most expected calls that can be met at once: place of the call by place of the expected."""
-    fits = [[n for n, call in enumerate(calls) if is_right(call, one)] for one in wanted]
-    return best_pairs(fits)

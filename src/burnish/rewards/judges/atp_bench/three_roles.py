@@ -20,6 +20,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Ty
 import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from burnish.arguments import refused
 from burnish.boundary import Count, Number, Share, public
@@ -184,7 +185,7 @@ class Mark(NamedTuple):
     reason: str = ""
 
 
-class Gap(NamedTuple):
+class Gap(Struct, frozen=True):
     """Something that should be there."""
 
     where: str
@@ -244,13 +245,6 @@ class PlanItem(Struct, frozen=True):
     end: int
 
 
-class PlanGap(Struct, frozen=True):
-    where: str
-    intent: str
-    kind: str
-    reason: str
-
-
 class Agreement(Struct, frozen=True):
     share: float | None
     """Items on which both say the same, of those that both marked."""
@@ -263,7 +257,7 @@ class Agreement(Struct, frozen=True):
 
 class Plan(Struct, frozen=True, kw_only=True):
     items: list[PlanItem]
-    missed: list[PlanGap] | None
+    missed: list[Gap] | None
     """None: nobody could say."""
     dropped: list[str]
     """Gaps that a correct item covers."""
@@ -379,7 +373,7 @@ class ThreeRoles:
         }
         final = final_score.plain(quality, found.f1, self.w_quality)
         pairs = list(zip(case.items, reports.marks, strict=True))
-        gaps = [PlanGap(*map(_cut, gap)) for gap in reports.gaps or ()]
+        gaps = [Gap(*map(_cut, astuple(gap))) for gap in reports.gaps or ()]
         plan = Plan(
             items=[_plan_item(*pair) for pair in pairs[:SHOWN]],
             missed=None if reports.gaps is None else gaps,

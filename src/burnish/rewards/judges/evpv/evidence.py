@@ -139,15 +139,19 @@ async def extract_all(
         as_word("type of evidence", name, tuple(EXTRACTORS))
         module, _, function = EXTRACTORS[name].partition(":")
         read = getattr(importlib.import_module(module), function)
-        found = found + await read(piece, judge=judge, about=about)
+        try:
+            found = found + await read(piece, judge=judge, about=about)
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"extractor '{name}' cannot read {reprlib.repr(piece)}: {error}. extractor = 'auto' reads "
+                "each piece by its type"
+            ) from None
     return found
 
 
 async def from_text(piece: Mapping[str, Any], **_: Any) -> Extraction:
     """Each sentence of a document, and each of its clauses, as a fact."""
-    text = piece.get("text")
-    if not isinstance(text, str):
-        raise _no_content("text", "`text`", piece)
+    text = msgspec.convert(piece.get("text"), str)
     parts: dict[str, None] = {}
     for sentence in sentences(text[:MOST_TEXT]):
         for clause in _CLAUSE.split(sentence):
@@ -162,17 +166,8 @@ async def from_recorded(piece: Mapping[str, Any], **_: Any) -> Extraction:
     `single` = true: labels of a diagram, say, where each subject has one value, so that a claim of
     another one is contradicted even where the two cannot be compared (`x` beside 12).
     """
-    given = piece.get("facts", piece.get("key_facts"))
-    if not isinstance(given, list | tuple):
-        raise _no_content("facts", "a list `facts` or `key_facts`", piece)
+    given = msgspec.convert(piece.get("facts", piece.get("key_facts")), list[Any])
     return collect(given, "fact {}", is_single=piece.get("single") is True)
-
-
-def _no_content(name: str, expected: str, piece: Mapping[str, Any]) -> UserError:
-    return UserError(
-        f"extractor '{name}' reads {expected}; got {reprlib.repr(dict(piece))}. "
-        "extractor = 'auto' reads each piece by its type"
-    )
 
 
 def collect(

@@ -170,21 +170,14 @@ class EvpvConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="evpv"):
 
 
 class Premises(NamedTuple):
-    claims: list[str]
     matched: dict[str, Matched]
+    """By claim."""
     undeclared: dict[int, str]
     by_step: dict[int, float | None]
     """Reliability of the steps that rest on a premise; None: nobody could check it."""
     replies: tuple[Evidence, ...] = ()
     problem: str = ""
     warnings: tuple[str, ...] = ()
-
-
-class Scored(NamedTuple):
-    raw: float | None
-    status: Status = Status.OK
-    reason: str = ""
-    evidence: tuple[Evidence, ...] = ()
 
 
 class EvpvJudge:
@@ -297,10 +290,9 @@ class EvpvJudge:
         self.counts["gate open"] += bool(premises.problem)
         self.counts.update(one.word for one in premises.matched.values())
         # What a shared extraction cost is told once.
-        replies = tuple(
-            one if is_first else msgspec.structs.replace(one, cost_usd=0.0)
-            for one in facts.evidence
-        )
+        replies = facts.evidence
+        if not is_first:
+            replies = tuple(msgspec.structs.replace(one, cost_usd=0.0) for one in replies)
         return self._reward(solution, premises, scored, facts, replies)
 
     async def _premises(
@@ -319,7 +311,7 @@ class EvpvJudge:
         if facts.status is not Status.OK:
             unread = {claim: Matched(claim, None, note=UNREADABLE) for claim in claims}
             by_step = self._gates(solution, unread, {})
-            return Premises(claims, unread, {}, by_step, problem=f"{UNREADABLE}: {facts.reason}")
+            return Premises(unread, {}, by_step, problem=f"{UNREADABLE}: {facts.reason}")
         matched = {claim: index.match(claim) for claim in claims}
         audit = Audit()
         if options.matcher == "embedding":
@@ -331,7 +323,7 @@ class EvpvJudge:
         elif options.matcher == "audit" and claims:
             audit = await ask_audit(self.judge, index, matched, about)
         by_step = self._gates(solution, matched, hidden, audit.reliability)
-        return Premises(claims, matched, hidden, by_step, *audit[1:])
+        return Premises(matched, hidden, by_step, *audit[1:])
 
     @cached_property
     def _vectors(self) -> EmbeddingMatcher:
@@ -377,19 +369,21 @@ class EvpvJudge:
 
     async def _raw(
         self, task: Task, response: Response, solution: Solution, about: tuple[str, ...]
-    ) -> list[Scored]:
+    ) -> list[JudgeReply[float]]:
         if self.steps is not None:
             (found,) = await checked(self.steps, task, [response])
             if len(found.parts) != len(solution.steps):
                 told = found.reason or f"{len(found.parts)} scores for {len(solution.steps)} steps"
                 status = found.status if found.value is None else Status.PARSE_ERROR
-                return [Scored(None, status, told)] * len(solution.steps)
+                return [JudgeReply(None, status, told)] * len(solution.steps)
             return [
-                Scored(None if p.value is None else max(-1.0, min(1.0, 2 * p.value - 1)), p.status)
-                for p in found.parts
+                JudgeReply(None, part.status)
+                if part.value is None
+                else JudgeReply(max(-1.0, min(1.0, 2 * part.value - 1)), part.status)
+                for part in found.parts
             ]
         if self.options.verifier == "none":
-            return [Scored(1.0)] * len(solution.steps)
+            return [JudgeReply(1.0)] * len(solution.steps)
         texts, request = [step.text for step in solution.steps], self._question(task)
         ask = partial(
             ask_verdict,
@@ -401,20 +395,19 @@ class EvpvJudge:
             media=task.media,
         )
         calls = [partial(ask, texts[:place], text) for place, text in enumerate(texts)]
-        replies = await gather(calls, limit=CONCURRENT)
-        return [Scored(one.verdict, one.status, one.reason, one.evidence) for one in replies]
+        return await gather(calls, limit=CONCURRENT)
 
     def _reward(
         self,
         solution: Solution,
         premises: Premises,
-        scored: Sequence[Scored],
+        scored: Sequence[JudgeReply[float]],
         facts: Extraction,
         replies: tuple[Evidence, ...],
     ) -> Reward:
         options = self.options
         places = list(premises.by_step)
-        scores = gate([one.raw for one in scored], places, list(premises.by_step.values()))
+        scores = gate([one.verdict for one in scored], places, list(premises.by_step.values()))
         parts = tuple(
             self._part(place, solution, premises, one, score)
             for place, (one, score) in enumerate(zip(scored, scores, strict=True))
@@ -423,10 +416,8 @@ class EvpvJudge:
         told = [f"{options.aggregate} of {len(parts)} steps"]
         told += [f"{n} premises {word}" for word, n in outcomes.items()]
         told += [f"{len(premises.undeclared)} undeclared"] * bool(premises.undeclared)
-        if len(premises.claims) < options.min_premises:
-            told.append(
-                f"{len(premises.claims)} of at least {options.min_premises} premises declared"
-            )
+        if (count := len(premises.matched)) < options.min_premises:
+            told.append(f"{count} of at least {options.min_premises} premises declared")
         told += [f"gate open: {premises.problem}"] * bool(premises.problem)
         told += premises.warnings
         told += [EMPTY] * (not facts.facts and not premises.problem)
@@ -438,7 +429,7 @@ class EvpvJudge:
             Verdict(one.claim, support_of(one, options.unknown), reason=_why(one))
             for one in premises.matched.values()
         )
-        missing = [n for n, one in enumerate(scored, start=1) if one.raw is None]
+        missing = [n for n, one in enumerate(scored, start=1) if one.verdict is None]
         more: dict[str, Any] = {"parts": parts, "evidence": evidence, "verdicts": verdicts}
         if missing:
             first = scored[missing[0] - 1]
@@ -453,7 +444,7 @@ class EvpvJudge:
         place: int,
         solution: Solution,
         premises: Premises,
-        scored: Scored,
+        scored: JudgeReply[float],
         score: float | None,
     ) -> Reward:
         step, name = solution.steps[place], f"step {place + 1}"
@@ -465,11 +456,11 @@ class EvpvJudge:
             why = "undeclared: " + premises.undeclared[place]
             verdicts.append(Verdict("(undeclared premise)", unknown, reason=why))
         more: dict[str, Any] = {"evidence": evidence, "verdicts": tuple(verdicts)}
-        if score is None or scored.raw is None:
+        if score is None or scored.verdict is None:
             status = scored.status if scored.status is not Status.OK else Status.PARSE_ERROR
             return Reward.failed(name, status, scored.reason or "no verdict", **more)
         rely = premises.by_step.get(place)
-        told = f"verifier {scored.raw:+.3g}"
+        told = f"verifier {scored.verdict:+.3g}"
         if place in premises.by_step:
             told += ", gate open" if rely is None else f", reliability {rely:.3g}"
         return Reward(name, score, reason=told, **more)

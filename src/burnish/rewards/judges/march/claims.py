@@ -99,14 +99,14 @@ def parse_checks(text: str, count: Count | None = None) -> dict[int, str]:
 
     A block reaches to the next line that begins with a number and a dot; its last answer counts, and
     a block without one is left out. Of an item that stands twice the last one counts, as in the
-    reference; `check_items` has all of them. Where no block is numbered 1, what stands before the first
+    reference; `answered_items` has all of them. Where no block is numbered 1, what stands before the first
     number is item 1. With `count`, an item beyond it is nobody's: it changes no answer. A number of three
     digits or more that does not stand behind an answer (a year at the start of a line) begins no item.
 
     >>> parse_checks("Evidence: page 2 [Answer: 7]\\n2. not found\\n3. Evidence: x [Answer: 9]")
     {1: '7', 3: '9'}
     """
-    return dict(sorted(dict(check_items(text, count)).items()))
+    return dict(sorted(dict(answered_items(text, count)).items()))
 
 
 def _answers(text: str) -> Iterator[re.Match[str]]:
@@ -114,7 +114,7 @@ def _answers(text: str) -> Iterator[re.Match[str]]:
     return _ANSWER.finditer(text, 0, text.rfind("]") + 1)
 
 
-def check_items(text: str, most: int | None) -> list[tuple[int, str]]:
+def answered_items(text: str, most: int | None) -> list[tuple[int, str]]:
     """The items of a Checker that have an answer, in the order in which they stand there."""
     head_form = _ITEM if most is None else _ANY_ITEM
     heads = [(int(head[1]), *head.span()) for head in head_form.finditer(text) if int(head[1]) > 0]
@@ -440,7 +440,7 @@ def _reference_match(a: str, b: str) -> bool:
 def checks_of_reply(text: str, count: int) -> dict[int, str]:
     """The answers of a Checker that a judge asks; `Unreadable` where it has none or contradicts itself."""
     found: dict[int, str] = {}
-    for number, answer in check_items(split_thinking.plain(text).answer, count):
+    for number, answer in answered_items(split_thinking.plain(text).answer, count):
         if not answers_match.plain(found.setdefault(number, answer), answer, "strict"):
             raise Unreadable(
                 f"expected each item once, got item {number} twice with different answers"
