@@ -115,8 +115,8 @@ class Explained(NamedTuple):
 
 
 Limit = Annotated[float, Meta(ge=0.0), INFINITE]
-Truncated = bool | Share | tuple[Share, Share]
-Saturated = bool | Limit | tuple[Limit, Literal["tag", "tier"]]
+Truncated = bool | Share | Sequence[Share]
+Saturated = bool | Limit | Saturation
 
 
 @public
