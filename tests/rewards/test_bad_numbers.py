@@ -56,7 +56,7 @@ def test_a_verdict_that_is_none_is_an_error_and_not_a_tie():
     assert two_order_strict(("A", None)) == two_order_strict(("A", "")) == "error"
     assert two_order_strict([("A", "B"), ("B", "A"), ("A", "A")]) == ["win", "lose", "tie"]
     assert two_order_strict([("Tie", "B"), ("S", "same"), ("Abstain", "B")]) == ["tie"] * 3
-    with pytest.raises(UserError, match="results: got 2"):
+    with pytest.raises(UserError, match="results: got"):
         one_vs_n([1, 2])
 
 
