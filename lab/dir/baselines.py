@@ -8,9 +8,15 @@ from statistics import linear_regression, stdev
 
 from burnish.bench.bias_report import PROBED
 from burnish.records import Message
-from burnish.rewards.models.bradley_terry import bradley_terry_loss
 from burnish.rewards.models.dir import pearson_penalty, product_of_experts_loss
-from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, TermLoss
+from burnish.rewards.models.term import (
+    Pair,
+    PairStates,
+    Term,
+    TermContext,
+    TermLoss,
+    bradley_terry_loss,
+)
 from burnish.rewards.models.trained_model import RewardModelReward
 
 FITTED = 1000

@@ -28,7 +28,7 @@ from burnish.rewards.judges.openrs import (
     evolve_rubric,
     random_edits,
 )
-from burnish.rewards.judges.openrs.aggregate import TYPES, WEIGHTS
+from burnish.rewards.judges.openrs.meta_rubric import TYPES, WEIGHTS
 from burnish.seeds import Seeds
 from lab.openrs.common import arguments, keep, read_rows, table
 from lab.openrs.features import FEATURES

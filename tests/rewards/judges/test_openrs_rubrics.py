@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from burnish.errors import UserError
 from burnish.rewards.judges.openrs import Change, Item, MetaRubric, RubricLibrary
-from burnish.rewards.judges.openrs.aggregate import TYPES
-from burnish.rewards.judges.openrs.meta_rubric import language_of
+from burnish.rewards.judges.openrs.meta_rubric import TYPES, language_of
 
 SMALL = """---
 domain: tea

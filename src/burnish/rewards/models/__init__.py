@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from burnish.rewards.models.bias_attributes import attribute_report as attribute_report
     from burnish.rewards.models.bias_attributes import contaminate as contaminate
     from burnish.rewards.models.bias_attributes import length_label as length_label
-    from burnish.rewards.models.bradley_terry import bradley_terry_loss as bradley_terry_loss
-    from burnish.rewards.models.bradley_terry import centring_loss as centring_loss
-    from burnish.rewards.models.bradley_terry import pair_calibration as pair_calibration
     from burnish.rewards.models.dir import BiasHead as BiasHead
     from burnish.rewards.models.dir import BiasPenalty as BiasPenalty
     from burnish.rewards.models.dir import bias_head_loss as bias_head_loss
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     from burnish.rewards.models.term import TermContext as TermContext
     from burnish.rewards.models.term import TermLoss as TermLoss
     from burnish.rewards.models.term import TermState as TermState
+    from burnish.rewards.models.term import bradley_terry_loss as bradley_terry_loss
+    from burnish.rewards.models.term import centring_loss as centring_loss
+    from burnish.rewards.models.term import pair_calibration as pair_calibration
     from burnish.rewards.models.ties import tie_preference_loss as tie_preference_loss
     from burnish.rewards.models.trained_model import step_value as step_value
 

@@ -24,9 +24,9 @@ from torch.nn import functional
 
 from burnish.arguments import refused
 from burnish.boundary import MISSING, Count, NonNegative, Positive, Seed, Share, public
-from burnish.rewards.models.bradley_terry import bradley_terry_loss
 from burnish.rewards.models.dir_term import BiasSettings, Clamp, Representation
 from burnish.rewards.models.pair_metrics import auc
+from burnish.rewards.models.term import bradley_terry_loss
 from burnish.seeds import derive
 from burnish.tensors import as_logp
 

@@ -1,4 +1,9 @@
-"""What may be added to a loss on pairs: a term on the two hidden states of each pair.
+"""The loss on pairs of answers, Bradley-Terry, and what may be added to it: terms.
+
+`P(chosen is better) = sigma(r_chosen - r_rejected)`; with a margin m (Llama 2, arXiv 2307.09288,
+eq. 2) the loss is `-log sigma(r_chosen - r_rejected - m)`. A target t other than 1 is a label that
+is right with probability t; 0.5 is a tie. Scores are free up to a constant for each prompt; centring
+takes that freedom away (Eisenstein et al., arXiv 2312.09244, eq. 5).
 
 A term is one entry of `train.terms` of the kinds of training `reward_model` and `dpo`. It sees the
 pairs as data (texts, lengths, task fields), their last hidden states and their scores (of `dpo` the
@@ -16,18 +21,74 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from burnish.boundary import Name, Settings
+from burnish.boundary import Name, Number, Settings, Share, public
 from burnish.errors import UserError
 from burnish.records import Task
+from burnish.rewards.models.card import PairCalibration, calibrate
 from burnish.source import find_function
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
-    import torch
+    from jaxtyping import Float, Float64
     from torch import Tensor
+
+    Scores = Float[Tensor, " B"]
+
+
+@public
+def bradley_terry_loss(
+    r_chosen: Scores,
+    r_rejected: Scores,
+    *,
+    margin: Float64[Tensor, " B"] | Number = 0.0,
+    target: Annotated[Float64[Tensor, " B"], Meta(ge=0, le=1)] | Share = 1.0,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> Tensor:
+    """`-t log sigma(d) - (1 - t) log sigma(-d)`, `d = r_chosen - r_rejected - margin`: () or (B,).
+
+    `margin` and `target` t are one number or (B,); without a target every label is right, t = 1.
+    Differentiable in both scores.
+    """
+    margin_B, target_B = (
+        one.to(r_chosen) if isinstance(one, torch.Tensor) else r_chosen.new_tensor(one)
+        for one in (margin, target)
+    )
+    loss_B = pair_loss(r_chosen - r_rejected - margin_B, target_B)
+    if reduction == "none":
+        return loss_B
+    return loss_B.sum() if reduction == "sum" else loss_B.mean()
+
+
+@public
+def centring_loss(r_chosen: Scores, r_rejected: Scores) -> Tensor:
+    """Mean of `(r_chosen + r_rejected)^2`: (B,), (B,) -> (); least where scores lie around 0."""
+    return (r_chosen + r_rejected).square().mean()
+
+
+def pair_loss(difference_B: Tensor, target_B: Tensor) -> Tensor:
+    """`bradley_terry_loss` of each pair, without checks: inside a loss no value is looked at."""
+    log_sigmoid = torch.nn.functional.logsigmoid
+    return -target_B * log_sigmoid(difference_B) - (1 - target_B) * log_sigmoid(-difference_B)
+
+
+@public
+def pair_calibration(
+    r_chosen: Float64[Tensor, " B"],
+    r_rejected: Float64[Tensor, " B"],
+    *,
+    bins: Annotated[int, Meta(ge=1, le=1000)] = 10,
+) -> PairCalibration:
+    """Reliability of `sigma(|r_chosen - r_rejected|)` as the probability of being right.
+
+    A pair counts in the bin of how sure the model is of the answer that it prefers, so the bins
+    cover 0.5 to 1. Equal scores are half right.
+    """
+    return calibrate(r_chosen.tolist(), r_rejected.tolist(), bins)
 
 
 class Pair(NamedTuple):

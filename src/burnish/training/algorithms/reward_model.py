@@ -4,7 +4,7 @@
     train = { kind = "reward_model", margin = "strength", tie = "is_tie", ties = "half" }
 
 The score of an answer is `w . h`, h being the last hidden state of the whole conversation; the loss
-is Bradley-Terry's (`rewards/models/bradley_terry.py`), and `terms` adds others on the same hidden
+is Bradley-Terry's (`rewards/models/term.py`), and `terms` adds others on the same hidden
 states. Both answers share the prompt's row where it is short enough. Checkpoints are what
 transformers loads as `AutoModelForSequenceClassification` with one label; how the scores are
 distributed on held-out pairs, and how far they can be believed, lies beside them.
@@ -24,9 +24,8 @@ from torch import Tensor
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.bias_attributes import KEY, REJECTED, pair_record
-from burnish.rewards.models.bradley_terry import pair_loss
 from burnish.rewards.models.card import RewardModelCard, ScoredPair, write_card
-from burnish.rewards.models.term import Pair, PairStates
+from burnish.rewards.models.term import Pair, PairStates, pair_loss
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
     HeldOutScores,

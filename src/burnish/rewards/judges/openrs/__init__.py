@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.rewards.judges.openrs.aggregate import aggregate_criteria as aggregate_criteria
-    from burnish.rewards.judges.openrs.aggregate import explain_criteria as explain_criteria
     from burnish.rewards.judges.openrs.evolve import Preference as Preference
     from burnish.rewards.judges.openrs.evolve import RubricEvolution as RubricEvolution
     from burnish.rewards.judges.openrs.evolve import Search as Search
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.openrs.meta_rubric import Item as Item
     from burnish.rewards.judges.openrs.meta_rubric import MetaRubric as MetaRubric
     from burnish.rewards.judges.openrs.meta_rubric import RubricLibrary as RubricLibrary
+    from burnish.rewards.judges.openrs.meta_rubric import aggregate_criteria as aggregate_criteria
+    from burnish.rewards.judges.openrs.meta_rubric import explain_criteria as explain_criteria
     from burnish.rewards.judges.reading import extract_json as extract_json
 
 __getattr__, __dir__ = lazy_exports(__name__)

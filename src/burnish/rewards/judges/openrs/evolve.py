@@ -29,14 +29,15 @@ from burnish.records import Response, Status, Task
 from burnish.rewards.combine import BothOrders
 from burnish.rewards.judges.instruction import Tried, check_apart, improve
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
 from burnish.rewards.judges.openrs.judge import OpenRS, Rules
 from burnish.rewards.judges.openrs.meta_rubric import (
+    TYPES,
     Change,
     Item,
     MetaRubric,
     RubricLibrary,
     prompt,
+    type_of,
 )
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user, mark_for, request_of
 from burnish.rewards.judges.reading import Maybe, Table, loose_text, one_of, read_marked, rows
@@ -459,25 +460,21 @@ class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     def change(self, rubric: MetaRubric) -> Change:
         """The change to this rubric; a `ValueError` says why there is none."""
         titles = {item.title: item for item in rubric.items}
-        before = None
-        if self.kind != "add":
-            before = titles.get(self.old.strip())
-            if before is None:
-                raise ValueError(
-                    f"old is '{self.old}'; expected the title of an item of the rubric."
-                    f"{did_you_mean(self.old, titles)}"
-                )
-        if self.kind == "delete":
-            return Change("delete", before)
+        before = None if self.kind == "add" else titles.get(self.old.strip())
         now = before or Item("", "", "")
         kind = type_of(self.type or now.type)
         title, text = (" ".join(one.split()) for one in (self.title or now.title, self.text))
-        if kind not in TYPES or not title.strip(". ") or not text.strip(". "):
-            raise ValueError(
-                f"type '{self.type}', title '{self.title}', text '{self.text[:40]}'; expected one "
-                f"of {', '.join(TYPES)}, a title and a text.{did_you_mean(kind, TYPES)}"
+        is_item = kind in TYPES and title.strip(". ") and text.strip(". ")
+        if (before is None and self.kind != "add") or not (is_item or self.kind == "delete"):
+            given = (
+                f"old '{self.old}', type '{self.type}', title '{self.title}', text '{text[:40]}'"
             )
-        return Change(self.kind, before, Item(kind, title, text))
+            raise ValueError(
+                f"got {given}; expected the title of an item of the rubric as old, and as the new item one "
+                f"of {', '.join(TYPES)}, a title and a text.{did_you_mean(kind, TYPES)}"
+                f"{did_you_mean(self.old, titles)}"
+            )
+        return Change(self.kind, before, None if self.kind == "delete" else Item(kind, title, text))
 
 
 _EDIT = Table(
@@ -605,12 +602,9 @@ def write_review(
     try:
         with Path(path).open("x", encoding="utf-8") as file:
             file.write("\n".join([*lines, ""]))
-    except FileExistsError:
-        raise UserError(
-            f"{path} is there already and may hold somebody's review; give another name or move it."
-        ) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot write the review: {error}") from None
+        hint = "one that is there already may hold somebody's review; give another name"
+        raise UserError(f"{path}: cannot write the review: {error}; {hint}") from None
 
 
 def read_review(path: str | Path, rubric: MetaRubric) -> Review:

@@ -23,8 +23,7 @@ from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
 from burnish.rewards.combine import Anchor, Combination, Weighted
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.openrs.aggregate import number_in
-from burnish.rewards.judges.openrs.meta_rubric import language_of, prompt, templates_hash
+from burnish.rewards.judges.openrs.meta_rubric import language_of, number_in, prompt, templates_hash
 from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
 from burnish.rewards.judges.reading import Maybe, Table, choice, loose_text, read_marked, whole
 from burnish.rewards.pool import Outcome

@@ -24,15 +24,16 @@ from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
 from burnish.rewards.combine import FirstDecisive, OrderRule, join_orders, two_orders
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
-from burnish.rewards.judges.openrs.aggregate import Aggregate, explain_criteria
 from burnish.rewards.judges.openrs.gate import Constraints, GroundTruth, LanguageMatch, Verifiable
 from burnish.rewards.judges.openrs.meta_rubric import (
     ASKED,
     MOST,
+    Aggregate,
     Comparison,
     Judgement,
     Language,
     RubricLibrary,
+    explain_criteria,
     language_of,
     prompt,
     read_comparison,

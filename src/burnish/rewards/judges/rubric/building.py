@@ -320,13 +320,11 @@ def read_items(text: str, question: str, points: Sequence[Point], rules: Rules) 
     items = tuple(_item(row, known) for row in read_list(text, _ITEM))
     try:
         rubric = Rubric(question, items, tuple(points))
+        broken = "; ".join(map(str, rubric.validate(rules)))
     except UserError as error:
-        raise Unreadable(str(error)) from None
-    broken = rubric.validate(rules)
+        broken = str(error)
     if broken:
-        raise Unreadable(
-            f"expected a rubric that keeps the rules, got {'; '.join(map(str, broken))}"
-        )
+        raise Unreadable(f"expected a rubric that keeps the rules, got {broken}")
     return rubric
 
 
