@@ -408,13 +408,11 @@ def test_the_report_says_how_far_an_attribute_predicts():
 def test_an_attribute_that_fails_is_named_with_its_pair():
     fails = Attribute("mine", lambda pair: 1 // len(pair.chosen), path="mine.py:f")
     with pytest.raises(
-        UserError,
-        match=r"attribute 'mine' \(mine.py:f\) failed on pair rows/17: ZeroDivisionError",
+        UserError, match=r"attribute 'mine' \(mine.py:f\) failed on pair rows/17: ZeroDivisionError"
     ):
         attribute_labels(fails, [Pair("p", "a", "b"), Pair("p", "", "b", id="rows/17")])
     with pytest.raises(
-        UserError,
-        match="'mine': pair rows/5 got 7, expected None or a whole number from 0 to 1",
+        UserError, match="'mine': pair rows/5 got 7, expected None or a whole number from 0 to 1"
     ):
         attribute_labels(Attribute("mine", lambda pair: 7), [Pair("p", "a", "b", id="rows/5")])
 

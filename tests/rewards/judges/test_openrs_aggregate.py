@@ -38,12 +38,7 @@ def consistent(types):
 
 
 ANY = st.lists(
-    st.builds(
-        c,
-        st.sampled_from(["critical", *PLAIN]),
-        st.sampled_from("ABS"),
-        st.integers(-2, 2),
-    ),
+    st.builds(c, st.sampled_from(["critical", *PLAIN]), st.sampled_from("ABS"), st.integers(-2, 2)),
     max_size=15,
 )
 

@@ -21,11 +21,7 @@ from burnish.rewards.judges.evpv import (
     read_statement,
 )
 from burnish.rewards.judges.evpv.evidence import pieces_of
-from burnish.rewards.judges.evpv.scores import (
-    SolutionStep,
-    read_solution,
-    undeclared_premises,
-)
+from burnish.rewards.judges.evpv.scores import SolutionStep, read_solution, undeclared_premises
 from burnish.rewards.judges.judge_model import JudgeModel
 
 YES, NO, OPEN = Outcome.SUPPORTED, Outcome.CONTRADICTED, Outcome.UNKNOWN

@@ -52,14 +52,7 @@ from burnish.rewards.judges.atp_bench.three_roles import (
 )
 from burnish.rewards.judges.build import Options, check_votes, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import (
-    Question,
-    as_user,
-    fill,
-    mark_for,
-    request_of,
-    wording,
-)
+from burnish.rewards.judges.prompting import Question, as_user, fill, mark_for, request_of, wording
 from burnish.rewards.judges.reading import (
     Maybe,
     Table,

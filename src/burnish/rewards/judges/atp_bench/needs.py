@@ -18,16 +18,8 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Task, Visibility
-from burnish.rewards.checks.tool_call import (
-    same,
-)
-from burnish.rewards.judges.atp_bench.three_roles import (
-    Case,
-    Gap,
-    Item,
-    Mark,
-    RoleReply,
-)
+from burnish.rewards.checks.tool_call import same
+from burnish.rewards.judges.atp_bench.three_roles import Case, Gap, Item, Mark, RoleReply
 
 MOST_NEEDS = 200
 SECTIONS = "sections"

@@ -226,10 +226,7 @@ class MarchJudge:
         return [_joined(said[start : start + len(groups)], groups) for start in starts]
 
     async def _agreement(
-        self,
-        claims: Sequence[Claim],
-        samples: Sequence[Mapping[int, str]],
-        about: tuple[str, ...],
+        self, claims: Sequence[Claim], samples: Sequence[Mapping[int, str]], about: tuple[str, ...]
     ) -> tuple[list[list[Agreement]], JudgeReply[dict[int, str]] | None]:
         """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs.
 

@@ -31,14 +31,7 @@ from burnish.rewards.checks.quantities import (
     same_quantity,
 )
 from burnish.rewards.judges.march.claims import Claim, Leaks, Pair, is_refusal
-from burnish.rewards.judges.prompting import (
-    as_user,
-    fence,
-    fill,
-    mark_for,
-    name_of,
-    wording,
-)
+from burnish.rewards.judges.prompting import as_user, fence, fill, mark_for, name_of, wording
 
 _YES_NO = frozenset({"yes", "no", "true", "false"})
 _NUMBER_WORDS = re.compile(

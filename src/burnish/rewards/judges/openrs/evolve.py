@@ -427,10 +427,7 @@ def refiner(judge: JudgeModel, *, most: int = 6, cases: int = 8) -> Proposer[Pre
 
 
 def judge_of(
-    judge: JudgeModel,
-    library: RubricLibrary | None = None,
-    *,
-    rules: Rules | None = None,
+    judge: JudgeModel, library: RubricLibrary | None = None, *, rules: Rules | None = None
 ) -> Judge[Preference]:
     """OpenRS in both orders as a judge that follows any rubric; orders that disagree are a tie."""
     shelf = RubricLibrary.shipped() if library is None else library
@@ -640,11 +637,7 @@ def read_review(path: str | Path, rubric: MetaRubric) -> Review:
 
 
 async def apply_review(
-    review: Review,
-    rubric: MetaRubric,
-    held_out: Sequence[P],
-    *,
-    judge: Judge[P],
+    review: Review, rubric: MetaRubric, held_out: Sequence[P], *, judge: Judge[P]
 ) -> ReviewOutcome:
     """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
 

@@ -19,16 +19,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from burnish.arguments import as_list, as_number, as_numbers, as_word, refused
-from burnish.boundary import (
-    INFINITE,
-    Draws,
-    NonNegative,
-    Number,
-    Positive,
-    Seed,
-    Share,
-    public,
-)
+from burnish.boundary import INFINITE, Draws, NonNegative, Number, Positive, Seed, Share, public
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.combine import Combination
