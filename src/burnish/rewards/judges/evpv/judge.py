@@ -116,6 +116,9 @@ class EvpvOptions(Options, frozen=True):
     min_premises: Count = 0
     """Premises that a solution must declare; with fewer, its steps without one are gated by the share
     that is there, so that a bare answer earns nothing for its steps."""
+    unchecked: Literal["open", "zero"] = "open"
+    """A premise that could not be checked (an unreadable audit) is not gated, or has reliability 0 as
+    in the reference."""
     verifier: Literal["judge", "none"] = "judge"
     """judge: the model says 1 or -1 of each step. none: every step is +1, so the gate alone decides."""
     verdicts: Literal["strict", "reference"] = "strict"
@@ -350,6 +353,8 @@ class EvpvJudge:
                     supports[claim] = min(options.unknown, level)
                 elif one.outcome is not None and not is_ours:
                     supports[claim] = level
+        if options.unchecked == "zero":
+            supports = {claim: one or 0.0 for claim, one in supports.items()}
         whole = None
         if options.scope != "step":
             every = [*supports.values(), *[options.unknown] * len(hidden)]
