@@ -19,6 +19,8 @@ from burnish.boundary import Number, public
 DOMAINS = ("chat", "math", "code", "safety")
 """Of RM-Bench; `safety-refuse` and `safety-response` are one."""
 NATURAL, ADVERSARIAL = 0, 1
+LARGEST = 1e100
+"""Of a score that is computed with as it is."""
 
 Mark = Annotated[int, Meta(ge=0, le=1)]
 Answer = str | Number | bool
@@ -103,7 +105,10 @@ def attribute_correlation(rewards: Sequence[Number], attribute: Sequence[Number]
     for values in (rewards, attribute):
         if not values or max(values) - min(values) <= 1e-6 * max(1.0, abs(max(values))):
             return None
-    return correlation(rewards, attribute)
+    # Divided where sums of squares would leave the range of a float.
+    units = (max(1.0, max(map(abs, values)) / LARGEST) for values in (rewards, attribute))
+    both = zip((rewards, attribute), units, strict=True)
+    return correlation(*([value / unit for value in values] for values, unit in both))
 
 
 @public
