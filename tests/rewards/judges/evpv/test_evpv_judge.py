@@ -293,7 +293,7 @@ def test_by_name_and_in_a_recipe():
         ({}, "verifier = 'judge' asks a model"),
         ({"verifier": "none", "matcher": "audit"}, "matcher = 'audit' asks"),
         ({"verifier": "none", "split": "headings"}, "headings"),
-        ({"verifyer": "none"}, "no option 'verifyer'"),
+        ({"verifyer": "none"}, "'verifyer', expected"),
     ):
         with pytest.raises(UserError, match=match):
             build(msgspec.convert({"kind": "evpv", "options": options}, RewardConfig))
