@@ -31,8 +31,7 @@ from burnish.api.launch import (
 )
 from burnish.api.run import Run
 from burnish.api.settings import as_settings
-from burnish.arguments import as_path, as_text
-from burnish.boundary import check_fields
+from burnish.arguments import as_flag, as_function, as_path, as_text
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, change, resolve
 from burnish.errors import UserError, python_words
@@ -185,7 +184,10 @@ class _Call:
     on_event: Callable[[Event], object] | None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        as_flag("again", self.again)
+        as_flag("show", self.show)
+        if self.on_event is not None:
+            as_function("on_event", self.on_event)
         self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
 
     @property
