@@ -1,13 +1,6 @@
 """What this process waits for, in words: for the watchdog of a run and for its last words.
 
-    with waiting_for("reward my_judge", "answers", total=64):
-        ...
-        advance("reward my_judge", 4)       # wherever four more are done
-
-    current()      # ["reward my_judge, 4 of 64 answers, 31 s"]
-    quiet_s()      # seconds since anything began, ended or moved
-
-Whatever may wait says so here, in any room; nothing here waits, logs or writes.
+Whatever may wait says so with `waiting_for` and `advance`; nothing here waits, logs or writes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""What the public functions demand of their arguments, in one vocabulary.
-
-    as_word("kind", kind, ("k1", "k2", "k3"))       # kind: got 'k4', expected k1, k2 or k3. Did ...
-    as_number("tau", tau, low=0, high=1)            # tau: got nan, expected a number from 0 to 1
-    as_numbers("scores", scores)                    # scores: item 3 is nan, expected a finite number
-
-Each gives back the plain value, or raises one line that names the argument, what it got and what
-it expects. Tensors have the same in `burnish.tensors`.
-"""
+"""What functions demand of their arguments, in one vocabulary: `what: got ..., expected ...`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The digest of functions and objects of this process: equal where they do the same.
 
-    code_digest(reward)     # 16 characters; other code, helpers or constants give others
-
 Every value is a frame of one loop, so that depth costs no recursion. A frame is a generator of
 texts (marks); where it needs the digest of another value it yields `_Of` and is sent that digest.
 """

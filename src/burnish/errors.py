@@ -1,8 +1,7 @@
 """Three families of failure: your input, the world outside, and bugs.
 
-`UserError` is printed without a traceback and says what to change. `BoundaryError` and its
-children are named for what failed outside this process or package. Anything else is a bug and is
-never caught.
+`UserError` is printed without a traceback; `BoundaryError` and its children are named for what failed
+outside this process or package. Anything else is a bug and is never caught.
 """
 
 from __future__ import annotations

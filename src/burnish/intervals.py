@@ -1,10 +1,6 @@
-"""What a mean with its 95 % interval may claim, and how it is written.
+"""What a mean with its 95 % interval may claim, and how it is written: `0.320 [0.237, 0.417]`.
 
-    interval_text(0.32, 0.237, 0.417, 100)      # '0.320 [0.237, 0.417]'
-    interval_text(1.0, 1.0, 1.0, 6)             # '1.000 (too few to say)'
-
-Every place that shows an interval asks here: the terminal, the viewer, reports and notebooks. No
-statistics are computed, so that commands which only read runs stay quick.
+Every place that shows an interval asks here; no statistics are computed.
 """
 
 from __future__ import annotations

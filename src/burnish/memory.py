@@ -1,12 +1,7 @@
 """Functions, scorers and rows that live in this process, under names that a config can hold.
 
-    keep_object(brief)            # "memory:brief@1f0c9a3b2d4e5f60"
-    keep_rows(rows)               # "memory:rows-9b1d0c7a4f2e6d83.jsonl"
-    recall("memory:brief@1f0c9a3b2d4e5f60")(text="7")
-
 A name holds a digest of what it stands for: the code of a function with the helpers, constants and
-closures that it uses, or the bytes of the rows. So two versions of a function are two names, and
-the config of a run says which one it was trained with.
+closures that it uses, or the bytes of the rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The catalogue of metrics: name, unit, meaning and where each one is shown.
 
-    known("reward/safety/mean").meaning       # one entry stands for every reward
-    shown_in("compare")                       # names of the curves of `burnish compare`
-
-What training stores for a step has a name of this list; a stage's have `stage/NAME/` before it. Braces in a name stand for any word: a
-reward, a loss term, a pass-rate bucket. `docs/metrics.md` is printed from here.
+Braces in a name stand for any word; a stage's metrics have `stage/NAME/` before their name.
+`docs/metrics.md` is printed from here.
 """
 
 from __future__ import annotations

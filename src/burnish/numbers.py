@@ -1,10 +1,4 @@
-"""Small arithmetic that several rooms need, without any library.
-
-sigmoid(0.0)                                # 0.5
-solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])  # [1.0, 0.5]
-plain(tensor)                               # lists and numbers
-NUMBER_WORDS[7]                             # "seven"
-"""
+"""Small arithmetic and grouping that several rooms need, without any library."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Seeds derived per purpose from the run's seed, so that order and concurrency change nothing.
 
-    seeds = Seeds(7)
-    seeds.for_("rollout", step, task.id, index)     # an int, the same on every machine
-    seeds.rng("data", epoch).shuffle(order)
-
 Built on SHA-256, never on `hash()`, and there is no global state to save or to restore.
 """
 

@@ -1,8 +1,4 @@
-"""Functions of a user's own, addressed by path: `my_file.py:name` or `package.module:name`.
-
-Rewards, tasks and policy pieces are all found here, so that a mistake is told in the same words
-wherever it is made. No pickles.
-"""
+"""Functions of a user's own, addressed by path: `my_file.py:name` or `package.module:name`. No pickles."""
 
 from __future__ import annotations
 

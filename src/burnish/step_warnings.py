@@ -1,8 +1,5 @@
 """What goes wrong in a training run that goes on: steps that teach nothing, rewards without a value.
 
-    watch = watch_of(trainer.config, trainer.store.about.origins)
-    watch.see(step_done)          # ["step 3: no useful group: ..."], ever more rarely
-
 The terminal and notebooks print it; the run's store keeps it as events of the kind `warning`.
 """
 

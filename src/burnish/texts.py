@@ -1,7 +1,4 @@
-"""Texts of models, files and servers, made safe to show.
-
-safe("a\\x1b[31mb")      # the escape is written out, not obeyed
-"""
+"""Texts of models, files and servers, made safe to show; values as TOML text."""
 
 from __future__ import annotations
 

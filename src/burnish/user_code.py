@@ -1,11 +1,5 @@
 """Keep the process usable while users' rewards, judges and task functions run inside it.
 
-    with calling_user_code():               # os._exit() raises in here instead of ending the run
-        value = function(text)
-
-    with restored(logger.warning):          # afterwards: "the working folder (to /tmp)"
-        ...                                 # rewards, judges or task functions run
-
 Settings of the whole process that user code changes (the working folder, torch's default dtype,
 resource limits) are restored afterwards. Environment variables and import paths that it adds stay.
 """

@@ -1,12 +1,7 @@
 """`burnish.align`: from a policy file and a model to an aligned model and a report, in one call.
 
-The steps, each of which is kept in the folder `out` and not done again:
-
-    synthesis.jsonl, instructions.jsonl    requests of every clause (or those of a file)
-    sensitivity.jsonl, kept.jsonl          how much the policy changes each; those to train on
-    before.jsonl, told.jsonl               answers to held-out requests, without and with the policy
-    run/                                   the training, an ordinary run of kind `distil`
-    after.jsonl, report.json, report.md    the same answers afterwards, and what changed
+The folder `out` keeps every step: requests and how much the policy changes each, answers to held-out
+requests before, told and after, the training in `run/` (of kind `distil`), report.json and report.md.
 """
 
 from __future__ import annotations

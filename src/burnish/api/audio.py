@@ -1,9 +1,5 @@
 """Sounds and an audio tokenizer's folder: latents to a file, sounds from them, and what can be read from them.
 
-    encode_file("runs/codec-1a2b", "talk.flac", "talk.npz")     # z (T, D) float16, sr, frame_rate, bottleneck
-    decode_file("runs/codec-1a2b", "talk.npz", "again.wav")
-    probe_labels("runs/codec-1a2b", "train.parquet", "test.parquet", "speaker")
-
 Long files are read and encoded in blocks where the tokenizer is causal, with the same latents as in one
 piece.
 """

@@ -1,10 +1,6 @@
 """Which folder a config's run has, and how it is begun, continued, reset or left as it is.
 
-The command line and `burnish.train` both go through here:
-
-    folder = choose_folder(asked)
-    trainer = open_trainer(asked, folder)
-    play(trainer, view)
+The command line and `burnish.train` both go through `choose_folder`, `open_trainer` and `play`.
 """
 
 from __future__ import annotations

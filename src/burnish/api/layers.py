@@ -1,11 +1,7 @@
-"""What each layer of a model is worth: the loss on some text without it.
+"""What each layer of a model is worth: the loss on some text without it, in nats a token, over documents.
 
-    found = measure_layers("smollm2", "notes/")
-    found.loss, found.effects[-1].change        # the last effect: without the last quarter
-
-The loss is that of the next token, in nats a token, and the mean over documents; of a masked
-diffusion model it is a bound, with the same masks for every group of layers. Changes are paired over
-documents: the value of a change is the difference of the two losses.
+Of a masked diffusion model it is a bound, with the same masks for every group of layers. Changes are
+paired over documents.
 """
 
 from __future__ import annotations

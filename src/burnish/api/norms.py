@@ -1,8 +1,4 @@
-"""Hidden norms of a local model, layer by layer, against those of its embeddings.
-
-found = measure_norms("smollm2")
-found.gap.ratio, found.gap.line()
-"""
+"""Hidden norms of a local model, layer by layer, against those of its embeddings."""
 
 from __future__ import annotations
 

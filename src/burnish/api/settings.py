@@ -1,8 +1,5 @@
 """What `burnish.train` is given in Python as settings of a config: data, rewards, model.
 
-    as_settings({"data": rows, "rewards": [brief], "model": "tiny", "steps": 5})
-    # {"task": {"kind": "file", "path": "memory:rows-...", ...}, "rewards": [...], ...}
-
 Rows and functions get names in `burnish.memory`, so a config holds names and numbers only.
 """
 

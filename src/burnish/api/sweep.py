@@ -1,14 +1,8 @@
 """Many runs of one recipe: a grid of settings times seeds, as many at once as fit.
 
-    found = sweep("tiny", {"optimiser.learning_rate": [1e-4, 1e-3]}, seeds=3)
-    found.runs           # one state a run: status, reason, held-out score
-    found.table          # mean and interval over seeds, as `burnish compare` shows them
-
-The same call continues a sweep: finished runs are skipped, interrupted ones are continued, failed
-ones are tried again only with `retry`. Each run is trained by `burnish train` in a process of its
-own. The first one says in its forecast what it needs; how many fit is computed from that and from
-the memory that is free. A child's events come through a pipe: Ctrl-C is passed on to it, and a
-child whose parent is gone ends at its next event and can be continued.
+The same call continues a sweep. Each run is trained by `burnish train` in a process of its own; the
+first one's forecast and the free memory say how many fit. A child's events come through a pipe: Ctrl-C
+is passed on to it, and a child whose parent is gone ends at its next event and can be continued.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """What a sweep trains: a grid of settings times seeds, and where each of its runs stands.
 
-    plan = plan_sweep(read_words(["tiny", "optimiser.learning_rate=1e-4,1e-3"])._replace(seeds=3))
-    [(state.run.name, state.status) for state in plan.states]
-
-Every combination is checked and has its folder before anything is trained. A run is an ordinary
-one, named as `burnish train` names it, so that a run made by hand counts too.
+Every combination is checked and has its folder before anything is trained. A run is named as
+`burnish train` names it, so that a run made by hand counts too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`burnish.train`: from rows, functions and a recipe to a trained model, in one call.
 
-The call names its run after the recipe and everything it was given, as the command line does. The
-same call continues an interrupted run where it was, and gives back a finished one.
+The same call continues an interrupted run where it was, and gives back a finished one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How noisy the loss of a masked diffusion model is on some data, before compute is spent.
-
-found = measure_variance("diffusion:tiny", "diffusion", rows=8)
-found.report.best.name, found.bits_per_byte
-"""
+"""How noisy the loss of a masked diffusion model is on some data, before compute is spent."""
 
 from __future__ import annotations
 

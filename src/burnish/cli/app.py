@@ -1,9 +1,6 @@
-"""The list of commands: one line each here, one file each beside this one.
+"""The list of commands: one line each here, one function each in the files beside this one.
 
-`burnish --help` reads this list and imports no command. A command's file is imported when the
-command is called or asked for its help. A new command is a new file and a new line:
-
-    LazyCommand("name", "file:function", "The first line of the function's docstring.")
+`burnish --help` reads this list and imports no command; a command's file is imported when it is called.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What the shell completes: recipes and config keys, runs, models.
 
-`burnish --install-completion` puts a script of typer's into the shell's start-up file. At each Tab
-the shell then calls `burnish`, which answers from here. Nothing here raises or needs torch: a
-mistake in a half-typed line is not reported, it has no completion.
+Nothing here raises or needs torch: a mistake in a half-typed line has no completion.
 """
 
 from __future__ import annotations

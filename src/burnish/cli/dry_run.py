@@ -1,8 +1,4 @@
-"""`burnish try`: a few prompts through a scripted model, before anything is trained.
-
-Everything but the model is real: the data, the chat template, the tokenizer where it can be had
-without loading a model, the rewards, the advantages and the loss.
-"""
+"""`burnish try`: a few prompts through a scripted model, before anything is trained; all else is real."""
 
 from __future__ import annotations
 

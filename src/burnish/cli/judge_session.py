@@ -1,13 +1,6 @@
 """A judge at work on a terminal: its forecast, its progress, and what it has used.
 
-    judge = open_flags(flags)
-    found, judged = await judge_all(judge, items, path)
-
-The progress is a bar on a terminal, lines in a log, nothing when quiet:
-
-    budget = WatchedBudget(calls=500)
-    with Progress(len(items), calls, "judging", budget) as step:
-        step(judged.is_valid)           # one more row; replies are heard from the budget
+found, judged = await judge_all(open_flags(flags), items, path)
 """
 
 from __future__ import annotations

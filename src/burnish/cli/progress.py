@@ -1,7 +1,7 @@
 """How a training run looks while it works: a live table, plain lines, JSON lines or nothing.
 
-Useful groups come first, and the loss is never a lone rounded number: its parts, the gradient's
-norm, the entropy and the clipped share say whether something is learned.
+The loss is never a lone rounded number: its parts, the gradient's norm, the entropy and the clipped
+share say whether something is learned.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Arguments and flags that several commands share, with their help.
 
-A command that asks a judge takes all of the judge's flags as one value:
-
-    @takes(JudgeFlags)
-    def judge(file: File, flags: JudgeFlags, limit: Limit = 0) -> int: ...
-
-The command line then has one flag for each field of `JudgeFlags`.
+@takes(JudgeFlags)          # one flag for each field of the record
+def judge(file: File, flags: JudgeFlags, limit: Limit = 0) -> int: ...
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """Load a config: a TOML file and `key=value` words against a closed msgspec schema.
 
-    resolved = load(Config, Path("recipes/grpo.toml"), ["optimiser.learning_rate=2e-5"])
-    resolved.value.optimiser.learning_rate      # 2e-05
-    resolved.origins["steps"]                   # "recipes/grpo.toml:4"
-    print(render(resolved))                     # every value, and where it came from
-
 Precedence, lowest first: the schema's defaults, the file, the words in their order. A table that is
 given in part keeps the defaults of the rest. "none" stands for an absent optional value.
 """

@@ -1,9 +1,6 @@
 """Names of settings in TRL and verl, and what they are called here.
 
-    hint("num_generations", "4")        # " TRL's num_generations is rollout.samples=4 here."
-
-The tables are those of `docs/from_trl.md` and `docs/from_verl.md`, which a test holds against the
-installed libraries.
+The tables are those of `docs/from_trl.md` and `docs/from_verl.md`.
 """
 
 from __future__ import annotations

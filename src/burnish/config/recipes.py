@@ -1,7 +1,6 @@
 """Recipes: where the shipped ones are, what their headers say, and how words and Python name one.
 
-A recipe is a TOML file whose first comment lines are, in this order: the command that runs it,
-a sentence that says what it is, and, where there is one, `paper: ...`.
+The first comment lines of a recipe: the command that runs it, a sentence, perhaps `paper: ...`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Every key of a config with its type, default and meaning, read from the schema itself.
 
-    find("optimiser.learning_rate")     # one Key
-    sections()                          # all tables, in the order of docs/config.md
-
-The meaning of a key is the text under its field in the code; the tables' own are their docstrings.
-`burnish config` prints this and `python docs/make_config.py` writes it as a page.
+The meaning of a key is the text under its field in the code; `burnish config` prints this and
+`python docs/make_config.py` writes it as a page.
 """
 
 from __future__ import annotations

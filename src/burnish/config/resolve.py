@@ -1,8 +1,4 @@
-"""Match what was given against a closed schema: fill in defaults, and collect every mistake.
-
-The result is a plain tree in which every key has a value, and for each dotted key where its value
-came from. All mistakes of a file are told at once, one line each.
-"""
+"""Match what was given against a closed schema: fill in defaults, and collect every mistake."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The closed, typed shape of a training config; names and numbers only.
-
-A file such as `recipes/grpo.toml` fills it, `key=value` words on the command line override it, and
-`burnish train --print-config` shows every value with where it came from.
-"""
+"""The closed, typed shape of a training config; names and numbers only."""
 
 from __future__ import annotations
 
