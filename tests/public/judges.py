@@ -127,7 +127,7 @@ CASES = [
             {"criteria": CRITERIA, "min_score": 0.0, "weights": {"core": 5.0}},
             {"criteria": "none empty word short number item_none", "weights": "none empty"},
         )
-        for function in (openrs.meta_rubric_criteria, openrs.explain_criteria)
+        for function in (openrs.aggregate_criteria, openrs.explain_criteria)
     ),
     *(
         Case(
