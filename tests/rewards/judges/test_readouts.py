@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from burnish.rewards.judges import (
     candidate_order,
     clamp,
-    constraint_tools,
-    count_occurrences,
-    normalize_numeric_answer,
     order_swap_aggregate,
     parse_pairwise_verdict,
     parse_pairwise_verdict_truncated,
@@ -221,17 +218,6 @@ def test_ties_without_spread_or_with_a_missing_rating():
     assert ties_score(missing) == pytest.approx(0.3)
 
 
-def test_the_constraint_toolkit_counts_as_the_checks_do():
-    text = "# Title\n\nTwo words. Is it? Yes!\n\n- one\n2. two\n(open [and closed])"
-    found = constraint_tools(text)
-    assert (found["headings"], found["bullets"], found["brackets_balanced"]) == (1, 2, True)
-    assert constraint_tools("It's well-known, isn't it?")["words"] == 4
-    assert count_occurrences("Abababa", "aba") == 2
-    assert count_occurrences("Abababa", "aba", overlapping=True) == 3
-    assert count_occurrences("abc", "") == 0
-    assert normalize_numeric_answer("so 1,200\n#### 1,234.") == "1234"
-
-
 def test_labels_are_removed_at_any_depth_and_case():
     metadata = {
         "domain": "law",
@@ -321,13 +307,6 @@ def test_tensors_and_arrays_are_as_good_as_lists():
         order, quality = kind([2, 0, 1]), kind([0.1, 0.9, 0.4])
         assert sequential_knockout(order=order, quality=quality) == (1, 2)
     assert score_from_counts(pairs=torch.tensor([3, 4])) == 0.75
-
-
-def test_numeric_answers_by_one_or_by_many():
-    texts = ["#### 1,234.", "none"]
-    assert normalize_numeric_answer(texts=texts) == ["1234", None]
-    assert normalize_numeric_answer(texts="so 3 or 4.") == "4"
-    assert [normalize_numeric_answer(text) for text in texts] == ["1234", None]
 
 
 def test_an_object_that_names_two_winners_is_no_verdict():
