@@ -108,7 +108,7 @@ def decide_pair(items: Iterable[Item]) -> PairDecision:
 
 @public
 def capped_score(
-    satisfied: int | None, total: int | None, flags: Sequence[str] = (), *, vetoed: bool = False
+    satisfied: object, total: object, flags: Sequence[str] = (), *, vetoed: bool = False
 ) -> float | None:
     """satisfied / total within [0, 1], at most the lowest cap of the flags; 0 where vetoed.
 
