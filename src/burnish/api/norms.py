@@ -15,7 +15,7 @@ import torch
 from burnish.errors import ArgumentError, UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
-from burnish.models.norm_gap import NormGap, measure_norm_gap
+from burnish.models.norm_report import NormGap, measure_norm_gap
 from burnish.training.trainable import model_of
 
 TEXT = (

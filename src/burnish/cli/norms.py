@@ -13,7 +13,7 @@ from burnish.cli.console import emit_json, err, number, out, say
 from burnish.cli.shared_options import AsJson, LocalModelName
 
 if TYPE_CHECKING:
-    from burnish.models.norm_gap import Lengths, NormGap
+    from burnish.models.norm_report import Lengths, NormGap
 
 
 def norms(
