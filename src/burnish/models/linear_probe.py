@@ -40,7 +40,7 @@ def linear_probe(
 ) -> Probe:
     """Features (N, D) and a label each; labels that were not trained on count as wrong.
 
-    >>> found = linear_probe([[0.0], [1.0], [0.1], [0.9]], "abab", [[0.2], [0.8]], "ab")
+    >>> found = linear_probe([[0.0], [1.0], [0.1], [0.9]], list("abab"), [[0.2], [0.8]], list("ab"))
     >>> found.accuracy, found.majority
     (1.0, 0.5)
     """

@@ -356,7 +356,7 @@ def _contradictions(scene: Scene) -> Iterator[str]:
         if sentence.speaker not in seen:
             hint = did_you_mean(sentence.speaker, seen)
             names = ", ".join(seen) or "none is listed"
-            yield f"{path}.speaker: got '{sentence.speaker}', expected a speaker of the scene: {names}.{hint}"
+            yield f"{path}.speaker: got '{sentence.speaker}', expected a speaker of the scene: {names}{'.' + hint if hint else ''}"
         yield from _text_problems(sentence, path)
         yield from _relation_problems(scene.sentences, place, before)
         if not isinstance(sentence.relation, With):

@@ -14,6 +14,7 @@ Five kinds, one module, so that they can be compared:
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -100,15 +101,14 @@ class LatentHead(nn.Module):
         self.network: nn.Module | None = None
         if kind in ("linear", "pca"):
             inner = inner or max(size // 2, 1)
-            layers = [nn.Linear(size, size)]
-            if kind == "pca":
-                layers = [nn.Linear(size, inner), nn.Linear(inner, rank)]
-            nn.init.zeros_(layers[-1].weight)
-            nn.init.zeros_(layers[-1].bias)
+            widths = (size, size) if kind == "linear" else (size, inner, rank)
+            maps = [nn.Linear(*pair) for pair in pairwise(widths)]
+            nn.init.zeros_(maps[-1].weight)
+            nn.init.zeros_(maps[-1].bias)
             if kind == "linear":
-                layers[-1].bias.data.copy_(self.mean)
+                maps[0].bias.data.copy_(self.mean)
             self.network = (
-                layers[0] if kind == "linear" else nn.Sequential(layers[0], nn.SiLU(), layers[1])
+                maps[0] if kind == "linear" else nn.Sequential(maps[0], nn.SiLU(), maps[1])
             )
 
     @classmethod
