@@ -86,8 +86,6 @@ _UNKNOWN = 2**62
 """From here on, a number of frames is libsndfile's word for a length that the header leaves open."""
 _LARGEST = 1e37
 """Of a sample: what float32 holds, with room for what resampling adds."""
-_BLOCK_VALUES = 2**22
-"""Most samples that are decoded at once, over all channels."""
 
 
 class SoundInfo(NamedTuple):
@@ -219,7 +217,7 @@ class _Reader:
         # Full scale of a file of whole numbers is one step below 1.
         full = 1.0 - 2.0 ** (1 - info.bits) if info.bits else 1.0
         while True:
-            size_of_block = min(info.rate, _BLOCK_VALUES // info.channels)
+            size_of_block = min(info.rate, 2**22 // info.channels)
             try:
                 block = self._opened.file.read(size_of_block, dtype="float64", always_2d=True)
             # The boundary to libsndfile, which meets whatever the file holds.

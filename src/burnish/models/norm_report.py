@@ -1,10 +1,5 @@
 """How large the residual streams of a model are, layer by layer, and what its layers add to them.
 
-    with LayerWatch(model) as watch:
-        model(...).loss.backward()
-    report = watch.report()
-    report.layers[3].y_norm, report.growth
-
 Works on any model that has a list of layers: ours, the built-in decoder, or one of transformers,
 whose one stream is reported as Y. Nothing is read from the device before `report`.
 

@@ -32,8 +32,6 @@ HOP_S, WINDOW_S = 0.01, 0.04
 LOWEST_HZ, HIGHEST_HZ = 60.0, 500.0
 BATCH = 4096
 """Frames whose pitch is sought at a time."""
-ACTIVE_DB = -35.0
-"""Frames within so many dB of the loudest twentieth count as speech."""
 
 
 class SpeechMeasure(NamedTuple):
@@ -110,7 +108,7 @@ def _powers(samples_T: Tensor, sample_rate: int) -> tuple[Tensor, Tensor]:
     # A constant offset is no sound, but it would count as loudness and as speech.
     level_F = _frames(samples_T - samples_T.mean(), sample_rate).square().mean(-1)
     loud = level_F.quantile(0.95).item() if len(level_F) else 0.0
-    return level_F, (level_F > loud * 10 ** (ACTIVE_DB / 10)) & (level_F > 1e-10)
+    return level_F, (level_F > loud * 10 ** (-35.0 / 10)) & (level_F > 1e-10)
 
 
 @public

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 SAMPLE_RATE = 24_000
 LEVEL_DB = -26.0
 """Level of the speech in every line before its own gain."""
-NEAREST_ST = 1.0
-"""Two speakers' voices lie at least so many semitones apart where the table has such voices."""
 ENGINES = ("espeak", "hibari", "piper", "tone", "mixed")
 """Engines by name; any other is a run of `burnish train speech`, or what `save_speech_folder` wrote."""
 
@@ -135,7 +133,7 @@ def _nearest(
         # Where there is a choice of engines, a neural voice is worth an age that does not fit.
         total -= 1.0 * (voice.engine != "espeak")
         pitches = [one.f0 for one in taken if one.f0 and voice.f0]
-        is_near = any(abs(12 * math.log2(voice.f0 / f0)) < NEAREST_ST for f0 in pitches)
+        is_near = any(abs(12 * math.log2(voice.f0 / f0)) < 1.0 for f0 in pitches)
         total += 3.0 * is_near + 1000.0 * taken.count(voice)
         return total, derive(seed, description, voice.name)
 

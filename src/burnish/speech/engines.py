@@ -29,8 +29,6 @@ from burnish.tensors import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-RATE_WPM = 170
-"""Words a minute at rate 1; espeak's own default is 175."""
 OWN, OCTAVE, HIGHEST = 50, 50, 99
 """espeak's setting of the pitch: a voice's own, steps an octave, and the most; the least is 0."""
 _FIXED = "Alicia .32|Andrea .23|Annie .54|anika .3|aunty -.12|belinda .17|f1 .27|f2 .32|f3 .38|f4 .26|f5 .27|grandma .46|linda .17|shelby .5|steph .15|Alex .08|Andy .2|Gene .26|Gene2 .21|Lee .2|Marco .3|Mario .39|Michael .38|Mike .36|Nguyen .44|Reed .34|Storm .41|adam .3|announcer .74|boris .3|david .31|ed .35|edward .31|grandpa .31|gustave .33|john .28|m1 .3|m2 .22|m3 .32|m4 .35|m7 .38|m8 .35|max .3|paul .29|robert .45|travis .36|croak .26|whisper 1|whisperf 1|robosoft3 .4|zac .39|caleb 1"  # fmt: skip
@@ -210,7 +208,7 @@ class EspeakEngine:
             return library.speak(
                 line.text,
                 voice,
-                rate=max(80, min(450, round(RATE_WPM * manner.rate))),
+                rate=max(80, min(450, round(170 * manner.rate))),
                 pitch=pitch_setting(variant, manner.pitch_st),
                 range_=max(0, min(99, round(50 * manner.range))),
                 seed=line.seed,
@@ -223,10 +221,6 @@ PART = 100
 """Characters of a part: about 8 s, the longest that `lab.audio_tokenizer.speech` trains on."""
 LONGEST = 2000
 """Characters of a line; minutes of speech belong into several sentences."""
-SLOWEST_S = 0.25
-"""Seconds that a character may take, and one second more; speech takes about 0.07."""
-FASTEST = 4.0
-"""An end that comes so many times too early for the text is not believed."""
 TRIES = 3
 """Draws for a part that does not end, before it is a failure."""
 
@@ -297,10 +291,10 @@ class LatentEngine:
         """Latents (1, T, D) of a part that the generator ended by itself."""
         config = self._generator.config
         patches_a_second = self._tokenizer.config.frame_rate / config.patch
-        most_s = 1 + SLOWEST_S * len(part)
+        most_s = 1 + 0.25 * len(part)
         most = 1 + math.ceil(most_s * patches_a_second)
         pace = config.characters_a_patch
-        least = math.ceil(len(part) / pace / FASTEST) if pace else 1
+        least = math.ceil(len(part) / pace / 4.0) if pace else 1
         ids = torch.tensor([self._generator.ids(part)])
         for attempt in range(TRIES):
             draw = torch.Generator().manual_seed(derive(line.seed, "part", number, attempt))

@@ -1,8 +1,5 @@
 """Whether a rendered scene does what its script asked for: every instruction beside its measure.
 
-    report = follow_report(mix)                     # pitch, rate, loudness, arc, overlap, SNR, turns
-    follow_report(mix, voices=True, words=True)     # also voices (Resemblyzer) and words (Whisper)
-
 Pitch, rate and loudness are correlations over sentences between what the manner asked for and what
 is measured on the sentence's own samples, each speaker compared with himself. The arc score is
 Spearman's correlation of the arc's arousal with measured pitch and loudness together.

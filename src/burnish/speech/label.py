@@ -1,11 +1,8 @@
 """Describe a recording instead of throwing it away: who speaks when, how, and over what.
 
-Turns come from voice activity and from voices that are grouped by their embeddings. A recording is
-dropped only if nobody speaks in it (arXiv 2603.19798, "labeling over filtering"). Captions compare a
-turn with the rest of its own recording and are worded with care; every leaf is marked as planned.
-
-How far to trust it: the number of speakers is right in 9 of 16 mixtures of one to four real voices, too
-high in 4 and too low in 3 (`lab.long_speech.labels`); several seconds of each alone help. Overlap is
+Turns come from voice activity and from voices grouped by their embeddings. A recording is dropped only if
+nobody speaks in it (arXiv 2603.19798, "labeling over filtering"). The number of speakers is right in 9 of 16
+mixtures of one to four real voices, too high in 4 and too low in 3 (`lab.long_speech.labels`). Overlap is
 found only where a window sounds like two of these voices at once, so short overlaps are missed.
 """
 
@@ -36,8 +33,6 @@ if TYPE_CHECKING:
 
 SAME_VOICE = 0.68
 """Groups of windows whose mean embeddings have at least this cosine are one speaker."""
-LEAST_SPEAKER_S = 1.2
-"""Of speech that a speaker of his own needs; less is given to the nearest."""
 MIXED, MIXED_GAIN = 0.45, 0.03
 """A window is two voices if the smaller weight is this share of the larger, and fits so much better."""
 KINDS = (".wav", ".flac", ".ogg", ".mp3")
@@ -190,7 +185,7 @@ def group_voices(
         nearest_G[is_stale_G], place_G[is_stale_G] = cosines_GG[is_stale_G].max(dim=1)
     left = [i for i, is_gone in enumerate(gone_G.tolist()) if not is_gone]
     longest = max(spoken[i] for i in left)
-    kept = [i for i in left if spoken[i] >= LEAST_SPEAKER_S or spoken[i] == longest]
+    kept = [i for i in left if spoken[i] >= 1.2 or spoken[i] == longest]
     # A mixture of two speakers who say more is no third one.
     centres: Tensor = units_GE[kept]
     own = []

@@ -25,7 +25,6 @@ from burnish.speech.planner import plan_scene
 Dimension = Literal["tone", "intonation", "pace", "volume", "intent", "background"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 RULE = "Plan how each sentence is said. Replace every <blank> by a short phrase in quotes and write only those lines."  # fmt: skip
-MOST_LINES = 5000
 _SENTENCE = re.compile(r"sentences\[(0|[1-9][0-9]{0,5})\]\.([a-z]+)")
 _ARC = re.compile(r"global\.emotion\.arc\[(0|[1-9][0-9]?)\]\.(at|caption|arousal|valence)")
 
@@ -98,7 +97,7 @@ def read_plan(scene: Scene, text: str) -> Scene:
     arc: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
     lines = [one.strip() for one in text.split("\n")]
-    most = max(MOST_LINES, 2 * len(DIMENSIONS) * len(scene.sentences))
+    most = max(5000, 2 * len(DIMENSIONS) * len(scene.sentences))
     if len(lines) > most:
         raise ArgumentError(f"text: got {len(lines)} lines, expected at most {most}")
     for number, line in enumerate(lines, start=1):

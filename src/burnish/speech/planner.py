@@ -35,9 +35,6 @@ from burnish.seeds import Seeds
 from burnish.speech.acoustics import MEETING_GAPS
 from burnish.speech.manner import read_caption
 
-BACK_CHANNELS = 0.1
-"""Chance that a listener says something during a long sentence of a lively scene."""
-LONG_WORDS = 12
 NARRATOR = "Narrator"
 _SPEAKER = re.compile(
     r"^\s*+([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*+([(\[][^()\[\]]{1,200}[)\]]\s*+)?:"
@@ -63,7 +60,6 @@ _NAME_LINE = re.compile(r"\s*+([A-Z][A-Z'’-]+(?: [A-Z][A-Z'’-]*){0,3})\.?\s*
 _HEADING = re.compile(r"(?:ACT|SCENE|CHAPTER|PART|BOOK|THE|END)\b")
 _CUT = re.compile(r"(?<=[.!?…])([\"'”’)]*)\s+(?=[\"'“‘(\[]|[^\W_a-z])")
 _ABBREVIATED = re.compile(r"(?:^|[\s(\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|[A-HJ-Z])\.$")
-MOST_MANNER = 3
 """Words of a stage direction that may say how somebody speaks: "very quietly"; longer ones say what happens."""
 _HIGH = {
     "angry": "hate damn fury furious rage traitor villain liar shame murder curse dare enough",
@@ -197,7 +193,7 @@ def _directed(speaker: str, said: str, directions: list[str]) -> Iterator[tuple[
             continue
         start = match.end()
         directions.append(match[0])
-        manner = read_caption.plain(inner if len(inner.split()) <= MOST_MANNER else "")
+        manner = read_caption.plain(inner if len(inner.split()) <= 3 else "")
         if manner.add or manner.fixed:
             yield speaker, tone, "".join(spoken)
             tone, spoken = inner, []
@@ -328,7 +324,7 @@ def _relation(
     if sentence.speaker == previous.speaker:
         return {"type": "after", "gap": round(abs(gap) / 3, 2)}
     words, words_before = len(sentence.text.split()), len(previous.text.split())
-    if words <= 3 and words_before >= LONG_WORDS and chance < 5 * BACK_CHANNELS:
+    if words <= 3 and words_before >= 12 and chance < 5 * 0.1:
         return {"type": "with", "ref": before, "offset": round(0.1 * words_before, 2)}
     if sentence.text.rstrip().endswith("!") and words_before >= 6 and chance < 0.35:
         return {"type": "interrupt", "at": round(0.6 + 0.3 * rng.random(), 2)}

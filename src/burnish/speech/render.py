@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     Loop = Annotated[Float64[Tensor, " N"], SOME]
     Sounds = Mapping[str, Float64[Tensor, " _"]]
 
-CHUNK_S = 10.0
 Progress = Callable[[str, int, int], None]
 """Called with what is done (`speaking`, `writing`), how many, and of how many."""
 COLOURS = {
@@ -139,7 +138,7 @@ def render_scene(
     *,
     engine: str | Path | SpeechEngine = "espeak",
     seed: Seed = 0,
-    chunk_s: Seconds = CHUNK_S,
+    chunk_s: Seconds = 10.0,
     sounds: Sounds | None = None,
     background: Loop | None = None,
     progress: Progress | None = None,

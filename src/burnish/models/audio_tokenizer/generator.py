@@ -2,12 +2,8 @@
 
 Text stands first and sees all of itself, then the patches so far; state j becomes patch j of `patch`
 frames. With `characters_a_patch` a patch stands beside the characters that it should say, not behind the
-whole text, which is learned in a fraction of the steps. `head` is `flow`, or `regression`, which learns
-the mean of what may follow and is there to be compared with. Frames that were made are normalised over
-channels before they are decoded or fed back, where the tokenizer's are.
-
-A speech folder holds two Hugging Face folders, `tokenizer` and `generator`, in half precision. A checkpoint
-of `burnish train speech` opens too: there the generator is the folder itself.
+whole text, which is learned in a fraction of the steps. `head` is `flow`, or `regression`, to be compared
+with. A speech folder holds two Hugging Face folders, `tokenizer` and `generator`, in half precision.
 """
 
 from __future__ import annotations

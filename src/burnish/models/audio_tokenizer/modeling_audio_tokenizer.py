@@ -3,12 +3,9 @@
     samples (B, n) -> windows -> log magnitudes (B, F, K) -> encoder -> latents (B, T, D)
     -> bottleneck -> decoder -> spectrum -> samples
 
-The encoder reads magnitudes because latents of this rate do not carry phases: from the complex spectrum
-it has to learn first that phases do not matter, and is behind after as many steps.
-
-First weights are normal with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers
-of residual units and of the decoder; biases are 0. Convolutions over time can run in chunks: what they
-saw of the past, `State`, is all that a stream keeps.
+The encoder reads magnitudes because latents of this rate do not carry phases. First weights are normal
+with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers of residual units and of the
+decoder. Convolutions over time can run in chunks: what they saw of the past, `State`, is all a stream keeps.
 """
 
 from __future__ import annotations
@@ -35,8 +32,6 @@ from burnish.tensors import as_mask, check_finite, check_shape
 
 LARGEST_INPUT = 1e6
 """Larger samples are no sound and larger latents no output of an encoder; far beyond, squares overflow."""
-LOGVAR = (-30.0, 20.0)
-"""Bounds of the log-variance of the kl bottleneck."""
 
 State = dict[nn.Module, Tensor]
 """What each convolution keeps of the chunks before; empty at the start of a stream."""
@@ -378,7 +373,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """Latents without noise, and their log-variance where the bottleneck has one."""
         if self.config.bottleneck == "kl":
             mean_BTD, logvar_BTD = code_BTX.chunk(2, dim=-1)
-            return mean_BTD, logvar_BTD.clamp(*LOGVAR)
+            return mean_BTD, logvar_BTD.clamp(*(-30.0, 20.0))
         if self.config.is_normalised:
             normal_BTD = normalise_frames(code_BTX.float(), self.config.norm_eps)
             return normal_BTD.to(code_BTX.dtype), None

@@ -1,12 +1,7 @@
 """What latents mean: a causal encoder over frozen latents, and what it is taught by (arXiv 2606.06357, 2.2).
 
-    encoder = new_representation(latent_size=64)
-    encoder.standardise(latents)                            # channels over the corpus, for the quantiser
-    loss = encoder.prediction_loss(latents, mask).loss      # RQ-MTP: random codes of the next K frames
-    bridge = FrozenLMBridge(lm, encoder.config.hidden_size)
-    loss = bridge(encoder(latents), mask, ids, targets)     # a frozen language model must write the text
-
-Codes come from a fixed random projection and codebook, which are buffers and never trained.
+`prediction_loss` is RQ-MTP: random codes of the next K frames, from a fixed random projection and codebook,
+which are buffers. Through `FrozenLMBridge` a frozen language model must write the text.
 """
 
 from __future__ import annotations

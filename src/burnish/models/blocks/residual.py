@@ -1,8 +1,5 @@
 """A stack of residual blocks over one of six topologies.
 
-    stack = ResidualStack([(attention, mlp), ...], size, Topology("siamese_post_pre"))
-    out_BTD = stack(h_BTD, rotation=..., mask=..., cache=...)
-
 A sublayer sees one tensor and gives one back, so that masks, caches, adapters and experts stay its
 own business.
 """

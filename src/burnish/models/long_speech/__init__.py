@@ -1,9 +1,4 @@
-"""Long speech with a plan: sentences on a timeline, mixed into one scene (arXiv 2603.19798).
-
-A `Scene` is the script: captions in three levels, checked by `read_scene`, as JSON or as text.
-`resolve_timeline` says when each sentence is heard, `noise_gain` and `equal_power_fades` how loud it
-is beside the rest; a `Mix` renders it over any `SpeechEngine`. `arc_score` and `semitones` say whether the result does what was asked.
-"""
+"""Long speech with a plan: sentences on a timeline, mixed into one scene (arXiv 2603.19798)."""
 
 from typing import TYPE_CHECKING
 

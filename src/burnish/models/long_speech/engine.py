@@ -3,12 +3,10 @@
     class MyEngine:
         name, sample_rate = "mine", 24_000
         capabilities = Capabilities(rate=True)      # optional: else an engine is asked for nothing
-        version = "2"                               # optional: changes where it says a line otherwise
+        version = "2"                               # optional: lines outlive an interrupted rendering
         def speak(self, line: Line) -> Spoken: ...  # or samples alone
 
-Loudness is no business of an engine: the mixer brings every sentence to its level. Lines of an engine
-with a `version` outlive an interrupted `render_scene`; those of one without are spoken again, because
-nothing tells whether it was mended in between.
+Loudness is no business of an engine: the mixer brings every sentence to its level.
 """
 
 from __future__ import annotations

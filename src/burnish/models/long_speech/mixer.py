@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 PEAK = 10 ** (-1 / 20)
 """-1 dBFS."""
-CUT_FADE_S = 0.03
 SILENCE_S = 0.05
 """What stands for a sentence of which the engine gave nothing."""
 LONGEST_H = 24
@@ -218,7 +217,15 @@ class Mix:
         hours = self.length / self.sample_rate / 3600
         if hours > LONGEST_H:
             raise ArgumentError(f"scene: lasts {hours:.1f} h, expected at most {LONGEST_H}; cut it")
-        self._noise_gain = self._measure_noise_gain()
+        self._noise_gain, snr_db = 0.0, scene.overall.environment.snr_db
+        if snr_db is not None:
+            speech = noise = 0.0
+            for start, stop in self._blocks():
+                active_T = self.active(start, stop)
+                speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
+                noise += self._noise(start, stop)[active_T].square().sum().item()
+            # Beside silence there is no level to measure, and the scene stays silent.
+            self._noise_gain = gain_of_powers(speech, noise, snr_db=snr_db) if speech > 0 else 0.0
         peak = max((self._raw(*block).abs().max().item() for block in self._blocks()), default=0.0)
         self._scale = min(1.0, PEAK / peak) if peak > 0 else 1.0
 
@@ -315,7 +322,7 @@ class Mix:
     def _in_room(self, place: int, count: int) -> Tensor:
         dry_T = self._said(place).samples
         if count < len(dry_T):
-            dry_T = _faded(dry_T[:count], min(count, round(CUT_FADE_S * self.sample_rate)))
+            dry_T = _faded(dry_T[:count], min(count, round(0.03 * self.sample_rate)))
         return self.gains[place] * convolve(dry_T, self.room)
 
     def _event_sounds(self, sounds: Mapping[str, Tensor]) -> Iterator[_Sound]:
@@ -337,18 +344,6 @@ class Mix:
         for start in range(0, self.length, self.sample_rate):
             yield start, min(start + self.sample_rate, self.length)
 
-    def _measure_noise_gain(self) -> float:
-        snr_db = self.scene.overall.environment.snr_db
-        if snr_db is None:
-            return 0.0
-        speech = noise = 0.0
-        for start, stop in self._blocks():
-            active_T = self.active(start, stop)
-            speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
-            noise += self._noise(start, stop)[active_T].square().sum().item()
-        # Beside silence there is no level to measure, and the scene stays silent.
-        return gain_of_powers(speech, noise, snr_db=snr_db) if speech > 0 else 0.0
-
     def _raw(self, start: int, stop: int) -> Tensor:
         mixed_T = self._sum([*self._speech, *self._events], start, stop)
         if self._noise_gain:
@@ -366,16 +361,12 @@ class Mix:
 
     def _noise(self, start: int, stop: int) -> Tensor:
         size = self.sample_rate
-        first, last = start // size, -(-stop // size)
-        drawn = [self._background(block, size) for block in range(first, last)]
-        if not drawn:
-            return torch.zeros(0, dtype=torch.float64)
+        first, drawn = start // size, [torch.zeros(0, dtype=torch.float64)]
+        for block in range(first, -(-stop // size)):
+            what = f"background: block {block}"
+            drawn.append(as_finite(self.background(self.seed, block, size), what))
+            check_shape(drawn[-1], what, (size,))
         return torch.cat(drawn)[start - first * size : stop - first * size]
-
-    def _background(self, block: int, size: int) -> Tensor:
-        drawn_T = as_finite(self.background(self.seed, block, size), f"background: block {block}")
-        check_shape(drawn_T, f"background: block {block}", (size,))
-        return drawn_T
 
 
 def _pieces(sentence: Sentence) -> list[tuple[str, float]]:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     Hertz = Annotated[Float64[Tensor, "*B"], Meta(gt=0)]
     OneHertz = Annotated[Float64[Tensor, ""], Meta(gt=0)]
 
-INTERRUPT_TAIL_S = 0.15
-"""How long somebody who is interrupted goes on talking."""
-
 
 class After(Settings, frozen=True, tag_field="type", tag="after"):
     """A sentence that follows the latest one, which is no `with`."""
@@ -93,7 +90,7 @@ class Chunk(TypedDict):
 
 @public
 def resolve_timeline(
-    sentences: Sequence[Utterance], interrupt_tail: NonNegative = INTERRUPT_TAIL_S
+    sentences: Sequence[Utterance], interrupt_tail: NonNegative = 0.15
 ) -> list[Span]:
     """Start, end and cut of each sentence, from its speaker, duration and relation.
 

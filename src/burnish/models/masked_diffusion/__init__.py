@@ -1,10 +1,4 @@
-"""Masked diffusion language models: the loss, its noise, and six ways to reduce that (arXiv 2511.18159).
-
-Pure functions: random numbers (`u`, `t`) are arguments. The mask rate is drawn by `sample_t` from a
-density that `fit_epr` fits (P-POTS) or in strata (`stratum_counts`, StraTS); masks come in
-complementary pairs (`mirror_masks`) or hit delimiters more often (`isad_mask_prob`); `mdm_loss` is the
-loss, `decompose_variance` says where its noise comes from.
-"""
+"""Masked diffusion language models: the loss, its noise, and six ways to reduce that (arXiv 2511.18159)."""
 
 from typing import TYPE_CHECKING
 

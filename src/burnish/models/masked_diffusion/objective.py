@@ -1,16 +1,11 @@
 """The loss of a masked diffusion model, the masks it is taken over, and which tokens may be masked.
 
-A rate t gives the chance `p = (1 - eps) t + eps` that a token of the answer is masked. The loss of a
-row is `l_b = (1/n_b) sum_i m_bi nll_bi / p_b`, that of a batch the mean of `w_b l_b` over all rows
-with an answer (arXiv 2511.18159, LLaDA). A row in which nothing was masked counts with 0: leaving it
-out, as the reference does, raises the loss at small t. No random numbers are drawn here.
+The loss of a row is `l_b = (1/n_b) sum_i m_bi nll_bi / p_b`, `p = (1 - eps) t + eps`, that of a batch the mean
+of `w_b l_b` over all rows with an answer (arXiv 2511.18159, LLaDA). A row in which nothing was masked counts
+with 0: leaving it out, as the reference does, raises the loss at small t. No random numbers are drawn here.
 
-MIRROR masks with `u < p` and with `u > 1 - p`, both of one field u. Each mask alone is as if drawn
-independently; together they cover `min(1, 2p)` of the answer, and where one loss is high by chance
-the other is low.
-
-SyRM lets syntax tokens of a structured prompt be masked too. They join what is learned, so the objective
-changes: a small bias, on purpose.
+MIRROR masks with `u < p` and with `u > 1 - p`, both of one field u: where one loss is high by chance the
+other is low. SyRM lets syntax tokens of a structured prompt be masked too: a small bias, on purpose.
 """
 
 from __future__ import annotations
@@ -307,16 +302,18 @@ label li link ol option p pre rowspan script select span strong style sub sup ta
 title tr u ul class id href src align border
 """
 """And attributes."""
-_HTML = set(_TAGS.split())
-_JSON = {"true", "false", "null"}
-_PYTHON = {*keyword.kwlist, "self"}
 _SIGNS = {
     "html": r"[<>/=\"'!&;-]+",
     "markdown": r"[|#*_`>~+=:\[\]()!-]+",
     "json": r"[{}\[\]:,\"]+",
     "python": r"[()\[\]{}:,.;=+*/%<>!&|^~@\\\"'#-]+",
 }
-_WORDS = {"html": _HTML, "markdown": set[str](), "json": _JSON, "python": _PYTHON}
+_WORDS = {
+    "html": set(_TAGS.split()),
+    "markdown": set[str](),
+    "json": {"true", "false", "null"},
+    "python": {*keyword.kwlist, "self"},
+}
 _BREAKS = {"html": False, "markdown": True, "json": False, "python": True}
 """Where line breaks, and in Python indentation, are part of the syntax."""
 

@@ -1,14 +1,11 @@
 """The variance report: where the noise of training comes from and what each sampler would make of it.
 
-One table serves all samplers. A few rows are masked at a grid of rates, several pairs of complementary
-masks each; from the second moment of the loss (and of its gradient on a few parameters) at each rate, the
-variance of one row follows for every density of rates, with one mask, two or MIRROR's pair, with
-strata or without. So samplers are compared on the same noise. Intervals are over rows (bootstrap, 95 %).
-
-For z the loss, or the gradient as a vector: `Var = ∫ M(t)/p(t) dt - |∫ E z dt|²`, `M = E|z|²`. Two
-independent masks have `M - V/2`, V being the variance over masks of one row; k strata subtract
-`k sum_s |∫_s E z dt|²` in the place of `|∫ E z dt|²`. Means of few rows are noisy and their squares too
-large; the variance over rows, divided by their number, is taken off.
+From one table of second moments of the loss (and of its gradient on a few parameters) by row and rate, the
+variance of one row follows for every density of rates, with one mask, two or MIRROR's pair, with strata or
+without: `Var = ∫ M(t)/p(t) dt - |∫ E z dt|²`, `M = E|z|²`. Two independent masks have `M - V/2`, V being the
+variance over masks of one row; k strata subtract `k sum_s |∫_s E z dt|²` in the place of `|∫ E z dt|²`.
+Means of few rows are noisy and their squares too large; the variance over rows, divided by their number,
+is taken off. Intervals are over rows (bootstrap, 95 %).
 
 At small t a loss is nearly always 0 and rarely large, of the order 1/p. So cells of the grid shrink
 towards t = 0, and only masks that hide something are drawn; the chance of hiding nothing is known.

@@ -1,20 +1,10 @@
 """Samplers of mask rates and masks, and `Noise`, which composes one of each.
 
-    noise = build_noise(rates="p_pots", masks="mirror", strata=True)
-    u_N = noise.rate_uniforms(n, generator)                  # all rows of one update together
-    u_FBL = noise.mask_uniforms(rows, length, generator)
-    noised = noise.corrupt(ids_BL, eligible_BL, u_N[:rows], u_FBL, mask_id)
-    noised.loss(nll_PBL).loss.backward()                     # of the model on noised.ids_PBL
-
 Only `rate_uniforms` and `mask_uniforms` draw; everything else is a function of what they drew. Every
 combination estimates the mean over uniform rates without bias, but for four: `clipped` leaves rates
 out, a cut weight counts too little (`clipped_share`), syntax tokens of a prompt change what is learned,
 and ISAD's weight by token does not correct that other tokens now see fewer delimiters
 (`delimiter_weight="row"` does, with more noise the more delimiters a row has).
-
-A probe (`probe_losses`) has the losses of a few rows at a grid of rates: what P-POTS is fitted to. Only
-masks that hide something are drawn: at small rates nearly all others are empty, and a few draws would
-miss the large losses.
 """
 
 from __future__ import annotations

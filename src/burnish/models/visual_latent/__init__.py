@@ -1,10 +1,4 @@
-"""Visual latents: vectors that a model feeds back to itself as imagined pictures (GAP, arXiv 2605.12374).
-
-Hidden states of a decoder are many times longer than its input embeddings, so feeding them back
-breaks it. `fit_pca` finds the subspace of vision embeddings, a head predicts coefficients in it, and
-`reconstruct_latents` makes an input of them. `use_latent` keeps latents for the queries that need them.
-`LatentHead` is that head and its baselines, `latent_step` the loss, `generate_latents` the generation.
-"""
+"""Visual latents: vectors that a model feeds back to itself as imagined pictures (GAP, arXiv 2605.12374)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,5 @@
 """What GAP measures and minimises, as functions of tensors (arXiv 2605.12374).
 
-    basis = fit_pca(embeddings_ND, k=64)
-    a = whiten_latents(v, basis.components, basis.mean, basis.eigenvalues)      # targets of unit scale
-    v_hat = reconstruct_latents(a * basis.eigenvalues.sqrt(), basis.components, basis.mean)
-
 The basis, the principal subspace of vision embeddings, is fitted once and never trained: it is detached
 wherever it is used. Letters of axes: N embeddings, D width of the language model, K components.
 """

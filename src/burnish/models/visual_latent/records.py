@@ -1,15 +1,10 @@
 """What is learned from: answers that imagine a picture, parsed strictly, and the pictures (GAP, section 3).
 
-    found = parse_response("Turn it. <latent/> <parser>Red is left.</parser> <answer>red</answer>", 1)
-    found.pieces, found.notes, found.answer, found.plain
-
 A `<latent/>` stands for one span of latents. A `<parser>` note follows it at once and says in words what
-the imagined picture shows. What does not keep to this is refused with a reason, so that a data set can
-say what it left out and why.
+the imagined picture shows. What does not keep to this is refused with a reason.
 
 Pictures become vectors of their patches by a frozen encoder without training: a patch is a fixed random
-map of its pixels, and of its place. That is enough where pictures are drawn (grids, charts); a vision
-encoder of your own is a function `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D).
+map of its pixels, and of its place. That is enough where pictures are drawn (grids, charts).
 """
 
 from __future__ import annotations
