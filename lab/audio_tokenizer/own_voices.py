@@ -28,7 +28,7 @@ from burnish.models.audio_tokenizer import open_speech_folder
 from burnish.models.long_speech import Line
 from burnish.models.long_speech.scene import Speaker
 from burnish.numbers import NUMBER_WORDS
-from burnish.speech.engines.neural import LatentEngine
+from burnish.speech.engines import LatentEngine
 from burnish.speech.listeners import transcribe, word_errors
 from burnish.store.manifest import newest_weights
 from lab.audio_tokenizer.gpu import as_words

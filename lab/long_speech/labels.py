@@ -10,6 +10,7 @@ whether two windows are one voice was chosen on 12 other mixtures (seeds 0 to 11
 from __future__ import annotations
 
 import argparse
+import math
 import random
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from burnish.models.long_speech import label_retention, overlap_statistics
 from burnish.seeds import derive
 from burnish.speech import label_sound
 from burnish.speech.acoustics import MEETING_GAPS, Turn
-from burnish.speech.label import agreement
 from burnish.speech.listeners import speech_segments
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,6 +50,36 @@ def mixture(
     power = float(np.mean(mixed**2))
     noise = np.random.default_rng(rng.randrange(2**31)).normal(0, 1, len(mixed))
     return mixed + noise * np.sqrt(power / 10 ** (snr_db / 10)), turns
+
+
+def agreement(found: list[Turn], true: list[Turn], step_s: float = 0.05) -> dict[str, float]:
+    """Diarisation error: how much of the true speech is missed, invented or given to somebody else.
+
+    Speakers are matched one to one, greedily by the time they share.
+    """
+    count = math.ceil(max((one.end for one in (*found, *true)), default=0.0) / step_s)
+
+    def grid(turns: list[Turn]) -> dict[str, np.ndarray]:
+        rows: dict[str, np.ndarray] = {}
+        for turn in turns:
+            row = rows.setdefault(turn.speaker, np.zeros(count, bool))
+            row[round(turn.start / step_s) : round(turn.end / step_s)] = True
+        return rows
+
+    have, want = grid(found), grid(true)
+    pairs: dict[str, str] = {}
+    for _, a, b in sorted(
+        ((int((have[a] & want[b]).sum()), a, b) for a in have for b in want), reverse=True
+    ):
+        if a not in pairs and b not in pairs.values():
+            pairs[a] = b
+    said, total = (sum(int(row.sum()) for row in rows.values()) for rows in (have, want))
+    right = sum(int((have[a] & want[b]).sum()) for a, b in pairs.items())
+    both = (sum(rows.values(), np.zeros(count, int)) for rows in (have, want))
+    matched = int(np.minimum(*both).sum())
+    parts = {"error": max(total, said) - right, "missed": total - matched}
+    parts |= {"invented": said - matched, "confused": matched - right}
+    return {name: value / max(1, total) for name, value in parts.items()}
 
 
 def main() -> None:

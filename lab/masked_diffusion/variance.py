@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from burnish.models.masked_diffusion import stratum_counts
+from burnish.models.masked_diffusion.objective import Rows as ReportRows
 from burnish.models.masked_diffusion.report import Interval, VarianceReport, variance_report
-from burnish.models.masked_diffusion.rows import Rows as ReportRows
 from lab.masked_diffusion import sorting
 from lab.masked_diffusion.seeds import ARMS, BATCH, RESULTS, generator, train
 from lab.masked_diffusion.sorting import MASK

@@ -28,12 +28,12 @@ HOSTILE = {
     "with a later sentence": (HEAD + SECOND + 'type = "with"\nref = 7\n', "an earlier sentence than 1"),
     "talks over himself": (HEAD + SECOND.replace('"B"', '"A"') + 'type = "overlap"\nseconds = 0.1\n', "cannot talk over himself"),
     "a negative gap": (HEAD + SECOND + 'type = "after"\ngap = -3.0\n', "relation.gap: got -3.0"),
-    "not a number": (HEAD + SECOND + 'type = "after"\ngap = nan\n', "finite"),
+    "not a number": (HEAD + SECOND + 'type = "after"\ngap = nan\n', "got nan, expected a number"),
     "nobody's line": (HEAD + SECOND.replace('"B"', '"C"') + 'type = "after"\n', "expected a speaker of the scene"),
     "no sentence": ('[[global.speakers]]\nid = "A"\n', "sentences: missing"),
     "no toml": ("[[", "no TOML"),
     "an empty mark": (HEAD + 'marks = ["[ ]"]\n', "expected a mark such as [laugh]"),
-    "two days of silence": (HEAD + SECOND + 'type = "after"\ngap = 86400\n' + SECOND + 'type = "after"\ngap = 86400\n', "lasts 48.0 h, expected at most 24 h"),
+    "two days of silence": (HEAD + SECOND + 'type = "after"\ngap = 86400\n' + SECOND + 'type = "after"\ngap = 86400\n', "lasts 48.0 h, expected at most 24"),
     "an open bracket": (HEAD.replace("Well.", "Well [pause"), "a bracket is not closed"),
     "the first one interrupts": (HEAD + '[sentences.relation]\ntype = "interrupt"\nat = 0.5\n', "no sentence stands before"),
     "a day of silence": (HEAD + SECOND + 'type = "after"\ngap = 1e9\n', "relation.gap"),
@@ -204,8 +204,8 @@ def test_a_plan_keeps_the_sounds_of_its_script(typed, tmp_path):
     assert read_script(tmp_path / "linked" / "t.json").sounds["bell"].is_file()
     before = (tmp_path / "bell.wav").read_bytes()
     for option, name, says in (
-        ("--script-out", "s.txt", "a .txt cannot name the script's sounds; write a .json"),
-        ("--script-out", "t.toml", "expected a file that ends in .json or .txt"),
+        ("--script-out", "s.txt", "expected a .json, or, without sounds of its own, a .txt"),
+        ("--script-out", "t.toml", "expected a .json, or, without sounds of its own, a .txt"),
         ("-o", "bell.wav", "is a sound of the script; write another file"),
         ("--alignment", "s.toml", "is the script; write another file"),
     ):

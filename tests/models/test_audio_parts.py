@@ -216,20 +216,6 @@ def test_a_generator_of_voices_says_a_text_beside_its_patches(tmp_path: Path) ->
         assert torch.equal(*made)
 
 
-def test_generators_refuse_what_they_cannot_say() -> None:
-    model = new_generator(head_size=8, head_layers=1, **NAMED).eval()
-    with pytest.raises(ArgumentError, match="text: 'abd' has 'd', expected characters of 'abc"):
-        model.ids("abd")
-    with pytest.raises(ArgumentError, match="voice: got 'hihg', expected low, high"):
-        model.voice_id("hihg")
-    with pytest.raises(ArgumentError, match="voices: got None, expected a voice a row"):
-        model.states(torch.tensor([[1]]), torch.zeros(1, 0, 12))
-    with pytest.raises(ArgumentError, match="vocab_size: got 5, expected 6"):
-        new_generator(**{**NAMED, "vocab_size": 5})
-    with pytest.raises(ArgumentError, match="every one once"):
-        new_generator(**{**NAMED, "voices": ["a", "a"]})
-
-
 @pytest.mark.parametrize("changes", [{"id2label": 5}, {"dtype": 7}, {"num_labels": "x"}])
 def test_a_config_that_transformers_trips_over_is_one_line(
     changes: dict[str, Any], tmp_path: Path

@@ -1,6 +1,5 @@
 """Every combination of rate and mask sampler estimates one loss; reductions, strata, checkpoints."""
 
-import inspect
 import itertools
 import json
 import math
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.config.schema import DiffusionTrain
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion import (
     IndependentMasks,
@@ -19,17 +17,15 @@ from burnish.models.masked_diffusion import (
     PPots,
     build_noise,
     evaluation_uniforms,
-    fit_epr,
     mdm_loss,
     probe_losses,
     probe_moments,
     sample_t,
     stratum_counts,
-    variance_report,
 )
 from burnish.models.masked_diffusion.objective import mask_chance, nonempty_mask_fields
 from burnish.models.masked_diffusion.rates import rate_cells
-from burnish.models.masked_diffusion.samplers import probe_table, stratified
+from burnish.models.masked_diffusion.samplers import probe_table
 
 LENGTH, MASK_ID = 5, 9
 IDS = torch.tensor([3, 1, 4, 1, 5])
@@ -224,10 +220,9 @@ def test_every_stratum_gets_its_share(n):
 
 
 def test_strata_lie_on_u_before_the_inverse_distribution_function():
-    u = torch.full((4,), 0.5, dtype=torch.float64)
-    moved = stratified(u, torch.tensor([], dtype=torch.long), torch.arange(4))
-    assert moved.tolist() == [0.25, 0.75, 0.25, 0.75]
-    noise = fitted(build_noise("p_pots"))
+    noise = fitted(build_noise("p_pots", strata=True))
+    moved = noise.rate_uniforms(4, torch.Generator().manual_seed(0))
+    assert sorted((2 * moved).long().tolist()) == [0, 0, 1, 1]
     assert isinstance(noise.rates, PPots)
     fit = noise.rates.fit
     assert fit is not None
@@ -355,13 +350,6 @@ def test_a_probe_finds_the_second_moment_of_every_rate(delimiters):
         second += chance * loss.square()
     assert torch.allclose(seen.g, first, rtol=0.05)
     assert torch.allclose(seen.w, second.sqrt(), rtol=0.05)
-
-
-def test_runs_and_reports_share_one_uniform_part():
-    report = inspect.signature(variance_report).parameters["mix_uniform"].default
-    assert PPots().mix_uniform == report == DiffusionTrain().mix_uniform == 0.1
-    assert inspect.signature(fit_epr).parameters["mix_uniform"].default == 0.0
-    assert (PPots().loss_max or 0.0) == DiffusionTrain().loss_max
 
 
 def test_a_model_without_losses_is_drawn_uniformly_with_a_warning():

@@ -134,7 +134,7 @@ def test_a_file_that_is_no_head_is_refused(tmp_path):
         LatentHead.load(tmp_path / "x.safetensors")
     (tmp_path / "torn.safetensors").write_bytes(b"torn")
     for name in ("torn", "absent"):
-        with pytest.raises(UserError, match="cannot be read as a latent head"):
+        with pytest.raises(UserError, match="expected a latent head"):
             LatentHead.load(tmp_path / f"{name}.safetensors")
 
 

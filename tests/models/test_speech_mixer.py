@@ -8,6 +8,7 @@ import torch
 
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.models.long_speech import (
+    Manner,
     Mix,
     ToneEngine,
     overlap_statistics,
@@ -115,7 +116,9 @@ def test_the_background_is_as_loud_as_asked_while_somebody_talks(snr_db, reverb_
 def test_silence_stays_silent_and_loudness_has_a_limit():
     silent = Mix(scene(**ROOM), Fixed(np.zeros(300)), seed=0)
     assert not silent.render().any()
-    loud = Mix(scene(), Fixed(np.ones(3000)), seed=0, gains_db=[40.0] * len(TALK)).render()
+    loud = Mix(
+        scene(), Fixed(np.ones(3000)), seed=0, manners=[Manner(gain_db=40.0)] * len(TALK)
+    ).render()
     assert loud.abs().max() == pytest.approx(PEAK, abs=1e-6)
     soft = Mix(scene(), Fixed(np.full(3000, 0.1)), seed=0).render()
     assert soft.abs().max() <= 0.1 * 3  # nothing is made louder
@@ -124,7 +127,9 @@ def test_silence_stays_silent_and_loudness_has_a_limit():
 def test_samples_of_a_dry_scene_are_the_sentences_where_they_belong():
     one, two = np.full(1000, 0.25), np.full(400, 0.5)
     lines = (line("A", "a", gap=0.1), line("B", "b", "overlap", seconds=0.3))
-    mix = Mix(scene(*lines), Fixed(one, two), gains_db=[0.0, 20 * math.log10(0.5)])
+    mix = Mix(
+        scene(*lines), Fixed(one, two), manners=[Manner(), Manner(gain_db=20 * math.log10(0.5))]
+    )
     expected = np.zeros(1200)
     expected[100:1100] += one
     expected[800:1200] += two / 2

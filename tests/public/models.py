@@ -210,7 +210,6 @@ CASES = [
         masked_diffusion.build_noise,
         {
             "rates": "p_pots",
-            "strata": "ceil",
             "delimiters": [3],
             "delimiter_weight": "row",
             "options": {"mix_uniform": 0.1},

@@ -2,11 +2,15 @@
 
 import importlib.util
 import math
+import re
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from lab.long_speech.labels import agreement
 
 from burnish.errors import UserError
 from burnish.media import write_sound
@@ -27,7 +31,7 @@ from burnish.speech import (
     word_errors,
 )
 from burnish.speech.acoustics import MEETING_GAPS, Turn, quantiles
-from burnish.speech.label import SAME_VOICE, agreement, group_voices
+from burnish.speech.label import SAME_VOICE, group_voices
 
 
 def tone(hz, seconds=1.0, rate=16000, loud=0.3):
@@ -255,3 +259,28 @@ def test_a_planned_scene_names_what_no_engine_can_do():
     scene = plan_scene(draft_scene("Ann: [laugh] That is funny, is it not?"))
     _, warnings = mix_scene(scene, ToneEngine(8000, 0.02))
     assert any("laugh or sigh" in one for one in warnings)
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "expected"),
+    [
+        ("café naïve", "cafe naive", (0, 2)),
+        ("café naïve", "CAFE\u0301, nai\u0308ve!", (0, 2)),
+        ("привет мир", "Привет, мир!", (0, 2)),
+        ("привет мир", "x", (2, 2)),
+        ("Straße", "STRASSE", (0, 1)),
+        ("नमस्ते दुनिया", "नमस्ते दुनिया", (0, 2)),
+        ("सीता", "सूता", (1, 1)),
+        ("don’t stop", "don't stop", (0, 2)),
+        ("one_two", "one two", (0, 2)),
+        ("… — !", "", (0, 0)),
+    ],
+)
+def test_words_of_any_language(said: str, heard: str, expected: tuple[int, int]) -> None:
+    assert word_errors(said, heard) == expected
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_words_of_plain_english_are_letters_digits_and_apostrophes(text: str) -> None:
+    words = re.findall(r"[a-z0-9']+", text.lower())
+    assert word_errors(text, " ".join(words)) == (0, len(words))

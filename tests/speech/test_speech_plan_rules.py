@@ -250,12 +250,12 @@ def test_an_environment_gets_its_numbers_unless_the_user_gave_them():
     ("reply", "says"),
     [
         ("sure, here is the plan", "expected 'path = "),
-        ('sentences[9].tone = "sad"', "sentence 9, expected below 1"),
-        ('sentences[0].text = "No."', "no caption of a plan"),
-        ("sentences[0].tone = sad", "a phrase in quotes"),
+        ('sentences[9].tone = "sad"', "a caption of one of 1 sentences"),
+        ('sentences[0].text = "No."', "expected a caption of one"),
+        ("sentences[0].tone = sad", "in JSON"),
         ("sentences[0].tone = 3", "a phrase in quotes"),
-        ('sentences[0].tone = "a"\nsentences[0].tone = "b"', "a second time"),
-        ("global.emotion.arc[0].at = NaN", "a phrase in quotes"),
+        ('sentences[0].tone = "a"\nsentences[0].tone = "b"', "in quotes, or a number, once"),
+        ("global.emotion.arc[0].at = NaN", "in JSON"),
         ('sentences[0].tone = "' + "x" * 300 + '"', "expected a phrase"),
     ],
 )
@@ -330,7 +330,7 @@ DEEP = "sentences[0].tone = " + "[" * 2000
 
 def test_a_reply_of_a_thousand_brackets_is_no_plan_and_the_rules_plan():
     scene = one()
-    with pytest.raises(ArgumentError, match=r"^text: line 1 .*expected a phrase in quotes"):
+    with pytest.raises(ArgumentError, match=r"^text: line 1 .*in JSON"):
         read_plan(scene, DEEP)
     planned = anyio.run(plan_with_lm, scene, ScriptedLM(lambda *_: DEEP))
     assert planned.by == "rules"

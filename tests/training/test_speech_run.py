@@ -24,7 +24,7 @@ from burnish.models.audio_tokenizer import (
     open_speech_folder,
     save_speech_folder,
 )
-from burnish.speech.engines.neural import LatentEngine
+from burnish.speech.engines import LatentEngine
 from burnish.store import RunStore
 from burnish.tasks.sounds import UtteranceCorpus
 from burnish.training import build

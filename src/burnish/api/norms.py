@@ -12,7 +12,7 @@ from burnish.api.needs import needed
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
-from burnish.models.norm_gap import NormGap, measure_norm_gap
+from burnish.models.norm_report import NormGap, measure_norm_gap
 from burnish.training.trainable import model_of
 
 TEXT = (

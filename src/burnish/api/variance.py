@@ -23,9 +23,9 @@ from burnish.lm.diffusion.sampler import read_decoding
 from burnish.lm.folder import LoadedModel, is_diffusion, load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer, end_of_turn
+from burnish.models.masked_diffusion.objective import collate
 from burnish.models.masked_diffusion.rates import stratum_counts
 from burnish.models.masked_diffusion.report import VarianceReport, variance_report
-from burnish.models.masked_diffusion.rows import collate
 from burnish.store.manifest import is_ours, newest_weights
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.rows import read_table

@@ -14,7 +14,7 @@ from burnish.cli.shared_options import AsJson, LocalModelName
 from burnish.texts import read_text
 
 if TYPE_CHECKING:
-    from burnish.models.norm_gap import Lengths, NormGap
+    from burnish.models.norm_report import Lengths, NormGap
 
 
 def norms(

@@ -473,8 +473,6 @@ class CodecSizes(Section, frozen=True):
     features: Literal["magnitude", "complex"] = "magnitude"
     """What the encoder reads of the spectrum: logarithms of magnitudes, or real and imaginary parts, from
     which it learns much more slowly."""
-    decoder: Literal["istft", "transposed"] = "istft"
-    """From latents to samples by an inverse spectrum, or by transposed convolutions."""
     causal: bool = True
     """Convolutions look at the past alone: sounds can be encoded and decoded as they come."""
 

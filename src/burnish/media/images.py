@@ -1,8 +1,5 @@
 """Images from files and bytes, as a model may see them: one still picture in RGB.
 
-    picture = open_image("chart.png")          # a PIL image, RGB, upright
-    image_info(data)                           # kind and size, nothing decoded
-
 The kind is read from the bytes, never from the name, and only that decoder is used. The size is
 checked before a pixel is decoded. The orientation of a photograph is applied, transparency is laid
 on white, palettes, CMYK and 16 bit become RGB: what a person sees in the viewer is what a model sees.
@@ -19,7 +16,7 @@ from io import SEEK_CUR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.errors import UserError
+from burnish.errors import UserError, first_line
 from burnish.media.kinds import (
     HEAD_BYTES,
     media_type_of,
@@ -76,8 +73,7 @@ def open_image(source: str | Path | bytes) -> Image:
         # The boundary to Pillow's decoders, which meet whatever the file holds.
         except Exception as error:
             raise UserError(
-                f"{where} cannot be decoded as {short_name(kind)}: {_said(error)}. It is cut off or "
-                "damaged: copy it again"
+                f"{where} is cut off or damaged: {first_line(error)}. Copy it again"
             ) from error
 
 
@@ -99,74 +95,29 @@ def _opened(source: str | Path | bytes) -> Iterator[tuple[Any, str, str]]:
             image = factory(raw, "")
         except Exception as error:  # the boundary to Pillow's readers of headers
             raise UserError(
-                f"{where} is no {short_name(kind)} that can be read: {_said(error)}"
+                f"{where} is no whole {short_name(kind)}: {first_line(error)}"
             ) from error
         with image:
-            if fault := _fault(image, kind):
-                raise UserError(f"{where} {fault}")
+            width, height = image.size
+            if not 0 < width * height <= MOST_PIXELS or max(width, height) > MOST_SIDE:
+                raise UserError(
+                    f"{where} has {width:,} x {height:,} pixels; expected 1 to {MOST_PIXELS:,}, and at "
+                    f"most {MOST_SIDE:,} a side"
+                )
+            # The second picture of a JPEG is a preview or the other eye's view. No readable second
+            # frame: whether the first one is whole shows when it is decoded.
+            with suppress(OSError, EOFError, SyntaxError, ValueError):
+                if kind != "image/jpeg" and getattr(image, "is_animated", False):
+                    raise UserError(f"{where} is an animation; expected a still image")
             yield image, kind, where
 
 
-def _fault(image: Any, kind: str) -> str:
-    """What keeps an image from being decoded, in one line; empty where nothing does."""
-    width, height = image.size
-    if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE or not width * height:
-        return (
-            f"has {width:,} x {height:,} pixels; expected 1 to {MOST_PIXELS:,}, and at most "
-            f"{MOST_SIDE:,} a side"
-        )
-    if kind != "image/jpeg" and _is_moving(image):
-        return f"is an animation ({short_name(kind)}); expected a still image. Save the frame that counts"
-    return ""
-
-
-def _is_moving(image: Any) -> bool:
-    """True if there is a second frame; later ones are not looked for.
-
-    Not asked of JPEG, whose second picture is a preview or the other eye's view.
-    """
-    try:
-        return bool(getattr(image, "is_animated", False))
-    except (OSError, EOFError, SyntaxError, ValueError):
-        # No readable second frame. Whether the first one is whole shows when it is decoded.
-        return False
-
-
-class _PngHeader(NamedTuple):
-    """The first chunk of a PNG."""
-
-    width: int
-    height: int
-    depth: int
-    """Bits of a value."""
-    colour: int
-    """0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGBA."""
-    compression: int
-    filters: int
-    interlaced: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole picture's pixels, inflated; each line begins with one for its filter."""
-        values = {2: 3, 4: 2, 6: 4}.get(self.colour, 1)
-        passes = _ADAM7 if self.interlaced else ((0, 0, 1, 1),)
-        total = 0
-        for left, top, across, down in passes:
-            wide, high = -((left - self.width) // across), -((top - self.height) // down)
-            if wide > 0 and high > 0:
-                total += high * (1 + (wide * values * self.depth + 7) // 8)
-        return total
-
-
-_PNG_START = 8
-_HEADER = struct.Struct(">IIBBBBB")
 _CHUNK = struct.Struct(">I4s")
 _ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
     *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
 """Left, top and the steps across and down of each pass of an interlaced PNG."""
-_PIECE = 1 << 16
 
 
 def _prepare_png(image: Any) -> None:
@@ -176,42 +127,40 @@ def _prepare_png(image: Any) -> None:
     """
     raw = image.fp
     begun = raw.tell()
-    raw.seek(_PNG_START)
-    if _CHUNK.unpack(raw.read(_CHUNK.size)) != (_HEADER.size, b"IHDR"):
+    raw.seek(8)
+    length, name, width, height, depth, colour, _, _, interlaced, _ = struct.unpack(
+        ">I4sIIBBBBBI", raw.read(25)
+    )
+    if (length, name) != (13, b"IHDR"):
         raise ValueError("its first chunk is no header")
-    head = _PngHeader(*_HEADER.unpack(raw.read(_HEADER.size)))
-    raw.seek(4, SEEK_CUR)  # past the checksum
-    size, wanted = _inflated(raw, head.size), head.size
+    # Of the whole picture, inflated; each line begins with a byte for its filter.
+    bits, wanted = {2: 3, 4: 2, 6: 4}.get(colour, 1) * depth, 0
+    for left, top, across, down in _ADAM7 if interlaced else ((0, 0, 1, 1),):
+        wide, high = -((left - width) // across), -((top - height) // down)
+        if wide > 0 and high > 0:
+            wanted += high * (1 + (wide * bits + 7) // 8)
+    # Inflated piece by piece and not kept.
+    engine, size = zlib.decompressobj(), 0
+    while size < wanted and len(start := raw.read(_CHUNK.size)) == _CHUNK.size:
+        length, name = _CHUNK.unpack(start)
+        if name == b"IEND":
+            break
+        if name == b"IDAT":
+            while length and size < wanted and (piece := raw.read(min(length, 1 << 16))):
+                length -= len(piece)
+                found = 1 << 16
+                while piece or found == 1 << 16:  # a full piece may have more behind it
+                    found = len(engine.decompress(piece, 1 << 16))
+                    piece, size = engine.unconsumed_tail, size + found
+        raw.seek(length + 4, SEEK_CUR)
     raw.seek(begun)
     if size < wanted:
         raise ValueError(f"its pixel data end after {size:,} of {wanted:,} bytes")
     clear = image.info.get("transparency")
-    if head.colour == 0 and head.depth in (2, 4) and isinstance(clear, int):
-        image.info["transparency"] = clear * 255 // (2**head.depth - 1)
-    elif head.colour == 2 and head.depth == 16 and isinstance(clear, tuple):
+    if colour == 0 and depth in (2, 4) and isinstance(clear, int):
+        image.info["transparency"] = clear * 255 // (2**depth - 1)
+    elif colour == 2 and depth == 16 and isinstance(clear, tuple):
         image.info["transparency"] = tuple(value >> 8 for value in clear)
-
-
-def _inflated(raw: Any, most: int) -> int:
-    """Bytes of the pixel data, inflated piece by piece and not kept; `most` are enough."""
-    engine, size = zlib.decompressobj(), 0
-    while len(start := raw.read(_CHUNK.size)) == _CHUNK.size:
-        length, name = _CHUNK.unpack(start)
-        if name == b"IEND":
-            break
-        if name != b"IDAT":
-            raw.seek(length + 4, SEEK_CUR)
-            continue
-        while length and (piece := raw.read(min(length, _PIECE))):
-            length -= len(piece)
-            found = _PIECE
-            while piece or found == _PIECE:  # a full piece may have more behind it
-                found = len(engine.decompress(piece, _PIECE))
-                piece, size = engine.unconsumed_tail, size + found
-                if size >= most:
-                    return size
-        raw.seek(4, SEEK_CUR)
-    return size
 
 
 def _as_rgb(image: Any) -> Any:
@@ -247,7 +196,6 @@ def _upright(rgb: Any, image: Any, kind: str) -> Image:
 
     Not `image.getexif()`: it also reads XMP and the EXIF of WebP, which turn no picture in a browser.
     """
-    turn = _pillow().Transpose
     place = 1
     if kind in ("image/jpeg", "image/png"):
         exif = _pillow().Exif()
@@ -255,29 +203,18 @@ def _upright(rgb: Any, image: Any, kind: str) -> Image:
         with suppress(Exception):
             exif.load(image.info.get("exif"))
             place = exif.get(0x0112, 1)
-    turns = {
-        2: turn.FLIP_LEFT_RIGHT,
-        3: turn.ROTATE_180,
-        4: turn.FLIP_TOP_BOTTOM,
-        5: turn.TRANSPOSE,
-        6: turn.ROTATE_270,
-        7: turn.TRANSVERSE,
-        8: turn.ROTATE_90,
-    }
-    upright: Image = rgb.transpose(turns[place]) if place in turns else rgb
+    turns = (
+        *("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE"),
+        *("ROTATE_270", "TRANSVERSE", "ROTATE_90"),
+    )
+    named = dict(enumerate(turns, start=2)).get(place)
+    upright: Image = rgb.transpose(getattr(_pillow().Transpose, named)) if named else rgb
     return upright
-
-
-def _said(error: Exception) -> str:
-    """One short line of a library's error."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:160]
 
 
 def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UserError(
-            "opening images needs pillow. Run: pip install 'burnish[images]'"
-        ) from error
+        raise UserError("images need pillow. Run: pip install 'burnish[images]'") from error
     return Image

@@ -1,9 +1,5 @@
 """Sounds to files and bytes: WAV, FLAC and Ogg, whole or block by block.
 
-    write_sound("out.wav", samples, 16000)
-    with sound_writer("hour.wav", 16000) as write:      # any number of blocks; mono
-        write(block)
-
 WAV is written without a time of day: the same samples give the same bytes. A file has its name only when
 it is whole.
 """
@@ -59,26 +55,22 @@ def encode_sound(
     if bits == 32:
         return _wav_bytes(found.astype("<f4").tobytes(), found, rate, bits)
     if (peak := float(np.abs(found).max())) > 1:
-        raise ArgumentError(
-            f"samples: the largest is {peak:.3g}, expected at most 1. Scale them down, or write a "
-            "wav with bits=32"
-        )
+        raise refused("samples", f"up to {peak:.3g}", "at most 1, or a wav with bits=32")
     whole = _whole_numbers(found, bits)
     if kind == "wav":
-        if bits == 16:
-            return _wav_bytes(whole.astype("<i2").tobytes(), found, rate, bits)
-        three = whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3]
-        return _wav_bytes(three.tobytes(), found, rate, bits)
-    into = BytesIO()
-    shifted = whole.astype(np.int16) if bits == 16 else (whole.astype(np.int64) * 256).astype("i4")
-    subtype = "VORBIS" if kind == "ogg" else f"PCM_{bits}"
-    data = found if kind == "ogg" else shifted
+        # The lowest bytes of whole numbers.
+        lowest = whole.astype("<i4").reshape(-1, 1).view(np.uint8)[:, : bits // 8]
+        return _wav_bytes(lowest.tobytes(), found, rate, bits)
+    into, subtype, data = BytesIO(), "VORBIS", found
+    if kind == "flac":
+        subtype = f"PCM_{bits}"
+        data = whole.astype(np.int16) if bits == 16 else (whole.astype(np.int64) * 256).astype("i4")
     try:
         soundfile_library().write(into, data, rate, format=kind.upper(), subtype=subtype)
     # The boundary to libsndfile: flac takes at most 8 channels and 655,350 Hz, vorbis less.
     except (OSError, RuntimeError, ValueError) as error:
-        raise ArgumentError(
-            f"samples: {kind} cannot hold {_shape(found)} at {rate} Hz: {error}"
+        raise refused(
+            "samples", f"{found.shape} at {rate} Hz", f"what {kind} holds: {error}"
         ) from error
     return into.getvalue()
 
@@ -131,9 +123,7 @@ def sound_writer(
                     raise refused("samples", samples, "samples (n,) of one channel")
                 written += len(block)
                 if kind == "wav" and 2 * written > MOST_WAV_BYTES:
-                    raise ArgumentError(
-                        f"samples: {written:,} are over 4 GiB, which a WAV cannot hold. Write a flac"
-                    )
+                    raise ArgumentError(f"samples: {written:,} are over 4 GiB. Write a flac")
                 data = block if kind == "ogg" else _whole_numbers(block, 16).astype(np.int16)
                 with _output_errors(target, output):
                     file.write(data)
@@ -192,32 +182,23 @@ def _whole(target: Path) -> Iterator[Path]:
     try:
         with _output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(target)
+            # Drafts of the same file whose writer, on this machine, was killed.
+            own = glob.escape(f".{target.name}-{platform.node()}-")
+            for old in target.parent.glob(f"{own}*.part"):
+                writer = old.name.removesuffix(".part").rpartition("-")[2]
+                if writer.isdecimal():
+                    try:
+                        os.kill(int(writer), 0)
+                    except ProcessLookupError:
+                        old.unlink(missing_ok=True)
+                    except (OSError, OverflowError):
+                        pass  # another user's
         yield part
         with _output_errors(target):
             part.replace(target)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-def _remove_abandoned(target: Path) -> None:
-    """Drafts of the same file whose writer, on this machine, was killed."""
-    own = glob.escape(f".{target.name}-{platform.node()}-")
-    for old in target.parent.glob(f"{own}*.part"):
-        writer = old.name.removesuffix(".part").rpartition("-")[2]
-        if writer.isdecimal() and not _is_alive(int(writer)):
-            old.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass  # another user's
-    return True
 
 
 @contextmanager
@@ -243,16 +224,11 @@ def _whole_numbers(samples: Samples, bits: int) -> NDArray[np.float64]:
     return np.clip(np.rint(samples.astype(np.float64) * scale), -scale, scale - 1)
 
 
-def _shape(samples: Samples) -> str:
-    wide = 1 if samples.ndim == 1 else samples.shape[1]
-    return f"{len(samples):,} samples of {wide} channel(s)"
-
-
 def _wav_bytes(data: bytes, samples: Samples, rate: int, bits: int) -> bytes:
     """A WAV by hand: libsndfile puts the time of day into those of floats."""
     wide = 1 if samples.ndim == 1 else samples.shape[1]
     if len(data) > MOST_WAV_BYTES:
-        raise ArgumentError(f"samples: {_shape(samples)} are over 4 GiB, which a WAV cannot hold")
+        raise ArgumentError(f"samples: {len(samples):,} are over 4 GiB, which a WAV cannot hold")
     frame = wide * bits // 8
     form = struct.pack("<HHIIHH", 3 if bits == 32 else 1, wide, rate, rate * frame, frame, bits)
     if bits == 32:

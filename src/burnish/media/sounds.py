@@ -1,16 +1,9 @@
 """Sounds from files and bytes: WAV, FLAC, Ogg and MP3.
 
-    sound = read_sound("talk.flac", rate=16000)     # mono, float32, resampled
-    for block in stream_sound("hour.wav", 10.0):    # ten seconds at a time
-
 A file is read in blocks of a second, mixed and resampled as it comes, so that an hour of eight
 channels at 192 kHz needs no more memory than what is asked for; reading whole and reading in blocks
 give the same samples. NaN, no samples at all, and a header that promises more than there is are
 refused, and so is an Ogg with a damaged page, or an MP3 that is decoded only in part.
-`sound_writing` is the way back.
-
-    resample(samples, 44100, 16000)                 # round(n * 16000 / 44100) samples, without delay
-    for block in at_rate(blocks, 44100, 16000):     # the same, block by block
 """
 
 from __future__ import annotations
@@ -23,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, cast
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Call, public
-from burnish.errors import ArgumentError, UserError
+from burnish.boundary import Call, Seconds, public
+from burnish.errors import UserError
 from burnish.media.kinds import (
     AGAIN,
     HEAD_BYTES,
@@ -63,9 +56,7 @@ class SampleReader:
         is_odd = ~np.isfinite(found.reshape(len(found), -1)).all(-1)
         if is_odd.any():
             place = int(np.argmax(is_odd))
-            raise ArgumentError(
-                f"{what}: NaN or infinity at sample {place}, expected finite numbers"
-            )
+            raise refused(what, f"NaN or infinity at {place}", "finite numbers")
         return found
 
 
@@ -95,8 +86,6 @@ _UNKNOWN = 2**62
 """From here on, a number of frames is libsndfile's word for a length that the header leaves open."""
 _LARGEST = 1e37
 """Of a sample: what float32 holds, with room for what resampling adds."""
-_BLOCK_VALUES = 2**22
-"""Most samples that are decoded at once, over all channels."""
 
 
 class SoundInfo(NamedTuple):
@@ -174,7 +163,7 @@ def read_sound(source: str | Path | bytes, *, rate: Rate | None = None, mono: bo
 @public
 def stream_sound(
     source: str | Path | bytes,
-    seconds: Annotated[float, Meta(gt=0.0, le=3600.0)],
+    seconds: Seconds,
     *,
     rate: Rate | None = None,
     mono: bool = True,
@@ -228,7 +217,14 @@ class _Reader:
         # Full scale of a file of whole numbers is one step below 1.
         full = 1.0 - 2.0 ** (1 - info.bits) if info.bits else 1.0
         while True:
-            block = self._next(min(info.rate, _BLOCK_VALUES // info.channels), frames)
+            size_of_block = min(info.rate, 2**22 // info.channels)
+            try:
+                block = self._opened.file.read(size_of_block, dtype="float64", always_2d=True)
+            # The boundary to libsndfile, which meets whatever the file holds.
+            except (OSError, RuntimeError, ValueError) as error:
+                raise UserError(
+                    f"{where} cannot be decoded after {frames / info.rate:,.2f} s: {error}. {AGAIN}"
+                ) from error
             if not len(block):
                 break
             # NaN is not below anything.
@@ -252,16 +248,6 @@ class _Reader:
         if fault or not frames:
             raise UserError(f"{where} {fault or 'has no samples; expected a sound'}")
 
-    def _next(self, size: int, done: int) -> Any:
-        try:
-            return self._opened.file.read(size, dtype="float64", always_2d=True)
-        # The boundary to libsndfile, which meets whatever the file holds.
-        except (OSError, RuntimeError, ValueError) as error:
-            raise UserError(
-                f"{self._opened.where} cannot be decoded after {done / self._opened.info.rate:,.2f} s: "
-                f"{error}. {AGAIN}"
-            ) from error
-
 
 class _Opened(NamedTuple):
     """A sound that is being read."""
@@ -284,10 +270,9 @@ def _opened(source: str | Path | bytes) -> Iterator[_Opened]:
         kind = media_type_of(head)
         if kind not in _FORMATS:
             raise refuse_foreign(where, head, "a WAV, FLAC, Ogg or MP3 sound")
-        fault = ""
-        if kind in ("audio/wav", "audio/ogg"):
-            fault = wav_fault(raw, size) if kind == "audio/wav" else ogg_fault(raw)
-        if fault:
+        if kind == "audio/wav" and (fault := wav_fault(raw, size)):
+            raise UserError(f"{where} {fault}")
+        if kind == "audio/ogg" and (fault := ogg_fault(raw)):
             raise UserError(f"{where} {fault}")
         raw.seek(0)
         library = soundfile_library()
@@ -302,28 +287,20 @@ def _opened(source: str | Path | bytes) -> Iterator[_Opened]:
 
 
 def _info_of(file: Any, kind: str, where: str) -> SoundInfo:
-    faults = (
-        (
-            file.format not in _FORMATS[kind],
-            f"begins like {short_name(kind)} but holds {file.format}",
-        ),
-        (
-            not LEAST_RATE <= file.samplerate <= MOST_RATE,
-            f"says {file.samplerate:,} samples a second; expected {LEAST_RATE:,} to {MOST_RATE:,}. Its "
-            "header is wrong",
-        ),
-        (
-            file.channels > MOST_CHANNELS,
-            f"says {file.channels} channels; expected at most {MOST_CHANNELS}",
-        ),
-        (file.frames <= 0, "has no samples; expected a sound"),
-        (
-            file.frames >= _UNKNOWN,
-            "does not say how long it is; expected a length in its header. Write it again to a file, not "
-            "to a pipe",
-        ),
-    )
-    if fault := next((words for is_wrong, words in faults if is_wrong), ""):
+    fault = ""
+    if file.format not in _FORMATS[kind]:
+        fault = f"begins like {short_name(kind)} but holds {file.format}"
+    elif not LEAST_RATE <= file.samplerate <= MOST_RATE:
+        fault = (
+            f"says {file.samplerate:,} samples a second; expected {LEAST_RATE:,} to {MOST_RATE:,}"
+        )
+    elif file.channels > MOST_CHANNELS:
+        fault = f"says {file.channels} channels; expected at most {MOST_CHANNELS}"
+    elif file.frames <= 0:
+        fault = "has no samples; expected a sound"
+    elif file.frames >= _UNKNOWN:
+        fault = "does not say how long it is; expected a length. Write it again to a file, not to a pipe"
+    if fault:
         raise UserError(f"{where} {fault}")
     digits = file.subtype.rpartition("_")[2]
     bits = 8 if file.subtype in ("PCM_S8", "PCM_U8") else int(digits) if digits.isdigit() else 0
@@ -364,15 +341,11 @@ def at_rate(blocks: Iterator[Samples], rate: int, target: int) -> Iterator[Sampl
     if stream is not None:
         # The tail still inside; padded or cut to the length that the rates say.
         tail = stream.resample_chunk(empty, last=True)
-        missing = _length(taken, rate, target) - given
+        missing = max(1, round(taken * target / rate)) - given
         short = missing - len(tail)
         if short > 0:
             tail = np.concatenate([tail, np.zeros((short, *tail.shape[1:]), np.float32)])
         yield tail[: max(missing, 0)]
-
-
-def _length(count: int, rate: int, target: int) -> int:
-    return max(1, round(count * target / rate))
 
 
 def soundfile_library() -> Any:

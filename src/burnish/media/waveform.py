@@ -1,7 +1,5 @@
 """A sound as something to look at: its waveform and spectrogram, in a few hundred columns.
 
-    sound_picture("talk.wav").peaks         # lowest and highest sample of each column
-
 Read in blocks, so that the length of a sound does not matter for memory. The spectrogram has one
 window of 1,024 samples a column and bands of equal width on a logarithmic scale.
 """
@@ -9,11 +7,11 @@ window of 1,024 samples a column and bands of equal width on a logarithmic scale
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from burnish.boundary import public
+from burnish.boundary import PositiveInt, public
 from burnish.errors import UserError
 from burnish.media.sounds import sound_info, stream_sound
 
@@ -50,8 +48,8 @@ class SoundPicture(Struct, frozen=True):
 def sound_picture(
     source: str | Path | bytes,
     *,
-    columns: Annotated[int, Meta(ge=1, le=4096)] = 480,
-    bands: Annotated[int, Meta(ge=1, le=256)] = 64,
+    columns: PositiveInt = 480,
+    bands: PositiveInt = 64,
 ) -> SoundPicture:
     """The waveform and the spectrogram of a sound, mixed to mono.
 
@@ -63,20 +61,27 @@ def sound_picture(
 
     info = sound_info(source)
     if info.frames > MOST_FRAMES:
-        raise UserError(
-            f"a sound of {info.seconds / 3600:,.1f} hours is not drawn; play it, or cut it"
-        )
+        raise UserError(f"a sound of {info.seconds / 3600:,.1f} hours is not drawn; cut it")
     columns = min(columns, info.frames)
     edges = (np.arange(columns + 1) * info.frames) // columns
     lows, highs = np.zeros(columns), np.zeros(columns)
     centres = (edges[:-1] + edges[1:]) // 2
     loud = np.full((columns, bands), FLOOR_DB)
-    groups = _band_of(info.rate, bands)
+    # The band of each bin of the spectrum; -1 below the lowest.
+    hertz = np.fft.rfftfreq(WINDOW, 1 / info.rate)
+    limits = np.geomspace(min(LOWEST_HZ, info.rate / 4), info.rate / 2, bands + 1)
+    groups = np.clip(np.searchsorted(limits, hertz, side="right") - 1, -1, bands - 1)
     # The sound so far that a window may still need, and the place of its first sample.
     held, first, drawn = np.zeros(WINDOW // 2), -(WINDOW // 2), 0
     done = 0
     for block in stream_sound.plain(source, 1.0):
-        _note_peaks(block, done, edges, lows, highs)
+        # The columns that the block touches become wider.
+        left = int(np.searchsorted(edges, done, side="right")) - 1
+        right = min(int(np.searchsorted(edges, done + len(block), side="left")), columns)
+        if left < right:
+            cuts = np.maximum(edges[left:right] - done, 0)
+            lows[left:right] = np.minimum(lows[left:right], np.minimum.reduceat(block, cuts))
+            highs[left:right] = np.maximum(highs[left:right], np.maximum.reduceat(block, cuts))
         done += len(block)
         held = np.concatenate([held, block])
         ready = int(np.searchsorted(centres, done - WINDOW // 2, side="right"))
@@ -102,28 +107,6 @@ def sound_picture(
     )
 
 
-def _note_peaks(block: Floats, start: int, edges: Any, lows: Floats, highs: Floats) -> None:
-    """Widen the columns that a block touches."""
-    import numpy as np
-
-    first = int(np.searchsorted(edges, start, side="right")) - 1
-    last = min(int(np.searchsorted(edges, start + len(block), side="left")), len(lows))
-    if first >= last:
-        return
-    cuts = np.maximum(edges[first:last] - start, 0)
-    lows[first:last] = np.minimum(lows[first:last], np.minimum.reduceat(block, cuts))
-    highs[first:last] = np.maximum(highs[first:last], np.maximum.reduceat(block, cuts))
-
-
-def _band_of(rate: int, bands: int) -> NDArray[np.intp]:
-    """The band of each bin of the spectrum; -1 below the lowest."""
-    import numpy as np
-
-    hertz = np.fft.rfftfreq(WINDOW, 1 / rate)
-    edges = np.geomspace(min(LOWEST_HZ, rate / 4), rate / 2, bands + 1)
-    return np.clip(np.searchsorted(edges, hertz, side="right") - 1, -1, bands - 1)
-
-
 def _loudness(held: Floats, first: int, centres: Any, groups: Any, bands: int) -> Floats:
     """dB of each band in the window around each centre; 0 dB is a sine at full scale."""
     import numpy as np
@@ -136,13 +119,9 @@ def _loudness(held: Floats, first: int, centres: Any, groups: Any, bands: int) -
     power = (np.abs(np.fft.rfft(windows)) / (WINDOW / 4)) ** 2
     for band in range(bands):
         chosen = groups == band
-        # A band narrower than a bin shows the bin that it lies in.
-        bins = power[:, chosen] if chosen.any() else power[:, [_bin_below(groups, band)]]
+        if not chosen.any():
+            # A band narrower than a bin shows the bin that it lies in.
+            chosen = [max(int(np.searchsorted(groups, band, side="left")) - 1, 0)]
+        bins = power[:, chosen]
         found[:, band] = 10 * np.log10(bins.max(1) + 10 ** (FLOOR_DB / 10))
     return found
-
-
-def _bin_below(groups: Any, band: int) -> int:
-    import numpy as np
-
-    return max(int(np.searchsorted(groups, band, side="left")) - 1, 0)

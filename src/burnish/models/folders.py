@@ -20,10 +20,7 @@ from burnish.errors import ArgumentError, UserError, first_line
 from burnish.models import quiet_transformers
 
 if int(transformers.__version__.partition(".")[0]) < 5:
-    raise UserError(
-        f"models of burnish need transformers 5; got {transformers.__version__}. Run: pip install "
-        "--upgrade transformers"
-    )
+    raise UserError("models need transformers 5. Run: pip install --upgrade transformers")
 
 Size = Annotated[int, Meta(ge=1, le=65_536)]
 Layers = Annotated[int, Meta(ge=1, le=1024)]
@@ -94,9 +91,7 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
         found = json.loads((place / "config.json").read_bytes()).get("model_type")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         said = error.strerror if isinstance(error, OSError) else "no table"
-        raise UserError(
-            f"{place}: config.json cannot be read ({said}); expected the folder of {what}"
-        ) from None
+        raise UserError(f"{place}: config.json of {what} cannot be read ({said})") from None
     wanted = kind.config_class.model_type
     if found != wanted:
         raise UserError(f"{place}: holds a model of type {found!r}; expected {wanted!r}")
@@ -109,9 +104,7 @@ def open_own(kind: type[Opened], folder: str | Path, what: str) -> Opened:
                 place, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except Exception as error:  # boundary: transformers meets whatever the folder holds
-        raise UserError(
-            f"{place}: cannot be loaded ({first_line(error)}). Write it again"
-        ) from error
+        raise UserError(f"{place}: cannot be loaded ({first_line(error)})") from error
     wrong = [(name, "is missing") for name in loaded["missing_keys"]]
     wrong += [(one[0], "has another shape") for one in loaded["mismatched_keys"]]
     wrong += [(name, "has no place") for name in loaded["unexpected_keys"]]
@@ -132,9 +125,7 @@ def check_size(kind: type[PreTrainedModel], config: Any) -> None:
     with torch.device("meta"):
         count = sum(weight.numel() for weight in kind(config).parameters())
     if count > MOST_WEIGHTS:
-        raise ArgumentError(
-            f"config: its sizes make {count:,} weights, expected at most {MOST_WEIGHTS:,}"
-        )
+        raise ArgumentError(f"config: makes {count:,} weights, expected up to {MOST_WEIGHTS:,}")
 
 
 def not_finite(model: PreTrainedModel) -> str | None:

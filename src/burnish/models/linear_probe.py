@@ -1,8 +1,5 @@
 """What can be read from features by a linear map: multinomial logistic regression, deterministic.
 
-    found = linear_probe(train_features, train_labels, test_features, test_labels)
-    found.accuracy, found.majority          # always beside what the most frequent label reaches
-
 Features are standardised by the training rows. Always probe an untrained network of the same shape too:
 random features carry more than one expects.
 """
@@ -11,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from burnish.arguments import as_number, as_whole
+from burnish.boundary import SOME, public
 from burnish.errors import ArgumentError
-from burnish.tensors import as_finite, torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
-    from burnish.tensors import Numbers
+    from jaxtyping import Float64
+    from torch import Tensor
 
 
 class Probe(NamedTuple):
@@ -33,53 +31,34 @@ class Probe(NamedTuple):
     """Of each test row."""
 
 
+@public
 def linear_probe(
-    train: Numbers,
+    train: Annotated[Float64[Tensor, "N D"], SOME],
     train_labels: Sequence[object],
-    test: Numbers,
+    test: Annotated[Float64[Tensor, "M D"], SOME],
     test_labels: Sequence[object],
-    *,
-    penalty: float = 1e-2,
-    steps: int = 200,
 ) -> Probe:
     """Features (N, D) and a label each; labels that were not trained on count as wrong.
 
-    >>> found = linear_probe([[0.0], [1.0], [0.1], [0.9]], "abab", [[0.2], [0.8]], "ab")
+    >>> found = linear_probe([[0.0], [1.0], [0.1], [0.9]], list("abab"), [[0.2], [0.8]], list("ab"))
     >>> found.accuracy, found.majority
     (1.0, 0.5)
     """
-    train_ND, test_MD = as_finite(train, "train"), as_finite(test, "test")
-    for what, rows, labels in (
-        ("train", train_ND, train_labels),
-        ("test", test_MD, test_labels),
-    ):
-        if rows.ndim != 2 or len(rows) != len(labels) or not len(rows):
-            raise ArgumentError(
-                f"{what}: got shape {tuple(rows.shape)} with {len(labels)} labels, expected (N, D) "
-                "and N labels, at least one"
-            )
-    if train_ND.shape[1] != test_MD.shape[1]:
-        raise ArgumentError(
-            f"test: got {test_MD.shape[1]} features, expected the {train_ND.shape[1]} of train"
-        )
-    penalty = as_number("penalty", penalty, low=0)
+    if (len(train), len(test)) != (len(train_labels), len(test_labels)):
+        raise ArgumentError("train_labels, test_labels: expected a label for each row of features")
     names = sorted({str(label) for label in train_labels})
     number = {name: place for place, name in enumerate(names)}
     target_N = torch.tensor([number[str(label)] for label in train_labels])
-    mean_D, std_D = train_ND.mean(0), train_ND.std(0, correction=0).clamp(min=1e-8)
-    x_ND, y_MD = (train_ND - mean_D) / std_D, (test_MD - mean_D) / std_D
+    mean_D, std_D = train.mean(0), train.std(0, correction=0).clamp(min=1e-8)
+    x_ND, y_MD = (train - mean_D) / std_D, (test - mean_D) / std_D
     weight_DC = torch.zeros(x_ND.shape[1], len(names), dtype=x_ND.dtype, requires_grad=True)
     bias_C = torch.zeros(len(names), dtype=x_ND.dtype, requires_grad=True)
-    solver = torch.optim.LBFGS(
-        [weight_DC, bias_C],
-        max_iter=as_whole("steps", steps, low=1),
-        line_search_fn="strong_wolfe",
-    )
+    solver = torch.optim.LBFGS([weight_DC, bias_C], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         solver.zero_grad()
         fit = torch.nn.functional.cross_entropy(x_ND @ weight_DC + bias_C, target_N)
-        loss = fit + penalty * weight_DC.square().sum() / 2
+        loss = fit + 1e-2 * weight_DC.square().sum() / 2
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 

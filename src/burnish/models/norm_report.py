@@ -1,20 +1,17 @@
 """How large the residual streams of a model are, layer by layer, and what its layers add to them.
 
-    with LayerWatch(model) as watch:
-        model(...).loss.backward()
-    report = watch.report()
-    report.layers[3].y_norm, report.growth
-
 Works on any model that has a list of layers: ours, the built-in decoder, or one of transformers,
 whose one stream is reported as Y. Nothing is read from the device before `report`.
+
+`measure_norm_gap` is GAP's diagnosis: in a Pre-Norm decoder the stream grows with depth, so a hidden
+state that is fed back as the next input is far longer than anything the model was trained to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -58,12 +55,12 @@ class NormReport(NamedTuple):
 
     def metrics(self) -> dict[str, float]:
         """By name for the store: `layers/y_norm/3` is that of the fourth layer."""
-        found = {"layers/embedding_norm": self.embedding_norm}
-        for index, layer in enumerate(self.layers):
-            for name, value in layer._asdict().items():
-                if value is not None:
-                    found[f"layers/{name}/{index}"] = value
-        return found
+        return {"layers/embedding_norm": self.embedding_norm} | {
+            f"layers/{name}/{index}": value
+            for index, layer in enumerate(self.layers)
+            for name, value in layer._asdict().items()
+            if value is not None
+        }
 
 
 class LayerWatch:
@@ -83,7 +80,7 @@ class LayerWatch:
     def __init__(self, model: nn.Module, *, only_training: bool = False) -> None:
         """`only_training`: passes without gradients, as those of a reference, do not count."""
         self.model, self.only_training = model, only_training
-        self.names, self.layers = find_layers(model)
+        self.prefix, self.layers = find_layers(model)
         self._sums: list[dict[str, Tensor]] = [{} for _ in self.layers]
         self._embedding: list[Tensor] = []
         self._gradients: dict[int, Tensor] = {}
@@ -93,7 +90,10 @@ class LayerWatch:
 
     def __enter__(self) -> LayerWatch:
         for index, layer in enumerate(self.layers):
-            topology = _topology(self.model, layer)
+            holder = layer if isinstance(layer, ResidualBlock) else self.model
+            holder = getattr(holder, "architecture", holder)
+            topology = getattr(holder, "topology", None)
+            topology = topology if isinstance(topology, Topology) else None
             if topology is not None and topology.has_x and not isinstance(layer, ResidualBlock):
                 for place, part in enumerate((layer.self_attn, layer.mlp)):
                     assert isinstance(part, nn.Module)
@@ -103,15 +103,9 @@ class LayerWatch:
             self._hooks.append(layer.register_forward_hook(see, with_kwargs=True))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+    def __exit__(self, *_: object) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
 
     @property
     def _counts(self) -> bool:
@@ -130,44 +124,37 @@ class LayerWatch:
         kwargs: Any,
         output: Any,
     ) -> None:
-        if self._counts:
-            updates = self._updates.pop(index, {})
-            if isinstance(module, ResidualBlock):
-                updates = dict(enumerate(output[2]))
-            self._note(index, topology, streams_before(module, args, kwargs), output, updates)
-
-    @torch.no_grad()
-    def _note(
-        self,
-        index: int,
-        topology: Topology | None,
-        before: Streams,
-        output: Any,
-        updates: Mapping[int, Tensor],
-    ) -> None:
-        after = streams_after(output)
-        added = _added(before, after, updates, index, topology)
-        found: dict[str, Tensor] = {}
-        pairs = (
-            ("x", before.x, after.x, added.x),
-            ("y", before.y, after.y, added.y),
-        )
-        for letter, old, new, update in pairs:
-            if old is None or new is None:
-                continue
-            found[f"{letter}_norm"] = new.float().norm(dim=-1).mean()
-            if update is not None:
-                size = old.float().abs().mean().clamp_min(1e-30)
-                found[f"update_ratio_{letter}"] = update.float().abs().mean() / size
-        start = before.x if before.y is None else before.y
-        assert start is not None
-        tokens = start.numel() // start.shape[-1]
-        if index == 0:
-            self._embedding.append(torch.stack((start.float().norm(dim=-1).mean() * tokens,)))
-            self._embedding.append(torch.full((1,), float(tokens), device=start.device))
-        sums = self._sums[index]
-        for name, value in {**found, "tokens": torch.ones_like(next(iter(found.values())))}.items():
-            sums[name] = sums[name] + value * tokens if name in sums else value * tokens
+        if not self._counts:
+            return
+        updates = self._updates.pop(index, {})
+        if isinstance(module, ResidualBlock):
+            updates = dict(enumerate(output[2]))
+        before, after = streams_before(module, args, kwargs), streams_after(output)
+        with torch.no_grad():
+            added_x = None
+            if topology is not None and after.x is not None and updates:
+                # X is normalised on the way: what was added is what the depth scale lets through.
+                shares = [topology.x_share(2 * index + place) for place in updates]
+                pairs = zip(shares, updates.values(), strict=True)
+                added_x = torch.stack([share * one.float() for share, one in pairs]).sum(0)
+            found: dict[str, Tensor] = {}
+            for name, old, new in (("x", before.x, after.x), ("y", before.y, after.y)):
+                if old is None or new is None:
+                    continue
+                found[f"{name}_norm"] = new.float().norm(dim=-1).mean()
+                update = added_x if name == "x" else new - old
+                if update is not None:
+                    size = old.float().abs().mean().clamp_min(1e-30)
+                    found[f"update_ratio_{name}"] = update.float().abs().mean() / size
+            start = main_stream(before)
+            tokens = start.numel() // start.shape[-1]
+            if index == 0:
+                mean = start.float().norm(dim=-1).mean() * tokens
+                self._embedding += [mean, torch.full_like(mean, float(tokens))]
+            found["tokens"] = torch.ones_like(next(iter(found.values())))
+            sums = self._sums[index]
+            for name, value in found.items():
+                sums[name] = sums[name] + value * tokens if name in sums else value * tokens
 
     def note_gradients(self, named: Iterable[tuple[str, Tensor | None]] | None = None) -> None:
         """Take in gradients by the name of their weight; those of the model itself by default.
@@ -179,17 +166,12 @@ class LayerWatch:
             named = ((name, weight.grad) for name, weight in self.model.named_parameters())
         squares: dict[int, list[Tensor]] = {}
         for name, gradient in named:
-            place = self._layer_of(name)
-            if place is not None and gradient is not None:
-                squares.setdefault(place, []).append(gradient.detach().float().square().sum())
+            number = name.removeprefix(f"{self.prefix}.").partition(".")[0]
+            is_of_layer = name.startswith(f"{self.prefix}.") and number.isdigit()
+            if is_of_layer and gradient is not None:
+                square = gradient.detach().float().square().sum()
+                squares.setdefault(int(number), []).append(square)
         self._gradients |= {place: torch.stack(all_).sum() for place, all_ in squares.items()}
-
-    def _layer_of(self, name: str) -> int | None:
-        prefix = self.names
-        if not name.startswith(f"{prefix}."):
-            return None
-        number = name.removeprefix(f"{prefix}.").partition(".")[0]
-        return int(number) if number.isdigit() else None
 
     @property
     def is_empty(self) -> bool:
@@ -205,18 +187,10 @@ class LayerWatch:
         total = torch.stack(self._embedding).view(-1, 2).sum(0)
         layers = []
         for index, sums in enumerate(self._sums):
-            count = sums.get("tokens")
-            read = {name: float(value / count) for name, value in sums.items() if count is not None}
-            gradient = self._gradients.get(index)
-            layers.append(
-                LayerFigures(
-                    read.get("x_norm"),
-                    read.get("y_norm"),
-                    read.get("update_ratio_x"),
-                    read.get("update_ratio_y"),
-                    None if gradient is None else float(gradient.sqrt()),
-                )
-            )
+            read = {name: float(value / sums["tokens"]) for name, value in sums.items()}
+            if index in self._gradients:
+                read["gradient_norm"] = float(self._gradients[index].sqrt())
+            layers.append(LayerFigures(*(read.get(name) for name in LayerFigures._fields)))
         return NormReport(layers, float(total[0] / total[1]))
 
 
@@ -225,8 +199,11 @@ def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
 
     Encoders of pictures and sounds have lists of their own, and so have experts inside a layer.
     """
+    getters = (getattr(part, "get_decoder", None) for part in model.modules())
+    decoder = next((one() for one in getters if callable(one)), model)
+    named = ((name, part) for name, part in model.named_modules() if part is decoder)
+    prefix, decoder = next(named, ("", model))
     found: tuple[str, list[nn.Module]] = ("", [])
-    prefix, decoder = _text_decoder(model)
     lists: list[str] = []
     for name, module in decoder.named_modules(prefix=prefix):
         is_inside = any(name.startswith(f"{outer}.") for outer in lists)
@@ -238,18 +215,6 @@ def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
     if not found[1]:
         raise ArgumentError(f"{type(model).__name__} has no list of layers to look at")
     return found
-
-
-def _text_decoder(model: nn.Module) -> tuple[str, nn.Module]:
-    """The part of a model of transformers that reads text, with its name; the model where it has none."""
-    get = next(
-        (one for part in model.modules() if callable(one := getattr(part, "get_decoder", None))),
-        lambda: model,
-    )
-    decoder = get()
-    return next(
-        ((name, part) for name, part in model.named_modules() if part is decoder), ("", model)
-    )
 
 
 def last_quarter(model: nn.Module) -> tuple[int, ...]:
@@ -315,30 +280,21 @@ def without_each(
 def without_layers(model: nn.Module, dropped: Collection[int]) -> Iterator[None]:
     """Let the residual streams pass by some layers; depth scales stay those of their place."""
     layers = find_layers(model)[1]
+
+    def passed(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        before = streams_before(layer, args, kwargs)
+        if isinstance(layer, ResidualBlock):
+            return before.x, before.y, []
+        return args[0] if args and isinstance(args[0], Streams) else before.y
+
     try:
         for index in dropped:
-            layer = layers[index]
-
-            def passed(*args: Any, layer: nn.Module = layer, **kwargs: Any) -> Any:
-                before = streams_before(layer, args, kwargs)
-                if isinstance(layer, ResidualBlock):
-                    return before.x, before.y, []
-                is_ours = bool(args) and isinstance(args[0], Streams)
-                return args[0] if is_ours else before.y
-
             # On the instance: it goes before the class's own, and is deleted again below.
-            layer.forward = passed
+            layers[index].forward = partial(passed, layers[index])
         yield
     finally:
         for index in dropped:
             del layers[index].forward
-
-
-def _topology(model: nn.Module, layer: nn.Module) -> Topology | None:
-    """That of a layer of ours; None for one of transformers, which has the one stream Y."""
-    holder = layer if isinstance(layer, ResidualBlock) else getattr(model, "architecture", None)
-    found = getattr(holder, "topology", None)
-    return found if isinstance(found, Topology) else None
 
 
 def streams_before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
@@ -362,23 +318,130 @@ def streams_after(output: Any) -> Streams:
     return Streams(None, output[0] if isinstance(output, tuple) else output)
 
 
-def _added(
-    before: Streams,
-    after: Streams,
-    updates: Mapping[int, Tensor],
-    index: int,
-    topology: Topology | None,
-) -> Streams:
-    """What a layer has added to each stream; None where that is not known.
+def main_stream(streams: Streams) -> Tensor:
+    """Y, or X where there is no Y."""
+    found = streams.x if streams.y is None else streams.y
+    assert found is not None
+    return found
 
-    X is normalised on the way, so its change is not what was added: that is the share of each
-    sublayer's update that the depth scale lets through.
+
+WIDE = 3.0
+"""Times the embeddings' length from which on hidden states are called out of range."""
+
+
+class Lengths(NamedTuple):
+    """Lengths of the vectors of a text's tokens at one place of a model."""
+
+    mean: float
+    first: float
+    """Of the first token, which many models make far longer than all others."""
+    rest: float | None
+    """Mean without the first token; None for a text of one."""
+    largest: float
+
+
+class NormGap(NamedTuple):
+    """A model on one text."""
+
+    embedding: Lengths
+    """What enters the first layer."""
+    layers: list[Lengths]
+    """Behind each layer."""
+    normed: Lengths | None
+    """Behind the final norm; None where the pass gave something else."""
+    vocabulary: float | None
+    """Mean length of all rows of the embedding table; None where none was given."""
+    tokens: int
+
+    @property
+    def ratio(self) -> float:
+        """The last layer's mean length over that of the embeddings: what GAP reports."""
+        return self.layers[-1].mean / self.embedding.mean
+
+    @property
+    def rest_ratio(self) -> float | None:
+        """The same without the first token."""
+        last, first = self.layers[-1].rest, self.embedding.rest
+        return None if last is None or not first else last / first
+
+    @property
+    def normed_ratio(self) -> float | None:
+        """Behind the final norm."""
+        return None if self.normed is None else self.normed.mean / self.embedding.mean
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether hidden states are out of the range of what the model reads; the first token apart."""
+        ratio = self.ratio if self.rest_ratio is None else self.rest_ratio
+        return not 1 / WIDE <= ratio <= WIDE
+
+    def line(self) -> str:
+        """What it means."""
+        ratio = self.ratio if self.rest_ratio is None else self.rest_ratio
+        meaning = "they can be fed back as they are"
+        if self.is_wide:
+            meaning = (
+                "fed back as they are they lie outside of it; latents need a head (pca, linear) or "
+                "ema_norm"
+            )
+        return f"hidden states are {ratio:.3g} times as long as what the model reads: {meaning}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {
+            "tokens": self.tokens,
+            "vocabulary": self.vocabulary,
+            "embedding": self.embedding._asdict(),
+            "layers": [layer._asdict() for layer in self.layers],
+            "normed": None if self.normed is None else self.normed._asdict(),
+            "ratio": self.ratio,
+            "rest_ratio": self.rest_ratio,
+            "normed_ratio": self.normed_ratio,
+            "meaning": self.line(),
+        }
+
+
+@torch.no_grad()
+def measure_norm_gap(
+    model: nn.Module, run: Callable[[], Any], table_VD: Tensor | None = None
+) -> NormGap:
+    """Measure one forward pass, `run()`, over one row of tokens; `table_VD` is the embedding table.
+
+    >>> from burnish.models.siamesenorm import new_model
+    >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
+    >>> gap = measure_norm_gap(model, lambda: model.model(ids).last_hidden_state)
+    >>> len(gap.layers), gap.tokens, gap.ratio > 1
+    (4, 4, True)
     """
-    x = y = None
-    if topology is not None and after.x is not None and updates:
-        shares = [topology.x_share(2 * index + place) for place in updates]
-        parts = [share * one.float() for share, one in zip(shares, updates.values(), strict=True)]
-        x = torch.stack(parts).sum(0)
-    if before.y is not None and after.y is not None:
-        y = after.y - before.y
-    return Streams(x, y)
+    lengths: list[Tensor] = []
+    """Before the first layer, then behind each."""
+
+    def lengths_of(vectors: Tensor) -> Tensor:
+        return vectors.double().norm(dim=-1).flatten()
+
+    def see(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if not lengths:
+            lengths.append(lengths_of(main_stream(streams_before(module, args, kwargs))))
+        lengths.append(lengths_of(main_stream(streams_after(output))))
+
+    hooks = [one.register_forward_hook(see, with_kwargs=True) for one in find_layers(model)[1]]
+    try:
+        found = run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not lengths or not len(lengths[0]):
+        raise ArgumentError("run: no layer saw a token; expected a forward pass over a text")
+    place = next((i for i, one in enumerate(lengths[1:], 1) if not one.isfinite().all()), 0)
+    if place or not lengths[0].isfinite().all() or not lengths[0].mean() > 0:
+        where = f"layer {place}" if place else "the embeddings"
+        raise ArgumentError(f"{where}: vectors that are no numbers or all 0")
+
+    def told(lengths_N: Tensor) -> Lengths:
+        rest = float(lengths_N[1:].mean()) if len(lengths_N) > 1 else None
+        return Lengths(float(lengths_N.mean()), float(lengths_N[0]), rest, float(lengths_N.max()))
+
+    start, *layers = (told(one) for one in lengths)
+    normed = told(lengths_of(found)) if isinstance(found, Tensor) else None
+    vocabulary = None if table_VD is None else float(table_VD.float().norm(dim=-1).mean())
+    return NormGap(start, layers, normed, vocabulary, len(lengths[0]))

@@ -1,11 +1,4 @@
-"""Long speech from a script: engines and voices, planning, rendering, labelling and measuring.
-
-    scene = plan_scene(draft_scene("Ann: Are you there?\\nBob: Yes. Come in!"))
-    render_scene(scene, "scene.wav", engine="espeak", seed=1)
-
-The schema, the timeline and the mixer are in `burnish.models.long_speech`; this room has what needs a
-voice, a file or a language model.
-"""
+"""Long speech from a script: engines and voices, planning, rendering, labelling and measuring."""
 
 from typing import TYPE_CHECKING
 

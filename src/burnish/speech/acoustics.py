@@ -1,13 +1,7 @@
 """Pitch, loudness, rate and turns of recorded or rendered speech, without a model.
 
-    f0_track(samples, sample_rate)          # Hz by frame of 10 ms, NaN where nothing is voiced
-    measure_speech(samples, sample_rate, text).pitch_hz
-
 Pitch is the strongest peak of the normalised autocorrelation in 60 to 500 Hz; loudness is the level
 of the frames in which somebody speaks; rate is syllables of the text a second of these frames.
-
-    turn_taking(turns)                  # how people take turns: gaps, overlaps and back-channels
-    meeting_distance(turns)             # how far that is from the 38 meetings of the AMI corpus
 
 A turn that lies wholly inside another one is a back-channel. Every other turn that changes the speaker
 has a gap to the end of what was said before; below 0 the two overlap.
@@ -18,12 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from msgspec import Meta
-
+from burnish.arguments import refused
 from burnish.boundary import SOME, Number, public
-from burnish.errors import ArgumentError
+from burnish.media.sounds import Rate
 from burnish.models.long_speech.timeline import overlap_statistics
 from burnish.tensors import torch
 
@@ -34,14 +27,11 @@ if TYPE_CHECKING:
     Samples = Float64[Tensor, " T"]
     Sound = Annotated[Float64[Tensor, " T"], SOME]
 
-Rate = Annotated[int, Meta(ge=2000, le=1_000_000)]
 
 HOP_S, WINDOW_S = 0.01, 0.04
 LOWEST_HZ, HIGHEST_HZ = 60.0, 500.0
 BATCH = 4096
 """Frames whose pitch is sought at a time."""
-ACTIVE_DB = -35.0
-"""Frames within so many dB of the loudest twentieth count as speech."""
 
 
 class SpeechMeasure(NamedTuple):
@@ -118,7 +108,7 @@ def _powers(samples_T: Tensor, sample_rate: int) -> tuple[Tensor, Tensor]:
     # A constant offset is no sound, but it would count as loudness and as speech.
     level_F = _frames(samples_T - samples_T.mean(), sample_rate).square().mean(-1)
     loud = level_F.quantile(0.95).item() if len(level_F) else 0.0
-    return level_F, (level_F > loud * 10 ** (ACTIVE_DB / 10)) & (level_F > 1e-10)
+    return level_F, (level_F > loud * 10 ** (-35.0 / 10)) & (level_F > 1e-10)
 
 
 @public
@@ -183,15 +173,7 @@ class Turn(NamedTuple):
     end: float
 
 
-class TurnDict(TypedDict):
-    """The same as a dict."""
-
-    speaker: str
-    start: Number
-    end: Number
-
-
-Turns = Sequence[tuple[str, Number, Number] | TurnDict]
+Turns = Sequence[tuple[str, Number, Number]]
 
 
 class TurnTaking(NamedTuple):
@@ -217,7 +199,7 @@ class MeetingDistance(NamedTuple):
 
 @public
 def turn_taking(turns: Turns) -> TurnTaking:
-    """Gaps, back-channels and overlap of turns: triples, or dicts with speaker, start and end.
+    """Gaps, back-channels and overlap of turns: speaker, start and end.
 
     >>> turn_taking([("A", 0.0, 2.0), ("B", 1.5, 3.0), ("A", 2.0, 2.5)]).gaps
     [-0.5]
@@ -237,25 +219,21 @@ def turn_taking(turns: Turns) -> TurnTaking:
 
 
 def read_turns(what: str, turns: Turns) -> list[Turn]:
-    """Turns of any form; one that ends before it starts is refused."""
-    found = [Turn(**one) if isinstance(one, dict) else Turn(*one) for one in turns]
-    for place, turn in enumerate(found):
-        if turn.end < turn.start:
-            raise ArgumentError(
-                f"{what}[{place}]: ends at {turn.end:g}, before it starts at {turn.start:g}"
-            )
+    """Turns that end behind their start."""
+    found = [Turn(*one) for one in turns]
+    if odd := [one for one in found if one.end < one.start]:
+        raise refused(what, odd[0], "turns that do not end before they start")
     return found
 
 
 def quantiles(values: list[float], count: int) -> list[float]:
     """`count` quantiles at (i + 0.5) / count, joined by straight lines."""
-    ordered = sorted(values)
+    ordered, last = sorted(values), len(values) - 1
     found = []
     for i in range(count):
-        place = min(max((i + 0.5) / count * len(ordered) - 0.5, 0.0), len(ordered) - 1.0)
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        found.append(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+        place = min(max((i + 0.5) / count * len(ordered) - 0.5, 0.0), float(last))
+        low, high = ordered[int(place)], ordered[min(int(place) + 1, last)]
+        found.append(low + (place - int(place)) * (high - low))
     return found
 
 
@@ -266,8 +244,7 @@ def meeting_distance(turns: Turns) -> MeetingDistance:
     >>> round(meeting_distance([("A", 0.0, 2.0), ("B", 2.25, 3.0)]).overlap, 3)
     -0.142
     """
-    found = turn_taking.plain(turns)
-    gap_s = None
+    found, gap_s = turn_taking.plain(turns), None
     if found.gaps:
         own = quantiles(found.gaps, len(MEETING_GAPS))
         gap_s = sum(abs(a - b) for a, b in zip(own, MEETING_GAPS, strict=True)) / len(own)

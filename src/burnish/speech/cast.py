@@ -1,8 +1,5 @@
 """Who speaks with which voice: descriptions to voices, and one engine made of several.
 
-    cast = cast_scene(scene, engine="espeak", seed=1)   # a SpeechEngine; voices in cast.choices
-    design_voice("an old sailor, hoarse", taken=())     # the nearest voice of the table
-
 Every speaker keeps his voice through the scene, two speakers never share one, and every line is
 brought to the same level, so that only the script makes it louder or softer.
 """
@@ -19,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.arguments import as_path, shown
+from burnish.arguments import as_path, as_word, shown
 from burnish.boundary import Seed, public
 from burnish.errors import UserError, did_you_mean
 from burnish.media import resample
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
 SAMPLE_RATE = 24_000
 LEVEL_DB = -26.0
 """Level of the speech in every line before its own gain."""
-NEAREST_ST = 1.0
-"""Two speakers' voices lie at least so many semitones apart where the table has such voices."""
 ENGINES = ("espeak", "hibari", "piper", "tone", "mixed")
 """Engines by name; any other is a run of `burnish train speech`, or what `save_speech_folder` wrote."""
 
@@ -59,26 +54,15 @@ class Voice(NamedTuple):
     texture: str = ""
 
 
-_FEMALE = "Alicia 254 adult|Andrea 248 young|Annie 238 young|anika 267 young|aunty 173 old|belinda 230 adult|f1 181 adult|f2 196 adult|f3 213 adult|f4 180 adult|f5 206 young|grandma 205 old|linda 230 adult|shelby 183 adult|steph 185 adult"  # fmt: skip
-_MALE = "Alex 104 adult|Andy 96 adult|Gene 96 adult|Gene2 116 young|Lee 96 adult|Marco 131 young|Mario 109 adult|Michael 109 adult|Mike 91 adult|Nguyen 152 young|Reed 118 young|Storm 86 adult|adam 102 adult|announcer 72 adult|boris 103 adult|david 76 adult|ed 127 young|edward 103 adult|grandpa 104 old|gustave 108 adult|john 101 adult|m1 94 adult|m2 100 adult|m3 106 adult|m4 94 adult|m7 106 adult|m8 86 old|max 102 adult|paul 86 adult|robert 100 adult|travis 105 adult"  # fmt: skip
-_OTHER = "croak male old 106 hoarse|whisper male adult 100 whisper|whisperf female adult 190 whisper|robosoft3 male adult 100 robot|zac child child 354|caleb child child 427"  # fmt: skip
-
-
-def _table() -> tuple[Voice, ...]:
-    voices = []
-    for gender, rows in (("female", _FEMALE), ("male", _MALE)):
-        for row in rows.split("|"):
-            name, f0, age = row.split()
-            voices.append(Voice("espeak", name, gender, age, float(f0)))
-    for row in _OTHER.split("|"):
-        name, gender, age, f0, *texture = row.split()
-        voices.append(Voice("espeak", name, gender, age, float(f0), "".join(texture)))
-    voices.append(Voice("hibari", "heart", "female", "adult", 188.0))
-    voices.append(Voice("piper", "joe", "male", "adult", 90.0))
-    return tuple(voices)
-
-
-VOICES = _table()
+_ESPEAK = "Alicia female adult 254|Andrea female young 248|Annie female young 238|anika female young 267|aunty female old 173|belinda female adult 230|f1 female adult 181|f2 female adult 196|f3 female adult 213|f4 female adult 180|f5 female young 206|grandma female old 205|linda female adult 230|shelby female adult 183|steph female adult 185|Alex male adult 104|Andy male adult 96|Gene male adult 96|Gene2 male young 116|Lee male adult 96|Marco male young 131|Mario male adult 109|Michael male adult 109|Mike male adult 91|Nguyen male young 152|Reed male young 118|Storm male adult 86|adam male adult 102|announcer male adult 72|boris male adult 103|david male adult 76|ed male young 127|edward male adult 103|grandpa male old 104|gustave male adult 108|john male adult 101|m1 male adult 94|m2 male adult 100|m3 male adult 106|m4 male adult 94|m7 male adult 106|m8 male old 86|max male adult 102|paul male adult 86|robert male adult 100|travis male adult 105|croak male old 106 hoarse|whisper male adult 100 whisper|whisperf female adult 190 whisper|robosoft3 male adult 100 robot|zac child child 354|caleb child child 427"  # fmt: skip
+VOICES = (
+    *(
+        Voice("espeak", name, gender, age, float(f0), "".join(texture))
+        for name, gender, age, f0, *texture in (row.split() for row in _ESPEAK.split("|"))
+    ),
+    Voice("hibari", "heart", "female", "adult", 188.0),
+    Voice("piper", "joe", "male", "adult", 90.0),
+)
 """Voices with their pitch in Hz: of espeak measured with `measure_speech` at espeak's own pitch."""
 _WORDS = {
     "gender": {
@@ -126,19 +110,16 @@ def design_voice(
     >>> design_voice("an old woman").name, design_voice("m3").name
     ('aunty', 'm3')
     """
-    offered = [one for one in VOICES if one.engine in engines]
-    return _nearest(description, offered, taken, seed)
+    return _nearest(description, [one for one in VOICES if one.engine in engines], taken, seed)
 
 
 def _nearest(
     description: str, offered: Sequence[Voice], taken: Sequence[Voice], seed: int
 ) -> Voice:
-    words = _words_of(description)
     for one in offered:
         if description.strip() == one.name and one not in taken:
             return one
-    wished = {kind: _first_named(words, groups) for kind, groups in _WORDS.items()}
-    wished["age"] = _age_named(words)
+    wished = _wishes(description)
     target = {"low": 85.0, "high": 240.0}.get(wished["pitch"])
 
     def cost(voice: Voice) -> tuple[float, int]:
@@ -152,21 +133,18 @@ def _nearest(
         # Where there is a choice of engines, a neural voice is worth an age that does not fit.
         total -= 1.0 * (voice.engine != "espeak")
         pitches = [one.f0 for one in taken if one.f0 and voice.f0]
-        is_near = any(abs(12 * math.log2(voice.f0 / f0)) < NEAREST_ST for f0 in pitches)
+        is_near = any(abs(12 * math.log2(voice.f0 / f0)) < 1.0 for f0 in pitches)
         total += 3.0 * is_near + 1000.0 * taken.count(voice)
         return total, derive(seed, description, voice.name)
 
     return min(offered, key=cost)
 
 
-def _words_of(description: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+(?:-[a-z]+)*", description.lower())
-
-
-def _says_something(description: str) -> bool:
-    """Whether a description has a word that chooses among voices."""
-    words = _words_of(description)
-    return bool(_age_named(words)) or any(_first_named(words, one) for one in _WORDS.values())
+def _wishes(description: str) -> dict[str, str]:
+    """Gender, age, texture and pitch as the words of a description say; empty where none does."""
+    words = re.findall(r"[a-z0-9]+(?:-[a-z]+)*", description.lower())
+    found = {kind: _first_named(words, groups) for kind, groups in _WORDS.items()}
+    return found | {"age": _age_named(words)}
 
 
 def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
@@ -179,15 +157,16 @@ def _first_named(words: Sequence[str], groups: Mapping[str, str]) -> str:
 
 
 _GROWN = frozenset(["woman", "lady", "mother", "wife", "queen", "actress", "aunt", "grandmother", "witch", "nurse", "man", "gentleman", "father", "husband", "king", "actor", "uncle", "grandfather", "sailor", "monk", "guard", "captain"])  # fmt: skip
-_SEXES = frozenset(["male", "female", "man", "woman", "boy", "girl"])
 
 
 def _age_named(words: Sequence[str]) -> str:
     """The age that is named first; behind somebody who is grown, a child is somebody else."""
     is_grown = False
-    for place, word in enumerate(words):
+    for before, word, behind in zip(["", *words], words, [*words[1:], ""], strict=False):
         years = re.fullmatch(r"(\d{1,3})(-year-old)?", word)
-        if years and (years[2] or _counts_years(words, place)):
+        # "man 19", "aged 70", "7 years"; not "mother of 3".
+        is_after = before in ("aged", "male", "female", "man", "woman", "boy", "girl")
+        if years and (years[2] or len(words) == 1 or is_after or behind in ("year", "years")):
             age = int(years[1])
             return "child" if age < 13 else "young" if age < 25 else "adult" if age < 60 else "old"
         name = _first_named([word], _WORDS["age"])
@@ -195,13 +174,6 @@ def _age_named(words: Sequence[str]) -> str:
             return name
         is_grown = is_grown or word in _GROWN
     return ""
-
-
-def _counts_years(words: Sequence[str], place: int) -> bool:
-    """Whether a number alone is an age: "man 19", "aged 70", "7 years"; not "mother of 3"."""
-    before, behind = words[max(0, place - 1) : place], words[place + 1 : place + 2]
-    is_after = bool(before) and (before[0] == "aged" or before[0] in _SEXES)
-    return len(words) == 1 or is_after or behind in (["year"], ["years"])
 
 
 @public
@@ -218,7 +190,14 @@ def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: Seed = 0) -> C
     if name == "tone":
         voices = {one.id: Voice("tone", "", "", "", 200.0) for one in scene.overall.speakers}
         return Cast({"tone": open_engine("tone")}, voices)
-    _check_letters(scene)
+    for place, sentence in enumerate(scene.sentences):
+        letters = [one for one in spoken_text(sentence.text) if one.isalpha()]
+        latin = sum("LATIN" in unicodedata.name(one, "") for one in letters)
+        if 2 * latin < len(letters):
+            raise UserError(
+                f"sentences[{place}]: {shown(sentence.text)} is not in Latin letters, and the voices "
+                "speak English; write it in Latin letters, or give render_scene an engine of its language"
+            )
     names = ("espeak", "hibari", "piper") if name == "mixed" else (name,)
     choices = _choices(scene, [one for one in VOICES if one.engine in names], name, seed)
     engines = {one: open_engine(one) for one in {one.engine for one in choices.values()}}
@@ -227,7 +206,7 @@ def cast_scene(scene: Scene, engine: str | Path = "espeak", seed: Seed = 0) -> C
 
 def _cast_folder(scene: Scene, folder: str, seed: int) -> Cast:
     """Voices of a folder: by name, or by what the table says of a voice of the same name."""
-    from burnish.speech.engines.neural import LatentEngine
+    from burnish.speech.engines import LatentEngine
 
     engine = LatentEngine(folder)
     for place, sentence in enumerate(scene.sentences):
@@ -239,19 +218,16 @@ def _cast_folder(scene: Scene, folder: str, seed: int) -> Cast:
         for name in engine.voices or ("",)
     ]
     choices = _choices(scene, offered, folder, seed)
-    unheard = [
-        one.id
-        for one in scene.overall.speakers
-        if _described(one).strip()
-        and one.voice.strip() != choices[one.id].name
-        and not (choices[one.id].gender and _says_something(_described(one)))
-    ]
     notes = []
-    if unheard and engine.voices:
-        notes.append(
-            f"engine '{folder}': the description chose no voice for {', '.join(unheard)}; name one of "
-            f"{', '.join(engine.voices)} as their voice"
-        )
+    for one in scene.overall.speakers:
+        chosen, described = choices[one.id], _described(one)
+        is_chosen = chosen.gender and any(_wishes(described).values())
+        is_named = one.voice.strip() == chosen.name
+        if engine.voices and described.strip() and not is_named and not is_chosen:
+            notes.append(
+                f"engine '{folder}': the description chose no voice for {one.id}; name one of "
+                f"{', '.join(engine.voices)} as the voice"
+            )
     return Cast({folder: engine}, choices, notes=notes)
 
 
@@ -260,10 +236,14 @@ def _choices(scene: Scene, offered: Sequence[Voice], engine: str, seed: int) -> 
     named = _named_voices(scene, offered, engine)
     choices: dict[str, Voice] = {}
     for speaker in scene.overall.speakers:
+        wished = _described(speaker)
+        if not _wishes(wished)["gender"]:
+            # A first name says it where nothing else does.
+            words = re.findall(r"[a-z0-9]+", speaker.id.lower())
+            wished = f"{wished} {_first_named(words, _FIRST_NAMES)}"
         taken = tuple({**named, **choices}.values())
-        choices[speaker.id] = named.get(speaker.id) or _nearest(
-            _wished(speaker), offered, taken, seed
-        )
+        voice = named.get(speaker.id) or _nearest(wished, offered, taken, seed)
+        choices[speaker.id] = voice
     return choices
 
 
@@ -273,20 +253,12 @@ def _described(speaker: Speaker) -> str:
     return " ".join((speaker.gender, age, speaker.persona, speaker.voice))
 
 
-def _wished(speaker: Speaker) -> str:
-    """The same, and what a first name says where nothing is said of man or woman."""
-    given = _described(speaker)
-    if _first_named(_words_of(given), _WORDS["gender"]):
-        return given
-    return f"{given} {_first_named(_words_of(speaker.id.replace('-', ' ')), _FIRST_NAMES)}"
-
-
 def _unheard_voices(scene: Scene, choices: Mapping[str, Voice]) -> list[str]:
     """A note on every `voice` that is no voice's name and describes none."""
     notes = []
     for speaker in scene.overall.speakers:
         name, chosen = speaker.voice.strip(), choices[speaker.id]
-        if name and name != chosen.name and not _says_something(name):
+        if name and name != chosen.name and not any(_wishes(name).values()):
             near = [one.name for one in VOICES if one.engine == chosen.engine]
             hint = did_you_mean(name, near)
             notes.append(
@@ -300,43 +272,23 @@ def _named_voices(scene: Scene, offered: Sequence[Voice], engine: str) -> dict[s
     """Voices that the script asks for by their own names."""
     table = {one.name: one for one in (*VOICES, *offered) if one.name}
     found: dict[str, Voice] = {}
-    owners: dict[Voice, str] = {}
     for speaker in scene.overall.speakers:
         voice = table.get(speaker.voice.strip())
         if voice is None:
             continue
-        if voice not in offered:
-            raise UserError(
-                f"speaker '{speaker.id}': voice '{voice.name}' is one of engine '{voice.engine}', and "
-                f"the scene is spoken by '{engine}'; choose --engine {voice.engine} or mixed"
-            )
-        if voice in owners:
-            raise UserError(
-                f"speaker '{speaker.id}': voice '{voice.name}' is already that of speaker "
-                f"'{owners[voice]}'; choose another, or describe it"
-            )
+        if voice not in offered or voice in found.values():
+            why = f"is one of engine '{voice.engine}', not of '{engine}'; choose --engine mixed"
+            if voice in offered:
+                why = "is already that of another speaker; choose another, or describe it"
+            raise UserError(f"speaker '{speaker.id}': voice '{voice.name}' {why}")
         found[speaker.id] = voice
-        owners[voice] = speaker.id
     # Voices of your own are called as their speakers are.
     own = {one.name.casefold(): one for one in offered if one.name and one.engine not in ENGINES}
     for speaker in scene.overall.speakers:
         voice = own.get(speaker.id.casefold())
-        if voice is not None and not speaker.voice.strip() and voice not in owners:
+        if voice is not None and not speaker.voice.strip() and voice not in found.values():
             found[speaker.id] = voice
-            owners[voice] = speaker.id
     return found
-
-
-def _check_letters(scene: Scene) -> None:
-    """The voices speak English: a sentence in another script would be spelled or skipped."""
-    for place, sentence in enumerate(scene.sentences):
-        letters = [one for one in spoken_text(sentence.text) if one.isalpha()]
-        latin = sum("LATIN" in unicodedata.name(one, "") for one in letters)
-        if 2 * latin < len(letters):
-            raise UserError(
-                f"sentences[{place}]: {shown(sentence.text)} is not in Latin letters, and the voices "
-                "speak English; write it in Latin letters, or give render_scene an engine of its language"
-            )
 
 
 def engine_folder(engine: str | Path) -> Path | None:
@@ -348,35 +300,28 @@ def engine_folder(engine: str | Path) -> Path | None:
     # A bare word is a misspelt name unless a folder of that name lies here.
     is_word = isinstance(engine, str) and not {"/", os.sep} & set(engine)
     if is_word and not path.is_dir():
-        raise UserError(
-            f"engine: got '{engine}', expected {expected}.{did_you_mean(str(engine), ENGINES)}"
-        )
-    from burnish.speech.engines.neural import checked_folder
+        as_word("engine", engine, (*ENGINES, "or a folder of voices"))
+    from burnish.speech.engines import checked_folder
 
     return checked_folder(path)
 
 
 def open_engine(name: str | Path) -> SpeechEngine:
     """An engine by its name or folder; one clear line if it cannot be opened."""
+    from burnish.speech import engines
+
     if engine_folder(name) is not None:
-        from burnish.speech.engines.neural import LatentEngine
-
-        return LatentEngine(name)
-    if name == "espeak":
-        from burnish.speech.engines.espeak import EspeakEngine
-
-        return EspeakEngine()
-    if name == "hibari":
-        from burnish.speech.engines.neural import HibariEngine
-
-        return HibariEngine()
-    if name == "piper":
-        from burnish.speech.engines.neural import PiperEngine
-
-        return PiperEngine()
+        return engines.LatentEngine(name)
     if name == "tone":
         return ToneEngine(SAMPLE_RATE, second_a_letter=0.06)
-    raise UserError(f"engine: got '{name}', which is several; expected one. Use cast_scene")
+    kinds = {
+        "espeak": engines.EspeakEngine,
+        "hibari": engines.HibariEngine,
+        "piper": engines.PiperEngine,
+    }
+    if str(name) not in kinds:
+        raise UserError(f"engine: got '{name}', which is several; expected one. Use cast_scene")
+    return kinds[str(name)]()
 
 
 class Cast:

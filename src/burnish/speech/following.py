@@ -1,12 +1,8 @@
 """Whether a rendered scene does what its script asked for: every instruction beside its measure.
 
-    report = follow_report(mix)                     # pitch, rate, loudness, arc, overlap, SNR, turns
-    follow_report(mix, voices=True, words=True)     # also voices (Resemblyzer) and words (Whisper)
-
 Pitch, rate and loudness are correlations over sentences between what the manner asked for and what
 is measured on the sentence's own samples, each speaker compared with himself. The arc score is
 Spearman's correlation of the arc's arousal with measured pitch and loudness together.
-`rendered_changes` measures what single sentences change, beside the same words without a plan.
 """
 
 from __future__ import annotations
@@ -14,15 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
+from burnish.arguments import refused
 from burnish.boundary import Number, public
-from burnish.errors import ArgumentError
-from burnish.models.long_speech.engine import Line, Manner, SpeechEngine, Spoken
-from burnish.models.long_speech.measures import arc_score
+from burnish.models.long_speech.engine import Line, Manner
 from burnish.models.long_speech.mixer import Mix
 from burnish.models.long_speech.scene import Overlap, Scene, With, spoken_text
-from burnish.models.long_speech.timeline import overlap_statistics
+from burnish.models.long_speech.timeline import arc_score, overlap_statistics
 from burnish.speech.acoustics import (
     MEETING_OVERLAP,
     SpeechMeasure,
@@ -79,14 +75,25 @@ def follow_report(
         for i, one in enumerate(sentences)
     ]
     who = [one.speaker for one in sentences]
-    pitch = [None if m.pitch_hz is None else 12 * math.log2(m.pitch_hz / 100) for m in measured]
+    pitch = _pitches(measured)
     arousal = arousal_of(mix.scene) if asked_arousal is None else asked_arousal
     if arousal is not None and len(arousal) != len(sentences):
-        raise ArgumentError(
-            f"asked_arousal: got {len(arousal)}, expected one for each of {len(sentences)} sentences"
-        )
+        raise refused("asked_arousal", arousal, f"one for each of {len(sentences)}")
     same, other = _voices(mix) if voices else (None, None)
     turns = [Turn(w, s["start"], s["end"]) for w, s in zip(who, mix.timeline, strict=True)]
+    errors, before = [], 0
+    for place, one in enumerate(sentences):
+        if isinstance(one.relation, Overlap):
+            got = mix.timeline[before]["end"] - mix.timeline[place]["start"]
+            errors.append(abs(got - one.relation.seconds))
+        before = before if isinstance(one.relation, With) else place
+    snr_db, snr_error = mix.scene.overall.environment.snr_db, None
+    active = mix.active(0, mix.length)
+    if snr_db is not None and bool(active.any()):
+        stems = mix.stems(0, mix.length)
+        speech, noise = (part[active].square().mean().item() for part in stems)
+        if min(speech, noise) > 0:
+            snr_error = abs(10 * math.log10(speech / noise) - snr_db)
     return FollowReport(
         pitch=correlation([m.pitch_st for m in mix.manners], pitch, who),
         rate=correlation(
@@ -99,9 +106,9 @@ def follow_report(
         ),
         arc=None if arousal is None else measured_arc(arousal, measured, who),
         overlap=overlap_statistics(mix.timeline).ratio,
-        overlap_error_s=_overlap_error(mix),
+        overlap_error_s=sum(errors) / len(errors) if errors else None,
         gap_distance_s=meeting_distance(turns).gap_s,
-        snr_error_db=_snr_error(mix),
+        snr_error_db=snr_error,
         same_voice=same,
         other_voice=other,
         word_error=_word_error(mix) if words else None,
@@ -135,18 +142,23 @@ def heard_marks(report: FollowReport) -> dict[str, float | None]:
     }
 
 
+def _pitches(measured: Sequence[SpeechMeasure]) -> list[float | None]:
+    """In semitones above 100 Hz."""
+    return [None if m.pitch_hz is None else 12 * math.log2(m.pitch_hz / 100) for m in measured]
+
+
 def measured_arc(
     arousal: Sequence[float], measured: Sequence[SpeechMeasure], who: Sequence[str]
 ) -> float | None:
     """Spearman's correlation of arousal with pitch (semitones) plus loudness (dB), by speaker's mean."""
-    pitch = [None if m.pitch_hz is None else 12 * math.log2(m.pitch_hz / 100) for m in measured]
-    centred = _centred(pitch, who), _centred([m.loudness_db for m in measured], who)
-    energy = [None if a is None or b is None else a + b for a, b in zip(*centred, strict=True)]
-    kept = [(a, e) for a, e in zip(_centred(list(arousal), who), energy, strict=True) if e is not None and a is not None]  # fmt: skip
-    if len(kept) < 3:
-        return None
+    columns = list(arousal), _pitches(measured), [m.loudness_db for m in measured]
     # To a millionth: differences below that are rounding, and ranks would take them for an order.
-    return arc_score([round(a, 6) for a, _ in kept], [round(e, 6) for _, e in kept])
+    kept = [
+        (round(asked, 6), round(pitch + loudness, 6))
+        for asked, pitch, loudness in zip(*(_centred(one, who) for one in columns), strict=True)
+        if asked is not None and pitch is not None and loudness is not None
+    ]
+    return arc_score([a for a, _ in kept], [e for _, e in kept]) if len(kept) >= 3 else None
 
 
 def _centred(values: Sequence[float | None], who: Sequence[str]) -> list[float | None]:
@@ -175,49 +187,20 @@ def correlation(
     return sum(a * b for a, b in zip(first, second, strict=True)) / spread
 
 
-def _overlap_error(mix: Mix) -> float | None:
-    errors, before = [], 0
-    for place, sentence in enumerate(mix.scene.sentences):
-        if isinstance(sentence.relation, Overlap):
-            got = mix.timeline[before]["end"] - mix.timeline[place]["start"]
-            errors.append(abs(got - sentence.relation.seconds))
-        if not isinstance(sentence.relation, With):
-            before = place
-    return sum(errors) / len(errors) if errors else None
-
-
-def _snr_error(mix: Mix) -> float | None:
-    asked = mix.scene.overall.environment.snr_db
-    if asked is None:
-        return None
-    speech, noise = mix.stems(0, mix.length)
-    active = mix.active(0, mix.length)
-    if not bool(active.any()):
-        return None
-    powers = [one[active].square().mean().item() for one in (speech, noise)]
-    if min(powers) <= 0:
-        return None
-    return abs(10 * math.log10(powers[0] / powers[1]) - asked)
-
-
-def _voices(mix: Mix, least_s: float = 0.8) -> tuple[float | None, float | None]:
+def _voices(mix: Mix) -> tuple[float | None, float | None]:
     """Mean cosine of voice embeddings within and between speakers, over sentences of some length."""
     from burnish.speech.listeners import embed_voice
 
     kept = []
     for place, sentence in enumerate(mix.scene.sentences):
         samples = mix.levelled(place)
-        if len(samples) >= least_s * mix.sample_rate:
+        if len(samples) >= 0.8 * mix.sample_rate:
             kept.append((sentence.speaker, embed_voice(samples, mix.sample_rate)))
-    same: list[float] = []
-    other: list[float] = []
-    for at, (name, one) in enumerate(kept):
-        for name2, two in kept[at + 1 :]:
-            (same if name == name2 else other).append((one @ two).item())
-    return (
-        sum(same) / len(same) if same else None,
-        sum(other) / len(other) if other else None,
-    )
+    found: tuple[list[float], list[float]] = ([], [])
+    for (name, one), (other, two) in combinations(kept, 2):
+        found[name != other].append((one @ two).item())
+    same, different = (sum(one) / len(one) if one else None for one in found)
+    return same, different
 
 
 def _word_error(mix: Mix) -> float | None:
@@ -247,31 +230,35 @@ def rendered_changes(
     """
     cast = cast_scene(scene, engine)
     manners = resolve_manners(planned).manners
-    measured = functools.cache(functools.partial(_measure, cast, scene))
-    changes = {}
+    speakers = {one.id: one for one in scene.overall.speakers}
+
+    @functools.cache
+    def measured(place: int, manner: Manner) -> SpeechMeasure:
+        sentence = scene.sentences[place]
+        text = spoken_text(sentence.text)
+        said = cast.speak(Line(text, speakers[sentence.speaker], place, 0, manner))
+        samples = as_finite(said.samples, f"sentences[{place}]")
+        return measure_speech(samples * 10 ** (manner.gain_db / 20), cast.sample_rate, text)
+
+    changes: dict[tuple[int, str], float | None] = {}
     for place, attribute in wanted:
-        changed, own = measured(place, manners[place]), measured(place, Manner())
-        changes[place, attribute] = _difference(attribute, changed, own)
+        name = _MEASURES[attribute]
+        first, second = (getattr(measured(place, m), name) for m in (manners[place], Manner()))
+        change = None
+        if first is not None and second is not None:
+            if attribute == "gain_db":
+                change = float(first - second)
+            elif attribute == "pitch_st":
+                change = 12 * math.log2(first / second)
+            elif second:
+                change = float(first / second - 1)
+        changes[place, attribute] = change
     return changes
 
 
-def _measure(cast: SpeechEngine, scene: Scene, place: int, manner: Manner) -> SpeechMeasure:
-    sentence = scene.sentences[place]
-    (speaker, *_) = (one for one in scene.overall.speakers if one.id == sentence.speaker)
-    text = spoken_text(sentence.text)
-    said = cast.speak(Line(text, speaker, place, 0, manner))
-    given = said.samples if isinstance(said, Spoken) else said
-    samples = as_finite(given, f"sentences[{place}]")
-    return measure_speech(samples * 10 ** (manner.gain_db / 20), cast.sample_rate, text)
-
-
-def _difference(attribute: str, changed: SpeechMeasure, own: SpeechMeasure) -> float | None:
-    name = {"pitch_st": "pitch_hz", "rate": "rate", "gain_db": "loudness_db", "range": "pitch_range_st"}[attribute]  # fmt: skip
-    first, second = getattr(changed, name), getattr(own, name)
-    if first is None or second is None:
-        return None
-    if attribute == "gain_db":
-        return float(first - second)
-    if attribute == "pitch_st":
-        return 12 * math.log2(first / second)
-    return float(first / second - 1) if second else None
+_MEASURES = {
+    "pitch_st": "pitch_hz",
+    "rate": "rate",
+    "gain_db": "loudness_db",
+    "range": "pitch_range_st",
+}

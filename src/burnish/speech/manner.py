@@ -1,11 +1,8 @@
 """From captions to numbers: how each sentence of a scene is said.
 
-    resolve_manners(scene).manners      # one Manner a sentence: pitch, rate, gain, range, breath
-    read_caption("almost whispering, very slow")
-
 A caption is read by a lexicon with degrees ("a little", "very") and negations; numbers in it win
-("-3 dB", "120 wpm", "+2 st", "1.2x", "20 % faster", "3 dB softer"). The emotional arc adds to that: a sentence's arousal, from
-waypoints joined by straight lines, raises pitch, rate and loudness together. The paper (arXiv
+("-3 dB", "120 wpm", "+2 st", "1.2x", "20 % faster"). The emotional arc adds to that: a sentence's arousal,
+from waypoints joined by straight lines, raises pitch, rate and loudness together. The paper (arXiv
 2603.19798) leaves this step to its network; ours can be read, and says what it did not understand.
 """
 
@@ -13,14 +10,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 from burnish.boundary import public
 from burnish.models.long_speech.engine import LIMITS, Manner
-from burnish.models.long_speech.measures import arc_values
-from burnish.models.long_speech.scene import Scene, Sentence
+from burnish.models.long_speech.scene import Scene
+from burnish.models.long_speech.timeline import arc_values
 
 OWN_WPM = 170.0
 """Words a minute at rate 1, for captions that name a number."""
@@ -30,74 +26,56 @@ Caption = Literal["tone", "intonation", "pace", "volume", "intent"]
 CAPTIONS = get_args(Caption)
 """Captions of a sentence that say how it is spoken; `background` says what is heard beside it."""
 
-_CALM = {"pitch_st": -1.5, "rate": -0.08, "gain_db": -2.0, "range": -0.2}
-_SAD = {"pitch_st": -2.0, "rate": -0.15, "gain_db": -3.0, "range": -0.4}
-_WILD = {"pitch_st": 2.5, "rate": 0.12, "gain_db": 4.0, "range": 0.4}
-_GLAD = {"pitch_st": 1.5, "rate": 0.06, "gain_db": 1.5, "range": 0.3}
-_TENSE = {"pitch_st": 1.0, "rate": 0.12, "gain_db": -1.0}
-_SOFT = {"gain_db": -5.0, "pitch_st": -0.5}
-_HUSHED = {"gain_db": -9.0, "breathiness": 0.8, "range": -0.4, "rate": -0.05}
-_LOUD = {"gain_db": 4.0, "pitch_st": 1.0}
-_SHOUT = {"gain_db": 6.0, "pitch_st": 2.5, "range": 0.3}
-_FAST, _SLOW = {"rate": 0.25}, {"rate": -0.22}
-_HIGH, _LOW = {"pitch_st": 3.0}, {"pitch_st": -3.0}
-_LIVELY, _FLAT = {"range": 0.6}, {"range": -0.7}
-_PLAIN: dict[str, float] = {}
-
-_GROUPS: tuple[tuple[dict[str, float], str], ...] = (
-    (
-        _CALM,
-        "calm relaxed gentle peaceful serene soothing warm tender tired weary sleepy patient composed",
-    ),
-    (
-        _SAD,
-        "sad sorrowful grieving mournful gloomy hopeless depressed melancholy broken defeated resigned",
-    ),
-    (
-        _WILD,
-        "angry furious enraged outraged ecstatic thrilled panicked frantic hysterical exultant fierce",
-    ),
-    (
-        _GLAD,
-        "happy cheerful glad joyful amused playful friendly bright delighted excited proud eager laughing",
-    ),
-    (
-        _TENSE,
-        "tense nervous anxious worried afraid scared fearful urgent impatient annoyed irritated suspicious",
-    ),
-    (_SOFT, "soft softly softer quiet quietly quieter low-voiced subdued hushed muted"),
-    (_HUSHED, "whisper whispers whispered whispering breathy murmur murmured murmuring"),
-    (_LOUD, "loud loudly louder strong firm forceful raised insistent commanding"),
-    (
-        _SHOUT,
-        "shout shouts shouted shouting yell yelling yelled scream screaming screamed bellowing roaring",
-    ),
-    (_FAST, "fast faster quick quickly quicker rapid rapidly hurried rushed brisk hasty"),
-    (_SLOW, "slow slowly slower dragging unhurried deliberate measured halting drawn-out hesitant"),
-    (_HIGH, "high higher high-pitched shrill rising"),
-    (_LOW, "low lower deep deeply deeper low-pitched falling grave"),
-    (_LIVELY, "lively animated expressive melodic sing-song surprised astonished questioning"),
-    (_FLAT, "flat monotone monotonous dull deadpan robotic even"),
-    (
-        _PLAIN,
-        "neutral normal plain steady medium moderate ordinary matter-of-fact conversational level "
-        "question statement exclamation ask asks asking inform state answer greet order request doubt agree "
-        "refuse explain warn thank curious serious",
-    ),
-)
-LEXICON = {word: effect for effect, words in _GROUPS for word in words.split()}
+_GROUPS = """
+pitch_st -1.5 rate -0.08 gain_db -2 range -0.2: calm relaxed gentle peaceful serene soothing warm tender tired weary sleepy patient composed
+pitch_st -2 rate -0.15 gain_db -3 range -0.4: sad sorrowful grieving mournful gloomy hopeless depressed melancholy broken defeated resigned
+pitch_st 2.5 rate 0.12 gain_db 4 range 0.4: angry furious enraged outraged ecstatic thrilled panicked frantic hysterical exultant fierce
+pitch_st 1.5 rate 0.06 gain_db 1.5 range 0.3: happy cheerful glad joyful amused playful friendly bright delighted excited proud eager laughing
+pitch_st 1 rate 0.12 gain_db -1: tense nervous anxious worried afraid scared fearful urgent impatient annoyed irritated suspicious
+gain_db -5 pitch_st -0.5: soft softly softer quiet quietly quieter low-voiced subdued hushed muted
+gain_db -9 breathiness 0.8 range -0.4 rate -0.05: whisper whispers whispered whispering breathy murmur murmured murmuring
+gain_db 4 pitch_st 1: loud loudly louder strong firm forceful raised insistent commanding
+gain_db 6 pitch_st 2.5 range 0.3: shout shouts shouted shouting yell yelling yelled scream screaming screamed bellowing roaring
+rate 0.25: fast faster quick quickly quicker rapid rapidly hurried rushed brisk hasty
+rate -0.22: slow slowly slower dragging unhurried deliberate measured halting drawn-out hesitant
+pitch_st 3: high higher high-pitched shrill rising
+pitch_st -3: low lower deep deeply deeper low-pitched falling grave
+range 0.6: lively animated expressive melodic sing-song surprised astonished questioning
+range -0.7: flat monotone monotonous dull deadpan robotic even
+-: neutral normal plain steady medium moderate ordinary matter-of-fact conversational level question statement exclamation ask asks asking inform state answer greet order request doubt agree refuse explain warn thank curious serious
+"""
+"""What words of a caption add, a line an effect."""
+LEXICON: dict[str, dict[str, float]] = {}
+for _line in _GROUPS.strip().splitlines():
+    _effect, _, _words = _line.partition(": ")
+    _parts = _effect.split()
+    _adds = {name: float(size) for name, size in zip(_parts[::2], _parts[1::2], strict=False)}
+    LEXICON |= dict.fromkeys(_words.split(), _adds)
 _UP, _DOWN = "high higher rising raised", "low lower deep deeper falling"
 BY_DIMENSION = {
-    "volume": dict.fromkeys(_UP.split(), _LOUD) | dict.fromkeys(_DOWN.split(), _SOFT),
-    "pace": dict.fromkeys(_UP.split(), _FAST) | dict.fromkeys(_DOWN.split(), _SLOW),
+    "volume": dict.fromkeys(_UP.split(), LEXICON["loud"])
+    | dict.fromkeys(_DOWN.split(), LEXICON["soft"]),
+    "pace": dict.fromkeys(_UP.split(), LEXICON["fast"])
+    | dict.fromkeys(_DOWN.split(), LEXICON["slow"]),
 }
 """Words that mean something else there: a low volume is no low voice."""
 DEGREES = {
-    "slightly": 0.5, "somewhat": 0.6, "little": 0.5, "bit": 0.5, "almost": 0.8, "barely": 0.4,
-    "rather": 0.8, "quite": 1.1, "very": 1.4, "highly": 1.4, "really": 1.4, "extremely": 1.8, "utterly": 1.8,
-    "too": 1.3, "overly": 1.3, "increasingly": 1.2, "not": -0.5, "never": -0.5, "no": -0.5, "without": -0.5,
-    "hardly": -0.4, "less": -0.5, "neither": -0.5,
-}  # fmt: skip
+    word: float(share)
+    for share, words in (
+        (-0.5, "not never no without less neither"),
+        (-0.4, "hardly"),
+        (0.4, "barely"),
+        (0.5, "slightly little bit"),
+        (0.6, "somewhat"),
+        (0.8, "almost rather"),
+        (1.1, "quite"),
+        (1.2, "increasingly"),
+        (1.3, "too overly"),
+        (1.4, "very highly really"),
+        (1.8, "extremely utterly"),
+    )
+    for word in words.split()
+}
 """How much of the next word's effect is left after one of these; negations turn half of it around. Words
 that are known to nobody end it, adverbs do not: "not particularly loud", but "no hurry, speaks loudly"."""
 _ENDS = frozenset((",", ";", ".", ":", "!", "and", "but", "then", "yet"))
@@ -108,13 +86,19 @@ _FILLER = frozenset(
     ("a", "an", "the", "of", "as", "if", "at", "is", "are", "be", "all", "any", "longer", "more", "most", "his", "her", "their", "its", "voice", "tone", "pace", "volume")
 )  # fmt: skip
 _WAYS = {
-    "faster": ("rate", 1), "quicker": ("rate", 1), "as fast": ("rate", 1), "as quick": ("rate", 1),
-    "slower": ("rate", -1), "as slow": ("rate", -1), "louder": ("gain_db", 1), "as loud": ("gain_db", 1),
-    "softer": ("gain_db", -1), "quieter": ("gain_db", -1), "as soft": ("gain_db", -1),
-    "as quiet": ("gain_db", -1), "higher": ("pitch_st", 1), "as high": ("pitch_st", 1),
-    "lower": ("pitch_st", -1), "deeper": ("pitch_st", -1), "as low": ("pitch_st", -1),
-    "as deep": ("pitch_st", -1), "up": ("", 1), "down": ("", -1),
-}  # fmt: skip
+    word: (name, sign)
+    for name, sign, words in (
+        ("rate", 1, "faster|quicker|as fast|as quick"),
+        ("rate", -1, "slower|as slow"),
+        ("gain_db", 1, "louder|as loud"),
+        ("gain_db", -1, "softer|quieter|as soft|as quiet"),
+        ("pitch_st", 1, "higher|as high"),
+        ("pitch_st", -1, "lower|deeper|as low|as deep"),
+        ("", 1, "up"),
+        ("", -1, "down"),
+    )
+    for word in words.split("|")
+}
 """Words after a number: the attribute that a factor changes, and in which direction."""
 _FACTORS = {"pace": "rate", "volume": "gain_db", "intonation": "range"}
 """The attribute that a factor changes where its words leave that open, by dimension."""
@@ -208,29 +192,19 @@ def _number(sign: str, digits: str, unit: str, way: str, *, dimension: str) -> t
     size = float(digits)
     attribute, direction = _WAYS.get(way, ("", 0))
     step = size * (direction or (-1 if sign == "-" else 1))
-    if unit.startswith("d"):
-        return "gain_db", step
-    if unit.startswith("s"):
-        return "pitch_st", step
+    if unit[0] in "ds":
+        return "gain_db" if unit[0] == "d" else "pitch_st", step
     if unit.startswith("w"):
         return "rate", (OWN_WPM + step if direction else size) / OWN_WPM
     if attribute in ("", "pitch_st") and dimension in ("pace", "volume"):
         attribute = ""  # a lower volume is no lower voice
-    return _by_factor(
-        attribute or _FACTORS.get(dimension, "rate"), _factor(unit, size, step, sign, way)
-    )
-
-
-def _factor(unit: str, size: float, step: float, sign: str, way: str) -> float:
-    """How many times as much: "20 % more" is 1.2, "2 times less" 0.5; never 0."""
-    if unit != "%":
-        return max(size, 0.01) if step >= 0 else 1 / max(size, 0.01)
-    is_change = bool(sign or way) and not way.startswith("as ")
-    return max(1 + step / 100 if is_change else size / 100, 0.01)
-
-
-def _by_factor(attribute: str, factor: float) -> tuple[str, float]:
-    """An attribute that is so many times as much as the voice's own."""
+    attribute = attribute or _FACTORS.get(dimension, "rate")
+    # How many times as much: "20 % more" is 1.2, "2 times less" 0.5; never 0.
+    if unit == "%":
+        is_change = bool(sign or way) and not way.startswith("as ")
+        factor = max(1 + step / 100 if is_change else size / 100, 0.01)
+    else:
+        factor = max(size, 0.01) if step >= 0 else 1 / max(size, 0.01)
     if attribute == "gain_db":
         return attribute, round(20 * math.log10(factor), 6)
     return attribute, round(12 * math.log2(factor), 6) if attribute == "pitch_st" else factor
@@ -252,9 +226,9 @@ def resolve_manners(scene: Scene) -> Manners:
         values = Manner()._asdict()
         if arousal is not None:
             for name, step in AROUSAL._asdict().items():
-                # The defaults of AROUSAL are steps here, so breathiness stays at 0.
-                values[name] += step * (arousal[place] - 0.5) if name != "breathiness" else 0.0
-        for dimension, caption in _captions(scene, sentence):
+                values[name] += step * (arousal[place] - 0.5)
+        for dimension in CAPTIONS:
+            caption = getattr(sentence, dimension)
             reading = read_caption.plain(caption, dimension)
             for name, value in reading.add.items():
                 values[name] += value
@@ -264,16 +238,11 @@ def resolve_manners(scene: Scene) -> Manners:
                     f"sentences[{place}].{dimension}: '{caption}' has no word that is known to change "
                     "the voice"
                 )
-        manners.append(
-            Manner(**{name: min(max(value, LIMITS[name][0]), LIMITS[name][1]) for name, value in values.items()})
-        )  # fmt: skip
-    return Manners([Manner(*(round(v, 6) for v in one)) for one in manners], warnings)
-
-
-def _captions(scene: Scene, sentence: Sentence) -> Iterator[tuple[Caption, str]]:
-    for dimension in CAPTIONS:
-        if caption := getattr(sentence, dimension):
-            yield dimension, caption
+        limited = (
+            min(max(value, LIMITS[name][0]), LIMITS[name][1]) for name, value in values.items()
+        )
+        manners.append(Manner(*(round(value, 6) for value in limited)))
+    return Manners(manners, warnings)
 
 
 def arousal_of(scene: Scene) -> list[float] | None:

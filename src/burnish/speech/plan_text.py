@@ -1,8 +1,5 @@
 """The plan of a scene as a language model reads and writes it.
 
-    plan_prompt(scene, "Start tired, end whispering.", dimensions=("tone", "pace", "volume"))
-    read_plan(scene, reply)     # the scene with the plan in it; refused with the line that is wrong
-
 The prompt has the script in the form of `scene_text`; the reply is its `[think]` block, a line a
 caption. The reply is read strictly and can only fill what is open: a line about something that the
 user wrote is ignored, so nothing of the user's can be changed by whatever a model writes.
@@ -16,22 +13,20 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from burnish.arguments import shown
+from burnish.arguments import refused, shown
 from burnish.boundary import Seed, public
 from burnish.errors import ArgumentError
 from burnish.lm.base import LM, Sampling
-from burnish.models.long_speech.scene import Scene, checked_scene, decoded
-from burnish.models.long_speech.scene_lines import BLANK, scene_text
+from burnish.models.long_speech.scene import Scene, checked_scene
+from burnish.models.long_speech.scene_lines import BLANK, NOTHING, read_line, scene_text
 from burnish.records import Message
 from burnish.speech.planner import plan_scene
 
 Dimension = Literal["tone", "intonation", "pace", "volume", "intent", "background"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 RULE = "Plan how each sentence is said. Replace every <blank> by a short phrase in quotes and write only those lines."  # fmt: skip
-MOST_LINES = 5000
 _SENTENCE = re.compile(r"sentences\[(0|[1-9][0-9]{0,5})\]\.([a-z]+)")
 _ARC = re.compile(r"global\.emotion\.arc\[(0|[1-9][0-9]?)\]\.(at|caption|arousal|valence)")
-_LINE = re.compile(r"([a-z_]+(?:\.[a-z_]+|\[[0-9]+\])*) = (.+)")
 
 
 class Planned(NamedTuple):
@@ -102,22 +97,33 @@ def read_plan(scene: Scene, text: str) -> Scene:
     arc: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
     lines = [one.strip() for one in text.split("\n")]
-    most = max(MOST_LINES, 2 * len(DIMENSIONS) * len(scene.sentences))
+    most = max(5000, 2 * len(DIMENSIONS) * len(scene.sentences))
     if len(lines) > most:
         raise ArgumentError(f"text: got {len(lines)} lines, expected at most {most}")
     for number, line in enumerate(lines, start=1):
         if not line or line == "[think]":
             continue
-        path, value = _line(number, line)
-        if path in seen:
-            raise ArgumentError(f"text: line {number} has {path} a second time")
+        path, value = read_line(number, line)
+        wanted: Any = float | int if path.endswith((".at", ".arousal", ".valence")) else str
+        is_phrase = isinstance(value, wanted) and len(str(value)) <= 200
+        if path in seen or (value is not NOTHING and (not is_phrase or isinstance(value, bool))):
+            raise ArgumentError(f"text: line {number} is {shown(line)}, expected a phrase, once")
         seen.add(path)
-        if value is None:
+        if value is NOTHING:
             continue
         if found := _ARC.fullmatch(path):
             arc.setdefault(int(found[1]), {})[found[2]] = value
-        else:
-            _fill(table, sources, path, value, number)
+            continue
+        place, key = table["global"].setdefault("emotion", {}), "tone"
+        if path != "global.emotion.tone":
+            found = _SENTENCE.fullmatch(path)
+            is_caption = found is not None and found[2] in DIMENSIONS
+            if found is None or not is_caption or int(found[1]) >= len(table["sentences"]):
+                raise refused(f"text: line {number}", path, "a caption of a sentence")
+            place, key = table["sentences"][int(found[1])], found[2]
+        if not place.get(key) and value.strip():
+            place[key] = value
+            sources[path] = "plan"
     emotion = table["global"].setdefault("emotion", {})
     if arc and "arc" not in emotion:
         emotion["arc"] = [arc[place] for place in sorted(arc)]
@@ -127,41 +133,6 @@ def read_plan(scene: Scene, text: str) -> Scene:
             for name in arc[key]
         }
     return checked_scene({**table, "sources": sources}, "text")
-
-
-def _line(number: int, line: str) -> tuple[str, Any]:
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise ArgumentError(f"text: line {number} is {shown(line)}, expected 'path = \"phrase\"'")
-    path, value = match.groups()
-    if value == BLANK:
-        return path, None
-    try:
-        read = decoded(value)
-    except ValueError:
-        raise ArgumentError(f"text: line {number} is {shown(line)}, expected a phrase in quotes") from None  # fmt: skip
-    is_number = path.endswith((".at", ".arousal", ".valence"))
-    if not isinstance(read, float | int if is_number else str) or isinstance(read, bool):
-        raise ArgumentError(f"text: line {number} is {shown(line)}, expected {'a number' if is_number else 'a phrase in quotes'}")  # fmt: skip
-    if isinstance(read, str) and len(read) > 200:
-        raise ArgumentError(f"text: line {number} has {len(read)} characters, expected a phrase")
-    return path, read
-
-
-def _fill(table: dict[str, Any], sources: dict[str, Any], path: str, value: str, number: int) -> None:  # fmt: skip
-    if path == "global.emotion.tone":
-        place = table["global"].setdefault("emotion", {})
-        key = "tone"
-    else:
-        found = _SENTENCE.fullmatch(path)
-        if found is None or found[2] not in DIMENSIONS:
-            raise ArgumentError(f"text: line {number} has {shown(path)}, which is no caption of a plan")  # fmt: skip
-        if int(found[1]) >= len(table["sentences"]):
-            raise ArgumentError(f"text: line {number} has sentence {found[1]}, expected below {len(table['sentences'])}")  # fmt: skip
-        place, key = table["sentences"][int(found[1])], found[2]
-    if not place.get(key) and value.strip():
-        place[key] = value
-        sources[path] = "plan"
 
 
 @public

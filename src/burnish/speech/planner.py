@@ -1,17 +1,10 @@
 """Fill in what the user left open: the rule planner, and texts that become scripts.
 
-    scene = draft_scene(text)               # a play, a chat or prose; who says what is the user's
-    scene = plan_scene(scene, seed=1)       # arc, captions and relations, marked as planned
-
-    script = read_script("scene.toml")      # script.scene, script.sounds, script.background
-    script = read_script("play.txt")        # names with colons become speakers, prose a narrator
-    write_script(script, Path("plan.json"))
-
-Scripts are TOML or JSON in the schema of scenes, or any text; the first two may also have `sounds` (caption
-of an event to a sound file) and `background` (a sound file that is repeated), by paths from their folder.
-Rules read the text: its punctuation, its words of emotion, its length. Nothing that the user wrote is
-touched. `lively` lets people talk as in real meetings: how they follow each other is drawn from the
-quantiles of 38 meetings of the AMI corpus.
+Scripts are TOML or JSON in the schema of scenes, or any text (names with colons become speakers, prose a
+narrator); the first two may also have `sounds` (caption of an event to a sound file) and `background` (a
+sound file that is repeated), by paths from their folder. Rules read the text: its punctuation, its words of
+emotion, its length. Nothing that the user wrote is touched. `lively` lets people talk as in real meetings:
+how they follow each other is drawn from the quantiles of 38 meetings of the AMI corpus.
 """
 
 from __future__ import annotations
@@ -42,9 +35,6 @@ from burnish.seeds import Seeds
 from burnish.speech.acoustics import MEETING_GAPS
 from burnish.speech.manner import read_caption
 
-BACK_CHANNELS = 0.1
-"""Chance that a listener says something during a long sentence of a lively scene."""
-LONG_WORDS = 12
 NARRATOR = "Narrator"
 _SPEAKER = re.compile(
     r"^\s*+([^\W\d_a-z][\w.'’-]{0,30}(?: [\w.'’-]{1,30}){0,3})\s*+([(\[][^()\[\]]{1,200}[)\]]\s*+)?:"
@@ -70,7 +60,6 @@ _NAME_LINE = re.compile(r"\s*+([A-Z][A-Z'’-]+(?: [A-Z][A-Z'’-]*){0,3})\.?\s*
 _HEADING = re.compile(r"(?:ACT|SCENE|CHAPTER|PART|BOOK|THE|END)\b")
 _CUT = re.compile(r"(?<=[.!?…])([\"'”’)]*)\s+(?=[\"'“‘(\[]|[^\W_a-z])")
 _ABBREVIATED = re.compile(r"(?:^|[\s(\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|[A-HJ-Z])\.$")
-MOST_MANNER = 3
 """Words of a stage direction that may say how somebody speaks: "very quietly"; longer ones say what happens."""
 _HIGH = {
     "angry": "hate damn fury furious rage traitor villain liar shame murder curse dare enough",
@@ -137,7 +126,16 @@ def drafted(text: str, name: str = "text") -> Drafted:
 def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
     """Who speaks, in which tone, and what; stage directions go to the list."""
     lines = _BARE_PAUSE.sub("[pause 0.4]", text).replace("\r\n", "\n").split("\n")
-    lines = _with_colons(lines)
+    # Names in capitals on lines of their own, one of them more than once, as `NAME:`.
+    above = ["", *lines]
+    alone = [_NAME_LINE.fullmatch(line) for line in lines]
+    names = [
+        match[1] if match and not before.strip() and not _HEADING.match(match[1]) else ""
+        for before, match in zip(above, alone, strict=False)
+    ]
+    known = [name for name in names if name]
+    if len(set(known)) < len(known):
+        lines = [f"{name}:" if name else line for name, line in zip(names, lines, strict=True)]
     found = [_SPEAKER.match(line) for line in lines]
     if not _is_dialogue(lines, [match[1] for match in found if match]):
         yield NARRATOR, "", " ".join(lines)
@@ -159,21 +157,6 @@ def _turns(text: str, directions: list[str]) -> Iterator[tuple[str, str, str]]:
             said += f" {line}"
         is_paragraph = not line.strip()
     yield from _directed(speaker, said, directions)
-
-
-def _with_colons(lines: list[str]) -> list[str]:
-    """Names in capitals on lines of their own, one of them more than once, as `NAME:`."""
-    names = [
-        match[1]
-        if (not place or not lines[place - 1].strip()) and (match := _NAME_LINE.fullmatch(line))
-        else ""
-        for place, line in enumerate(lines)
-    ]
-    names = ["" if _HEADING.match(name) else name for name in names]
-    known = [name for name in names if name]
-    if len(set(known)) == len(known):
-        return lines
-    return [f"{name}:" if name else line for name, line in zip(names, lines, strict=True)]
 
 
 def _is_dialogue(lines: list[str], names: list[str]) -> bool:
@@ -210,7 +193,7 @@ def _directed(speaker: str, said: str, directions: list[str]) -> Iterator[tuple[
             continue
         start = match.end()
         directions.append(match[0])
-        manner = read_caption.plain(inner if len(inner.split()) <= MOST_MANNER else "")
+        manner = read_caption.plain(inner if len(inner.split()) <= 3 else "")
         if manner.add or manner.fixed:
             yield speaker, tone, "".join(spoken)
             tone, spoken = inner, []
@@ -241,7 +224,8 @@ def plan_scene(scene: Scene, *, seed: Seed = 0, lively: bool = False) -> Scene:
     'afraid'
     """
     rng = Seeds(seed).rng("plan")
-    arousals = [_arousal(one) for one in scene.sentences]
+    read = [_read_sentence(one) for one in scene.sentences]
+    arousals = [arousal for arousal, _ in read]
     sources: dict[str, Any] = dict(scene.sources)
     table: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(scene, sources={}))
 
@@ -253,13 +237,18 @@ def plan_scene(scene: Scene, *, seed: Seed = 0, lively: bool = False) -> Scene:
 
     emotion = table["global"].setdefault("emotion", {})
     fill(emotion, "global.emotion", "arc", _arc(arousals))
-    _fill_environment(table["global"], fill)
+    if environment := table["global"].get("environment"):
+        words = re.findall(r"\w+", environment.get("caption", "").lower())
+        rooms = [ROOMS[word] for word in words if word in ROOMS]
+        noises = [NOISE[word] for word in words if word in NOISE]
+        fill(environment, "global.environment", "reverb_s", max(rooms, default=None))
+        fill(environment, "global.environment", "snr_db", min(noises, default=None))
     mean = sum(arousals) / len(arousals)
     fill(emotion, "global.emotion", "tone", "excited" if mean > 0.6 else "calm" if mean < 0.4 else "neutral")  # fmt: skip
     before = 0
-    for place, (sentence, arousal) in enumerate(zip(scene.sentences, arousals, strict=True)):
+    for place, (_, captions) in enumerate(read):
         row, path = table["sentences"][place], f"sentences[{place}]"
-        for key, value in _captions(sentence, arousal).items():
+        for key, value in captions.items():
             fill(row, path, key, value)
         if lively and place and "relation" not in row and f"{path}.relation.gap" not in sources:
             relation = _relation(scene.sentences, place, before, rng)
@@ -288,26 +277,25 @@ NOISE = {
 """How far speech stands above the background by words of an environment's caption, dB."""
 
 
-def _fill_environment(table: dict[str, Any], fill: Any) -> None:
-    environment = table.get("environment")
-    if not environment:
-        return
-    words = re.findall(r"\w+", environment.get("caption", "").lower())
-    rooms = [ROOMS[word] for word in words if word in ROOMS]
-    noises = [NOISE[word] for word in words if word in NOISE]
-    fill(environment, "global.environment", "reverb_s", max(rooms, default=None))
-    fill(environment, "global.environment", "snr_db", min(noises, default=None))
-
-
-def _arousal(sentence: Sentence) -> float:
-    """How excited a sentence is by its words and signs, 0 to 1."""
+def _read_sentence(sentence: Sentence) -> tuple[float, dict[str, str]]:
+    """How excited a sentence is by its words and signs, 0 to 1, and its captions."""
     text = spoken_text(sentence.text)
     words = re.findall(r"[a-z']+", text.lower())
-    levels = [_FEELING[word][1] for word in words if word in _FEELING]
-    level = sum(levels) / len(levels) if levels else 0.45
+    feelings = [_FEELING[word] for word in words if word in _FEELING]
+    level = sum(one for _, one in feelings) / len(feelings) if feelings else 0.45
     level += 0.15 * min(text.count("!"), 2) - 0.1 * ("..." in text or "…" in text)
     capitals = [word for word in text.split() if len(word) > 2 and word.isupper()]
-    return round(min(1.0, max(0.0, level + 0.1 * bool(capitals))), 3)
+    arousal = round(min(1.0, max(0.0, level + 0.1 * bool(capitals))), 3)
+    asks, shouts = text.endswith("?"), "!" in text
+    is_high, is_low, names = arousal > 0.75, arousal < 0.3, [name for name, _ in feelings]
+    neutral = "tense" if shouts else "curious" if asks else "neutral"
+    return arousal, {
+        "tone": max(names, key=names.count) if names else neutral,
+        "intonation": "rising" if asks else "lively" if shouts else "falling" if len(words) > 20 else "level",
+        "pace": "slow" if is_low else "fast" if is_high else "medium",
+        "volume": "loud" if is_high else "soft" if is_low else "normal",
+        "intent": "ask" if asks else "warn" if shouts and arousal > 0.7 else "state",
+    }  # fmt: skip
 
 
 def _arc(arousals: list[float]) -> list[dict[str, float]]:
@@ -325,23 +313,6 @@ def _arc(arousals: list[float]) -> list[dict[str, float]]:
     return points
 
 
-def _captions(sentence: Sentence, arousal: float) -> dict[str, str]:
-    text = spoken_text(sentence.text)
-    words = re.findall(r"[a-z']+", text.lower())
-    feelings = [_FEELING[word][0] for word in words if word in _FEELING]
-    asks, shouts = text.endswith("?"), "!" in text
-    neutral = "tense" if shouts else "curious" if asks else "neutral"
-    pace = "slow" if arousal < 0.3 else "fast" if arousal > 0.75 else "medium"
-    volume = "loud" if arousal > 0.75 else "soft" if arousal < 0.3 else "normal"
-    return {
-        "tone": max(feelings, key=feelings.count) if feelings else neutral,
-        "intonation": "rising" if asks else "lively" if shouts else "falling" if len(words) > 20 else "level",
-        "pace": pace,
-        "volume": volume,
-        "intent": "ask" if asks else "warn" if shouts and arousal > 0.7 else "state",
-    }  # fmt: skip
-
-
 def _relation(
     sentences: tuple[Sentence, ...], place: int, before: int, rng: Any
 ) -> dict[str, Any] | None:
@@ -353,7 +324,7 @@ def _relation(
     if sentence.speaker == previous.speaker:
         return {"type": "after", "gap": round(abs(gap) / 3, 2)}
     words, words_before = len(sentence.text.split()), len(previous.text.split())
-    if words <= 3 and words_before >= LONG_WORDS and chance < 5 * BACK_CHANNELS:
+    if words <= 3 and words_before >= 12 and chance < 5 * 0.1:
         return {"type": "with", "ref": before, "offset": round(0.1 * words_before, 2)}
     if sentence.text.rstrip().endswith("!") and words_before >= 6 and chance < 0.35:
         return {"type": "interrupt", "at": round(0.6 + 0.3 * rng.random(), 2)}
@@ -401,7 +372,19 @@ def read_script(file: Path) -> Script:
     kind = file.suffix.lower()
     try:
         if kind in (".toml", ".json"):
-            return _from_table(_table(text, kind), file)
+            try:
+                table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
+                named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
+            # A number of over 4,300 digits, a list in the place of the table.
+            except (ValueError, RecursionError, AttributeError, TypeError) as error:
+                raise ArgumentError(f"no {kind[1:].upper()} table: {error}") from None
+            background = named.background
+            return Script(
+                checked_scene(table, "script"),
+                {caption: file.parent / one for caption, one in named.sounds.items()},
+                None if background is None else file.parent / background,
+                False,
+            )
         if text.lstrip().startswith("[instruct]"):
             return Script(parse_scene_text.plain(text), {}, None, False)
         draft = drafted(text, "text")
@@ -410,44 +393,23 @@ def read_script(file: Path) -> Script:
         raise UserError(f"{file}: {str(error).removeprefix('document: ')}") from None
 
 
-def _table(text: str, kind: str) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of over 4,300 digits
-        raise ArgumentError(f"no {kind[1:].upper()}: {error}") from None
-    if not isinstance(table, dict):
-        raise ArgumentError(f"got a {type(table).__name__}, expected a table with sentences")
-    return table
-
-
-def _from_table(table: dict[str, Any], file: Path) -> Script:
-    named = NamedSounds(table.pop("sounds", {}), table.pop("background", None))
-    return Script(
-        checked_scene(table, "script"),
-        {caption: file.parent / one for caption, one in named.sounds.items()},
-        None if named.background is None else file.parent / named.background,
-        False,
-    )
-
-
 def write_script(script: Script, file: Path) -> str:
     """The text of a script for a file: `.txt` in lines or `.json`; sounds by paths from its folder.
 
     A `.txt` has no room for sounds, and is refused where there are any.
     """
-    if file.suffix.lower() not in (".json", ".txt"):
-        raise UserError(f"{file}: expected a file that ends in .json or .txt")
-    if file.suffix.lower() == ".txt":
-        if script.sounds or script.background:
-            raise UserError(f"{file}: a .txt cannot name the script's sounds; write a .json")
+    has_sounds, kind = bool(script.sounds or script.background), file.suffix.lower()
+    if kind not in (".json", ".txt") or (kind == ".txt" and has_sounds):
+        raise UserError(f"{file}: expected a .json, or, without sounds of its own, a .txt")
+    if kind == ".txt":
         return scene_text(script.scene)
+
+    def seen_from(sound: Path) -> str:
+        return os.path.relpath(sound.resolve(), file.resolve().parent)
+
     table = json.loads(write_scene(script.scene))
     if script.sounds:
-        table["sounds"] = {name: _from(one, file) for name, one in script.sounds.items()}
+        table["sounds"] = {name: seen_from(one) for name, one in script.sounds.items()}
     if script.background is not None:
-        table["background"] = _from(script.background, file)
+        table["background"] = seen_from(script.background)
     return json.dumps(table, indent=2, ensure_ascii=False)
-
-
-def _from(sound: Path, file: Path) -> str:
-    return os.path.relpath(sound.resolve(), file.resolve().parent)

@@ -1,12 +1,8 @@
 """A script to a sound file, and to a picture of its timeline: a lane a speaker, overlaps, the arc above.
 
-    done = render_scene(scene, "scene.wav", engine="espeak", seed=1)
-    done.timeline, done.alignment, done.warnings
-    write_timeline("scene.svg", scene, done.timeline)       # or .png (needs pillow)
-
 Sentences are spoken once and kept, samples are written in chunks. Stopped at any moment, the same call
-continues: sentences that were spoken lie beside the output until
-it is whole (those of an engine without a `version` are spoken again). Chunks of any length give the same file.
+continues: sentences that were spoken lie beside the output until it is whole (those of an engine without
+a `version` are spoken again). Chunks of any length give the same file.
 """
 
 from __future__ import annotations
@@ -20,13 +16,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from msgspec import Meta
-
 from burnish.arguments import refused
-from burnish.boundary import SOME, Seed, public
+from burnish.boundary import SOME, Seconds, Seed, public
 from burnish.errors import UserError
 from burnish.media import read_sound
 from burnish.media.sound_writing import KINDS, sound_writer
@@ -54,7 +49,6 @@ if TYPE_CHECKING:
     Loop = Annotated[Float64[Tensor, " N"], SOME]
     Sounds = Mapping[str, Float64[Tensor, " _"]]
 
-CHUNK_S = 10.0
 Progress = Callable[[str, int, int], None]
 """Called with what is done (`speaking`, `writing`), how many, and of how many."""
 COLOURS = {
@@ -109,17 +103,22 @@ class KeptLines:
         voice = str(voices.get(line.speaker.id, ""))
         key = digest(repr(line), self.name, self.version, voice, str(self.sample_rate))
         path = self.folder / f"{key}.npz"
+        import numpy as np
+
         if path.exists():
-            kept = _read_line(path)
-            if kept is not None:
-                return kept
+            try:
+                with np.load(path, allow_pickle=False) as kept:
+                    times = json.loads(str(kept["times"]))
+                    samples = torch.from_numpy(kept["samples"])
+                if samples.ndim == 1 and bool(samples.isfinite().all()):
+                    return Spoken(samples, *(tuple(Timed(*one) for one in part) for part in times))
+            except Exception:  # boundary: numpy and zip meet whatever the file holds
+                pass
             self._damaged += 1
         said = self.engine.speak(line)
         said = said if isinstance(said, Spoken) else Spoken(said)
         if not self.folder.is_dir():
             return said  # the scene is whole and its lines are no longer kept
-        import numpy as np
-
         times = json.dumps([said.words, said.phonemes])
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
@@ -132,21 +131,6 @@ class KeptLines:
         return said
 
 
-def _read_line(path: Path) -> Spoken | None:
-    """A kept line; None if it is damaged."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as kept:
-            words, phonemes = json.loads(str(kept["times"]))
-            samples = torch.from_numpy(kept["samples"])
-        times = [tuple(Timed(*one) for one in part) for part in (words, phonemes)]
-    except Exception:  # boundary: numpy and zip meet whatever the file holds
-        return None
-    is_line = samples.ndim == 1 and bool(samples.isfinite().all())
-    return Spoken(samples, *times) if is_line else None
-
-
 @public
 def render_scene(
     scene: Scene,
@@ -154,7 +138,7 @@ def render_scene(
     *,
     engine: str | Path | SpeechEngine = "espeak",
     seed: Seed = 0,
-    chunk_s: Annotated[float, Meta(gt=0.0, le=3600.0)] = CHUNK_S,
+    chunk_s: Seconds = 10.0,
     sounds: Sounds | None = None,
     background: Loop | None = None,
     progress: Progress | None = None,
@@ -227,63 +211,52 @@ def mix_scene(
     return mix, [
         *(engine.notes if isinstance(engine, Cast | KeptLines) else ()),
         *scene_warnings(scene),
-        *_unspoken_marks(scene),
-        *_unheard_captions(scene),
+        *_unheard(scene),
         *found.warnings,
         *missing_capabilities(scene, found.manners, engine),
         *mix.warnings,
     ]
 
 
-def _unspoken_marks(scene: Scene) -> list[str]:
-    count = sum(
-        any(f"[{mark}" in text for mark in ("laugh", "sigh"))
-        for one in scene.sentences
-        for text in (one.text + " ".join(one.marks),)
-    )
-    if not count:
-        return []
-    return [f"no engine here can laugh or sigh: left out in {count} of {len(scene.sentences)} sentences"]  # fmt: skip
-
-
-def _unheard_captions(scene: Scene) -> list[str]:
-    """Captions that nothing here turns into sound."""
-    found = []
-    if count := sum(bool(one.background) for one in scene.sentences):
-        found.append(
-            f"the background of single sentences is not rendered: {count} of {len(scene.sentences)} "
-            "sentences ask for it; global.environment and global.events are"
-        )
-    arc = scene.overall.emotion.arc
-    if arc and all(one.arousal is None for one in arc):
-        found.append("global.emotion.arc: no waypoint has an arousal, so the arc changes nothing")
-    place = scene.overall.environment
-    if place.caption and place.snr_db is None and place.reverb_s is None:
-        found.append(
-            f"global.environment.caption: '{place.caption}' is not heard without snr_db or reverb_s; "
-            "give one of them, or plan the scene"
-        )
-    return found
+def _unheard(scene: Scene) -> list[str]:
+    """Marks and captions that nothing here turns into sound."""
+    texts = [one.text + " ".join(one.marks) for one in scene.sentences]
+    marked = sum("[laugh" in text or "[sigh" in text for text in texts)
+    hummed = sum(bool(one.background) for one in scene.sentences)
+    arc, place = scene.overall.emotion.arc, scene.overall.environment
+    total = len(scene.sentences)
+    notes = {
+        f"no engine here can laugh or sigh: left out in {marked} of {total} sentences": marked,
+        f"the background of single sentences is not rendered: {hummed} of {total} sentences ask for "
+        "it; global.environment and global.events are": hummed,
+        "global.emotion.arc: no waypoint has an arousal, so the arc changes nothing": arc
+        and all(one.arousal is None for one in arc),
+        f"global.environment.caption: '{place.caption}' is not heard without snr_db or reverb_s; "
+        "give one of them, or plan the scene": place.caption
+        and place.snr_db is None
+        and place.reverb_s is None,
+    }
+    return [note for note, is_so in notes.items() if is_so]
 
 
 def align_scene(mix: Mix) -> list[dict[str, Any]]:
     """When each sentence, word and phoneme of a mix is heard; what an interruption cut off is not."""
+
+    def heard(times: tuple[Timed, ...], start: float, end: float) -> list[dict[str, Any]]:
+        shifted = [(name, start + first, start + last) for name, first, last in times]
+        return [
+            {"w": name, "start": round(first, 4), "end": round(min(last, end), 4)}
+            for name, first, last in shifted
+            if first < end
+        ]
+
     rows = []
     for place, (sentence, span) in enumerate(zip(mix.scene.sentences, mix.timeline, strict=True)):
-        said = mix.spoken(place)
-
-        def heard(times: tuple[Timed, ...], span: Span = span) -> list[dict[str, Any]]:
-            return [
-                {"w": name, "start": round(span["start"] + start, 4),
-                 "end": round(min(span["start"] + end, span["end"]), 4)}
-                for name, start, end in times
-                if span["start"] + start < span["end"]
-            ]  # fmt: skip
-
+        said, start, end = mix.spoken(place), span["start"], span["end"]
         rows.append({
-            "sentence": place, "speaker": sentence.speaker, "start": round(span["start"], 4),
-            "end": round(span["end"], 4), "cut": span["cut"], "words": heard(said.words),
-            "phonemes": heard(said.phonemes),
+            "sentence": place, "speaker": sentence.speaker, "start": round(start, 4),
+            "end": round(end, 4), "cut": span["cut"], "words": heard(said.words, start, end),
+            "phonemes": heard(said.phonemes, start, end),
         })  # fmt: skip
     return rows
 
@@ -349,19 +322,22 @@ def timeline_shapes(scene: Scene, timeline: Sequence[Span]) -> tuple[list[Shape]
     scale = (WIDTH - LEFT - 20) / length
     bottom = TOP + LANE * len(speakers)
     shapes = [Shape("box", 0, 0, WIDTH, height, PALE)]
-    step = next(one for one in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 10**6) if length / one <= 14)  # fmt: skip
+    steps = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+    step = next((one for one in steps if length / one <= 14), 10**6)
     for second in range(0, int(length) + 1, step):
         x = LEFT + second * scale
         shapes.append(Shape("line", x, TOP - 8, x, bottom, GREY))
         label = f"{second // 60}:{second % 60:02d}"
         shapes.append(Shape("text", x, bottom + 18, colour=INK, text=label, size=11))
-    for lane, name in enumerate(speakers):
-        y = TOP + LANE * lane
-        shapes.append(Shape("text", 10, y + 25, colour=LANES[lane % len(LANES)], text=spoken_text(name)[:14], size=13))  # fmt: skip
-    spans = list(zip(scene.sentences, timeline, strict=True))
-    for sentence, span in spans:
-        lane = speakers.index(sentence.speaker)
-        y, colour = TOP + LANE * lane, LANES[lane % len(LANES)]
+    lanes = {
+        name: (TOP + LANE * lane, LANES[lane % len(LANES)]) for lane, name in enumerate(speakers)
+    }
+    for name, (y, colour) in lanes.items():
+        shapes.append(
+            Shape("text", 10, y + 25, colour=colour, text=spoken_text(name)[:14], size=13)
+        )
+    for sentence, span in zip(scene.sentences, timeline, strict=True):
+        y, colour = lanes[sentence.speaker]
         x, x2 = LEFT + span["start"] * scale, LEFT + span["end"] * scale
         shapes.append(Shape("box", x, y + 6, max(x2, x + 1), y + LANE - 8, colour))
         room = int((x2 - x) / 6.2) - 1
@@ -371,33 +347,24 @@ def timeline_shapes(scene: Scene, timeline: Sequence[Span]) -> tuple[list[Shape]
             shapes.append(Shape("text", x + 3, y + 26, colour="#ffffff", text=said, size=11))
         if span["cut"]:
             shapes.append(Shape("line", x2, y + 2, x2, y + LANE - 4, "#d00000"))
-    for start, end in _overlaps([span for _, span in spans]):
-        shapes.append(Shape("box", LEFT + start * scale, TOP - 8, LEFT + end * scale, TOP - 4, "#d00000"))  # fmt: skip
+    changes = sorted([(s["start"], 1) for s in timeline] + [(s["end"], -1) for s in timeline])
+    talking, since = 0, 0.0
+    for moment, change in changes:
+        if talking >= 2 > talking + change and moment > since:
+            # Two or more talk.
+            box = (LEFT + since * scale, TOP - 8, LEFT + moment * scale, TOP - 4)
+            shapes.append(Shape("box", *box, "#d00000"))
+        talking += change
+        since = moment if talking == 2 and change > 0 else since
     arousal = arousal_of(scene)
     if arousal:
-        points = [
+        points = sorted(
             (LEFT + (s["start"] + s["end"]) / 2 * scale, TOP - 16 - 52 * a)
             for s, a in zip(timeline, arousal, strict=True)
-        ]
+        )
         shapes.append(Shape("text", 10, TOP - 36, text="arousal", size=11))
-        shapes += [
-            Shape("line", *first, *second, INK)
-            for first, second in zip(sorted(points), sorted(points)[1:], strict=False)
-        ]
+        shapes += [Shape("line", *first, *second, INK) for first, second in pairwise(points)]
     return shapes, height
-
-
-def _overlaps(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """Stretches in which two or more talk."""
-    changes = sorted([(s["start"], 1) for s in spans] + [(s["end"], -1) for s in spans])
-    found, talking, since = [], 0, 0.0
-    for moment, change in changes:
-        if talking < 2 <= talking + change:
-            since = moment
-        elif talking >= 2 > talking + change and moment > since:
-            found.append((since, moment))
-        talking += change
-    return found
 
 
 @public
@@ -435,9 +402,7 @@ def _write_png(target: Path, shapes: Sequence[Shape], height: int) -> None:
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError:
-        raise UserError(
-            "a PNG of the timeline needs pillow: pip install 'burnish[images]', or write an .svg"
-        ) from None
+        raise UserError("a PNG needs pillow: pip install 'burnish[images]'") from None
     picture = Image.new("RGB", (WIDTH, height), PALE)
     draw = ImageDraw.Draw(picture)
     for one in shapes:

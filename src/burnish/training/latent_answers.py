@@ -37,7 +37,7 @@ from burnish.models.visual_latent import (
     generate_latents,
     use_latent,
 )
-from burnish.models.visual_latent.generate import Intervention
+from burnish.models.visual_latent.step import Intervention
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample

@@ -1,16 +1,8 @@
 """Audio tokenizer: continuous latents that survive noise, and what is learned on them (arXiv 2606.06357).
 
-The method as pure functions: latents normalised over channels and perturbed (`channel_normalise`,
-`perturb_latents`), targets of a random quantiser (`rq_codes`, `rq_mtp_loss`), rectified flow on
-patches of frames (`patchify_latents`, `flow_pair`, `guided_velocity`, `euler_sample`), losses of a
-reconstruction (`codec_loss`) and distances between recordings (`si_sdr`, `log_spectral_distance`,
-`frechet_distance`). `new_tokenizer` makes an autoencoder, which `burnish train codec` trains;
-`StreamingEncoder` and `StreamingDecoder` run it in chunks. On its latents: `new_representation` (with
-`FrozenLMBridge`), an encoder of what is said, and `new_generator`, speech from text with a flow head;
-`save_speech_folder` writes that with its tokenizer for `burnish speak --engine`.
-
-Importing this makes the model known to `AutoConfig`, `AutoModel` and `AutoModelForAudioTokenization`.
-The model needs transformers 5; the rest needs torch alone.
+The method as pure functions, an autoencoder (`new_tokenizer`, `burnish train codec`) that runs in chunks
+too, and on its latents `new_representation`, an encoder of what is said, and `new_generator`, speech from
+text with a flow head (`burnish speak --engine`). The models need transformers 5; the rest torch alone.
 """
 
 import importlib

@@ -8,23 +8,18 @@ from typing import Annotated, Any, Literal
 import transformers
 from msgspec import Meta
 
-from burnish.boundary import NonNegative, Positive, PositiveShare
+from burnish.boundary import NonNegative, Positive, PositiveInt, PositiveShare
 from burnish.errors import ArgumentError
 from burnish.models.folders import Size, read_settings
 
-LARGEST_HOP = 655_360
-Bottleneck = Literal["plain", "kl", "sigma", "norm", "norm+noise"]
-Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
-Taps = Annotated[int, Meta(ge=1, le=1024)]
-TapsList = Annotated[list[Taps], Meta(min_length=1)]
+Taps = Annotated[list[Size], Meta(min_length=1)]
 
 
 class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
-    """Sizes of an `AudioTokenizerModel`, its bottleneck and its decoder.
+    """Sizes of an `AudioTokenizerModel` and its bottleneck.
 
     `bottleneck` is plain, kl (a VAE), sigma (noise of a random strength; also "noise"), norm
-    (normalised over channels) or norm+noise (both; F3). `features` is magnitude or complex, `decoder`
-    istft or transposed.
+    (normalised over channels) or norm+noise (both; F3).
 
     >>> config = AudioTokenizerConfig(sampling_rate=8000, n_fft=160, frame_hop=40, strides=[8])
     >>> config.hop_length, config.frame_rate
@@ -33,19 +28,19 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
     model_type = "burnish-audio-tokenizer"
 
-    sampling_rate: Rate = 8000
+    sampling_rate: PositiveInt = 8000
     n_fft: Size = 160
     """Samples of a window of the spectrum."""
     frame_hop: Size = 40
     """Samples from one window to the next; even, and at most half of n_fft."""
-    strides: TapsList = (8,)  # type: ignore[assignment]  # a default that nobody can change
+    strides: Taps = (8,)  # type: ignore[assignment]  # a default that nobody can change
     """By how much each stage of the encoder lowers the rate of windows."""
     hidden_size: Size = 160
     latent_size: Size = 64
-    kernel_size: Taps = 7
-    residual_dilations: TapsList = (1, 1)  # type: ignore[assignment]
+    kernel_size: Size = 7
+    residual_dilations: Taps = (1, 1)  # type: ignore[assignment]
     """One residual unit each, in every stage."""
-    bottleneck: Bottleneck = "norm+noise"
+    bottleneck: Literal["plain", "kl", "sigma", "norm", "norm+noise"] = "norm+noise"
     norm_eps: Positive = 1e-5
     noise_gamma: NonNegative = 1.0
     """norm+noise: the strength is uniform from 0 to this, one a sequence."""
@@ -53,23 +48,20 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """sigma: standard deviation of the strength, which is normal; VibeVoice's 0.5 / 0.8."""
     features: Literal["magnitude", "complex"] = "magnitude"
     """What the encoder reads of a window: logarithms of magnitudes, or the compressed complex spectrum."""
-    decoder: Literal["istft", "transposed"] = "istft"
     compression: PositiveShare = 0.3
     """Power that magnitudes of complex spectra are raised to, before the encoder and behind the decoder."""
     causal: bool = True
     """Convolutions look at the past alone: audio can be encoded and decoded in chunks."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        aliases: dict[str, Bottleneck] = {"noise": "sigma"}
-        self.bottleneck = aliases.get(self.bottleneck, self.bottleneck)
+        if str(self.bottleneck) == "noise":
+            self.bottleneck = "sigma"
         read_settings(self)
         if self.frame_hop % 2 or self.n_fft % 2 or self.n_fft < 2 * self.frame_hop:
             raise ArgumentError(
                 f"n_fft: got {self.n_fft} with frame_hop {self.frame_hop}, expected even numbers and "
                 "n_fft at least twice frame_hop"
             )
-        if self.hop_length > LARGEST_HOP:
-            raise ArgumentError(f"strides: give a hop of {self.hop_length} samples, expected less")
         super().__post_init__(**kwargs)
 
     @property
@@ -96,12 +88,3 @@ class AudioTokenizerConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     def is_normalised(self) -> bool:
         """Whether latents are normalised over channels."""
         return self.bottleneck in ("norm", "norm+noise")
-
-    @property
-    def hop_factors(self) -> list[int]:
-        """Factors of `frame_hop` by which the transposed decoder goes from windows to samples."""
-        left, found = self.frame_hop, []
-        while left > 1:
-            found.append(next((n for n in range(8, 1, -1) if left % n == 0), left))
-            left //= found[-1]
-        return found

@@ -1,36 +1,27 @@
 """Speech from text on latents: a causal transformer whose states a flow head turns into patches (2.3).
 
-    model = new_generator(vocab_size=40, latent_size=64)
-    loss = model.loss(text, latents, mask, draws)               # draws: draw_flow(...), or your own
-    latents = model.generate(text, generator=generator)         # (1, T, D), for the tokenizer's decoder
-    save_speech_folder("runs/speech", tokenizer, generator)     # burnish speak --engine runs/speech
-
 Text stands first and sees all of itself, then the patches so far; state j becomes patch j of `patch`
 frames. With `characters_a_patch` a patch stands beside the characters that it should say, not behind the
-whole text, which is learned in a fraction of the steps. `voices` is a table of voices by name. `head` is
-`flow`, or `regression`, which learns the mean of what may follow and is there to be compared with. Frames
-that were made are normalised over channels before they are decoded or fed back, where the tokenizer's are.
-
-A speech folder holds two Hugging Face folders, `tokenizer` and `generator`, in half precision. A checkpoint
-of `burnish train speech` opens too: there the generator is the folder itself.
+whole text, which is learned in a fraction of the steps. `head` is `flow`, or `regression`, to be compared
+with. A speech folder holds two Hugging Face folders, `tokenizer` and `generator`, in half precision.
 """
 
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 import transformers
-from msgspec import Meta
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, DynamicCache, PreTrainedModel
 from transformers import initialization as init
 
 from burnish.arguments import as_path, as_word, refused, shown
-from burnish.boundary import Count, NonNegative, PositiveInt, Share, public, public_method
+from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Share, public, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
     AudioTokenizerModel,
@@ -38,14 +29,12 @@ from burnish.models.audio_tokenizer.modeling_audio_tokenizer import (
 )
 from burnish.models.audio_tokenizer.objective import normalise_frames, patchify_latents
 from burnish.models.audio_tokenizer.representation import (
-    Theta,
-    Width,
     causal_blocks,
     check_transformer,
     init_transformer,
 )
 from burnish.models.blocks import ResidualStack, Topology, rotation
-from burnish.models.blocks.flow import FlowBlock, FlowHead, RegressionHead, Steps
+from burnish.models.blocks.flow import FlowBlock, FlowHead, RegressionHead
 from burnish.models.folders import (
     Layers,
     Size,
@@ -61,10 +50,6 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 PARTS = ("tokenizer", "generator")
-EXPECTED = (
-    "expected a folder with tokenizer and generator, as save_speech_folder writes it, or a run of burnish "
-    "train speech"
-)
 
 
 class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -72,23 +57,23 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
     model_type = "burnish-audio-generator"
 
-    vocab_size: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
+    vocab_size: PositiveInt = 256
     """Of the text; 0 is padding."""
     alphabet: str = ""
     """Characters by id, the first is 1; empty: ids are the caller's own."""
     voices: list[str] = ()  # type: ignore[assignment]  # a default that nobody can change
     """Names of voices; empty: one voice."""
-    characters_a_patch: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.0
+    characters_a_patch: NonNegative = 0.0
     """Where patches stand beside the text: ids that one of them says; 0: behind the text."""
     latent_size: Size = 64
     patch: Size = 2
-    hidden_size: Width = 256
+    hidden_size: Size = 256
     num_hidden_layers: Layers = 6
     num_attention_heads: Size = 4
     norm_topology: str = "pre"
-    rope_theta: Theta = 10_000.0
+    rope_theta: Positive = 10_000.0
     head: Literal["flow", "regression"] = "flow"
-    head_size: Width = 256
+    head_size: Size = 256
     head_layers: Layers = 4
     is_normalised: bool = True
     """Frames have mean 0 and standard deviation 1 over channels, as with the bottleneck norm+noise."""
@@ -102,10 +87,7 @@ class AudioGeneratorConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
             if len(set(items)) < len(items):
                 raise refused(name, items, "every one once")
         if self.alphabet and len(self.alphabet) + 1 != self.vocab_size:
-            raise ArgumentError(
-                f"vocab_size: got {self.vocab_size}, expected {len(self.alphabet) + 1}: the alphabet's "
-                "characters and padding"
-            )
+            raise refused("vocab_size", self.vocab_size, f"{len(self.alphabet) + 1} with padding")
         super().__post_init__(**kwargs)
 
 
@@ -136,14 +118,9 @@ def draw_flow(
     strength: NonNegative = 0.5,
 ) -> FlowDraws:
     """Draw `FlowDraws`, on the generator's device."""
-    shape, device = (rows, patches), generator.device
-
-    def uniform(*sizes: int) -> Tensor:
-        return torch.rand(*sizes, generator=generator, device=device)
-
-    def normal(*sizes: int) -> Tensor:
-        return torch.randn(*sizes, generator=generator, device=device)
-
+    shape = (rows, patches)
+    uniform = partial(torch.rand, generator=generator, device=generator.device)
+    normal = partial(torch.randn, generator=generator, device=generator.device)
     return FlowDraws(
         normal(times, *shape, size),
         uniform(times, *shape),
@@ -197,11 +174,9 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         init_transformer(module, self.config.num_hidden_layers, std=0.02)
-        zeroed = []
-        if isinstance(module, FlowBlock):
-            zeroed = [module.modulation]
-        elif isinstance(module, FlowHead):
-            zeroed = [module.modulation, module.output]
+        zeroed: list[Any] = [module.modulation] if isinstance(module, FlowBlock | FlowHead) else []
+        if isinstance(module, FlowHead):
+            zeroed.append(module.output)
             init.zeros_(module.nothing)
         elif isinstance(module, AudioGeneratorModel):
             init.normal_(module.start, std=0.02)
@@ -258,20 +233,16 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         order[:letters, :letters] = True
         own = torch.eye(length, dtype=torch.bool, device=text.device)
         mask = ((order & seen[:, None, :]) | own)[:, None, -last:]
+        # Positions of ids and of the `count` states behind them, or beside them.
+        places = (seen.long().cumsum(1) - 1).clamp(min=0)
+        if self.config.characters_a_patch:
+            beside = torch.arange(count, device=seen.device) * self.config.characters_a_patch
+            beside = beside.expand(len(seen), -1)
+            places = torch.cat((places[:, :letters].float(), beside), dim=1)
         size = self.config.hidden_size // self.config.num_attention_heads
-        places = self._places(seen, count)[:, -last:]
-        turn = rotation(places, size, self.config.rope_theta, hidden.dtype)
+        turn = rotation(places[:, -last:], size, self.config.rope_theta, hidden.dtype)
         found: Tensor = self.layers(hidden, rotation=turn, mask=mask, cache=cache)
         return found
-
-    def _places(self, seen: Tensor, count: int) -> Tensor:
-        """Positions (B, L + count) of ids and of the `count` states behind them."""
-        behind = (seen.long().cumsum(1) - 1).clamp(min=0)
-        if not self.config.characters_a_patch:
-            return behind
-        beside = torch.arange(count, device=seen.device) * self.config.characters_a_patch
-        letters = seen.shape[1] - count
-        return torch.cat((behind[:, :letters].float(), beside.expand(len(seen), -1)), dim=1)
 
     def loss(
         self,
@@ -318,7 +289,7 @@ class AudioGeneratorModel(PreTrainedModel):  # type: ignore[misc]
         voice: str = "",
         most_patches: PositiveInt = 200,
         least_patches: Count = 1,
-        steps: Steps = 16,
+        steps: PositiveInt = 16,
         guidance: NonNegative = 1.0,
         renormalise: bool = True,
     ) -> Tensor:
@@ -389,8 +360,8 @@ def save_speech_folder(
     for part, half in zip(PARTS, halves, strict=True):
         if (name := not_finite(half)) is not None:
             raise UserError(
-                f"{place}: the {part}'s weight {name} holds NaN, infinity or what half precision cannot "
-                "hold; expected numbers up to 65,504. Train it again, or start from a checkpoint before"
+                f"{place}: the {part}'s weight {name} holds what half precision cannot, expected numbers "
+                "up to 65,504. Start from a checkpoint before"
             )
     for part, half in zip(PARTS, halves, strict=True):
         save_own(half, place / part)
@@ -408,11 +379,9 @@ def open_speech_folder(folder: str | Path) -> SpeechModels:
 def check_speech_folder(folder: str | Path) -> Path:
     """The folder, if both parts lie in it; no weights are read."""
     place = as_path("folder", folder, "a folder that save_speech_folder wrote").expanduser()
-    if not place.is_dir():
-        raise UserError(f"{place}: no such folder; {EXPECTED}")
     for name, part in zip(PARTS, (place / PARTS[0], generator_folder(place)), strict=True):
         if not (part / "config.json").is_file():
-            raise UserError(f"{place}: has no {name}/config.json; {EXPECTED}")
+            raise UserError(f"{place}: has no {name}/config.json; see save_speech_folder")
     return place
 
 
@@ -424,32 +393,17 @@ def generator_folder(place: Path) -> Path:
 
 def check_pair(where: str, tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> None:
     """Refuse a generator that was not made for the latents of this tokenizer."""
-    if fault := _pair_fault(tokenizer, generator):
-        raise UserError(f"{where}: {fault}")
-
-
-def _pair_fault(tokenizer: AudioTokenizerModel, generator: AudioGeneratorModel) -> str:
-    """What keeps two models from belonging together, in one line; empty where nothing does."""
-    ours, theirs = generator.config, tokenizer.config
+    ours, theirs, fault = generator.config, tokenizer.config, ""
     for name in ("latent_size", "is_normalised"):
-        got, needed = getattr(ours, name), getattr(theirs, name)
-        if got != needed:
-            return (
-                f"{name} is {needed} for the tokenizer's latents and {got} for the generator's; expected "
-                "the same. Train the generator on latents of this tokenizer"
-            )
+        if getattr(ours, name) != getattr(theirs, name):
+            fault = f"has another {name} than the tokenizer; train it on latents of this tokenizer"
     learned = ours.tokenizer_fingerprint
-    if learned and learned != (own := tokenizer.fingerprint()):
-        return (
-            f"the generator learned latents of another tokenizer ({learned}, this is {own}); expected its "
-            "own. Name that one, or train a generator on this one: model.path=new"
-        )
-    if ours.alphabet:
-        return ""
-    return (
-        "the generator has no alphabet; expected its characters by id. Make it with "
-        "new_generator(alphabet=...)"
-    )
+    if not fault and learned and learned != (own := tokenizer.fingerprint()):
+        fault = f"learned latents of another tokenizer ({learned}, this is {own}); name that one"
+    if not fault and not ours.alphabet:
+        fault = "has no alphabet; make it with new_generator(alphabet=...)"
+    if fault:
+        raise UserError(f"{where}: the generator {fault}")
 
 
 AutoConfig.register(AudioGeneratorConfig.model_type, AudioGeneratorConfig, exist_ok=True)

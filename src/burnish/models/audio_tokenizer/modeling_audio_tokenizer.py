@@ -1,14 +1,11 @@
 """A convolutional autoencoder of audio with five bottlenecks, in the Hugging Face convention.
 
     samples (B, n) -> windows -> log magnitudes (B, F, K) -> encoder -> latents (B, T, D)
-    -> bottleneck -> decoder -> spectrum -> samples, or -> samples by transposed convolutions
+    -> bottleneck -> decoder -> spectrum -> samples
 
-The encoder reads magnitudes because latents of this rate do not carry phases: from the complex spectrum
-it has to learn first that phases do not matter, and is behind after as many steps.
-
-First weights are normal with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers
-of residual units and of the decoder; biases are 0. Convolutions over time can run in chunks: what they
-saw of the past, `State`, is all that a stream keeps.
+The encoder reads magnitudes because latents of this rate do not carry phases. First weights are normal
+with standard deviation 0.6 / sqrt(inputs), a third of that in the last layers of residual units and of the
+decoder. Convolutions over time can run in chunks: what they saw of the past, `State`, is all a stream keeps.
 """
 
 from __future__ import annotations
@@ -35,8 +32,6 @@ from burnish.tensors import as_mask, check_finite, check_shape
 
 LARGEST_INPUT = 1e6
 """Larger samples are no sound and larger latents no output of an encoder; far beyond, squares overflow."""
-LOGVAR = (-30.0, 20.0)
-"""Bounds of the log-variance of the kl bottleneck."""
 
 State = dict[nn.Module, Tensor]
 """What each convolution keeps of the chunks before; empty at the start of a stream."""
@@ -72,8 +67,8 @@ class Conv(nn.Conv1d):
         return super().forward(x)
 
 
-class Output(Conv):
-    """The last convolution of the decoder; begins small, for a quiet first reconstruction."""
+class Last(Conv):
+    """The last layer of a residual unit or of the decoder; begins small."""
 
 
 class Upsample(nn.ConvTranspose1d):
@@ -109,10 +104,6 @@ class ChannelNorm(nn.Module):
         return x * scale * self.weight[:, None]
 
 
-class Narrow(Conv):
-    """The last layer of a residual unit; begins small, so that a unit begins as nearly nothing."""
-
-
 class Residual(nn.Module):
     """x + f(x), f being a convolution of each channel over time, a norm, and two layers around a GELU."""
 
@@ -121,7 +112,7 @@ class Residual(nn.Module):
         self.over_time = Conv(size, size, kernel, dilation=dilation, groups=size, causal=causal)
         self.norm = ChannelNorm(size)
         self.widen = Conv(size, 3 * size, 1, causal=causal)
-        self.narrow = Narrow(3 * size, size, 1, causal=causal)
+        self.narrow = Last(3 * size, size, 1, causal=causal)
 
     def forward(self, x: Tensor, state: State | None = None) -> Tensor:
         hidden = self.widen(self.norm(self.over_time(x, state)), state)
@@ -141,15 +132,11 @@ class Chain(nn.ModuleList):
         behind the end: so a module that looks ahead sees no padding.
         """
         for link in self:
-            x = link(_without_padding(x, mask_BL), state)
+            if mask_BL is not None:
+                mask_BT = mask_BL.repeat_interleave(x.shape[-1] // mask_BL.shape[1], dim=1)
+                x = torch.where(mask_BT[:, None], x, 0.0)
+            x = link(x, state)
         return x
-
-
-def _without_padding(x: Tensor, mask_BL: Tensor | None) -> Tensor:
-    if mask_BL is None:
-        return x
-    mask_BT = mask_BL.repeat_interleave(x.shape[-1] // mask_BL.shape[1], dim=1)
-    return torch.where(mask_BT[:, None], x, 0.0)
 
 
 @dataclass
@@ -226,13 +213,9 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         self.encoder.extend([ChannelNorm(width), self._conv(width, outputs, 1)])
         self.decoder = Chain([self._conv(config.latent_size, width), *self._residuals(width)])
         for stride in reversed(config.strides):
-            self._grow(width, width, stride)
-        for factor in config.hop_factors if config.decoder == "transposed" else []:
-            narrow = max(width // 2, 16)
-            self._grow(width, narrow, factor)
-            width = narrow
-        channels, kernel = (2 * bins, 1) if config.decoder == "istft" else (1, config.kernel_size)
-        last = Output(width, channels, kernel, causal=config.causal)
+            up = Upsample(width, width, stride, causal=config.causal)
+            self.decoder.extend([ChannelNorm(width), up, *self._residuals(width)])
+        last = Last(width, 2 * bins, 1, causal=config.causal)
         self.decoder.extend([ChannelNorm(width), last])
         self.post_init()
 
@@ -244,17 +227,13 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         dilations = self.config.residual_dilations
         return [Residual(size, kernel, dilation, causal=causal) for dilation in dilations]
 
-    def _grow(self, inputs: int, outputs: int, factor: int) -> None:
-        up = Upsample(inputs, outputs, factor, causal=self.config.causal)
-        self.decoder.extend([ChannelNorm(inputs), up, *self._residuals(outputs)])
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Called for every module; what was loaded from a file is left as it is."""
         if isinstance(module, Conv | Upsample):
             taps = 2 if isinstance(module, Upsample) else module.kernel_size[0]
             std = 0.6 * (module.in_channels // module.groups * taps) ** -0.5
-            std *= 1 / 3 if isinstance(module, Output | Narrow) else 1
+            std *= 1 / 3 if isinstance(module, Last) else 1
             init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
             init.zeros_(module.bias)
         elif isinstance(module, ChannelNorm):
@@ -278,31 +257,29 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """
         samples_Bn = as_rows(input_values)
         lengths_B = _lengths(padding_mask, samples_Bn)
-        mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
-        latents, logvar = self._split(self._code(samples_Bn, lengths_B, mask_BT))
-        if noise is not None:
-            check_shape(noise, "noise", tuple(latents.shape))
-        elif alpha is not None:
-            raise ArgumentError("alpha: given without noise, expected both or neither")
-        if alpha is not None:
-            check_shape(alpha, "alpha", (), (len(latents),))
+        latents, logvar, mask_BT = self._coded(samples_Bn, lengths_B)
         if noise is None and self.training:
             draws = draw_noise(self.config, len(latents), latents.shape[1], generator)
             alpha, noise = draws if draws is not None else (None, None)
         noised = latents
         if noise is not None:
+            check_shape(noise, "noise", tuple(latents.shape))
+            strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
             if alpha is not None:
+                check_shape(alpha, "alpha", (), (len(latents),))
                 strength = alpha.to(latents).reshape(-1, 1, 1)
-            else:
-                strength = latents.new_ones(1) if logvar is None else (0.5 * logvar).exp()
             noised = latents + strength * noise.to(latents)
+        kl = None
+        if logvar is not None:
+            mean, wide = latents.float(), logvar.float()
+            each_BT = 0.5 * (mean.square() + wide.exp() - 1 - wide).mean(-1)
+            kl = torch.where(mask_BT, each_BT, 0.0).sum() / mask_BT.sum().clamp(min=1)
+        made = self._synthesise(noised, mask_BT if padding_mask is not None else None)
         output = AudioTokenizerOutput(
-            audio_values=self._synthesise(noised, mask_BT if padding_mask is not None else None)[
-                :, : samples_Bn.shape[1]
-            ],
+            audio_values=made[:, : samples_Bn.shape[1]],
             latents=latents * mask_BT[..., None],
             latent_mask=mask_BT,
-            kl=None if logvar is None else _kl(latents, logvar, mask_BT),
+            kl=kl,
         )
         return output.to_tuple() if return_dict is False else output
 
@@ -315,9 +292,7 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         """
         samples_Bn = as_rows(input_values)
         check_size(samples_Bn, "input_values")
-        lengths_B = _lengths(padding_mask, samples_Bn)
-        mask_BT = self._mask(lengths_B, samples_Bn.shape[1])
-        latents, _ = self._split(self._code(samples_Bn, lengths_B, mask_BT))
+        latents, _, mask_BT = self._coded(samples_Bn, _lengths(padding_mask, samples_Bn))
         return AudioTokenizerEncoderOutput(
             latents=latents * mask_BT[..., None], latent_mask=mask_BT
         )
@@ -364,21 +339,16 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
             scale_BKF = power_BKF ** ((config.compression - 1) / 2)
             parts = torch.cat((frames_BKF.real * scale_BKF, frames_BKF.imag * scale_BKF), dim=-1)
         inputs = parts.transpose(1, 2).to(self.dtype)
-        found: Tensor = self.encoder(inputs, state, self._hidden(mask_BT)).transpose(1, 2)
-        return found
-
-    def latents_of(self, code_BTX: Tensor) -> Tensor:
-        """Latents without noise (B, T, D) of the encoder's output."""
-        return self._split(code_BTX)[0]
+        # Convolutions that look ahead alone would see the padding.
+        found: Tensor = self.encoder(inputs, state, None if config.causal else mask_BT)
+        return found.transpose(1, 2)
 
     def decoded(
         self, latents_BTD: Tensor, state: State | None = None, mask_BT: Tensor | None = None
     ) -> Tensor:
-        """What the decoder's network gives: complex windows (B, K, F), or samples (B, n)."""
+        """What the decoder's network gives: complex windows (B, K, F)."""
         inputs = latents_BTD.transpose(1, 2)
-        found: Tensor = self.decoder(inputs, state, self._hidden(mask_BT)).float()
-        if self.config.decoder == "transposed":
-            return found[:, 0]
+        found: Tensor = self.decoder(inputs, state, None if self.config.causal else mask_BT).float()
         real, imaginary = found.transpose(1, 2).chunk(2, dim=-1)
         # Those of the lowest and the highest frequency have no meaning.
         imaginary = F.pad(imaginary[..., 1:-1], (1, 1))
@@ -386,39 +356,31 @@ class AudioTokenizerModel(PreTrainedModel):  # type: ignore[misc]
         scale = (power + 1e-12) ** ((1 / self.config.compression - 1) / 2)
         return torch.complex(real * scale, imaginary * scale)
 
-    def _code(self, samples_Bn: Tensor, lengths_B: Tensor, mask_BT: Tensor) -> Tensor:
+    def _coded(self, samples_Bn: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """As `split` has it, and the mask (B, T) of what is no padding."""
         config = self.config
+        frames = -(-samples_Bn.shape[1] // config.hop_length)
+        counts_B = -(-lengths_B // config.hop_length)
+        mask_BT = torch.arange(frames, device=lengths_B.device) < counts_B[:, None]
+        mask_BT = mask_BT.to(self.device)
         places_n = torch.arange(samples_Bn.shape[1], device=samples_Bn.device)
         heard_Bn = torch.where(places_n < lengths_B[:, None], samples_Bn, 0.0)
         missing = -samples_Bn.shape[1] % config.hop_length
         padded_BN = F.pad(heard_Bn.to(self.device), (config.edge, missing + config.edge))
-        return self.code_windows(padded_BN, mask_BT=mask_BT)
+        return *self.split(self.code_windows(padded_BN, mask_BT=mask_BT)), mask_BT
 
-    def _hidden(self, mask_BT: Tensor | None) -> Tensor | None:
-        """The mask where convolutions would see the padding: those that look ahead."""
-        return None if self.config.causal else mask_BT
-
-    def _split(self, code_BTX: Tensor) -> tuple[Tensor, Tensor | None]:
+    def split(self, code_BTX: Tensor) -> tuple[Tensor, Tensor | None]:
         """Latents without noise, and their log-variance where the bottleneck has one."""
         if self.config.bottleneck == "kl":
             mean_BTD, logvar_BTD = code_BTX.chunk(2, dim=-1)
-            return mean_BTD, logvar_BTD.clamp(*LOGVAR)
+            return mean_BTD, logvar_BTD.clamp(*(-30.0, 20.0))
         if self.config.is_normalised:
             normal_BTD = normalise_frames(code_BTX.float(), self.config.norm_eps)
             return normal_BTD.to(code_BTX.dtype), None
         return code_BTX, None
 
-    def _mask(self, lengths_B: Tensor, samples: int) -> Tensor:
-        counts_B = -(-lengths_B // self.config.hop_length)
-        frames = -(-samples // self.config.hop_length)
-        mask_BT = torch.arange(frames, device=lengths_B.device) < counts_B[:, None]
-        moved: Tensor = mask_BT.to(self.device)
-        return moved
-
     def _synthesise(self, latents_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:
         found = self.decoded(latents_BTD, mask_BT=mask_BT)
-        if self.config.decoder == "transposed":
-            return found
         mask_BK = None
         if mask_BT is not None:  # a padded row ends as it does alone
             mask_BK = mask_BT.repeat_interleave(found.shape[1] // mask_BT.shape[1], dim=1)
@@ -454,14 +416,9 @@ def open_tokenizer(folder: str | Path) -> AudioTokenizerModel:
 
 def as_rows(samples: Tensor) -> Tensor:
     """Samples as float32 (B, n); channels of (B, C, n) are averaged."""
-    if not isinstance(samples, Tensor) or not samples.is_floating_point():
-        raise refused(
-            "input_values", samples, "a floating-point tensor (B, n) of samples in -1 to 1"
-        )
-    if samples.ndim not in (1, 2, 3) or not samples.numel():
-        raise ArgumentError(
-            f"input_values: got shape {tuple(samples.shape)}, expected (B, n) with at least one sample"
-        )
+    is_sound = isinstance(samples, Tensor) and samples.is_floating_point() and samples.numel()
+    if not is_sound or samples.ndim not in (1, 2, 3):
+        raise refused("input_values", samples, "a floating-point tensor (B, n), not empty")
     samples = samples.float()
     if samples.ndim == 1:
         return samples[None]
@@ -470,10 +427,9 @@ def as_rows(samples: Tensor) -> Tensor:
 
 def as_latents(latents: Tensor, size: int) -> Tensor:
     """Finite latents (B, T, D); a batch axis is added to (T, D)."""
-    if not isinstance(latents, Tensor) or not latents.is_floating_point():
+    is_float = isinstance(latents, Tensor) and latents.is_floating_point()
+    if not is_float or latents.ndim not in (2, 3) or latents.shape[-1] != size:
         raise refused("latents", latents, f"a floating-point tensor (B, T, {size})")
-    if latents.ndim not in (2, 3) or latents.shape[-1] != size:
-        raise ArgumentError(f"latents: got shape {tuple(latents.shape)}, expected (B, T, {size})")
     check_size(latents, "latents")
     return latents if latents.ndim == 3 else latents[None]
 
@@ -482,9 +438,7 @@ def check_size(values: Tensor, what: str) -> None:
     """Refuse NaN, infinity, and numbers whose squares would be infinite further on."""
     check_finite(values, what)
     if values.numel() and (largest := float(values.detach().abs().max())) > LARGEST_INPUT:
-        raise ArgumentError(
-            f"{what}: the largest is {largest:g}, expected numbers up to {LARGEST_INPUT:g}"
-        )
+        raise refused(what, f"up to {largest:g}", f"numbers up to {LARGEST_INPUT:g}")
 
 
 def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:
@@ -494,13 +448,6 @@ def _lengths(mask: Tensor | None, samples_Bn: Tensor) -> Tensor:
     if (mask_Bn[:, 1:] & ~mask_Bn[:, :-1]).any():
         raise ArgumentError("padding_mask: has a 1 behind a 0, expected padding at the end alone")
     return mask_Bn.sum(1)
-
-
-def _kl(mean_BTD: Tensor, logvar_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """KL to N(0, 1), mean over channels and the valid frames."""
-    mean, logvar = mean_BTD.float(), logvar_BTD.float()
-    each_BT = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean(-1)
-    return torch.where(mask_BT, each_BT, 0.0).sum() / mask_BT.sum().clamp(min=1)
 
 
 AutoConfig.register(AudioTokenizerConfig.model_type, AudioTokenizerConfig, exist_ok=True)

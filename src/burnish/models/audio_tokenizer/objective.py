@@ -1,11 +1,5 @@
 """Latents of the audio tokenizer and what is learned from them, as pure functions (arXiv 2606.06357).
 
-    z = channel_normalise(z0)                       # every frame has mean 0 and standard deviation 1
-    z_noised = perturb_latents(z, alpha, noise)     # in training; alpha ~ U(0, gamma), one a sequence
-    codes = rq_codes(z, projection, codebook)       # targets of a fixed random quantiser
-    loss = rq_mtp_loss(logits, codes, valid).loss   # the codes of the next K frames
-    patches = patchify_latents(z, P=2)              # what a flow head generates
-
 Frames are (T, D), with any axes before them. No random numbers are drawn here.
 """
 

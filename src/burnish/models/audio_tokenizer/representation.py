@@ -1,36 +1,28 @@
 """What latents mean: a causal encoder over frozen latents, and what it is taught by (arXiv 2606.06357, 2.2).
 
-    encoder = new_representation(latent_size=64)
-    encoder.standardise(latents)                            # channels over the corpus, for the quantiser
-    loss = encoder.prediction_loss(latents, mask).loss      # RQ-MTP: random codes of the next K frames
-    bridge = FrozenLMBridge(lm, encoder.config.hidden_size)
-    loss = bridge(encoder(latents), mask, ids, targets)     # a frozen language model must write the text
-
-Codes come from a fixed random projection and codebook, which are buffers and never trained. The language
-model gets no gradient: `FrozenLMBridge` refuses one that could, and `check_frozen` says so afterwards.
+`prediction_loss` is RQ-MTP: random codes of the next K frames, from a fixed random projection and codebook,
+which are buffers. Through `FrozenLMBridge` a frozen language model must write the text.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 import transformers
-from msgspec import Meta
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers import initialization as init
 
+from burnish.arguments import refused
+from burnish.boundary import Positive, PositiveInt
 from burnish.errors import ArgumentError
 from burnish.models.audio_tokenizer.objective import MtpLoss, mtp_head_loss, rq_codes
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, Topology, rotation
 from burnish.models.folders import Layers, Size, new_own, open_own, read_settings
 from burnish.tensors import as_mask, check_shape
-
-Width = Annotated[int, Meta(ge=2, le=65_536)]
-Theta = Annotated[float, Meta(gt=1.0, le=1e12)]
 
 
 class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
@@ -39,15 +31,15 @@ class AudioRepresentationConfig(transformers.PreTrainedConfig):  # type: ignore[
     model_type = "burnish-audio-representation"
 
     latent_size: Size = 64
-    hidden_size: Width = 256
+    hidden_size: Size = 256
     num_hidden_layers: Layers = 4
     num_attention_heads: Size = 4
     norm_topology: str = "pre"
-    rope_theta: Theta = 10_000.0
-    codes: Annotated[int, Meta(ge=2, le=1 << 20)] = 1024
+    rope_theta: Positive = 10_000.0
+    codes: PositiveInt = 1024
     """Entries of the random codebook."""
-    code_size: Annotated[int, Meta(ge=1, le=4096)] = 16
-    ahead: Annotated[int, Meta(ge=1, le=64)] = 3
+    code_size: Size = 16
+    ahead: Layers = 3
     """Heads: head h predicts the code of the frame h ahead."""
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -117,14 +109,11 @@ class AudioRepresentationModel(PreTrainedModel):  # type: ignore[misc]
     ) -> MtpLoss:
         """RQ-MTP: the codes of the next frames from what was heard; `hidden` where it is known."""
         hidden = self(latents) if hidden is None else hidden
-        shape = tuple(latents.shape[:2])
-        all_of_them = torch.ones(shape, dtype=torch.bool, device=latents.device)
-        valid = all_of_them if mask is None else as_mask(mask, "mask", shape).to(latents.device)
-        codes = self.codes(latents)
-        each = [
-            mtp_head_loss(head(hidden), codes, valid, k + 1) for k, head in enumerate(self.heads)
-        ]
-        per_head = torch.stack(each)
+        valid = torch.ones(latents.shape[:2], dtype=torch.bool, device=latents.device)
+        if mask is not None:
+            valid = as_mask(mask, "mask", tuple(latents.shape[:2])).to(latents.device)
+        codes, heads = self.codes(latents), enumerate(self.heads, start=1)
+        per_head = torch.stack([mtp_head_loss(one(hidden), codes, valid, k) for k, one in heads])
         return MtpLoss(per_head.sum(), per_head)
 
 
@@ -133,10 +122,7 @@ def check_transformer(config: Any) -> None:
     size, heads = config.hidden_size, config.num_attention_heads
     Topology(config.norm_topology)
     if size % heads or size // heads % 2:
-        raise ArgumentError(
-            f"num_attention_heads: got {heads}, expected a divisor of hidden_size {size} that leaves an "
-            "even size a head"
-        )
+        raise refused("num_attention_heads", heads, f"parts of {size} of an even size")
 
 
 def causal_blocks(size: int, heads: int, layers: int) -> list[tuple[nn.Module, nn.Module]]:
@@ -232,10 +218,7 @@ class FrozenLMBridge(nn.Module):
         """Refuse a language model that is trained, or that a gradient has reached."""
         for name, weight in self.lm.named_parameters():
             if weight.requires_grad or weight.grad is not None:
-                raise ArgumentError(
-                    f"lm: its weight {name} is trained or has a gradient, expected a frozen language "
-                    "model: lm.requires_grad_(False)"
-                )
+                raise ArgumentError(f"lm: trains {name}, expected a frozen language model")
 
 
 AutoConfig.register(AudioRepresentationConfig.model_type, AudioRepresentationConfig, exist_ok=True)

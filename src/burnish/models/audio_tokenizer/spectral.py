@@ -1,18 +1,9 @@
 """Spectra of waveforms, and what they say of a reconstruction: losses, distances, a discriminator.
 
-    loss = codec_loss(reconstruction, waveform, sampling_rate=8000, lengths=lengths)
-    loss.loss.backward()
-
 Frame k of `spectrum` is centred on samples k hop to (k + 1) hop, so that n samples have n / hop frames
-and `waveform` gives them back exactly.
-
-    judge = SpectralDiscriminator(windows=(256, 1024))
-    real, fake = judge(sound), judge(reconstruction)
-    hinge_loss(real, fake)                      # of the discriminator
-    adversarial_terms(real, fake)               # of the tokenizer: verdict, and distance of features
-
-The discriminator is DAC's: a small network of 2-D convolutions for each window size, on the real and
-imaginary part of the spectrum; hinge loss; the L1 distance of hidden layers, relative to their size.
+and `waveform` gives them back exactly. The discriminator is DAC's: a small network of 2-D convolutions
+for each window size, on the real and imaginary part of the spectrum; hinge loss; the L1 distance of
+hidden layers, relative to their size.
 """
 
 from __future__ import annotations
@@ -28,7 +19,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from burnish.arguments import refused
-from burnish.boundary import NonNegative, public
+from burnish.boundary import NonNegative, PositiveInt, public
 from burnish.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -42,26 +33,15 @@ WINDOWS = (128, 512)
 """Samples, for 8 kHz; 512 and 2048 suit 24 kHz."""
 EPS = 1e-5
 """Least magnitude that a logarithm is taken of."""
-EPS_MAGNITUDE = 1e-5
-"""Added to a magnitude before its logarithm is taken: -100 dB."""
 QUIET = 1e-3
 """The same for waveforms; a full-scale tone has a magnitude of about 4."""
-ASYMMETRY = 1e-6
-"""By how much a covariance may differ from its transpose, and fall below 0, beside its largest entry."""
-STRIDES = ((1, 1), (1, 2), (1, 2), (1, 2), (1, 1))
-"""Over frames and bins, of the convolutions of one discriminating network."""
-Rate = Annotated[int, Meta(ge=1, le=10_000_000)]
 Windows = Annotated[Sequence[Annotated[int, Meta(ge=4, le=65_536)]], Meta(min_length=1)]
-
-
-def window_of(size: int, like: Tensor) -> Tensor:
-    """Hann's window, of the dtype and device of `like`."""
-    return torch.hann_window(size, dtype=like.dtype, device=like.device)
 
 
 def spectrum(padded_BN: Tensor, size: int, hop: int) -> Tensor:
     """Frames of an already padded signal: (B, (K - 1) hop + size) -> complex (B, K, size / 2 + 1)."""
-    frames_BKn = padded_BN.unfold(-1, size, hop) * window_of(size, padded_BN)
+    window_n = torch.hann_window(size, dtype=padded_BN.dtype, device=padded_BN.device)
+    frames_BKn = padded_BN.unfold(-1, size, hop) * window_n
     frames_BKF: Tensor = torch.fft.rfft(frames_BKn, norm="ortho")
     return frames_BKF
 
@@ -75,7 +55,7 @@ def overlapped(
     are left out of both sums.
     """
     signals_BKn = torch.fft.irfft(frames_BKF, n=size, norm="ortho")
-    window_n = window_of(size, signals_BKn)
+    window_n = torch.hann_window(size, dtype=signals_BKn.dtype, device=signals_BKn.device)
     rows, count = signals_BKn.shape[:2]
     windowed_BKn, weights_BKn = signals_BKn * window_n, window_n.square().expand(1, count, size)
     if mask_BK is not None:
@@ -137,7 +117,7 @@ def multi_scale_spectral_loss(
 def codec_loss(
     estimate: Signal,
     reference: Signal,
-    sampling_rate: Rate,
+    sampling_rate: PositiveInt,
     lengths: Lengths | None = None,
     windows: Windows = WINDOWS,
     mel_weight: NonNegative = 15.0,
@@ -267,9 +247,7 @@ def si_sdr(estimate: Float[Tensor, "*B n"], reference: Float[Tensor, "*B n"]) ->
     """
     reference_Xn, is_silent_X = _centred(reference.double())
     if is_silent_X.any():
-        raise ArgumentError(
-            "reference: got a silent signal, expected samples that differ. Leave silent clips out"
-        )
+        raise ArgumentError("reference: got a silent signal, expected samples that differ")
     estimate_Xn, is_nothing_X = _centred(estimate.double())
     gain_X1 = (estimate_Xn * reference_Xn).sum(-1, keepdim=True) / reference_Xn.square().sum(
         -1, keepdim=True
@@ -282,7 +260,7 @@ def si_sdr(estimate: Float[Tensor, "*B n"], reference: Float[Tensor, "*B n"]) ->
 
 
 @public
-def log_spectral_distance(a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_MAGNITUDE) -> Tensor:
+def log_spectral_distance(a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS) -> Tensor:
     """Mean over frames of the RMS over bins of the difference in dB: magnitudes (T, F), (T, F) -> ().
 
     The decibels of a magnitude x are `20 log10(x + eps)`.
@@ -292,8 +270,13 @@ def log_spectral_distance(a: Magnitudes, b: Magnitudes, eps: NonNegative = EPS_M
     """
     if not eps and not (a.all() and b.all()):
         raise ArgumentError("eps: got 0 with a magnitude of 0 in a or b, expected above 0")
-    a_TF, b_TF = a.double(), b.double()
-    return _rms(20 * ((a_TF + eps).log10() - (b_TF + eps).log10())).mean()
+    return _decibels_apart(a.double() + eps, b.double() + eps)
+
+
+def _decibels_apart(a_TF: Tensor, b_TF: Tensor) -> Tensor:
+    """Mean over frames of the RMS over bins of the difference; its gradient at 0 is 0."""
+    mean_T = (20 * (a_TF.log10() - b_TF.log10())).square().mean(-1)
+    return torch.where(mean_T > 0, torch.where(mean_T > 0, mean_T, 1.0).sqrt(), 0.0).mean()
 
 
 def wave_distance(estimate_n: Tensor, reference_n: Tensor, rate: int) -> Tensor:
@@ -304,10 +287,8 @@ def wave_distance(estimate_n: Tensor, reference_n: Tensor, rate: int) -> Tensor:
     """
     size = max(4, 2 ** round(math.log2(0.032 * rate)))
     length_1 = estimate_n.new_full((1,), len(estimate_n))
-    ours_1KF, _ = magnitudes(estimate_n[None], size, length_1)
-    theirs_1KF, _ = magnitudes(reference_n[None], size, length_1)
-    decibels = 20 * ((ours_1KF + QUIET).log10() - (theirs_1KF + QUIET).log10())
-    return _rms(decibels[0]).mean()
+    ours, theirs = (magnitudes(x[None], size, length_1)[0][0] for x in (estimate_n, reference_n))
+    return _decibels_apart(ours + QUIET, theirs + QUIET)
 
 
 @public
@@ -324,7 +305,12 @@ def frechet_distance(
     >>> frechet_distance([0.0], [[4.0]], [3.0], [[1.0]]).item()
     10.0
     """
-    one_DD, two_DD = _covariance(cov1, "cov1"), _covariance(cov2, "cov2")
+    for what, found_DD in (("cov1", cov1), ("cov2", cov2)):
+        allowed = 1e-6 * max(found_DD.abs().max().item(), 1e-300)
+        least = torch.linalg.eigvalsh((found_DD + found_DD.T) / 2).min().item()
+        if (found_DD - found_DD.T).abs().max() > allowed or least < -allowed * len(found_DD):
+            raise refused(what, f"asymmetric, or eigenvalue {least:.3g}", "a covariance")
+    one_DD, two_DD = (cov1 + cov1.T) / 2, (cov2 + cov2.T) / 2
     values_D, vectors_DD = torch.linalg.eigh(one_DD)
     root_DD = (vectors_DD * values_D.clamp(min=0).sqrt()) @ vectors_DD.T
     product_DD = root_DD @ two_DD @ root_DD
@@ -342,23 +328,6 @@ def _centred(signal_Xn: Tensor) -> tuple[Tensor, Tensor]:
     is_silent_X = peak_X <= rounding * signal_Xn.detach().abs().amax(-1)
     scaled_Xn = centred_Xn / torch.where(is_silent_X, 1.0, peak_X)[..., None]
     return torch.where(is_silent_X[..., None], 0.0, scaled_Xn), is_silent_X
-
-
-def _rms(values_TF: Tensor) -> Tensor:
-    """Root of the mean square of each row; its gradient at 0 is 0."""
-    mean_T = values_TF.square().mean(-1)
-    return torch.where(mean_T > 0, torch.where(mean_T > 0, mean_T, 1.0).sqrt(), 0.0)
-
-
-def _covariance(found_DD: Tensor, what: str) -> Tensor:
-    allowed = ASYMMETRY * max(found_DD.abs().max().item(), 1e-300)
-    if (found_DD - found_DD.T).abs().max() > allowed:
-        raise ArgumentError(f"{what}: differs from its transpose, expected a covariance")
-    found_DD = (found_DD + found_DD.T) / 2
-    least = torch.linalg.eigvalsh(found_DD).min().item()
-    if least < -allowed * len(found_DD):
-        raise ArgumentError(f"{what}: has the eigenvalue {least:.3g}, expected a covariance")
-    return found_DD
 
 
 class Verdict(NamedTuple):
@@ -381,7 +350,15 @@ class SpectralDiscriminator(nn.Module):
     def __init__(self, windows: Sequence[int], channels: int = 32) -> None:
         super().__init__()
         self.windows = tuple(windows)
-        self.networks = nn.ModuleList(_network(channels) for _ in self.windows)
+        self.networks = nn.ModuleList()
+        for _ in self.windows:
+            inputs, layers = 2, nn.ModuleList()
+            for stride in (1, 2, 2, 2, 1):  # over bins
+                conv = nn.Conv2d(inputs, channels, (3, 5), stride=(1, stride), padding=(1, 2))
+                layers.append(conv)
+                inputs = channels
+            layers.append(nn.Conv2d(channels, 1, 3, padding=1))
+            self.networks.append(layers)
 
     def forward(self, samples_Bn: Tensor) -> list[Verdict]:
         """Samples (B, n) to a verdict for each window size."""
@@ -400,20 +377,10 @@ class SpectralDiscriminator(nn.Module):
         return found
 
 
-def _network(channels: int) -> nn.ModuleList:
-    inputs, layers = 2, []
-    for stride in STRIDES:
-        layers.append(nn.Conv2d(inputs, channels, (3, 5), stride=stride, padding=(1, 2)))
-        inputs = channels
-    return nn.ModuleList([*layers, nn.Conv2d(channels, 1, 3, padding=1)])
-
-
 def hinge_loss(real: Sequence[Verdict], fake: Sequence[Verdict]) -> Tensor:
     """Of the discriminator: sounds above 1, reconstructions below -1; mean over networks."""
-    each = [
-        F.relu(1 - one.scores).mean() + F.relu(1 + two.scores).mean()
-        for one, two in zip(real, fake, strict=True)
-    ]
+    pairs = zip(real, fake, strict=True)
+    each = [F.relu(1 - a.scores).mean() + F.relu(1 + b.scores).mean() for a, b in pairs]
     return torch.stack(each).mean()
 
 

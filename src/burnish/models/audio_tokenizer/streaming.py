@@ -1,12 +1,7 @@
 """Encode and decode audio in chunks of any size, as if it were whole.
 
-    encoder = StreamingEncoder(model)
-    for chunk in chunks:
-        latents = encoder.push(chunk)      # those that are complete, perhaps none
-    latents = encoder.finish()             # the rest
-
 A stream keeps what the convolutions saw of the past and the samples of an unfinished window, so its
-memory does not grow. Latents are late by `config.edge` samples, and so are samples of the iSTFT decoder.
+memory does not grow. Latents are late by `config.edge` samples, and so are samples.
 """
 
 from __future__ import annotations
@@ -33,24 +28,24 @@ class _Stream:
     @public_method
     def __init__(self, model: AudioTokenizerModel) -> None:
         if not model.config.causal:
-            raise ArgumentError(
-                "model: its convolutions look ahead, expected one with causal = true"
-            )
+            raise ArgumentError("model: its convolutions look ahead, expected causal = true")
         self.model, self.state = model, State()
         self.rows: int | None = None
         self.is_finished = False
 
     def begin(self, what: str, rows: int) -> None:
         """Check that a chunk belongs to the stream."""
-        self.check_open()
-        if self.rows not in (None, rows):
-            raise ArgumentError(f"{what}: got {rows} rows, expected the {self.rows} of the stream")
+        if self.is_finished or self.rows not in (None, rows):
+            now = "finished" if self.is_finished else f"one of {self.rows} rows"
+            raise ArgumentError(f"{what}: got {rows} rows, and the stream is {now}; make a new one")
         self.rows = rows
 
-    def check_open(self) -> None:
-        """Refuse to go on behind the end."""
-        if self.is_finished:
-            raise ArgumentError("the stream is finished; make a new one")
+    def end(self, what: str) -> int:
+        """The rows of the stream, which takes no more."""
+        if self.is_finished or self.rows is None:
+            raise ArgumentError(f"{what}: the stream is finished or got nothing, expected a chunk")
+        self.is_finished = True
+        return self.rows
 
 
 class StreamingEncoder(_Stream):
@@ -81,15 +76,9 @@ class StreamingEncoder(_Stream):
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The latents of what is left, (B, t, D)."""
-        self.check_open()
-        if self.rows is None:
-            raise ArgumentError("input_values: the stream got no samples, expected at least one")
-        config = self.model.config
+        config, rows = self.model.config, self.end("input_values")
         missing = -self.received % config.hop_length
-        silence = torch.zeros(self.rows, missing + config.edge, device=self.model.device)
-        found = self._take(silence)
-        self.is_finished = True
-        return found
+        return self._take(torch.zeros(rows, missing + config.edge, device=self.model.device))
 
     def _take(self, samples_Bn: Tensor) -> Tensor:
         config = self.model.config
@@ -105,7 +94,7 @@ class StreamingEncoder(_Stream):
         reach = (windows - 1) * config.frame_hop + config.n_fft
         code = self.model.code_windows(self.buffer[:, :reach], self.state)
         self.buffer = self.buffer[:, windows * config.frame_hop :]
-        return self.model.latents_of(code)
+        return self.model.split(code)[0]
 
 
 class StreamingDecoder(_Stream):
@@ -132,22 +121,8 @@ class StreamingDecoder(_Stream):
         self.begin("latents", len(latents_BTD))
         if not latents_BTD.shape[1]:
             return torch.zeros(len(latents_BTD), 0, device=self.model.device)
-        found = self.model.decoded(self.model.prepared(latents_BTD, self.renormalise), self.state)
-        return found if self.model.config.decoder == "transposed" else self._overlap(found)
-
-    @torch.no_grad()
-    def finish(self) -> Tensor:
-        """The samples that are left, (B, n)."""
-        self.check_open()
-        if self.rows is None:
-            raise ArgumentError("latents: the stream got no frame, expected at least one")
-        self.is_finished = True
-        if self.signal is None or self.weight is None:
-            return torch.zeros(self.rows, 0, device=self.model.device)
-        left = slice(self.skip, self.model.config.edge)
-        return self.signal[:, left] / self.weight[:, left]
-
-    def _overlap(self, frames_BKF: Tensor) -> Tensor:
+        latents_BTD = self.model.prepared(latents_BTD, self.renormalise)
+        frames_BKF = self.model.decoded(latents_BTD, self.state)
         config = self.model.config
         signal, weight = overlapped(frames_BKF, config.n_fft, config.frame_hop)
         # Windows of the chunk before reach into this one.
@@ -159,3 +134,12 @@ class StreamingDecoder(_Stream):
         first = min(self.skip, ready)
         self.skip -= first
         return signal[:, first:ready] / weight[:, first:ready]
+
+    @torch.no_grad()
+    def finish(self) -> Tensor:
+        """The samples that are left, (B, n)."""
+        rows = self.end("latents")
+        if self.signal is None or self.weight is None:
+            return torch.zeros(rows, 0, device=self.model.device)
+        left = slice(self.skip, self.model.config.edge)
+        return self.signal[:, left] / self.weight[:, left]

@@ -1,14 +1,6 @@
 """Rectified flow: pairs to learn from, Euler's method, guidance, and a small network that learns it.
 
-    pair = flow_pair(noise, data, tau)                       # random numbers are arguments
-    loss = (velocity(pair.x_tau, tau) - pair.velocity).square().mean()
-    sample = euler_sample(velocity, noise, steps=20)
-
 `tau` runs from 0, noise, to 1, data. The path is a straight line, so its velocity is constant.
-
-    head = FlowHead(size=128, condition_size=256)
-    loss = head.loss(data, condition, noise, tau)
-    made = head.sample(condition, noise, steps=16, guidance=2.0)
 
 `FlowHead` turns a condition into a vector: residual blocks of SwiGLU whose shift, scale and gate come
 from time and condition (adaLN). Gates and the last map are zero at first, so a new head has velocity 0.
@@ -27,16 +19,14 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor, nn
 
-from burnish.arguments import shown
-from burnish.boundary import Number, public
+from burnish.arguments import refused, shown
+from burnish.boundary import Number, PositiveInt, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import SwiGLU, rms_norm
 from burnish.tensors import check_finite, check_shape
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-Steps = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class FlowPair(NamedTuple):
@@ -86,7 +76,7 @@ def guided_velocity(
 
 @public
 def euler_sample(
-    velocity: Callable[[Tensor, float], Tensor], noise: Float[Tensor, "*S"], steps: Steps = 20
+    velocity: Callable[[Tensor, float], Tensor], noise: Float[Tensor, "*S"], steps: PositiveInt = 20
 ) -> Tensor:
     """From noise to data in equal steps; `velocity(x, tau)` is called at tau = 0, 1/steps, ...
 
@@ -99,9 +89,7 @@ def euler_sample(
     for step in range(steps):
         moved = velocity(x, step / steps)
         if not isinstance(moved, Tensor) or moved.shape != x.shape:
-            raise ArgumentError(
-                f"velocity: gave {shown(moved)}, expected a tensor of shape {tuple(x.shape)}"
-            )
+            raise ArgumentError(f"velocity: gave {shown(moved)}, expected shape {tuple(x.shape)}")
         x = x + moved.to(x.dtype) / steps
     check_finite(x, "velocity: the sample")
     return x
@@ -109,17 +97,12 @@ def euler_sample(
 
 def over_last_axes(values: Tensor, what: str, of: Tensor) -> Tensor:
     """One number, or one for each item of the first axes of `of`, as what broadcasts to its shape."""
-    shape = tuple(of.shape)
-    if values.ndim > len(shape) or tuple(values.shape) != shape[: values.ndim]:
-        is_kept = values.ndim == len(shape) and all(
-            mine in (1, whole) for mine, whole in zip(values.shape, shape, strict=True)
-        )
-        if not is_kept:
-            raise ArgumentError(
-                f"{what}: got shape {tuple(values.shape)}, expected () or the first axes of {shape}"
-            )
-        return values
-    return values.reshape(*values.shape, *[1] * (len(shape) - values.ndim))
+    missing = of.ndim - values.ndim
+    pairs = zip(values.shape, of.shape, strict=False)
+    allowed = all(mine == whole or (mine == 1 and not missing) for mine, whole in pairs)
+    if missing < 0 or not allowed:
+        raise refused(what, values, f"shape () or the first axes of {tuple(of.shape)}")
+    return values.reshape(*values.shape, *[1] * missing)
 
 
 class FlowBlock(nn.Module):
@@ -157,18 +140,10 @@ class FlowHead(nn.Module):
         self.blocks = nn.ModuleList(FlowBlock(hidden, ratio) for _ in range(layers))
         self.modulation = nn.Linear(hidden, 2 * hidden)
         self.output = nn.Linear(hidden, size)
-        self.reset()
-
-    @torch.no_grad()
-    def reset(self) -> None:
-        """First weights: those that make the velocity 0."""
-        for module in self.modules():
-            if isinstance(module, FlowBlock):
-                module.modulation.weight.zero_()
-                module.modulation.bias.zero_()
-        for last in (self.modulation, self.output):
-            last.weight.zero_()
-            last.bias.zero_()
+        # The velocity is 0 at first.
+        for last in (self.modulation, self.output, *(one.modulation for one in self.blocks)):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
 
     def forward(self, x: Tensor, tau: Tensor | float, condition: Tensor) -> Tensor:
         """(..., size), (...) or one number, (..., condition_size) -> (..., size)."""

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from burnish.errors import ArgumentError
+from burnish.arguments import refused
 
 QkvNorm = Literal["none", "qk", "qkv"]
 """Which heads get a norm before they are rotated."""
@@ -25,14 +25,14 @@ STEADY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend
 
 def rms_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps), times the weight: (..., D) -> (..., D) in the type of x."""
-    wide = _wide(x)
+    wide = x if x.dtype == torch.float64 else x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return _affine(wide, weight, bias).to(x.dtype)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """(x - mean) / sqrt(variance + eps), times the weight: (..., D) -> (..., D) in the type of x."""
-    wide = _wide(x)
+    wide = x if x.dtype == torch.float64 else x.float()
     wide = wide - wide.mean(-1, keepdim=True)
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return _affine(wide, weight, bias).to(x.dtype)
@@ -64,15 +64,6 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.weight, self.bias, self.eps)
-
-
-def make_norm(kind: str, size: int, eps: float, *, affine: bool = True) -> nn.Module:
-    """An `RMSNorm` ("rms") or a `LayerNorm` ("layer")."""
-    return RMSNorm(size, eps) if kind == "rms" else LayerNorm(size, eps, affine=affine)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -133,11 +124,7 @@ class Attention(nn.Module):
         kv_heads = kv_heads or heads
         self.head_dim = head_dim or size // heads
         if (head_dim is None and size % heads) or heads % kv_heads or self.head_dim % 2:
-            raise ArgumentError(
-                f"heads: got {heads} of {self.head_dim} numbers, {kv_heads} of keys, for the width "
-                f"{size}; expected a divisor of the width and a multiple of those of keys, of an even "
-                "size"
-            )
+            raise refused("heads", (heads, kv_heads), f"parts of {size}, of an even size")
         self.heads, self.kv_heads, self.causal, self.index = heads, kv_heads, causal, index
         self.q_proj = nn.Linear(size, heads * self.head_dim, bias=bias)
         self.k_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)

@@ -1,10 +1,7 @@
 """A stack of residual blocks over one of six topologies.
 
-    stack = ResidualStack([(attention, mlp), ...], size, Topology("siamese_post_pre"))
-    out_BTD = stack(h_BTD, rotation=..., mask=..., cache=...)
-
 A sublayer sees one tensor and gives one back, so that masks, caches, adapters and experts stay its
-own business. `watch` is shown the streams behind every block.
+own business.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from burnish.errors import ArgumentError
-from burnish.models.blocks.layers import make_norm
+from burnish.models.blocks.layers import LayerNorm, RMSNorm
 from burnish.models.blocks.topology import (
     Norms,
     Streams,
@@ -44,7 +41,10 @@ class SublayerNorms(nn.Module):
         for name in names:
             if name != "x_scale":
                 affine = topology.affine_input or name != last
-                setattr(self, name, make_norm(topology.norm, size, topology.eps, affine=affine))
+                made = RMSNorm(size, topology.eps)
+                if topology.norm == "layer":
+                    made = LayerNorm(size, topology.eps, affine=affine)
+                setattr(self, name, made)
 
     def as_modules(self) -> Norms:
         """For `read_streams`."""
@@ -85,23 +85,18 @@ class ResidualBlock(nn.Module):
         for place, (sublayer, norms) in enumerate(parts):
             modules = norms.as_modules()
             streams, fused = read_streams(streams, modules, add_norm)
-            update = self._dropped(sublayer(fused.to(dtype), **context))
+            update = sublayer(fused.to(dtype), **context)
+            if self.drop_path and self.training:
+                # The whole update of a row or none of it, for both streams alike.
+                shape, kept = (len(update), *[1] * (update.dim() - 1)), 1 - self.drop_path
+                drawn = torch.empty(shape, device=update.device).bernoulli_(kept)
+                update = update * drawn.to(update.dtype).div_(kept)
             if modules.out_norm is not None:
                 update = modules.out_norm(update)
             updates.append(update)
             share = self.topology.x_share(2 * self.index + place)
             streams = settled(Streams(streams.x, streams.y, update, share))
         return streams.x, streams.y, updates
-
-    def _dropped(self, update: Tensor) -> Tensor:
-        """DropPath: the whole update of a row or none of it, for both streams alike."""
-        if not self.drop_path or not self.training:
-            return update
-        kept = 1 - self.drop_path
-        shape = (len(update), *[1] * (update.dim() - 1))
-        return update * torch.empty(shape, device=update.device).bernoulli_(kept).to(
-            update.dtype
-        ).div_(kept)
 
 
 class Layers(nn.Module):

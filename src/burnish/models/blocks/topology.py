@@ -98,16 +98,15 @@ class Topology:
             object.__setattr__(self, "normalized_input", two)
         if self.depth_scale is None:
             object.__setattr__(self, "depth_scale", "sqrt_2i" if two else "none")
-        if self.normalized_input and not two:
-            raise ArgumentError(
-                f"normalized_input: got True for norm_topology '{self.kind}', which has one stream "
-                "and no sum to normalise; leave it out or take a siamese topology"
-            )
-        if self.depth_scale != "none" and not self.has_x:
-            raise ArgumentError(
-                f"depth_scale: got '{self.depth_scale}' for norm_topology '{self.kind}', which has "
-                "no normalised stream to scale updates of; leave it out or set it to 'none'"
-            )
+        for name, is_odd in (
+            ("normalized_input", self.normalized_input and not two),
+            ("depth_scale", self.depth_scale != "none" and not self.has_x),
+        ):
+            if is_odd:
+                raise ArgumentError(
+                    f"{name}: got {getattr(self, name)!r} for norm_topology '{self.kind}', which has not "
+                    "the streams for it; leave it out, or take a siamese topology"
+                )
 
     @property
     def has_x(self) -> bool:

@@ -1,9 +1,4 @@
-"""Long speech with a plan: sentences on a timeline, mixed into one scene (arXiv 2603.19798).
-
-A `Scene` is the script: captions in three levels, checked by `read_scene`, as JSON or as text.
-`resolve_timeline` says when each sentence is heard, `noise_gain` and `equal_power_fades` how loud it
-is beside the rest; a `Mix` renders it over any `SpeechEngine`. `arc_score` and `semitones` say whether the result does what was asked.
-"""
+"""Long speech with a plan: sentences on a timeline, mixed into one scene (arXiv 2603.19798)."""
 
 from typing import TYPE_CHECKING
 
@@ -18,11 +13,6 @@ if TYPE_CHECKING:
     from burnish.models.long_speech.engine import Timed as Timed
     from burnish.models.long_speech.engine import ToneEngine as ToneEngine
     from burnish.models.long_speech.engine import missing_capabilities as missing_capabilities
-    from burnish.models.long_speech.measures import arc_score as arc_score
-    from burnish.models.long_speech.measures import arc_values as arc_values
-    from burnish.models.long_speech.measures import dimension_dropout as dimension_dropout
-    from burnish.models.long_speech.measures import label_retention as label_retention
-    from burnish.models.long_speech.measures import semitones as semitones
     from burnish.models.long_speech.mixer import Mix as Mix
     from burnish.models.long_speech.mixer import equal_power_fades as equal_power_fades
     from burnish.models.long_speech.mixer import noise_gain as noise_gain
@@ -38,8 +28,13 @@ if TYPE_CHECKING:
     from burnish.models.long_speech.scene_lines import parse_scene_text as parse_scene_text
     from burnish.models.long_speech.scene_lines import planned_captions as planned_captions
     from burnish.models.long_speech.scene_lines import scene_text as scene_text
+    from burnish.models.long_speech.timeline import arc_score as arc_score
+    from burnish.models.long_speech.timeline import arc_values as arc_values
+    from burnish.models.long_speech.timeline import dimension_dropout as dimension_dropout
+    from burnish.models.long_speech.timeline import label_retention as label_retention
     from burnish.models.long_speech.timeline import overlap_statistics as overlap_statistics
     from burnish.models.long_speech.timeline import plan_chunks as plan_chunks
     from burnish.models.long_speech.timeline import resolve_timeline as resolve_timeline
+    from burnish.models.long_speech.timeline import semitones as semitones
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -3,27 +3,22 @@
     class MyEngine:
         name, sample_rate = "mine", 24_000
         capabilities = Capabilities(rate=True)      # optional: else an engine is asked for nothing
-        version = "2"                               # optional: changes where it says a line otherwise
+        version = "2"                               # optional: lines outlive an interrupted rendering
         def speak(self, line: Line) -> Spoken: ...  # or samples alone
 
-Loudness is no business of an engine: the mixer brings every sentence to its level. What a scene asks
-for and an engine cannot do is said once a scene by `missing_capabilities`, never dropped in silence.
-Lines of an engine with a `version` outlive an interrupted `render_scene`; those of an engine without one
-are spoken again, because nothing tells whether it was mended in between.
+Loudness is no business of an engine: the mixer brings every sentence to its level.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from msgspec import Meta
-
-from burnish.arguments import as_number
-from burnish.boundary import public, public_method
-from burnish.errors import ArgumentError
-from burnish.models.long_speech.scene import Scene, Sentence, Speaker
+from burnish.arguments import refused
+from burnish.boundary import Positive, PositiveInt, public, public_method
+from burnish.models.long_speech.scene import Scene, Speaker
 from burnish.seeds import derive
 from burnish.tensors import torch
 
@@ -31,10 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.tensors import Numbers
-
-
-NEAR_ST = 0.25
-"""Semitones beyond a voice's reach that nobody hears."""
 
 
 class Manner(NamedTuple):
@@ -126,15 +117,9 @@ class SpeechEngine(Protocol):
 
 
 def check_manners(manners: Sequence[Manner], scene: Scene) -> Sequence[Manner]:
-    """A manner of finite numbers for each sentence of a scene; the rate has to be above 0."""
+    """A manner for each sentence of a scene."""
     if len(manners) != len(scene.sentences):
-        raise ArgumentError(
-            f"manners: got {len(manners)}, expected one for each of the {len(scene.sentences)} sentences"
-        )
-    for place, manner in enumerate(manners):
-        for name, value in manner._asdict().items():
-            least = 0 if name == "rate" else -math.inf
-            as_number(f"manners[{place}].{name}", value, above=least)
+        raise refused("manners", f"{len(manners)}", f"one for each of {len(scene.sentences)}")
     return manners
 
 
@@ -147,8 +132,8 @@ class ToneEngine:
     @public_method
     def __init__(
         self,
-        sample_rate: Annotated[int, Meta(ge=100, le=192_000)] = 8000,
-        second_a_letter: Annotated[float, Meta(gt=0.0, le=10.0)] = 0.1,
+        sample_rate: PositiveInt = 8000,
+        second_a_letter: Positive = 0.1,
     ) -> None:
         self.sample_rate, self.second_a_letter = sample_rate, second_a_letter
 
@@ -179,65 +164,49 @@ def missing_capabilities(
     >>> missing_capabilities(scene, [Manner(range=1.5)], ToneEngine())
     ["engine 'tone' cannot change range: 1 of 1 sentences ask for it"]
     """
-    given = check_manners(manners, scene)
     can: Capabilities = getattr(engine, "capabilities", Capabilities())
     can_as = getattr(engine, "capabilities_of", lambda speaker: can)
     speakers = {one.id: one for one in scene.overall.speakers}
-    asked: dict[str, int] = {}
-    for manner, sentence in zip(given, scene.sentences, strict=True):
+    default, asked = Manner(), Counter[str]()
+    for manner, sentence in zip(check_manners(manners, scene), scene.sentences, strict=True):
+        wishes = {
+            "pitch": manner.pitch_st != default.pitch_st,
+            "rate": manner.rate != default.rate,
+            "range": manner.range != default.range,
+            "breathiness": manner.breathiness != default.breathiness,
+            "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
+            "pronounce": any(one.pronounce for one in sentence.tokens),
+            "tokens": any(
+                one.stress or one.liaison or one.duration_scale != 1 or one.pitch_shift_st
+                for one in sentence.tokens
+            ),
+        }
         able = can_as(speakers[sentence.speaker])
-        for name in _wishes(manner, sentence):
-            if not getattr(able, name):
-                asked[name] = asked.get(name, 0) + 1
-    who = getattr(engine, "name", type(engine).__name__)
+        asked.update(
+            name for name, is_wished in wishes.items() if is_wished and not getattr(able, name)
+        )
+    who, total = getattr(engine, "name", type(engine).__name__), len(scene.sentences)
     words = {
         "emotion": "express emotion beyond pitch, rate and loudness",
         "pronounce": "take a given pronunciation",
         "tokens": "change single words (stress, liaison, duration, pitch)",
     }
-    total = len(scene.sentences)
     found = [
         f"engine '{who}' cannot {words.get(name, f'change {name}')}: {count} of {total} sentences ask "
         "for it"
         for name, count in asked.items()
     ]
-    found += _beyond_reach(scene, given, engine)
-    if not can.voices and len(scene.overall.speakers) > 1:
-        found.append(
-            f"engine '{who}' has one voice: {len(scene.overall.speakers)} speakers sound the same"
-        )
-    return found
-
-
-def _wishes(manner: Manner, sentence: Sentence) -> list[str]:
-    """The capabilities that a sentence needs."""
-    default, tokens = Manner(), sentence.tokens
-    wishes = {
-        "pitch": manner.pitch_st != default.pitch_st,
-        "rate": manner.rate != default.rate,
-        "range": manner.range != default.range,
-        "breathiness": manner.breathiness != default.breathiness,
-        "emotion": sentence.tone not in ("", "neutral", "normal", "plain"),
-        "pronounce": any(one.pronounce for one in tokens),
-        "tokens": any(
-            one.stress or one.liaison or one.duration_scale != 1 or one.pitch_shift_st
-            for one in tokens
-        ),
-    }
-    return [name for name, is_wished in wishes.items() if is_wished]
-
-
-def _beyond_reach(scene: Scene, manners: Sequence[Manner], engine: SpeechEngine) -> list[str]:
-    """A line for each speaker who is asked for a pitch that his voice does not have."""
     reach = getattr(engine, "pitch_reach", None) or (lambda _: (-math.inf, math.inf))
-    found = []
-    for speaker in scene.overall.speakers:
+    for name, speaker in speakers.items():
         low, high = reach(speaker)
-        own = [m.pitch_st for m, s in zip(manners, scene.sentences, strict=True) if s.speaker == speaker.id]  # fmt: skip
-        beyond = sum(not low - NEAR_ST <= pitch <= high + NEAR_ST for pitch in own)
-        if beyond:
+        pairs = zip(manners, scene.sentences, strict=True)
+        own = [manner.pitch_st for manner, sentence in pairs if sentence.speaker == name]
+        # Nobody hears a quarter of a semitone.
+        if beyond := sum(not low - 0.25 <= pitch <= high + 0.25 for pitch in own):
             found.append(
-                f"the voice of {speaker.id} reaches {low:+.1f} to {high:+.1f} semitones: {beyond} of "
+                f"the voice of {name} reaches {low:+.1f} to {high:+.1f} semitones: {beyond} of "
                 f"{len(own)} sentences ask for more and get the nearest"
             )
+    if not can.voices and len(speakers) > 1:
+        found.append(f"engine '{who}' has one voice: {len(speakers)} speakers sound the same")
     return found

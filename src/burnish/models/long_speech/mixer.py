@@ -1,10 +1,5 @@
 """From a script to samples: engines, rooms, background at an exact ratio, in chunks of any size.
 
-    mix = Mix(scene, ToneEngine(), seed=7)      # any SpeechEngine
-    mix.render()                                # all samples, float32
-    for samples in mix.chunks(seconds=10): ...  # the same samples, bit by bit, in bounded memory
-    mix.timeline, mix.warnings                  # when each sentence is heard; what was left out
-
 Samples of a stretch depend on where it lies, never on how the scene was cut: a sentence is spoken and
 put into its room whole, noise is drawn in blocks of one second by number, and levels are measured
 over the same blocks. The engine has to say the same for the same line; it is asked again for what the
@@ -19,10 +14,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import SOME, Count, NonNegative, Seed, public, public_method
+from burnish.boundary import (
+    SOME,
+    Count,
+    NonNegative,
+    Number,
+    PositiveInt,
+    Seconds,
+    Seed,
+    public,
+    public_method,
+)
 from burnish.errors import ArgumentError, ModelError
 from burnish.models.long_speech.engine import (
     Line,
@@ -32,7 +36,7 @@ from burnish.models.long_speech.engine import (
     Timed,
     check_manners,
 )
-from burnish.models.long_speech.scene import MARK, Overlap, Scene, Sentence, source_of, spoken_text
+from burnish.models.long_speech.scene import MARK, Scene, Sentence, source_of, spoken_text
 from burnish.models.long_speech.timeline import Span, resolve_timeline
 from burnish.seeds import derive
 from burnish.tensors import as_finite, check_shape, torch
@@ -43,15 +47,12 @@ if TYPE_CHECKING:
 
 PEAK = 10 ** (-1 / 20)
 """-1 dBFS."""
-CUT_FADE_S = 0.03
 SILENCE_S = 0.05
 """What stands for a sentence of which the engine gave nothing."""
-LONGEST_S = 24 * 3600.0
+LONGEST_H = 24
 """A longer scene is refused before it is mixed: a WAV would not hold it."""
 KEPT = 32
 """Sentences that are kept after they were spoken."""
-Gain = Annotated[float, Meta(ge=-100.0, le=100.0)]
-Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
 
 
 class Fades(NamedTuple):
@@ -66,7 +67,7 @@ def noise_gain(
     speech: Float64[Tensor, " T"],
     active: Bool[Tensor, " T"],
     noise: Annotated[Float64[Tensor, " N"], SOME],
-    snr_db: Annotated[float, Meta(ge=-300.0, le=300.0)],
+    snr_db: Number,
 ) -> float:
     """The factor of a noise that puts it `snr_db` below the speech.
 
@@ -90,7 +91,7 @@ def gain_of_powers(speech: float, noise: float, *, snr_db: float) -> float:
 
 
 @public
-def equal_power_fades(n: Annotated[int, Meta(ge=0, le=1_000_000)]) -> Fades:
+def equal_power_fades(n: Count) -> Fades:
     """Factors that fade one sound out and another in at constant power, float64 (n,) each.
 
     A quarter of a cosine and of a sine over n points, both ends included.
@@ -104,10 +105,10 @@ def equal_power_fades(n: Annotated[int, Meta(ge=0, le=1_000_000)]) -> Fades:
 
 @public
 def room_impulse(
-    reverb_s: Annotated[float, Meta(ge=0.0, le=10.0)],
-    sample_rate: Annotated[int, Meta(ge=1, le=1_000_000)],
+    reverb_s: NonNegative,
+    sample_rate: PositiveInt,
     seed: Seed,
-    wet_db: Annotated[float, Meta(ge=-300.0, le=100.0)] = -6.0,
+    wet_db: Number = -6.0,
 ) -> Tensor:
     """What a room makes of a click: the click, and a noise that is 60 dB down after `reverb_s`.
 
@@ -168,8 +169,7 @@ class _Sound(NamedTuple):
 class Mix:
     """A scene as samples: sentences on their timeline, in their room, over a background.
 
-    `manners` says how each sentence is said (its loudness is added to `gains_db`), `sounds` has
-    samples for events by their captions. The background is so loud that speech is `environment.snr_db`
+    `manners` says how each sentence is said, `sounds` has samples for events by their captions. The background is so loud that speech is `environment.snr_db`
     above it, both measured while somebody talks, marked pauses left out. If a sample is beyond -1 dBFS,
     the whole scene is made softer.
 
@@ -189,7 +189,6 @@ class Mix:
         engine: SpeechEngine,
         *,
         seed: Seed = 0,
-        gains_db: Sequence[Gain] | None = None,
         manners: Sequence[Manner] | None = None,
         sounds: Mapping[str, Float64[Tensor, " _"]] | None = None,
         background: Callable[[int, int, int], Tensor] = white_noise,
@@ -197,13 +196,7 @@ class Mix:
         self.scene, self.engine, self.seed = scene, engine, seed
         self.sample_rate, count = engine.sample_rate, len(scene.sentences)
         self.manners = check_manners([Manner()] * count if manners is None else manners, scene)
-        gains = [0.0] * count if gains_db is None else gains_db
-        if len(gains) != count:
-            raise ArgumentError(
-                f"gains_db: got {len(gains)}, expected one for each of {count} sentences"
-            )
-        both = zip(gains, self.manners, strict=True)
-        self.gains = [10 ** ((own + manner.gain_db) / 20) for own, manner in both]
+        self.gains = [10 ** (manner.gain_db / 20) for manner in self.manners]
         self.background = background
         self.warnings: list[str] = []
         self.room = room_impulse.plain(
@@ -212,10 +205,8 @@ class Mix:
         # A sentence is asked for once a pass; passes walk through time, so few are needed at once.
         self._said = functools.lru_cache(maxsize=KEPT)(self._say)
         self._wet = functools.lru_cache(maxsize=KEPT)(self._in_room)
-        lengths = [
-            (len(said.samples), said.talk) for said in map(self._said, range(len(scene.sentences)))
-        ]
-        self.timeline = place_sentences(scene, [count / self.sample_rate for count, _ in lengths])
+        lengths = [(len(one.samples), one.talk) for one in map(self._said, range(count))]
+        self.timeline = place_sentences(scene, [size / self.sample_rate for size, _ in lengths])
         self._speech = [
             self._placed(place, span, *length)
             for place, (span, length) in enumerate(zip(self.timeline, lengths, strict=True))
@@ -223,12 +214,18 @@ class Mix:
         self._events = list(self._event_sounds(sounds or {}))
         ends = [sound.start + sound.length for sound in (*self._speech, *self._events)]
         self.length = max(ends, default=0)
-        if self.length > LONGEST_S * self.sample_rate:
-            raise ArgumentError(
-                f"scene: lasts {self.length / self.sample_rate / 3600:.1f} h, expected at most "
-                f"{LONGEST_S / 3600:.0f} h; shorten its gaps, or cut it into scenes"
-            )
-        self._noise_gain = self._measure_noise_gain()
+        hours = self.length / self.sample_rate / 3600
+        if hours > LONGEST_H:
+            raise ArgumentError(f"scene: lasts {hours:.1f} h, expected at most {LONGEST_H}; cut it")
+        self._noise_gain, snr_db = 0.0, scene.overall.environment.snr_db
+        if snr_db is not None:
+            speech = noise = 0.0
+            for start, stop in self._blocks():
+                active_T = self.active(start, stop)
+                speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
+                noise += self._noise(start, stop)[active_T].square().sum().item()
+            # Beside silence there is no level to measure, and the scene stays silent.
+            self._noise_gain = gain_of_powers(speech, noise, snr_db=snr_db) if speech > 0 else 0.0
         peak = max((self._raw(*block).abs().max().item() for block in self._blocks()), default=0.0)
         self._scale = min(1.0, PEAK / peak) if peak > 0 else 1.0
 
@@ -269,10 +266,8 @@ class Mix:
                 said = self._ask(line._replace(text=text))
                 first = sum(map(len, parts))
                 at = first / self.sample_rate
-                words += [Timed(name, start + at, end + at) for name, start, end in said.words]
-                phonemes += [
-                    Timed(name, start + at, end + at) for name, start, end in said.phonemes
-                ]
+                for into, times in ((words, said.words), (phonemes, said.phonemes)):
+                    into += [Timed(name, start + at, end + at) for name, start, end in times]
                 parts.append(as_finite(said.samples, f"sentences[{place}]"))
                 talk.append((first, first + len(parts[-1])))
             parts.append(torch.zeros(round(pause_s * self.sample_rate), dtype=torch.float64))
@@ -282,8 +277,10 @@ class Mix:
             if warning not in self.warnings:
                 self.warnings.append(warning)
             samples = torch.zeros(round(SILENCE_S * self.sample_rate), dtype=torch.float64)
-        if any(mark.startswith("trail-off") for mark in _marks(sentence)):
-            samples = _trail_off(samples, self.sample_rate)
+        marks = [*MARK.findall(sentence.text), *(mark.strip("[]") for mark in sentence.marks)]
+        if any(mark.startswith("trail-off") for mark in marks):
+            # Over its last second, or half of a shorter sentence.
+            samples = _faded(samples, min(self.sample_rate, len(samples) // 2))
         return _Said(samples, tuple(words), tuple(phonemes), tuple(talk))
 
     def _ask(self, line: Line) -> Spoken:
@@ -291,13 +288,9 @@ class Mix:
         said = said if isinstance(said, Spoken) else Spoken(said)
         try:
             samples = as_finite(said.samples, f"sentences[{line.place}]")
+            check_shape(samples, f"sentences[{line.place}]", (samples.numel(),))
         except ArgumentError as error:
-            raise ModelError(f"the engine spoke what is no sound; {error}") from None
-        if samples.ndim != 1:
-            raise ModelError(
-                f"sentences[{line.place}]: the engine gave shape {tuple(samples.shape)}, expected one "
-                "channel (samples,)"
-            )
+            raise ModelError(f"the engine spoke what is no sound of one channel; {error}") from None
         return said
 
     def levelled(self, place: int) -> Tensor:
@@ -329,11 +322,7 @@ class Mix:
     def _in_room(self, place: int, count: int) -> Tensor:
         dry_T = self._said(place).samples
         if count < len(dry_T):
-            fade = equal_power_fades.plain(
-                min(count, round(CUT_FADE_S * self.sample_rate))
-            ).fade_out
-            dry_T = dry_T[:count].clone()
-            dry_T[count - len(fade) :] *= fade
+            dry_T = _faded(dry_T[:count], min(count, round(0.03 * self.sample_rate)))
         return self.gains[place] * convolve(dry_T, self.room)
 
     def _event_sounds(self, sounds: Mapping[str, Tensor]) -> Iterator[_Sound]:
@@ -355,18 +344,6 @@ class Mix:
         for start in range(0, self.length, self.sample_rate):
             yield start, min(start + self.sample_rate, self.length)
 
-    def _measure_noise_gain(self) -> float:
-        snr_db = self.scene.overall.environment.snr_db
-        if snr_db is None:
-            return 0.0
-        speech = noise = 0.0
-        for start, stop in self._blocks():
-            active_T = self.active(start, stop)
-            speech += self._sum(self._speech, start, stop)[active_T].square().sum().item()
-            noise += self._noise(start, stop)[active_T].square().sum().item()
-        # Beside silence there is no level to measure, and the scene stays silent.
-        return gain_of_powers(speech, noise, snr_db=snr_db) if speech > 0 else 0.0
-
     def _raw(self, start: int, stop: int) -> Tensor:
         mixed_T = self._sum([*self._speech, *self._events], start, stop)
         if self._noise_gain:
@@ -384,20 +361,12 @@ class Mix:
 
     def _noise(self, start: int, stop: int) -> Tensor:
         size = self.sample_rate
-        first, last = start // size, -(-stop // size)
-        drawn = [self._background(block, size) for block in range(first, last)]
-        if not drawn:
-            return torch.zeros(0, dtype=torch.float64)
+        first, drawn = start // size, [torch.zeros(0, dtype=torch.float64)]
+        for block in range(first, -(-stop // size)):
+            what = f"background: block {block}"
+            drawn.append(as_finite(self.background(self.seed, block, size), what))
+            check_shape(drawn[-1], what, (size,))
         return torch.cat(drawn)[start - first * size : stop - first * size]
-
-    def _background(self, block: int, size: int) -> Tensor:
-        drawn_T = as_finite(self.background(self.seed, block, size), f"background: block {block}")
-        check_shape(drawn_T, f"background: block {block}", (size,))
-        return drawn_T
-
-
-def _marks(sentence: Sentence) -> list[str]:
-    return [*MARK.findall(sentence.text), *(mark.strip("[]") for mark in sentence.marks)]
 
 
 def _pieces(sentence: Sentence) -> list[tuple[str, float]]:
@@ -415,9 +384,8 @@ def _pieces(sentence: Sentence) -> list[tuple[str, float]]:
     return [*pieces, (spoken_text(text), sum(float(one[1]) for one in listed if one[0] == "pause"))]
 
 
-def _trail_off(samples: Tensor, sample_rate: int) -> Tensor:
-    """The end fades away over its last second, or over half of a shorter sentence."""
-    count = min(sample_rate, len(samples) // 2)
+def _faded(samples: Tensor, count: int) -> Tensor:
+    """Samples whose last `count` fade away."""
     kept = len(samples) - count
     return torch.cat([samples[:kept], samples[kept:] * equal_power_fades.plain(count).fade_out])
 
@@ -436,28 +404,22 @@ def place_sentences(scene: Scene, durations: Sequence[NonNegative]) -> list[Span
     [0.25, 1.5]
     """
     if len(durations) != len(scene.sentences):
-        raise ArgumentError(
-            f"durations: got {len(durations)}, expected one for each of {len(scene.sentences)} sentences"
-        )
+        raise refused("durations", durations, "one for each sentence")
     rows: list[Any] = []
     before = 0
     for place, sentence in enumerate(scene.sentences):
-        relation = _full(sentence.relation)
-        if isinstance(sentence.relation, Overlap) and relation["seconds"] > durations[before]:
-            if source_of(scene, f"sentences[{place}].relation.seconds") == "plan":
-                relation["seconds"] = durations[before]
-            else:
+        tag = sentence.relation.__struct_config__.tag
+        relation = {"type": tag, **msgspec.structs.asdict(sentence.relation)}
+        if tag == "overlap" and relation["seconds"] > durations[before]:
+            path = f"sentences[{place}].relation.seconds"
+            if source_of(scene, path) != "plan":
                 raise ArgumentError(
-                    f"scene: sentences[{place}].relation.seconds: got {relation['seconds']:g}, expected "
-                    f"at most {durations[before]:g}, the length of sentence {before}"
+                    f"scene: {path}: got {relation['seconds']:g}, expected at most "
+                    f"{durations[before]:g}, the length of sentence {before}"
                 )
+            relation["seconds"] = durations[before]
         duration = durations[place]
         rows.append({"speaker": sentence.speaker, "duration": duration, "relation": relation})
         if relation["type"] != "with":
             before = place
     return resolve_timeline(rows)
-
-
-def _full(relation: Any) -> dict[str, Any]:
-    """A relation with its defaults."""
-    return {"type": relation.__struct_config__.tag, **msgspec.structs.asdict(relation)}

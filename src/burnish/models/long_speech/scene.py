@@ -3,26 +3,22 @@
 Every dimension is a caption in plain words, because real states are compound ("laughing through
 tears"; arXiv 2603.19798). `sources` says by path which leaves the planner filled in; all others are
 the user's and stay as they are. Field names and ranges are our own: the paper has no file format.
-
-    scene = read_scene({"global": {...}, "sentences": [...]})   # or JSON text; refused in one line
-    scene_problems(document)                                    # all that is wrong, a line each
-    write_scene(scene)                                          # JSON; read_scene gives it back
-    scene_schema()                                              # JSON schema, for agents and editors
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
+import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, cast
+from itertools import pairwise
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from burnish.arguments import refused, shown
-from burnish.boundary import Share, public
+from burnish.boundary import Call, Count, Share, public, reader
 from burnish.errors import ArgumentError, did_you_mean
 
 Seconds = Annotated[float, Meta(ge=0.0, le=86_400.0)]
@@ -33,6 +29,9 @@ MARKS = ("laugh", "sigh", "pause", "trail-off")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 """What no engine can say and no picture can show; a NUL would end the text."""
 MARK = re.compile(r"\[([^\[\]]*)\]")
+_GOOD_MARK = re.compile(
+    r"\[(?:pause (?:[0-5]?[0-9](?:\.[0-9]+)?|60(?:\.0+)?)|(?!pause[ \]])[^\[\]]*\S[^\[\]]*)\]"
+)
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,7 +61,7 @@ class Emotion(Part, frozen=True, kw_only=True):
     """Tone of the whole and how it changes."""
 
     tone: str = ""
-    arc: tuple[Waypoint, ...] = ()
+    arc: Annotated[tuple[Waypoint, ...], Meta(min_length=1)] = ()
 
 
 class Environment(Part, frozen=True, kw_only=True):
@@ -117,14 +116,14 @@ class Interrupt(Part, frozen=True, kw_only=True, tag_field="type", tag="interrup
 class With(Part, frozen=True, kw_only=True, tag_field="type", tag="with"):
     """A back-channel to an earlier sentence, so many seconds after its start."""
 
-    ref: Annotated[int, Meta(ge=0)]
+    ref: Count
     offset: Seconds = 0.0
 
 
 class Token(Part, frozen=True, kw_only=True):
     """How one word of a sentence is said."""
 
-    word: Annotated[int, Meta(ge=0)]
+    word: Count
     """Counted from 0, without marks."""
     stress: str = ""
     pronounce: str = ""
@@ -155,7 +154,7 @@ class Scene(Part, frozen=True, kw_only=True):
 
     version: Literal[1] = 1
     overall: Global = field(name="global")
-    sentences: tuple[Sentence, ...]
+    sentences: Annotated[tuple[Sentence, ...], Meta(min_length=1)]
     sources: dict[str, Source] = {}
     """Who wrote a leaf, by its path (`sentences[0].tone`); the user, where nothing is said."""
 
@@ -245,10 +244,16 @@ def scene_problems(document: str | Mapping[str, object] | bytes) -> list[str]:
     "sentences[0].speaker: got 'B', expected a speaker of the scene: A"
     """
     table = _table(document)
-    found = list(_misfits(table, _shape(), ""))
-    if not found:
-        found = [*_contradictions(msgspec.convert(table, Scene)), *_empty_arc(table)]
-    return found
+    if found := list(_misfits(table, Scene, "")):
+        return found
+    try:
+        scene = msgspec.convert(table, Scene)
+        msgspec.json.encode(scene)
+    except (msgspec.ValidationError, UnicodeError) as error:  # half a character: no file takes it
+        return [
+            f"expected whole characters and plain values; {' '.join(ascii(str(error)).split())}"
+        ]
+    return list(_contradictions(scene))
 
 
 @public
@@ -288,118 +293,46 @@ def decoded(text: str | bytes) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-@functools.cache
-def _shape() -> msgspec.inspect.Type:
-    """The types of a scene; msgspec works them out anew at every call, which takes milliseconds."""
-    return msgspec.inspect.type_info(Scene)
+_reader = functools.cache(reader)
+_fields = functools.cache(msgspec.structs.fields)
 
 
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-"""Half of a character: no file and no engine can take it."""
-_WORDS = {
-    "`float`": "a number",
-    "`int`": "a whole number",
-    "`str`": "a text",
-    "`array`": "a list",
-    "`object`": "a table",
-    " | null": "",
-}
-
-
-def _misfits(value: Any, kind: msgspec.inspect.Type, path: str) -> Iterator[str]:
+def _misfits(value: Any, kind: Any, path: str) -> Iterator[str]:
     """What has the wrong type, range or name; goes on after the first, which msgspec does not."""
-    match kind:
-        case msgspec.inspect.StructType():
-            yield from _misfits_of_table(value, kind, path)
-        case msgspec.inspect.UnionType(types=types) if any(
-            isinstance(one, msgspec.inspect.StructType) for one in types
-        ):
-            tags = {
-                str(one.tag): one for one in cast("tuple[msgspec.inspect.StructType, ...]", types)
-            }
-            tag = value.get("type") if isinstance(value, Mapping) else None
-            if isinstance(tag, str) and tag in tags:
-                yield from _misfits_of_table(value, tags[tag], path)
-            else:
-                hint = did_you_mean(tag, tags) if isinstance(tag, str) else ""
-                got = shown(value if tag is None else tag)
-                yield f"{path}.type: got {got}, expected {', '.join(tags)}.{hint}"
-        case msgspec.inspect.VarTupleType(item_type=inner) if isinstance(value, list | tuple):
-            for place, one in enumerate(value):
-                yield from _misfits(one, inner, f"{path}[{place}]")
-        case msgspec.inspect.DictType(value_type=inner) if isinstance(value, Mapping):
-            for key, one in value.items():
-                if isinstance(key, str) and _SURROGATE.search(key):
-                    yield f"{path}: got the key {shown(key)}, expected whole characters"
-                else:
-                    yield from _misfits(one, inner, f"{path}['{key}']")
-        case _:
-            yield from _misfits_of_leaf(value, kind, path)
-
-
-def _misfits_of_table(value: Any, kind: msgspec.inspect.StructType, path: str) -> Iterator[str]:
-    if not isinstance(value, Mapping):
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated and typing.get_origin(inner[0]) is tuple:
+        if isinstance(value, list | tuple) and not value:
+            yield f"{path}: got none, expected at least 1"
+        origin, inner = tuple, typing.get_args(inner[0])
+    tags = {one.__struct_config__.tag: one for one in inner if hasattr(one, "__struct_config__")}
+    if origin is tuple and isinstance(value, list | tuple):
+        for place, one in enumerate(value):
+            yield from _misfits(one, inner[0], f"{path}[{place}]")
+    elif origin is dict and isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _misfits(one, inner[1], f"{path}[{key!r}]")
+    elif origin is tuple or (not tags and not hasattr(kind, "__struct_config__")):
+        try:
+            _reader(kind)(path, value, Call())
+        except ArgumentError as error:
+            yield str(error)
+    elif not isinstance(value, Mapping):
         yield f"{path}: got {shown(value)}, expected a table"
-        return
-    known = {one.encode_name: one for one in kind.fields}
-    for key, inner in value.items():
-        name = str(key)
-        if _SURROGATE.search(name):
-            name = shown(name)
-        where = f"{path}.{name}" if path else name
-        if key in known:
-            yield from _misfits(inner, known[key].type, where)
-        elif key != kind.tag_field:
-            yield f"{where}: unknown, expected {', '.join(known)}.{did_you_mean(name, known)}"
-    for name, one in known.items():
-        if one.required and name not in value:
-            yield f"{path + '.' if path else ''}{name}: missing"
-
-
-def _misfits_of_leaf(value: Any, kind: msgspec.inspect.Type, path: str) -> Iterator[str]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield f"{path}: got {value}, expected a finite number"
-        return
-    if isinstance(value, str) and _SURROGATE.search(value):
-        yield f"{path}: got {shown(value)}, expected whole characters"
-        return
-    if isinstance(kind, msgspec.inspect.LiteralType):
-        if value not in kind.values or isinstance(value, bool):
-            yield f"{path}: got {shown(value)}, expected {', '.join(map(str, kind.values))}"
-        return
-    try:
-        msgspec.convert(value, _leaf_type(kind))
-    except msgspec.ValidationError as error:
-        said = str(error).partition(", got ")[0].partition(" - at ")[0]
-        for code, word in _WORDS.items():
-            said = said.replace(code, word)
-        said = said.removeprefix("Expected ")
-        yield f"{path}: got {shown(value)}, expected {said}"
-
-
-def _leaf_type(kind: msgspec.inspect.Type) -> Any:
-    """The type that a description came of; of leaves only."""
-    match kind:
-        case msgspec.inspect.FloatType(ge=ge, gt=gt, le=le):
-            low = Meta(gt=gt) if ge is None else Meta(ge=ge)
-            return Annotated[float, low, Meta(le=le)]
-        case msgspec.inspect.IntType(ge=ge):
-            return Annotated[int, Meta(ge=ge)]
-        case msgspec.inspect.StrType(min_length=least, max_length=most):
-            return Annotated[str, Meta(min_length=least, max_length=most)]
-        case msgspec.inspect.UnionType(types=types):
-            (inner,) = (one for one in types if not isinstance(one, msgspec.inspect.NoneType))
-            return _leaf_type(inner) | None
-        case msgspec.inspect.DictType():
-            return dict
-        case _:
-            return list
-
-
-def _empty_arc(table: dict[str, Any]) -> Iterator[str]:
-    emotion = table["global"].get("emotion", {})
-    if "arc" in emotion and not emotion["arc"]:
-        yield "global.emotion.arc: got no waypoint; leave it out or give at least one"
+    elif tags and value.get("type") not in tags:
+        tag = str(value.get("type"))
+        yield f"{path}.type: got {shown(tag)}, expected {', '.join(tags)}.{did_you_mean(tag, tags)}"
+    else:
+        known = {one.encode_name: one for one in _fields(tags[value["type"]] if tags else kind)}
+        start = f"{path}." if path else ""
+        for key, one in value.items():
+            if key in known:
+                yield from _misfits(one, known[key].type, f"{start}{key}")
+            elif not tags or key != "type":
+                hint = did_you_mean(str(key), known)
+                yield f"{start}{shown(key)[1:-1]}: unknown, expected {', '.join(known)}.{hint}"
+        for name, field_ in known.items():
+            if field_.required and name not in value:
+                yield f"{start}{name}: missing"
 
 
 def _contradictions(scene: Scene) -> Iterator[str]:
@@ -411,24 +344,19 @@ def _contradictions(scene: Scene) -> Iterator[str]:
             other = " with another voice" if seen[speaker.id].voice != speaker.voice else ""
             yield f"global.speakers[{place}].id: '{speaker.id}' is there twice{other}"
         seen.setdefault(speaker.id, speaker)
-    arc = scene.overall.emotion.arc
-    for place in range(1, len(arc)):
-        if arc[place].at < arc[place - 1].at:
+    for place, (first, second) in enumerate(pairwise(scene.overall.emotion.arc), start=1):
+        if second.at < first.at:
             yield (
-                f"global.emotion.arc[{place}].at: got {arc[place].at:g} after "
-                f"{arc[place - 1].at:g}, expected waypoints in order"
+                f"global.emotion.arc[{place}].at: got {second.at:g} after {first.at:g}, expected "
+                "waypoints in order"
             )
-    if not scene.sentences:
-        yield "sentences: got none, expected at least 1"
     before: int | None = None
     for place, sentence in enumerate(scene.sentences):
         path = f"sentences[{place}]"
         if sentence.speaker not in seen:
             hint = did_you_mean(sentence.speaker, seen)
-            yield (
-                f"{path}.speaker: got '{sentence.speaker}', expected a speaker of the scene: "
-                f"{', '.join(seen) or 'none is listed'}{'.' + hint if hint else ''}"
-            )
+            names = ", ".join(seen) or "none is listed"
+            yield f"{path}.speaker: got '{sentence.speaker}', expected a speaker of the scene: {names}{'.' + hint if hint else ''}"
         yield from _text_problems(sentence, path)
         yield from _relation_problems(scene.sentences, place, before)
         if not isinstance(sentence.relation, With):
@@ -445,50 +373,32 @@ def _text_problems(sentence: Sentence, path: str) -> Iterator[str]:
         yield f"{path}.text: got {shown(text)}, expected words or a mark"
     if any(sign in MARK.sub("", text) for sign in "[]"):
         yield f"{path}.text: a bracket is not closed or not opened; marks look like [pause 0.4]"
-    marks = [(f"{path}.text", one) for one in MARK.findall(text)]
-    for place, given in enumerate(sentence.marks):
-        match = MARK.fullmatch(given)
-        if match is None:
-            yield f"{path}.marks[{place}]: got {shown(given)}, expected a mark such as [laugh]"
-        else:
-            marks.append((f"{path}.marks[{place}]", match[1]))
+    marks = [(f"{path}.text", one[0]) for one in MARK.finditer(text)]
+    marks += [(f"{path}.marks[{place}]", one) for place, one in enumerate(sentence.marks)]
     for where, mark in marks:
-        word, _, rest = mark.partition(" ")
-        if not mark.strip():
-            yield f"{where}: got '[{mark}]', expected a mark such as [laugh]"
-        if word == "pause" and not _is_pause(rest):
-            yield f"{where}: got '[{mark}]', expected seconds from 0 to 60 such as [pause 0.4]"
+        if not _GOOD_MARK.fullmatch(mark):
+            yield f"{where}: got {shown(mark)}, expected a mark such as [laugh] or, up to 60 s, [pause 0.4]"
     words = len(spoken_text(text).split())
     for place, token in enumerate(sentence.tokens):
         if token.word >= words:
             yield f"{path}.tokens[{place}].word: got {token.word}, expected below {words} (words of the text)"
 
 
-def _is_pause(text: str) -> bool:
-    return re.fullmatch(r"[0-9]{1,2}(\.[0-9]+)?", text) is not None and float(text) <= 60
-
-
 def _relation_problems(
     sentences: tuple[Sentence, ...], place: int, before: int | None
 ) -> Iterator[str]:
-    sentence, path = sentences[place], f"sentences[{place}].relation"
-    relation = sentence.relation
+    speaker, relation, path = (
+        sentences[place].speaker,
+        sentences[place].relation,
+        f"sentences[{place}].relation",
+    )
     if isinstance(relation, After):
         return
     kind = type(relation).__name__.lower()
-    if before is None:
+    other = relation.ref if isinstance(relation, With) else before
+    if other is None:
         yield f"{path}.type: got {kind}, expected after: no sentence stands before the first"
-        return
-    if isinstance(relation, Overlap) and not relation.seconds:
-        return
-    other = before
-    if isinstance(relation, With):
-        if relation.ref >= place:
-            yield f"{path}.ref: got {relation.ref}, expected an earlier sentence than {place}"
-            return
-        other = relation.ref
-    if sentences[other].speaker == sentence.speaker:
-        yield (
-            f"{path}: got {kind} of sentence {other}, expected another speaker than "
-            f"'{sentence.speaker}', who cannot talk over himself"
-        )
+    elif other >= place:
+        yield f"{path}.ref: got {other}, expected an earlier sentence than {place}"
+    elif sentences[other].speaker == speaker and getattr(relation, "seconds", 1):
+        yield f"{path}: got {kind} of sentence {other}; '{speaker}' cannot talk over himself"

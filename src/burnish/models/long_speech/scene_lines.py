@@ -1,8 +1,5 @@
 """A scene as lines of text that a language model can write: what is fixed, then what was planned.
 
-    text = scene_text(scene)            # [instruct] path = value ... [think] path = value ...
-    parse_scene_text(text) == scene     # or refused with the line that is wrong
-
 A dimension that nobody filled in stands there as `<blank>`: the same symbol that dimension dropout
 leaves, so that a planner sees in training what it sees in use.
 """
@@ -18,7 +15,6 @@ import msgspec
 from burnish.arguments import shown
 from burnish.boundary import Share, public
 from burnish.errors import ArgumentError
-from burnish.models.long_speech.measures import dimension_dropout
 from burnish.models.long_speech.scene import (
     Scene,
     checked_scene,
@@ -27,6 +23,7 @@ from burnish.models.long_speech.scene import (
     read_scene,
     source_of,
 )
+from burnish.models.long_speech.timeline import dimension_dropout
 
 BLANK = "<blank>"
 BLOCKS = {"instruct": "user", "think": "plan", "default": "default"}
@@ -97,65 +94,60 @@ def parse_scene_text(text: str) -> Scene:
             if block not in BLOCKS or line != f"[{block}]":
                 raise _wrong(number, line, f"[{'], ['.join(BLOCKS)}]")
         elif line:
-            path, value = _read_line(number, line, block)
+            if not block:
+                raise _wrong(number, line, "[instruct] first")
+            path, value = read_line(number, line)
             if path in values:
                 raise _wrong(number, line, f"{path} once")
-            if value is not _NOTHING:
-                values[path] = value
-                if block != "instruct":
-                    sources[path] = BLOCKS[block]
-    document = _nested(values)
-    return checked_scene({**document, "sources": sources}, "text")
-
-
-_NOTHING = object()
+            values[path] = value
+            if block != "instruct" and value is not NOTHING:
+                sources[path] = BLOCKS[block]
+    root: dict[Any, Any] = {}
+    for path, value in values.items():
+        if value is not NOTHING:
+            *steps, last = _steps(path)
+            table = root
+            for step in steps:
+                table = table.setdefault(step, {})
+                if not isinstance(table, dict):
+                    raise ArgumentError(f"text: {path} is both a value and a part")
+            table[last] = value
+    return checked_scene({**_listed(root), "sources": sources}, "text")
 
 
 def _wrong(number: int, line: str, expected: str) -> ArgumentError:
     return ArgumentError(f"text: line {number} is {shown(line)}, expected {expected}")
 
 
-def _read_line(number: int, line: str, block: str) -> tuple[str, Any]:
+NOTHING = object()
+"""The value of a blank."""
+
+
+def read_line(number: int, line: str) -> tuple[str, Any]:
+    """Path and value of a line `path = value`."""
     match = _LINE.fullmatch(line)
-    if match is None or not block:
-        raise _wrong(number, line, "[instruct] first" if match else "'path = value'")
-    path, value = match.groups()
-    if value == BLANK:
-        return path, _NOTHING
+    if match is None:
+        raise _wrong(number, line, "'path = value'")
     try:
-        read = decoded(value)
+        read = NOTHING if match[2] == BLANK else decoded(match[2])
     except ValueError:
-        raise _wrong(number, line, f"JSON or {BLANK} after the =") from None
+        read = []
     if isinstance(read, dict | list):
-        raise _wrong(number, line, "a text or a number after the =")
-    return path, read
+        raise _wrong(number, line, f"a text or a number in JSON, or {BLANK}, after the =")
+    return match[1], read
 
 
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Tables and lists from paths."""
-    root: dict[str | int, Any] = {}
-    for path, value in values.items():
-        steps = [name or int(place) for name, place in _STEP.findall(path)]
-        table = root
-        for step in steps[:-1]:
-            table = table.setdefault(step, {})
-            if not isinstance(table, dict):
-                raise ArgumentError(f"text: {path} is both a value and a part")
-        if steps[-1] in table:
-            raise ArgumentError(f"text: {path} is both a value and a part")
-        table[steps[-1]] = value
-    nested: dict[str, Any] = _listed(root, "")
-    return nested
+def _steps(path: str) -> list[str | int]:
+    return [name or int(place) for name, place in _STEP.findall(path)]
 
 
-def _listed(value: Any, path: str) -> Any:
+def _listed(value: Any) -> Any:
+    """Dicts whose keys are 0, 1, 2 ... as lists."""
     if not isinstance(value, dict):
         return value
-    if not any(isinstance(key, int) for key in value):
-        return {key: _listed(inner, f"{path}.{key}".strip(".")) for key, inner in value.items()}
-    if set(value) != set(range(len(value))):
-        raise ArgumentError(f"text: {path} has gaps, expected {path}[0], {path}[1] and so on")
-    return [_listed(value[place], f"{path}[{place}]") for place in range(len(value))]
+    if 0 in value and set(value) == set(range(len(value))):
+        return [_listed(value[place]) for place in range(len(value))]
+    return {key: _listed(inner) for key, inner in value.items()}
 
 
 @public
@@ -174,7 +166,7 @@ def drop_dimensions(scene: Scene, u: Sequence[Share], p: Share) -> Scene:
     document = msgspec.to_builtins(scene)
     for path in dimension_dropout.plain(planned_captions.plain(scene), u, p):
         table = document
-        *steps, last = [name or int(place) for name, place in _STEP.findall(path)]
+        *steps, last = _steps(path)
         for step in steps:
             table = table[step]
         table.pop(last, None)

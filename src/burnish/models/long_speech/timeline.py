@@ -1,8 +1,4 @@
-"""When each sentence of a scene is heard: overlaps, interruptions, back-channels, and chunks.
-
-    timeline = resolve_timeline(sentences)          # start, end and cut of each sentence
-    overlap_statistics(timeline).ratio              # share of the speech in which two talk at once
-    plan_chunks(frames, max_frames, context)        # which sentences are rendered together
+"""When each sentence of a scene is heard, whether a scene does what was asked, and what training data keeps.
 
 From *Borderless Long Speech Synthesis* (arXiv 2603.19798), which names overlaps and interruptions but
 gives no rules; those here are our own.
@@ -10,32 +6,36 @@ gives no rules; those here are our own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple, NotRequired, TypedDict
+import math
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NotRequired, TypedDict
 
 from msgspec import Meta
 
 from burnish.arguments import refused
-from burnish.boundary import Count, PositiveInt, Settings, Share, public
+from burnish.boundary import Count, NonNegative, Number, PositiveInt, Settings, Share, public
 from burnish.errors import ArgumentError
+from burnish.tensors import torch
 
-INTERRUPT_TAIL_S = 0.15
-"""How long somebody who is interrupted goes on talking."""
-Time = Annotated[float, Meta(ge=-1e9, le=1e9)]
-"""Seconds; floats hold them to a microsecond."""
-Length = Annotated[float, Meta(ge=0.0, le=1e9)]
+if TYPE_CHECKING:
+    from jaxtyping import Float64
+    from torch import Tensor
+
+    Hertz = Annotated[Float64[Tensor, "*B"], Meta(gt=0)]
+    OneHertz = Annotated[Float64[Tensor, ""], Meta(gt=0)]
 
 
 class After(Settings, frozen=True, tag_field="type", tag="after"):
     """A sentence that follows the latest one, which is no `with`."""
 
-    gap: Time = 0.0
+    gap: Number = 0.0
 
 
 class Overlap(Settings, frozen=True, tag_field="type", tag="overlap"):
     """One that begins so many seconds before that one ends."""
 
-    seconds: Length
+    seconds: NonNegative
 
 
 class Interrupt(Settings, frozen=True, tag_field="type", tag="interrupt"):
@@ -48,7 +48,7 @@ class With(Settings, frozen=True, tag_field="type", tag="with"):
     """A back-channel to an earlier sentence."""
 
     ref: Count
-    offset: Time = 0.0
+    offset: Number = 0.0
 
 
 Relation = After | Overlap | Interrupt | With
@@ -56,7 +56,7 @@ Relation = After | Overlap | Interrupt | With
 
 class Utterance(TypedDict):
     speaker: str | int
-    duration: Length
+    duration: NonNegative
     relation: NotRequired[Relation | None]
 
 
@@ -90,7 +90,7 @@ class Chunk(TypedDict):
 
 @public
 def resolve_timeline(
-    sentences: Sequence[Utterance], interrupt_tail: Length = INTERRUPT_TAIL_S
+    sentences: Sequence[Utterance], interrupt_tail: NonNegative = 0.15
 ) -> list[Span]:
     """Start, end and cut of each sentence, from its speaker, duration and relation.
 
@@ -112,13 +112,24 @@ def resolve_timeline(
     before: int | None = None
     for place, sentence in enumerate(sentences):
         speaker, relation = sentence["speaker"], sentence.get("relation") or After()
-        start = _wished_start(f"sentences[{place}].relation", relation, spans, before)
-        own_end = spans[own_latest[speaker]]["end"] if speaker in own_latest else 0.0
-        start = max(start, own_end)
-        if isinstance(relation, Interrupt) and before is not None:
-            stop = start + interrupt_tail
-            if stop < spans[before]["end"]:
-                spans[before] = {"start": spans[before]["start"], "end": stop, "cut": True}
+        other = relation.ref if isinstance(relation, With) else before
+        is_odd = not isinstance(relation, After) if other is None else other >= place
+        if is_odd:
+            raise refused(f"sentences[{place}].relation", relation, "one to an earlier sentence")
+        known = spans[other] if other is not None else {"start": 0.0, "end": 0.0}
+        match relation:
+            case After():
+                start = relation.gap + known["end"]
+            case Overlap():
+                start = known["end"] - relation.seconds
+            case Interrupt():
+                start = known["start"] + relation.at * (known["end"] - known["start"])
+            case With():
+                start = known["start"] + relation.offset
+        start = max(start, spans[own_latest[speaker]]["end"] if speaker in own_latest else 0.0)
+        stop = start + interrupt_tail
+        if isinstance(relation, Interrupt) and other is not None and stop < known["end"]:
+            spans[other] = {"start": known["start"], "end": stop, "cut": True}
         spans.append({"start": start, "end": start + sentence["duration"], "cut": False})
         own_latest[speaker] = place
         if not isinstance(relation, With):
@@ -126,26 +137,8 @@ def resolve_timeline(
     return spans
 
 
-def _wished_start(
-    what: str, relation: Relation, spans: Sequence[Span], before: int | None
-) -> float:
-    """Where the relation puts a sentence, before its speaker's own sentences are looked at."""
-    if isinstance(relation, With):
-        if relation.ref >= len(spans):
-            raise refused(f"{what}.ref", relation.ref, f"an earlier sentence than {len(spans)}")
-        return spans[relation.ref]["start"] + relation.offset
-    if isinstance(relation, After):
-        return relation.gap + (0.0 if before is None else spans[before]["end"])
-    if before is None:
-        raise ArgumentError(f"{what}: expected after: no sentence stands before the first")
-    previous = spans[before]
-    if isinstance(relation, Overlap):
-        return previous["end"] - relation.seconds
-    return previous["start"] + relation.at * (previous["end"] - previous["start"])
-
-
 @public
-def overlap_statistics(timeline: Sequence[tuple[Time, Time] | Span]) -> OverlapStatistics:
+def overlap_statistics(timeline: Sequence[tuple[Number, Number] | Span]) -> OverlapStatistics:
     """How long somebody talks, how long two or more do, and the ratio of the two.
 
     Takes what `resolve_timeline` returns, or pairs of start and end.
@@ -157,9 +150,7 @@ def overlap_statistics(timeline: Sequence[tuple[Time, Time] | Span]) -> OverlapS
     for place, span in enumerate(timeline):
         start, end = span if isinstance(span, tuple) else (span["start"], span["end"])
         if end < start:
-            raise ArgumentError(
-                f"timeline[{place}]: ends at {end:g}, before it starts at {start:g}"
-            )
+            raise refused(f"timeline[{place}]", span, "an end that is not before the start")
         if end > start:
             changes += [(start, 1), (end, -1)]
     speech = overlap = last = 0.0
@@ -193,3 +184,154 @@ def plan_chunks(frames: Sequence[Count], max_frames: PositiveInt, context: Count
             chunks.append({"sentences": [place], "context_frames": shown})
             filled = count
     return chunks
+
+
+class Waypoint(TypedDict):
+    """A place of an arc, and its value there."""
+
+    at: Share
+    value: Number
+
+
+class Clip(TypedDict):
+    """What is known of a clip of speech."""
+
+    snr: NotRequired[Number | None]
+    """dB; None where unknown, which fails a filter."""
+    overlap: NotRequired[Share]
+    speakers: Count
+
+
+class FilterRule(Settings, frozen=True):
+    """What a filter of speech data keeps; None demands nothing."""
+
+    min_snr: float | None = None
+    max_overlap: float | None = None
+    speakers: float | None = None
+
+
+FILTER_RULE = FilterRule(20.0, 0.05, 1)
+"""The classic one."""
+
+
+class Retention(NamedTuple):
+    """Indices of the clips that are kept."""
+
+    filter_kept: list[int]
+    label_kept: list[int]
+
+
+@public
+def dimension_dropout(
+    dims: Sequence[str], u: Sequence[Share], p: Share, protected: Collection[str] = ()
+) -> list[str]:
+    """Names of the dimensions to blank: those with `u < p` that are not protected, in order.
+
+    `u` has a uniform number from [0, 1) for each dimension, so that p = 0 drops nothing and p = 1
+    all that is not protected.
+
+    >>> dimension_dropout(["tone", "pace", "intent"], [0.1, 0.2, 0.9], 0.3, ["pace"])
+    ['tone']
+    """
+    if len(u) != len(dims):
+        raise ArgumentError(f"u: got {len(u)}, expected one for each of the {len(dims)} dims")
+    pairs = zip(dims, u, strict=True)
+    return [name for name, draw in pairs if draw < p and name not in protected]
+
+
+@public
+def arc_values(
+    waypoints: Sequence[tuple[Share, Number] | Waypoint],
+    n: Count,
+) -> Tensor:
+    """An emotional arc at each of n sentences: waypoints joined by straight lines, float64 (n,).
+
+    Sentence i stands at `i / (n - 1)`, a single one at 0. Waypoints are pairs of `at` (0 to 1, in
+    ascending order) and value, or dicts with these; before the first and after the last one the arc
+    is flat, and where two share a place the later one counts.
+
+    >>> arc_values([(0.0, 0.2), (0.5, 1.0), (1.0, 0.0)], 5).tolist()
+    [0.2, 0.6, 1.0, 0.5, 0.0]
+    """
+    points = [one if isinstance(one, tuple) else (one["at"], one["value"]) for one in waypoints]
+    if not points or any(second[0] < first[0] for first, second in pairwise(points)):
+        raise refused("waypoints", points, "at least 1, sorted by their places")
+    values = []
+    for i in range(n):
+        place = i / (n - 1) if n > 1 else 0.0
+        passed = [point for point in points if point[0] <= place]
+        at, value = passed[-1] if passed else points[0]
+        if passed and len(passed) < len(points):
+            next_at, next_value = points[len(passed)]
+            share = (place - at) / (next_at - at)
+            value = value * (1 - share) + next_value * share
+        values.append(value)
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@public
+def arc_score(requested: Sequence[Number], measured: Sequence[Number]) -> float | None:
+    """Spearman's rank correlation of what was asked for and what was measured, -1 to 1.
+
+    Equal values share the mean of their ranks. None where either side is constant or has fewer
+    than two values: no order was asked for, or none can be seen.
+
+    >>> arc_score([0.1, 0.5, 0.9], [60.0, 64.0, 71.0])
+    1.0
+    """
+    if len(measured) != len(requested):
+        raise refused("measured", measured, f"{len(requested)} as requested")
+    if len(set(requested)) < 2 or len(set(measured)) < 2:
+        return None
+    middle = (len(requested) - 1) / 2
+    a = [rank - middle for rank in _ranks(requested)]
+    b = [rank - middle for rank in _ranks(measured)]
+    spread = math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+    product = math.fsum(x * y for x, y in zip(a, b, strict=True))
+    return max(-1.0, min(1.0, product / spread))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 0; equal values share the mean of theirs."""
+    order = sorted(values)
+    first = {value: place for place, value in reversed(list(enumerate(order)))}
+    last = {value: place for place, value in enumerate(order)}
+    return [(first[value] + last[value]) / 2 for value in values]
+
+
+@public
+def semitones(f0: Hertz, reference: OneHertz | Hertz) -> Tensor:
+    """How many semitones a frequency lies above a reference: `12 log2(f0 / reference)`, float64.
+
+    Leave frames without a pitch out; they have no place on this scale.
+
+    >>> semitones([220.0, 110.0, 55.0], 110.0).tolist()
+    [12.0, 0.0, -12.0]
+    """
+    return 12 * (f0.log2() - reference.log2())
+
+
+@public
+def label_retention(clips: Sequence[Clip], filter_rule: FilterRule | None = None) -> Retention:
+    """Which clips a filter would keep, and which are kept if they are labelled instead.
+
+    Without a rule it is `FILTER_RULE`. Labelling drops only clips in which nobody speaks.
+
+    >>> label_retention([
+    ...     {"snr": 30.0, "overlap": 0.0, "speakers": 1},
+    ...     {"snr": 5.0, "overlap": 0.3, "speakers": 3},
+    ...     {"snr": None, "overlap": 0.0, "speakers": 0},
+    ... ])
+    Retention(filter_kept=[0], label_kept=[0, 1])
+    """
+    rule = filter_rule or FILTER_RULE
+    retention = Retention([], [])
+    for place, clip in enumerate(clips):
+        snr, speakers = clip.get("snr"), clip["speakers"]
+        if speakers:
+            retention.label_kept.append(place)
+        passes_snr = rule.min_snr is None or (snr is not None and snr >= rule.min_snr)
+        passes_overlap = rule.max_overlap is None or clip.get("overlap", 0.0) <= rule.max_overlap
+        if passes_snr and passes_overlap and rule.speakers in (None, speakers):
+            retention.filter_kept.append(place)
+    return retention

@@ -1,10 +1,4 @@
-"""Masked diffusion language models: the loss, its noise, and six ways to reduce that (arXiv 2511.18159).
-
-Pure functions: random numbers (`u`, `t`) are arguments. The mask rate is drawn by `sample_t` from a
-density that `fit_epr` fits (P-POTS) or in strata (`stratum_counts`, StraTS); masks come in
-complementary pairs (`mirror_masks`) or hit delimiters more often (`isad_mask_prob`); `mdm_loss` is the
-loss, `decompose_variance` says where its noise comes from.
-"""
+"""Masked diffusion language models: the loss, its noise, and six ways to reduce that (arXiv 2511.18159)."""
 
 from typing import TYPE_CHECKING
 
@@ -16,9 +10,13 @@ if TYPE_CHECKING:
     from burnish.models.masked_diffusion.control import ema_control_variate as ema_control_variate
     from burnish.models.masked_diffusion.objective import IndependentMasks as IndependentMasks
     from burnish.models.masked_diffusion.objective import MirrorMasks as MirrorMasks
+    from burnish.models.masked_diffusion.objective import collate as collate
+    from burnish.models.masked_diffusion.objective import is_syntax as is_syntax
     from burnish.models.masked_diffusion.objective import isad_mask_prob as isad_mask_prob
     from burnish.models.masked_diffusion.objective import mdm_loss as mdm_loss
     from burnish.models.masked_diffusion.objective import mirror_masks as mirror_masks
+    from burnish.models.masked_diffusion.objective import syntax_eligible as syntax_eligible
+    from burnish.models.masked_diffusion.objective import template_tokens as template_tokens
     from burnish.models.masked_diffusion.objective import token_nll as token_nll
     from burnish.models.masked_diffusion.rates import epr_density as epr_density
     from burnish.models.masked_diffusion.rates import fit_epr as fit_epr
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
     from burnish.models.masked_diffusion.report import VarianceReport as VarianceReport
     from burnish.models.masked_diffusion.report import decompose_variance as decompose_variance
     from burnish.models.masked_diffusion.report import variance_report as variance_report
-    from burnish.models.masked_diffusion.rows import collate as collate
-    from burnish.models.masked_diffusion.rows import is_syntax as is_syntax
-    from burnish.models.masked_diffusion.rows import syntax_eligible as syntax_eligible
-    from burnish.models.masked_diffusion.rows import template_tokens as template_tokens
     from burnish.models.masked_diffusion.samplers import Noise as Noise
     from burnish.models.masked_diffusion.samplers import Noised as Noised
     from burnish.models.masked_diffusion.samplers import PPots as PPots

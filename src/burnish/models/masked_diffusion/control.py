@@ -1,17 +1,10 @@
 """Control variates over mask rates: running losses, or running gradients, by bin of t.
 
-    found = ema_control_variate(losses_B, t_B, baseline_K, lr=0.01)
-    found.adjusted_mean, found.baseline
-
-A bin's running loss is subtracted from the losses of its rates, so that the reported loss swings less
-with the rates that were drawn. **It changes no update**: the baseline carries no gradient, so every
-parameter moves exactly as without it. It is for monitoring and early stopping. Two ways that do change
-updates:
-
-- `LossBaseline(mode="rescale")` divides a loss by its bin's running loss over the mean of all bins: every
-  rate then pulls about alike. That is another objective (biased).
-- `GradientBaseline` subtracts a bin's running *gradient* and adds back its mean over all rates: a true
-  control variate, unbiased, for a few parameters (memory: bins times parameters).
+Subtracting a bin's running loss makes the reported loss swing less and **changes no update**: the
+baseline carries no gradient. Two ways that do change updates: `LossBaseline(mode="rescale")` divides a
+loss by its bin's share, so that every rate pulls about alike (another objective, biased);
+`GradientBaseline` subtracts a bin's running *gradient* and adds back its mean over all rates: a true
+control variate, unbiased, for a few parameters (memory: bins times parameters).
 """
 
 from __future__ import annotations
@@ -19,10 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta
-
-from burnish.boundary import SOME, Fraction, Number, PositiveShare, Share, public, public_method
-from burnish.errors import ArgumentError
+from burnish.boundary import (
+    SOME,
+    Fraction,
+    Number,
+    PositiveInt,
+    PositiveShare,
+    Share,
+    public,
+    public_method,
+)
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 BINS = 10
 LEARNING_RATE = 0.01
-Mode = Literal["subtract", "rescale"]
 
 
 class ControlVariate(NamedTuple):
@@ -90,8 +88,8 @@ class LossBaseline:
     @public_method
     def __init__(
         self,
-        mode: Mode = "subtract",
-        bins: Annotated[int, Meta(ge=1, le=10_000)] = BINS,
+        mode: Literal["subtract", "rescale"] = "subtract",
+        bins: PositiveInt = BINS,
         lr: Share = LEARNING_RATE,
     ) -> None:
         self.mode, self.bins, self.lr = mode, bins, lr
@@ -126,7 +124,7 @@ class LossBaseline:
         return torch.where(scale_B > 0, scale_B, torch.ones_like(scale_B))
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON has it."""
+        """What a checkpoint keeps."""
         return {"baseline": list(self.baseline)}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -137,37 +135,24 @@ class LossBaseline:
 class GradientBaseline:
     """Running gradients by bin of t for a few parameters: a true control variate.
 
-        baseline = GradientBaseline(parameters)
-        shift_N = baseline.shift(row_loss_B, t_B, weight_B)     # before backward: needs the graph
-        loss.backward()
-        baseline.add(shift_N)                                   # to the parameters' gradients
-
     The gradient of a batch is `mean w_i grad l_i`. Less `mean w_i b_k(t_i)`, plus `sum_k width_k b_k`,
-    its expectation over rates, it has the same mean; b is of earlier steps alone.
+    its expectation over rates (`correction`), it has the same mean; b is of earlier steps alone (`learn`).
     """
 
     @public_method
     def __init__(
         self,
         parameters: Sequence[Tensor],
-        bins: Annotated[int, Meta(ge=2, le=10_000)] = BINS,
+        bins: PositiveInt = BINS,
         lr: Share = 0.1,
         low: Fraction = 0.0,
         high: PositiveShare = 1.0,
     ) -> None:
         """`low` and `high` bound the rates."""
-        if not parameters or low >= high:
-            raise ArgumentError("parameters: expected at least one, and rates with low below high")
         self.parameters, self.bins, self.lr = parameters, bins, lr
         self.low, self.high = low, high
         first, size = parameters[0], sum(one.numel() for one in parameters)
         self.gradients_KN = torch.zeros(bins, size, dtype=first.dtype, device=first.device)
-
-    def shift(self, row_loss_B: Tensor, t_B: Tensor, weight_B: Tensor) -> Tensor:
-        """What to add to the batch's gradient, (N,); the running gradients move on."""
-        shift_N = self.correction(t_B, weight_B)
-        self.learn(self.bin_gradients(row_loss_B, t_B), t_B)
-        return shift_N
 
     def correction(self, t_B: Tensor, weight_B: Tensor) -> Tensor:
         """What to add to the gradient of rows with these rates, (N,): known before their losses."""
@@ -196,19 +181,9 @@ class GradientBaseline:
         seen_K1 = (count_K > 0).to(self.gradients_KN.device)[:, None]
         self.gradients_KN = torch.where(seen_K1, moved_KN, self.gradients_KN)
 
-    def add(self, shift_N: Tensor) -> None:
-        """Add a shift to the gradients of the parameters."""
-        sizes = [one.numel() for one in self.parameters]
-        for one, part in zip(self.parameters, torch.split(shift_N, sizes), strict=True):
-            assert one.grad is not None
-            one.grad += part.view_as(one)
-
 
 def bin_widths(bins: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Share of the rates from `low` to `high` that falls into each bin of `bins_of`.
-
-    Of all rates both ends have half a share.
-    """
+    """Share of the rates from `low` to `high` in each bin of `bins_of`; both ends have half a share."""
     if bins == 1:
         return torch.ones(1, dtype=torch.float64)
     edges = (torch.arange(bins + 1, dtype=torch.float64) - 0.5) / (bins - 1)
@@ -241,16 +216,14 @@ def smoothed_loss(
     with its first loss. `low` and `high` are the bounds of the rates.
     """
     known_K = torch.tensor([b or 0.0 for b in baseline], dtype=torch.float64)
+    is_new_K = torch.tensor([b is None for b in baseline])
     losses_B, t_B, weight_B = (x.detach().double().cpu() for x in (losses_B, t_B, weight_B))
     bin_B = bins_of(t_B, len(known_K))
     found = (weight_B * (losses_B - known_K[bin_B])).mean()
     found = found + bin_widths(len(known_K), low, high) @ known_K
-    is_new_K = torch.tensor([b is None for b in baseline])
     moved_K = ema_update(known_K, losses_B, bin_B, lr)
     moved_K = torch.where(is_new_K, ema_update(known_K, losses_B, bin_B, 1.0), moved_K)
-    seen = set(bin_B.tolist())
-    after = [
-        value if k in seen or baseline[k] is not None else None
-        for k, value in enumerate(moved_K.tolist())
-    ]
+    is_seen_K = ~is_new_K
+    is_seen_K[bin_B] = True
+    after = [b if seen else None for b, seen in zip(moved_K.tolist(), is_seen_K, strict=True)]
     return Smoothed(None if bool(is_new_K.all()) else found.item(), after)

@@ -1,26 +1,34 @@
-"""The loss of a masked diffusion model, and the masks that it is taken over.
+"""The loss of a masked diffusion model, the masks it is taken over, and which tokens may be masked.
 
-    masks = mirror_masks(u_BL, t_B, eligible_BL)            # two complementary masks of one field
-    loss = mdm_loss(token_nll_BL, masks.mask_first, masks.p, masks.eligible_count, weight_B)
+The loss of a row is `l_b = (1/n_b) sum_i m_bi nll_bi / p_b`, `p = (1 - eps) t + eps`, that of a batch the mean
+of `w_b l_b` over all rows with an answer (arXiv 2511.18159, LLaDA). A row in which nothing was masked counts
+with 0: leaving it out, as the reference does, raises the loss at small t. No random numbers are drawn here.
 
-A rate t gives the chance `p = (1 - eps) t + eps` that a token of the answer is masked. The loss of a
-row is `l_b = (1/n_b) sum_i m_bi nll_bi / p_b`, that of a batch the mean of `w_b l_b` over all rows
-with an answer (arXiv 2511.18159, LLaDA). A row in which nothing was masked counts with 0: leaving it
-out, as the reference does, raises the loss at small t. No random numbers are drawn here: `u` is an
-argument.
-
-MIRROR masks with `u < p` and with `u > 1 - p`, both of one field u. Each mask alone is as if drawn
-independently; together they cover `min(1, 2p)` of the answer, and where one loss is high by chance
-the other is low.
+MIRROR masks with `u < p` and with `u > 1 - p`, both of one field u: where one loss is high by chance the
+other is low. SyRM lets syntax tokens of a structured prompt be masked too: a small bias, on purpose.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
+import keyword
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from burnish.boundary import UNREAD, Count, Fraction, Settings, Share, public
+from burnish.arguments import refused
+from burnish.boundary import (
+    UNREAD,
+    Count,
+    Fraction,
+    PositiveInt,
+    PositiveShare,
+    Settings,
+    Share,
+    public,
+)
 from burnish.errors import ArgumentError
 from burnish.tensors import check_shape, torch
 
@@ -107,20 +115,13 @@ def mdm_loss(
     >>> found.loss.item(), found.row_loss.tolist()
     (1.0, [2.0, 0.0])
     """
-    is_short_B = mask.sum(1) > eligible_count
-    if is_short_B.any():
-        row = int(is_short_B.nonzero()[0])
-        raise ArgumentError(
-            f"eligible_count: row {row} has {eligible_count[row]} and {int(mask[row].sum())} masked "
-            "tokens, expected at least as many as are masked"
-        )
+    if (mask.sum(1) > eligible_count).any():
+        raise ArgumentError("eligible_count: below the masked tokens, expected at least these")
     row_B = row_losses(token_nll, mask, p.to(token_nll), eligible_count)
     weight_B = row_B.new_ones(len(row_B)) if weight is None else weight.to(row_B)
     loss = batch_loss(row_B, eligible_count, weight_B)
     if not loss.isfinite():
-        raise ArgumentError(
-            f"token_nll: the loss is {loss.item()}, expected finite numbers where `mask` is 1"
-        )
+        raise refused("token_nll", loss.item(), "finite numbers where `mask` is 1")
     return MaskedLoss(loss, row_B)
 
 
@@ -148,9 +149,8 @@ def token_nll(
     The mask token's logit is taken as -inf, in training as in decoding.
     """
     size = logits_BLV.shape[-1]
-    for name, is_beyond in (("ids_BL", bool((ids_BL >= size).any())), ("mask_id", mask_id >= size)):
-        if is_beyond:
-            raise ArgumentError(f"{name}: got {size} or more, expected token ids below {size}")
+    if max(mask_id, int(ids_BL.max()) if ids_BL.numel() else 0) >= size:
+        raise ArgumentError(f"ids_BL, mask_id: got {size} or more, expected token ids below it")
     is_mask_V = torch.arange(size, device=logits_BLV.device) == mask_id
     allowed_BLV = logits_BLV.masked_fill(is_mask_V, -torch.inf)
     return torch.nn.functional.cross_entropy(allowed_BLV.transpose(1, 2), ids_BL, reduction="none")
@@ -199,25 +199,10 @@ class MaskPass(NamedTuple):
     """What a masked token's nll is divided by, (B,) or (B, L)."""
 
 
-class MaskSampler(Protocol):
-    """From fields of uniform numbers to the masks of one or more forward passes."""
-
-    @property
-    def fields(self) -> int:
-        """How many fields of uniform numbers it takes."""
-
-    @property
-    def forwards(self) -> int:
-        """Forward passes of a row."""
-
-    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
-        """Masks for chances (B,) or (B, L); the loss is the mean over the passes."""
-
-
 class IndependentMasks(Settings, frozen=True):
     """So many masks a row, each of its own field."""
 
-    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    count: PositiveInt = 1
 
     @property
     def fields(self) -> int:
@@ -299,14 +284,126 @@ def nonempty_mask_fields(
     v_BS = torch.where(place_S == first_B1, hidden_BS * v_BS, v_BS)
     v_BS = torch.where(place_S < first_B1, open_BS, v_BS)
     u_FBL = v_BS.view(rows, masks.fields, length).transpose(0, 1)
-    return NonemptyFields(_to_both_ends(u_FBL, q_BL) if is_mirror else u_FBL, chance_B)
-
-
-def _to_both_ends(v_FBL: Tensor, q_BL: Tensor) -> Tensor:
-    """What lies below 2q laid to the lowest and the highest q, which MIRROR masks."""
-    high_FBL = torch.where(v_FBL < 2 * q_BL, 1 - (2 * q_BL - v_FBL), v_FBL - q_BL)
-    return torch.where((v_FBL < q_BL) | (q_BL >= 0.5), v_FBL, high_FBL)
+    if is_mirror:  # what lies below 2q is laid to the lowest and the highest q, which MIRROR masks
+        high_FBL = torch.where(u_FBL < 2 * q_BL, 1 - (2 * q_BL - u_FBL), u_FBL - q_BL)
+        u_FBL = torch.where((u_FBL < q_BL) | (q_BL >= 0.5), u_FBL, high_FBL)
+    return NonemptyFields(u_FBL, chance_B)
 
 
 def _by_token(chance_BX: Tensor) -> Tensor:
     return chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX
+
+
+Format = Literal["html", "markdown", "json", "python"]
+
+_TAGS = """
+a b body br caption center code col colgroup colspan div em form h1 h2 h3 h4 h5 h6 head html i img input
+label li link ol option p pre rowspan script select span strong style sub sup table tbody td tfoot th thead
+title tr u ul class id href src align border
+"""
+"""And attributes."""
+_SIGNS = {
+    "html": r"[<>/=\"'!&;-]+",
+    "markdown": r"[|#*_`>~+=:\[\]()!-]+",
+    "json": r"[{}\[\]:,\"]+",
+    "python": r"[()\[\]{}:,.;=+*/%<>!&|^~@\\\"'#-]+",
+}
+_WORDS = {
+    "html": set(_TAGS.split()),
+    "markdown": set[str](),
+    "json": {"true", "false", "null"},
+    "python": {*keyword.kwlist, "self"},
+}
+_BREAKS = {"html": False, "markdown": True, "json": False, "python": True}
+"""Where line breaks, and in Python indentation, are part of the syntax."""
+
+
+class Rows(NamedTuple):
+    """Rows of one length, padded on the right."""
+
+    ids_XL: Tensor
+    eligible_XL: Tensor
+    """The answer, without padding."""
+    attention_XL: Tensor
+    dropped: int
+    """Rows without an answer, or whose answer was cut off."""
+
+
+class Record(TypedDict):
+    """Token ids, and how many of them are the prompt."""
+
+    input_ids: NotRequired[Sequence[Count]]
+    ids: NotRequired[Sequence[Count]]
+    prompt_length: NotRequired[Count]
+    prompt_len: NotRequired[Count]
+
+
+@public
+def collate(rows: Sequence[Record], max_length: PositiveInt = 4096, pad_id: Count = 0) -> Rows:
+    """Rows `{"input_ids": [...], "prompt_length": n}` as one batch; rows without an answer are dropped.
+
+    `ids` and `prompt_len` are read too; without a prompt length all is answer.
+
+    >>> collate([{"input_ids": [5, 6, 7], "prompt_length": 2}, {"ids": [5]}]).eligible_XL.tolist()
+    [[False, False, True], [True, False, False]]
+    """
+    kept: list[tuple[list[int], int]] = []
+    for row in rows:
+        prompt = row.get("prompt_length", row.get("prompt_len", 0))
+        tokens = list(row.get("input_ids", row.get("ids", ())))[:max_length]
+        if len(tokens) > prompt:
+            kept.append((tokens, prompt))
+    if not kept:
+        raise ArgumentError(f"rows: none has an answer within {max_length} tokens")
+    length = max(len(tokens) for tokens, _ in kept)
+    ids_XL = torch.tensor([tokens + [pad_id] * (length - len(tokens)) for tokens, _ in kept])
+    sizes_X = torch.tensor([len(tokens) for tokens, _ in kept])
+    prompt_X = torch.tensor([prompt for _, prompt in kept])
+    place_L = torch.arange(length)
+    real_XL = place_L < sizes_X[:, None]
+    eligible_XL = real_XL & (place_L >= prompt_X[:, None])
+    return Rows(ids_XL, eligible_XL, real_XL, len(rows) - len(kept))
+
+
+@public
+def is_syntax(token: str, format: Format) -> bool:
+    """True if a token is syntax of a format: tags, brackets, keywords, indentation.
+
+    Spaces that tokenizers write as `Ġ`, `▁` or `Ċ` are read as such. A token that mixes syntax and
+    content, such as `>Name`, is content; `</td` is syntax.
+
+    >>> is_syntax("</td>", "html"), is_syntax("Paris", "html"), is_syntax("Ġdef", "python")
+    (True, False, True)
+    """
+    plain = token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n").replace("ĉ", "\t")
+    if not plain.strip():
+        breaks = "\n" in plain or (format == "python" and (len(plain) > 1 or "\t" in plain))
+        return _BREAKS[format] and breaks
+    for piece in re.findall(r"\w+|[^\w\s]+|_+", plain):
+        word = piece.lower() if format == "html" else piece
+        if word not in _WORDS[format] and not re.fullmatch(_SIGNS[format], piece):
+            return False
+    return True
+
+
+@public
+def syntax_eligible(tokens: Sequence[str], format: Format) -> list[bool]:
+    """Which tokens of a prompt are syntax.
+
+    >>> syntax_eligible(["{", '"', "name", '":'], "json")
+    [True, True, False, True]
+    """
+    return [is_syntax.plain(token, format) for token in tokens]
+
+
+@public
+def template_tokens(
+    answers: Annotated[Sequence[Sequence[Count]], Meta(min_length=1)], share: PositiveShare = 0.95
+) -> list[int]:
+    """Ids that at least this share of the answers have: their fixed template, such as `####`.
+
+    >>> template_tokens([[5, 9, 7], [6, 9, 8], [9, 4]])
+    [9]
+    """
+    found = Counter(one for row in answers for one in set(row))
+    return sorted(one for one, count in found.items() if count >= share * len(answers))

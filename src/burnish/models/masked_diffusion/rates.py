@@ -1,9 +1,5 @@
 """Which mask rates t to train on: the best density, its fitted curve, and draws from it (P-POTS).
 
-    moments = probe_moments(losses_XTK)                          # what each rate costs
-    fit = fit_epr(t_grid, moments.w, mix_uniform=0.1)            # a smooth curve through it
-    t, weight = sample_t(fit.fine_grid, fit.fine_density, u)     # E[weight * loss(t)] is unbiased
-
 Rates drawn from p(t) at weight 1/p(t) leave the expected loss as it is. The variance of one draw is
 `∫ (g² + v)/p dt - (∫ g dt)²`, g and v being the mean and the variance of the loss at a rate; it is
 least for `p* ∝ sqrt(g² + v)` (arXiv 2511.18159). Where we differ from the release: v counts how data
@@ -20,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import MISSING, SOME, NonNegative, Positive, Share, public
+from burnish.arguments import refused
+from burnish.boundary import (
+    MISSING,
+    SOME,
+    NonNegative,
+    Positive,
+    PositiveInt,
+    Seed,
+    Share,
+    public,
+)
 from burnish.errors import ArgumentError
 from burnish.tensors import check_finite, torch
 
@@ -34,12 +40,10 @@ if TYPE_CHECKING:
     Known = Annotated[Float64[Tensor, "X T"], Meta(ge=0, le=1)]
 
 Moment = Literal["second", "within"]
-Starts = Annotated[int, Meta(ge=1, le=10_000)]
+
 MAX_WEIGHT = 1e6
 MIX_UNIFORM = 0.1
 """Share of uniform draws in runs and reports; the bare fit has none."""
-AREA_TOLERANCE = 1e-3
-"""How far from 1 the integral of a given density may be."""
 FINE = 257
 """Points of the grid over [0, 1] that a fitted curve is drawn from."""
 RUNAWAY = 2.0
@@ -47,8 +51,6 @@ RUNAWAY = 2.0
 FEWEST = 5
 """Rates with a loss that a fit needs."""
 PARAMETERS = ("a", "b", "A", "r", "q", "kappa", "m")
-_CENTRE = (-0.3, 0.4, -1.0, 0.3, 0.2, -0.2, 0.2)
-_NOISE = 0.6
 
 
 class Cells(NamedTuple):
@@ -92,19 +94,9 @@ def sampler_variance(p: Costs, g: Float64[Tensor, " T"], v: Costs, t_grid: Grid)
     16.0
     """
     check_grid(t_grid)
-    area = torch.trapezoid(p, t_grid).item()
-    if abs(area - 1) > AREA_TOLERANCE:
-        raise ArgumentError(
-            f"p: its trapezoid integral over t_grid is {area:g}, expected 1 (to {AREA_TOLERANCE:g}); "
-            "divide p by it"
-        )
-    second_T = g.square() + v
-    never_T = (p == 0) & (second_T > 0)
-    if never_T.any():
-        at = t_grid[never_T][0].item()
-        raise ArgumentError(
-            f"p: is 0 at t = {at:g}, where there is a loss; expected a density above 0"
-        )
+    area, second_T = torch.trapezoid(p, t_grid).item(), g.square() + v
+    if abs(area - 1) > 1e-3 or ((p == 0) & (second_T > 0)).any():
+        raise refused("p", f"integral {area:g}", "1, and above 0 where there is a loss")
     ratio_T = torch.where(second_T > 0, second_T / p.clamp(min=1e-300), 0.0)
     return torch.trapezoid(ratio_T, t_grid) - torch.trapezoid(g, t_grid).square()
 
@@ -123,26 +115,21 @@ def sample_t(
     density: Costs,
     u: Annotated[Float64[Tensor, "*X"], Meta(ge=0, le=1)],
     max_weight: Positive = MAX_WEIGHT,
-    cells: Literal["linear", "constant", "reference"] = "linear",
 ) -> Rates:
     """Rates by the inverse of the distribution function at `u`, and weights `1/p(t)`.
 
-    The density is normalised by the trapezoid rule. Between two grid points it is `linear` and the
-    inverse is quadratic; `constant` takes the mean of both ends. For both, the weight belongs to what
-    was drawn from. `reference` draws as `constant` and weighs as `linear`, which is a little biased.
-    All three agree on a flat density, and more closely the finer the grid is.
+    The density is normalised by the trapezoid rule. Between two grid points it is linear and the
+    inverse quadratic, so that a weight belongs to the very density that was drawn from.
 
     >>> found = sample_t(t_grid=[0.0, 1.0], density=[0.0, 5.0], u=[0.25, 1.0])
     >>> found.t.tolist(), found.weight.tolist()
     ([0.5, 1.0], [1.0, 0.5])
     """
     check_grid(t_grid)
-    return inverse_cdf(t_grid, normalised(density, t_grid, "density"), u, max_weight, cells)
+    return inverse_cdf(t_grid, normalised(density, t_grid, "density"), u, max_weight)
 
 
-def inverse_cdf(
-    grid_T: Tensor, p_T: Tensor, u_X: Tensor, max_weight: float, cells: str = "linear"
-) -> Rates:
+def inverse_cdf(grid_T: Tensor, p_T: Tensor, u_X: Tensor, max_weight: float) -> Rates:
     """As `sample_t` for a density of integral 1; values are not looked at."""
     width_C = grid_T.diff()
     mass_C = (p_T[1:] + p_T[:-1]) / 2 * width_C
@@ -154,16 +141,9 @@ def inverse_cdf(
     cell_X = torch.searchsorted(ends_C, u_X.contiguous(), right=True).clamp(max=last)
     left_X = (u_X - starts_C[cell_X]).clamp(min=0)
     low_X, width_X = p_T[cell_X], width_C[cell_X]
-    if cells == "linear":
-        slope_X = (p_T[cell_X + 1] - low_X) / width_X
-        here_X = (low_X.square() + 2 * slope_X * left_X).clamp(min=0).sqrt()
-        step_X = 2 * left_X / (low_X + here_X).clamp(min=1e-300)
-    else:
-        here_X = mass_C[cell_X] / width_X
-        step_X = left_X / here_X
-    step_X = torch.minimum(step_X, width_X)
-    if cells == "reference":
-        here_X = low_X + (p_T[cell_X + 1] - low_X) * step_X / width_X
+    slope_X = (p_T[cell_X + 1] - low_X) / width_X
+    here_X = (low_X.square() + 2 * slope_X * left_X).clamp(min=0).sqrt()
+    step_X = torch.minimum(2 * left_X / (low_X + here_X).clamp(min=1e-300), width_X)
     return Rates(grid_T[cell_X] + step_X, (1 / here_X.clamp(min=1e-300)).clamp(max=max_weight))
 
 
@@ -179,18 +159,13 @@ class Strata(NamedTuple):
 
 
 @public
-def stratum_counts(
-    n: Annotated[int, Meta(ge=1, le=2**53)], rounding: Literal["ceil", "floor"] = "ceil"
-) -> Strata:
+def stratum_counts(n: PositiveInt) -> Strata:
     """Strata for the n rates of one update: `k = ceil(sqrt(n))`, `n // k` each, the rest at random.
-
-    `rounding="floor"` is the reference's number of strata.
 
     >>> stratum_counts(10)
     Strata(count=4, per_stratum=2, extra=2)
     """
-    root = math.isqrt(n)
-    count = root + 1 if rounding == "ceil" and root * root < n else root
+    count = math.isqrt(n - 1) + 1
     return Strata(count, n // count, n % count)
 
 
@@ -296,10 +271,10 @@ class EprFit(NamedTuple):
 def fit_epr(
     t_grid: Grid,
     w: Annotated[Float64[Tensor, " T"], Meta(ge=0), MISSING],
-    n_starts: Starts = 20,
+    n_starts: PositiveInt = 20,
     mix_uniform: Share = 0.0,
     *,
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0,
+    seed: Seed = 0,
 ) -> EprFit:
     """Fit the EPR curve to `w`, what each rate of the grid costs: least KL(w ‖ curve).
 
@@ -316,12 +291,25 @@ def fit_epr(
     known = int(is_known_T.sum())
     if known < FEWEST:
         return _uniform(t_grid, mix_uniform, f"{known} rates have a loss")
-    target_T = normalised(w[is_known_T], t_grid[is_known_T], "w")
     # Gradients are needed here also where the caller's inference mode has turned them off.
     with torch.inference_mode(False):
-        raw, kl = _least_kl(t_grid[is_known_T].clone(), target_T.clone(), n_starts, seed)
-    named = dict(zip(PARAMETERS, _constrained(raw).tolist(), strict=True))
-    return density_of(t_grid, named, mix_uniform, kl=kl)
+        grid_T = t_grid[is_known_T].clone()
+        target_T = normalised(w[is_known_T], grid_T, "w").clone()
+        centre_N = torch.tensor((-0.3, 0.4, -1.0, 0.3, 0.2, -0.2, 0.2), dtype=torch.float64)
+        generator = torch.Generator().manual_seed(seed)
+        shape = (n_starts, len(centre_N))
+        spread_SN = torch.randn(shape, generator=generator, dtype=torch.float64)
+        log_T = torch.where(target_T > 0, target_T.clamp(min=1e-300).log(), 0.0)
+
+        def divergence(raw_SN: Tensor) -> Tensor:
+            p_ST = _epr(grid_T, *_constrained(raw_SN).T[:, :, None])
+            log_p_ST = (p_ST / torch.trapezoid(p_ST, grid_T)[:, None]).log()
+            return torch.trapezoid(target_T * (log_T - log_p_ST), grid_T)
+
+        found_SN, kl_S = _bfgs(divergence, centre_N + 0.6 * spread_SN)
+    best = int(kl_S.argmin())
+    named = dict(zip(PARAMETERS, _constrained(found_SN[best]).tolist(), strict=True))
+    return density_of(t_grid, named, mix_uniform, kl=max(kl_S[best].item(), 0.0))
 
 
 def fit_or_uniform(
@@ -360,15 +348,10 @@ def density_of(
         if not params:
             return normalised(torch.ones_like(at_T), at_T, "w")
         most = RUNAWAY * _epr(grid_T, *numbers).max()
-        curve_T = _epr(at_T, *numbers).clamp(max=most)
-        return mixed(normalised(curve_T, at_T, "w"), at_T, mix_uniform)
+        curve_T = normalised(_epr(at_T, *numbers).clamp(max=most), at_T, "w")
+        return normalised((1 - mix_uniform) * curve_T + mix_uniform, at_T, "density")
 
     return EprFit(density(grid_T), dict(params), kl, mix_uniform, fine_F, density(fine_F), fallback)
-
-
-def mixed(density_T: Tensor, grid_T: Tensor, share: float) -> Tensor:
-    """A share of uniform draws, `(1 - share) p + share`, of integral 1 again."""
-    return normalised((1 - share) * density_T + share, grid_T, "density")
 
 
 def _epr(t: Tensor, *curve: Tensor) -> Tensor:
@@ -382,27 +365,7 @@ def _constrained(raw_XN: Tensor) -> Tensor:
     return torch.nn.functional.softplus(raw_XN) + torch.tensor(least, dtype=raw_XN.dtype)
 
 
-def _least_kl(grid_T: Tensor, target_T: Tensor, starts: int, seed: int) -> tuple[Tensor, float]:
-    """The best of several starts and its KL."""
-    centre_N = torch.tensor(_CENTRE, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    spread_SN = torch.randn(starts, len(_CENTRE), generator=generator, dtype=torch.float64)
-    begin_SN = centre_N + _NOISE * spread_SN
-    log_T = torch.where(target_T > 0, target_T.clamp(min=1e-300).log(), 0.0)
-
-    def divergence(raw_SN: Tensor) -> Tensor:
-        p_ST = _epr(grid_T, *_constrained(raw_SN).T[:, :, None])
-        log_p_ST = (p_ST / torch.trapezoid(p_ST, grid_T)[:, None]).log()
-        return torch.trapezoid(target_T * (log_T - log_p_ST), grid_T)
-
-    found_SN, kl_S = _bfgs(divergence, begin_SN)
-    best = int(kl_S.argmin())
-    return found_SN[best], max(kl_S[best].item(), 0.0)
-
-
-def _bfgs(
-    function: Callable[[Tensor], Tensor], begin_SN: Tensor, iterations: int = 300
-) -> tuple[Tensor, Tensor]:
+def _bfgs(function: Callable[[Tensor], Tensor], begin_SN: Tensor) -> tuple[Tensor, Tensor]:
     """Least values from several starts at once, each with its own inverse Hessian: (S, N) -> (S,).
 
     Our own, because neither the core nor the torch extra brings scipy.
@@ -412,7 +375,7 @@ def _bfgs(
     eye_NN = torch.eye(at_SN.shape[1], dtype=at_SN.dtype)
     inverse_SNN = eye_NN.repeat(len(at_SN), 1, 1)
     is_done_S = torch.zeros_like(value_S, dtype=torch.bool)
-    for _ in range(iterations):
+    for _ in range(300):
         step_SN = -(inverse_SNN @ gradient_SN[:, :, None])[:, :, 0]
         fall_S = (step_SN * gradient_SN).sum(1)
         size_S = _armijo(function, at_SN, value_S, step_SN, fall_S, is_done_S)

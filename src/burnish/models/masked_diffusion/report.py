@@ -1,23 +1,14 @@
 """The variance report: where the noise of training comes from and what each sampler would make of it.
 
-    report = variance_report(model, rows, mask_id, parameters=[model.lm_head.weight])
-    report.parts["A"].share, report.best.name
+From one table of second moments of the loss (and of its gradient on a few parameters) by row and rate, the
+variance of one row follows for every density of rates, with one mask, two or MIRROR's pair, with strata or
+without: `Var = ∫ M(t)/p(t) dt - |∫ E z dt|²`, `M = E|z|²`. Two independent masks have `M - V/2`, V being the
+variance over masks of one row; k strata subtract `k sum_s |∫_s E z dt|²` in the place of `|∫ E z dt|²`.
+Means of few rows are noisy and their squares too large; the variance over rows, divided by their number,
+is taken off. Intervals are over rows (bootstrap, 95 %).
 
-One table serves all samplers. A few rows are masked at a grid of rates, several pairs of complementary
-masks each; from the second moment of the loss (and of its gradient on a few parameters) at each rate, the
-variance of one row follows for every density of rates, with one mask, two or MIRROR's pair, with
-strata or without. Nothing is drawn again, so samplers are compared on the same noise. Intervals are
-over rows (bootstrap, 95 %).
-
-For z the loss, or the gradient as a vector: `Var = ∫ M(t)/p(t) dt - |∫ E z dt|²`, `M = E|z|²`. Two
-independent masks have `M - V/2`, V being the variance over masks of one row; k strata subtract
-`k sum_s |∫_s E z dt|²` in the place of `|∫ E z dt|²`. Means of few rows are noisy and their squares too
-large; the variance over rows, divided by their number, is taken off.
-
-At small t a loss is nearly always 0 and rarely large, of the order 1/p: the noisy end of short answers. So
-cells of the grid shrink towards t = 0, and only masks that hide something are drawn; the chance of
-hiding nothing is known. P-POTS draws one density for all masks, fitted to the loss of one mask at these
-rates: what a training fits with its probe.
+At small t a loss is nearly always 0 and rarely large, of the order 1/p. So cells of the grid shrink
+towards t = 0, and only masks that hide something are drawn; the chance of hiding nothing is known.
 """
 
 from __future__ import annotations
@@ -28,11 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from burnish.boundary import SOME, Count, Fraction, PositiveInt, Seed, Share, public
+from burnish.arguments import refused
+from burnish.boundary import SOME, Count, Draws, Fraction, PositiveInt, Seed, Share, public
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import (
     EPS,
     MirrorMasks,
+    Record,
+    Rows,
+    collate,
     mask_chance,
     nonempty_mask_fields,
     row_losses,
@@ -45,18 +40,14 @@ from burnish.models.masked_diffusion.rates import (
     fit_or_uniform,
     rate_cells,
 )
-from burnish.models.masked_diffusion.rows import Record, Rows, collate
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from jaxtyping import Float64
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 MASK_KINDS = {"one mask": 1, "two independent masks": 2, "MIRROR": 2}
 """Forward passes a row."""
-TIE_FACTOR = 1.02
-"""Costs within 2 % count as equal."""
-_DRAWS = 1000
 
 
 class VarianceParts(NamedTuple):
@@ -94,10 +85,7 @@ def decompose_variance(
         return VarianceParts(A, B, C, losses.var(correction=0))
     rows, rates, masks = losses.shape
     if rows < 2 or masks < 2:
-        raise ArgumentError(
-            f"losses: got shape {tuple(losses.shape)}, expected at least 2 rows and 2 patterns for "
-            "corrected=True"
-        )
+        raise refused("losses", losses, "at least 2 rows and 2 patterns for corrected=True")
     A = losses.var(2).mean()
     B = mean_XT.var(1, correction=0).mean() - A / masks * (1 - 1 / rates)
     C = mean_XT.mean(1).var() - A / (masks * rates)
@@ -171,19 +159,13 @@ class VarianceReport:
             for one in self.samplers
             if (one.rates, one.masks) == (least.rates, least.masks) and one.strata > least.strata
         )
-        return next((one for one in alike if one.cost <= TIE_FACTOR * least.cost), least)
+        return next((one for one in alike if one.cost <= 1.02 * least.cost), least)
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
-        found = asdict(self)
-        found["fit"] = {
-            "params": self.fit.params,
-            "kl": self.fit.kl,
-            "mix_uniform": self.fit.mix_uniform,
-            "fallback": self.fit.fallback,
-        }
-        found["samplers"] = [{**asdict(one), "cost": one.cost} for one in self.samplers]
-        return found | {"best": self.best.name}
+        fit = {key: getattr(self.fit, key) for key in ("params", "kl", "mix_uniform", "fallback")}
+        samplers = [{**asdict(one), "cost": one.cost} for one in self.samplers]
+        return asdict(self) | {"fit": fit, "samplers": samplers, "best": self.best.name}
 
 
 @public
@@ -193,9 +175,9 @@ def variance_report(
     mask_id: Count,
     *,
     parameters: Sequence[Tensor] = (),
-    rates: Annotated[int, Meta(ge=5, le=10_000)] = 20,
-    masks: Annotated[int, Meta(ge=2, le=10_000)] = 8,
-    strata: Annotated[int, Meta(ge=1, le=10_000)] = 8,
+    rates: PositiveInt = 20,
+    masks: Annotated[int, Meta(ge=2, le=1_000_000)] = 8,
+    strata: Draws = 8,
     mix_uniform: Share = MIX_UNIFORM,
     coordinates: PositiveInt = 4096,
     seed: Seed = 0,
@@ -209,99 +191,67 @@ def variance_report(
     `model(input_ids, attention_mask)` gives logits (B, L, V), or an object that has them as `.logits`.
     `parameters` are the few tensors whose gradient is measured, at most `coordinates` numbers of them
     picked at random; the trace is scaled to all. `masks` is the number of pairs at each rate, `strata`
-    those of StraTS: a training step has `stratum_counts(rows).count`. P-POTS is fitted as a training's
-    probe is. `with_prompts` calls `model(input_ids, attention_mask, prompt_lengths)`, with the tokens
-    before each row's answer (B,), for a model whose prompts see themselves alone. It takes
-    `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
+    those of StraTS: a training step has `stratum_counts(rows).count`. `with_prompts` calls
+    `model(input_ids, attention_mask, prompt_lengths)`, for a model whose prompts see themselves alone. It
+    takes `rows * rates * masks * 2` forward passes of a row; `on_row(done, of)` is told after each row.
     """
     table = rows if isinstance(rows, Rows) else collate.plain(rows)
     if len(table.ids_XL) < 2:
         raise ArgumentError("rows: got 1 with an answer, expected at least 2 to tell data noise")
-    generator = torch.Generator().manual_seed(seed)
-    grid = rate_cells(rates)
-    picked = _picked(parameters, coordinates, generator)
-
-    def call(ids_BL: Tensor, attention_BL: Tensor, prompt_B: Tensor) -> Any:
-        return model(ids_BL, attention_BL, *([prompt_B] if with_prompts else []))
-
-    stats = []
-    for place in range(len(table.ids_XL)):
-        ids, eligible, attention = (part[place : place + 1].to(device) for part in table[:3])
-        row = Rows(ids, eligible, attention, 0)
-        stats.append(_measure_row(call, row, grid.t_T, masks, mask_id, generator, picked, eps))
-        if on_row:
-            on_row(place + 1, len(table.ids_XL))
-    return _report(stats, grid, masks, strata, mix_uniform, picked)
-
-
-class _Picked(NamedTuple):
-    parameters: list[Tensor]
-    index_N: Tensor
-    scale: float
-
-
-def _picked(parameters: Sequence[Tensor], most: int, generator: Generator) -> _Picked:
-    """Coordinates of the gradient that are kept."""
     if not all(one.requires_grad for one in parameters):
         raise ArgumentError("parameters: expected tensors that require a gradient")
+    generator, grid = torch.Generator().manual_seed(seed), rate_cells(rates)
     size = sum(one.numel() for one in parameters)
     index_N = torch.arange(size)
-    if size > most:
-        index_N = torch.randperm(size, generator=generator)[:most].sort().values
-    return _Picked(list(parameters), index_N, size / max(1, len(index_N)))
+    if size > coordinates:
+        index_N = torch.randperm(size, generator=generator)[:coordinates].sort().values
+    picked = _Picked(list(parameters), index_N, size / max(1, len(index_N)))
 
-
-class _RowStats(NamedTuple):
-    """Moments of one row at each rate; of the loss, and of the gradient where it is measured."""
-
-    second: list[Tensor]
-    """E|z|² of one mask, the mean of two independent ones, and MIRROR's pair, (3, T)."""
-    mean: list[Tensor]
-    """E z, (T, N)."""
-    noise: list[Tensor]
-    """Variance of that mean over the drawn masks, (T,)."""
-
-
-def _measure_row(
-    model: Callable[[Tensor, Tensor, Tensor], Any],
-    row: Rows,
-    grid_T: Tensor,
-    masks: int,
-    mask_id: int,
-    generator: Generator,
-    picked: _Picked,
-    eps: float,
-) -> _RowStats:
-    """All rates and pairs of masks of one row."""
-    found = []
-    ids_BL = row.ids_XL.expand(2 * masks, -1)
-    attention_BL = row.attention_XL.expand_as(ids_BL)
-    prompt_B = row.eligible_XL.int().argmax(1).expand(2 * masks)
-    for t in grid_T:
+    def measured(row: Rows, t: Tensor) -> list[_Moments]:
+        """Of the loss, and of the gradient where it is measured, at one rate of one row."""
         p = mask_chance(t, eps).item()
+        ids_BL = row.ids_XL.expand(2 * masks, -1)
         eligible_KL = row.eligible_XL.expand(masks, -1)
         chance_K = torch.full((masks,), p, dtype=torch.float64, device=ids_BL.device)
         fields = nonempty_mask_fields(MirrorMasks(), chance_K, eligible_KL, generator)
         u_KL, chance = fields.u_FBL[0], fields.chance_B[0].item()
         # MIRROR's pairs: the first K masks and their mirror images.
         mask_BL = torch.cat([u_KL < p, u_KL > 1 - p]) & row.eligible_XL
-        with torch.set_grad_enabled(bool(picked.parameters)):
-            output = model(ids_BL.masked_fill(mask_BL, mask_id), attention_BL, prompt_B)
+        more = [row.eligible_XL.int().argmax(1).expand(2 * masks)] if with_prompts else []
+        with torch.set_grad_enabled(bool(parameters)):
+            hidden_BL = ids_BL.masked_fill(mask_BL, mask_id)
+            output = model(hidden_BL, row.attention_XL.expand_as(ids_BL), *more)
             nll_BL = token_nll(getattr(output, "logits", output), ids_BL, mask_id)
             count_B = mask_BL.new_full((2 * masks,), int(row.eligible_XL.sum()), dtype=torch.long)
             loss_B = row_losses(nll_BL, mask_BL, torch.full_like(nll_BL[:, 0], p), count_B)
         if not loss_B.isfinite().all():
             raise ArgumentError(f"model: gave a loss of {loss_B.max().item():g} at t = {t:g}")
         vectors = [loss_B.detach().double().cpu()[:, None]]
-        if picked.parameters:
+        if parameters:
             vectors.append(_gradients(loss_B, picked))
-        found.append([_moments(one, masks, chance) for one in vectors])
-    kinds = range(len(found[0]))
-    return _RowStats(
-        [torch.stack([at[kind].second_3 for at in found], 1) for kind in kinds],
-        [torch.stack([at[kind].mean_N for at in found]) for kind in kinds],
-        [torch.stack([at[kind].noise for at in found]) for kind in kinds],
-    )
+        return [_moments(one, masks, chance) for one in vectors]
+
+    stats = []
+    for place in range(len(table.ids_XL)):
+        ids, eligible, attention = (part[place : place + 1].to(device) for part in table[:3])
+        row = Rows(ids, eligible, attention, 0)
+        kinds = zip(*(measured(row, t) for t in grid.t_T), strict=True)
+        stats.append([_Moments(*map(torch.stack, zip(*one, strict=True))) for one in kinds])
+        if on_row:
+            on_row(place + 1, len(table.ids_XL))
+    by_kind = [
+        _Moments(*map(torch.stack, zip(*rows_of_one, strict=True)))
+        for rows_of_one in zip(*stats, strict=True)
+    ]
+    return _report(by_kind, grid, masks, strata, mix_uniform, len(index_N))
+
+
+class _Picked(NamedTuple):
+    """Coordinates of the gradient that are kept."""
+
+    parameters: list[Tensor]
+    index_N: Tensor
+    scale: float
 
 
 def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
@@ -319,9 +269,14 @@ def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
 
 
 class _Moments(NamedTuple):
+    """Of the loss or of the gradient: at one rate, then stacked over rates and rows, (X, T, ...)."""
+
     second_3: Tensor
+    """E|z|² of one mask, the mean of two independent ones, and MIRROR's pair."""
     mean_N: Tensor
+    """E z."""
     noise: Tensor
+    """Variance of that mean over the drawn masks."""
 
 
 def _moments(z_BN: Tensor, masks: int, chance: float) -> _Moments:
@@ -336,14 +291,14 @@ def _moments(z_BN: Tensor, masks: int, chance: float) -> _Moments:
 
 
 def _report(
-    stats: list[_RowStats],
+    kinds: Sequence[_Moments],
     grid: Cells,
     masks: int,
     strata: int,
     mix_uniform: float,
-    picked: _Picked,
+    coordinates: int,
 ) -> VarianceReport:
-    second_T = torch.stack([one.second[0][0] for one in stats]).mean(0)
+    second_T = kinds[0].second_3[:, :, 0].contiguous().mean(0)
     root_T = second_T.clamp(min=0).sqrt()
     fit = fit_or_uniform(grid.t_T, root_T, mix_uniform=mix_uniform)
     # Densities of integral 1 over the cells, which all integrals here use.
@@ -351,53 +306,41 @@ def _report(
         "uniform": torch.ones_like(grid.t_T),
         "P-POTS": fit.p / (fit.p * grid.width_T).sum(),
     }
-    rows, rates = len(stats), len(grid.t_T)
-    resamples = torch.randint(rows, (_DRAWS, rows), generator=torch.Generator().manual_seed(0))
+    rows, rates = kinds[0].noise.shape
+    resamples = torch.randint(rows, (1000, rows), generator=torch.Generator().manual_seed(0))
     samplers = []
     for rate_name, p_T in densities.items():
         for count in dict.fromkeys((1, strata)):
-            figures = [
-                _variances(stats, kind, grid, p_T, count, resamples)
-                for kind in range(len(stats[0].second))
-            ]
+            figures = [_variances(one, grid, p_T, count, resamples) for one in kinds]
+            label = f", {count} strata" if count > 1 else ""
             for place, (mask_name, forwards) in enumerate(MASK_KINDS.items()):
-                label = f"{rate_name}, {mask_name}" + (f", {count} strata" if count > 1 else "")
-                gradient = figures[1][place] if len(figures) > 1 else None
-                samplers.append(
-                    SamplerVariance(
-                        label, rate_name, mask_name, count, forwards, figures[0][place], gradient
-                    )
-                )
+                name = f"{rate_name}, {mask_name}{label}"
+                loss, gradient = figures[0][place], figures[1][place] if len(figures) > 1 else None
+                sampler = (name, rate_name, mask_name, count, forwards)
+                samplers.append(SamplerVariance(*sampler, loss, gradient))
     return VarianceReport(
-        _parts(stats, grid, resamples),
+        _parts(kinds[0], grid, resamples),
         grid.t_T.tolist(),
-        torch.stack([one.mean[0][:, 0] for one in stats]).mean(0).tolist(),
+        kinds[0].mean_N[:, :, 0].mean(0).tolist(),
         root_T.tolist(),
         fit,
         samplers,
         rows,
         masks,
         rows * rates * masks * 2,
-        len(picked.index_N),
+        coordinates,
     )
 
 
 def _variances(
-    stats: list[_RowStats],
-    kind: int,
-    grid: Cells,
-    p_T: Tensor,
-    strata: int,
-    resamples_RX: Tensor,
+    found: _Moments, grid: Cells, p_T: Tensor, strata: int, resamples_RX: Tensor
 ) -> list[Interval]:
-    """Variance of one row's draw for the three kinds of masks; `kind` 0 is the loss, 1 the gradient."""
-    second_X3T = torch.stack([one.second[kind] for one in stats])
-    mean_XTN = torch.stack([one.mean[kind] for one in stats])
-    rows = len(stats)
-    moment_X3 = (second_X3T * grid.width_T / p_T).sum(2)
+    """Variance of one row's draw for the three kinds of masks."""
+    rows = len(found.noise)
+    moment_X3 = (found.second_3.transpose(1, 2) * grid.width_T / p_T).contiguous().sum(2)
     # Integral of each row's mean over each stratum, (X, S, N), and all inner products of rows.
     shares_ST = _stratum_shares(p_T * grid.width_T, strata) * grid.width_T
-    parts_XSN = torch.einsum("st,xtn->xsn", shares_ST, mean_XTN)
+    parts_XSN = torch.einsum("st,xtn->xsn", shares_ST, found.mean_N)
     inner_XX = strata * torch.einsum("xsn,ysn->xy", parts_XSN, parts_XSN)
 
     def figure(index: Tensor) -> Tensor:
@@ -428,12 +371,10 @@ def _stratum_shares(mass_T: Tensor, strata: int) -> Tensor:
     return shared_ST / shared_ST.sum(0)
 
 
-def _parts(stats: list[_RowStats], grid: Cells, resamples_RX: Tensor) -> dict[str, Part]:
+def _parts(loss: _Moments, grid: Cells, resamples_RX: Tensor) -> dict[str, Part]:
     """A, B and C of the loss, less what the noise of few masks adds, with intervals over rows."""
-    one_XT = torch.stack([one.second[0][0] for one in stats])
-    g_XT = torch.stack([one.mean[0][:, 0] for one in stats])
-    noise_XT = torch.stack([one.noise[0] for one in stats])
-    width_T, rows = grid.width_T, len(stats)
+    one_XT, g_XT = loss.second_3[:, :, 0].contiguous(), loss.mean_N[:, :, 0].contiguous()
+    noise_XT, width_T, rows = loss.noise, grid.width_T, len(loss.noise)
     square_XT = g_XT.square() - noise_XT
     whole_X = (g_XT * width_T).sum(1)
     noise_X = (noise_XT * width_T.square()).sum(1)

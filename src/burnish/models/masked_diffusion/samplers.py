@@ -1,34 +1,16 @@
 """Samplers of mask rates and masks, and `Noise`, which composes one of each.
 
-    noise = build_noise(rates="p_pots", masks="mirror", strata=True)
-    u_N = noise.rate_uniforms(n, generator)                  # all rows of one update together
-    u_FBL = noise.mask_uniforms(rows, length, generator)
-    noised = noise.corrupt(ids_BL, eligible_BL, u_N[:rows], u_FBL, mask_id)
-    nll_PBL = ...                                            # the model on noised.ids_PBL
-    noised.loss(nll_PBL).loss.backward()
-
 Only `rate_uniforms` and `mask_uniforms` draw; everything else is a function of what they drew. Every
-combination estimates the same loss, the mean over uniform rates, without bias, but for four: `clipped`
-leaves rates out, a cut weight (`clipped_share` says how many) counts too little, syntax tokens of a
-prompt (`syntax`) change what is learned, and ISAD's weight by token corrects how often a delimiter is
-masked but not that other tokens now see fewer delimiters (`delimiter_weight="row"` corrects both, with more
-noise the more delimiters a row has).
-
-    probe = probe_losses(nll_of, ids_XL, eligible_XL, mask_id, generator)
-    noise.rates.refit(*probe, step=step)
-
-A probe has the losses of a few rows at a grid of rates, several masks each: what P-POTS is fitted to. Rates
-are those of `burnish variance` (`rate_cells`), and only masks that hide something are drawn: at small rates
-nearly all others are empty, and a few draws would miss the large losses.
-
-`nll_of(noisy_ids_BL, ids_BL, rows_B)` gives the negative log-prob of each true token; `rows_B` are the
-places of these rows in `ids_XL`, for a model that also takes an attention mask.
+combination estimates the mean over uniform rates without bias, but for four: `clipped` leaves rates
+out, a cut weight counts too little (`clipped_share`), syntax tokens of a prompt change what is learned,
+and ISAD's weight by token does not correct that other tokens now see fewer delimiters
+(`delimiter_weight="row"` does, with more noise the more delimiters a row has).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, field
 from msgspec.structs import replace
@@ -52,7 +34,6 @@ from burnish.models.masked_diffusion.objective import (
     EPS,
     IndependentMasks,
     MaskPass,
-    MaskSampler,
     MirrorMasks,
     batch_loss,
     isad_mask_prob,
@@ -67,7 +48,6 @@ from burnish.models.masked_diffusion.rates import (
     EprFit,
     Moment,
     Rates,
-    Starts,
     density_of,
     fit_or_uniform,
     inverse_cdf,
@@ -87,36 +67,10 @@ if TYPE_CHECKING:
     LossesOf = Callable[["Noised", Tensor], Tensor]
 
 
-OPTIONS = {
-    "uniform": (),
-    "clipped": ("low", "high"),
-    "p_pots": (
-        *("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
-        "max_weight",
-    ),
-}
-"""Of the samplers of rates."""
 RATES = 29
 MASKS = 10
-Strata = Literal["none", "ceil", "floor"]
 DelimiterWeight = Literal["token", "row"]
 Chance = Annotated[float, Meta(gt=0.0, lt=1.0)]
-
-
-class RateSampler(Protocol):
-    """From uniform numbers to rates and their weights."""
-
-    def rates(self, u_B: Tensor) -> Rates:
-        """Rates and weights of these uniform numbers."""
-
-    def clipped_share(self, weight_B: Tensor) -> float:
-        """Share of weights that were cut."""
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON has it."""
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`."""
 
 
 class UniformRates(Settings, frozen=True):
@@ -154,7 +108,7 @@ class PPots:
         mix_uniform: Share = MIX_UNIFORM,
         refit_every: Count = 0,
         start: Count = 0,
-        n_starts: Starts = 20,
+        n_starts: PositiveInt = 20,
         moment: Moment = "second",
         loss_max: Positive | None = None,
         max_weight: Positive = MAX_WEIGHT,
@@ -162,8 +116,7 @@ class PPots:
         """`mix_uniform` is the share of uniform draws; weights are at most its inverse.
 
         `refit_every` steps lie between fits, 0 fits once; before the step `start` rates are uniform.
-        Losses of a probe are cut at `loss_max`: at small rates a loss is of the order 1/p, which a cut
-        would hide.
+        Losses of a probe are cut at `loss_max`.
         """
         self.mix_uniform, self.refit_every, self.start = mix_uniform, refit_every, start
         self.n_starts, self.moment, self.loss_max = n_starts, moment, loss_max
@@ -283,10 +236,10 @@ class Noised(NamedTuple):
 class Noise(Settings, frozen=True):
     """A sampler of rates, a sampler of masks, and what they share."""
 
-    rates: RateSampler = field(default_factory=UniformRates)
-    masks: MaskSampler = IndependentMasks()
-    strata: Strata = "none"
-    """Strata for the rates of an update (StraTS): `none`, `ceil` or, as the reference, `floor`."""
+    rates: UniformRates | PPots = field(default_factory=UniformRates)
+    masks: IndependentMasks | MirrorMasks = IndependentMasks()
+    strata: bool = False
+    """Spread the rates of an update over strata (StraTS)."""
     delimiters: frozenset[int] = frozenset()
     """Token ids that are masked more often (ISAD)."""
     delta: Share = 0.2
@@ -302,12 +255,13 @@ class Noise(Settings, frozen=True):
     def rate_uniforms(self, n: int, generator: Generator) -> Tensor:
         """Uniform numbers for all n rows of an update, micro-batches and ranks together: (n,)."""
         u_N = _draw((n,), generator)
-        if self.strata == "none":
+        if not self.strata:
             return u_N
-        strata = stratum_counts.plain(n, self.strata)
-        chosen = torch.randperm(strata.count, generator=generator)[: strata.extra]
+        strata = stratum_counts.plain(n)
+        extra = torch.randperm(strata.count, generator=generator)[: strata.extra]
+        stratum_N = torch.cat([torch.arange(strata.count).repeat(strata.per_stratum), extra])
         order_N = torch.randperm(n, generator=generator)
-        return stratified(u_N, chosen, order_N, self.strata)
+        return ((stratum_N.to(u_N) + u_N) / strata.count)[order_N]
 
     def mask_uniforms(self, rows: int, length: int, generator: Generator) -> Tensor:
         """Fields of uniform numbers for the masks of a batch, (F, B, L)."""
@@ -366,8 +320,8 @@ def build_noise(
     rates: Literal["uniform", "clipped", "p_pots"] = "uniform",
     masks: Literal["independent", "mirror", "mirror_deduplicated"] = "independent",
     *,
-    passes: Annotated[int, Meta(ge=1, le=1000)] = 1,
-    strata: bool | Strata = False,
+    passes: PositiveInt = 1,
+    strata: bool = False,
     delimiters: Sequence[Count] = (),
     delta: Share = 0.2,
     delimiter_weight: DelimiterWeight = "token",
@@ -377,10 +331,9 @@ def build_noise(
 ) -> Noise:
     """Noise by names: `rates` uniform, clipped or p_pots; `masks` independent or mirror.
 
-    `passes` is how many independent masks a row gets, `strata` turns StraTS on (`"floor"` for the
-    reference's number of strata), `control` is `none`, `subtract` (the reported loss alone) or
-    `rescale` (biased), `options` go to the sampler of rates (`low`, `high`;
-    `mix_uniform`, `refit_every`, `start`, `moment`, `loss_max`, `n_starts`, `max_weight`).
+    `passes` is how many independent masks a row gets, `strata` turns StraTS on, `control` is `none`,
+    `subtract` (the reported loss alone) or `rescale` (biased), `options` are those of `UniformRates`
+    (for `clipped`) or `PPots`.
 
     >>> build_noise("p_pots", "mirror", options={"mix_uniform": 0.1}).masks.forwards
     2
@@ -388,34 +341,25 @@ def build_noise(
     if masks != "independent" and passes != 1:
         raise ArgumentError(f"passes: got {passes}, expected 1 for masks {masks}, which has two")
     given: dict[str, Any] = dict(options or {})
-    if unknown := sorted(set(given) - set(OPTIONS[rates])):
-        raise ArgumentError(
-            f"options: got '{unknown[0]}', rates {rates} has {', '.join(OPTIONS[rates]) or 'none'}"
-        )
     if rates == "clipped":
         given = {"low": 0.1, "high": 0.9} | given
-    sampler: RateSampler = PPots(**given) if rates == "p_pots" else UniformRates(**given)
-    chosen: MaskSampler = (
-        IndependentMasks(passes)
-        if masks == "independent"
-        else MirrorMasks(deduplicated=masks == "mirror_deduplicated")
+    elif rates == "uniform" and given:
+        raise ArgumentError(f"options: got {', '.join(given)}, rates uniform has none")
+    try:
+        sampler = PPots(**given) if rates == "p_pots" else UniformRates(**given)
+    except TypeError as error:
+        raise ArgumentError(f"options: {error}") from None
+    is_mirror, is_once = masks != "independent", masks == "mirror_deduplicated"
+    return Noise(
+        sampler,
+        MirrorMasks(deduplicated=is_once) if is_mirror else IndependentMasks(passes),
+        strata,
+        frozenset(delimiters),
+        delta,
+        delimiter_weight,
+        eps,
+        None if control == "none" else LossBaseline(control),
     )
-    word: Strata = strata if isinstance(strata, str) else "ceil" if strata else "none"
-    baseline = None if control == "none" else LossBaseline(control)
-    ids = frozenset(delimiters)
-    return Noise(sampler, chosen, word, ids, delta, delimiter_weight, eps, baseline)
-
-
-def stratified(
-    u_N: Tensor, extra: Tensor, order_N: Tensor, rounding: Literal["ceil", "floor"] = "ceil"
-) -> Tensor:
-    """Uniform numbers moved into strata: n // k in each, one more in those of `extra`, then shuffled.
-
-    `u_N` are uniform numbers, `extra` the strata that get one more, `order_N` a permutation.
-    """
-    strata = stratum_counts.plain(len(u_N), rounding)
-    stratum_N = torch.cat([torch.arange(strata.count).repeat(strata.per_stratum), extra])
-    return ((stratum_N.to(u_N) + u_N) / strata.count)[order_N]
 
 
 @public
@@ -462,14 +406,15 @@ def probe_losses(
     mask_id: Count,
     generator: Generator,
     *,
-    rates: Annotated[int, Meta(ge=2, le=100_000)] = RATES,
-    masks: Annotated[int, Meta(ge=1, le=100_000)] = MASKS,
+    rates: PositiveInt = RATES,
+    masks: PositiveInt = MASKS,
     batch: PositiveInt = 64,
     eps: Fraction = EPS,
 ) -> Probe:
     """Losses of rows at a grid of rates, `masks` masks each; rows without an answer are left out.
 
-    Masks hide at least one token each; how likely that is stands beside the losses.
+    `nll_of(noisy_ids_BL, ids_BL, rows_B)` gives the negative log-prob of each true token; `rows_B` are the
+    places of these rows in `ids_XL`, for a model that also takes an attention mask.
     """
 
     @torch.no_grad()
@@ -484,10 +429,8 @@ def probe_losses(
             found.append(row_losses(nll_BL, one.mask_BL[part_B], chance_B, count_B))
         return torch.cat(found)
 
-    noise = Noise(eps=eps)
-    return probe_table(
-        losses_of, ids_XL, eligible_XL, mask_id, generator, rates=rates, masks=masks, noise=noise
-    )
+    rows = (ids_XL, eligible_XL, mask_id, generator)
+    return probe_table(losses_of, *rows, rates=rates, masks=masks, noise=Noise(eps=eps))
 
 
 def probe_table(

@@ -1,8 +1,4 @@
-"""SiameseNorm: two coupled residual streams, as functions, a stack and models.
-
-Importing this makes the models known to `AutoConfig`, `AutoModel` and `AutoModelForCausalLM`. The
-language models need transformers 5; the rest needs torch alone.
-"""
+"""SiameseNorm: two coupled residual streams, as functions, a stack and models (which need transformers 5)."""
 
 import importlib
 from typing import TYPE_CHECKING

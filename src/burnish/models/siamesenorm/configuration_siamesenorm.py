@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 import transformers
 
+from burnish.arguments import refused
 from burnish.boundary import NonNegative, Positive, PositiveInt
-from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import QkvNorm
 from burnish.models.blocks.topology import DepthScale, NormKind, Topology
 from burnish.models.folders import read_settings
@@ -64,10 +64,7 @@ class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
         if self.qkv_norm is None:
             self.qkv_norm = "qkv" if topology.needs_qkv_norm else "none"
         if topology.needs_qkv_norm and self.qkv_norm != "qkv":
-            raise ArgumentError(
-                f"qkv_norm: got '{self.qkv_norm}' for norm_topology '{topology.kind}', whose attention "
-                "reads what is not normalised; leave it out or set it to 'qkv'"
-            )
+            raise refused("qkv_norm", self.qkv_norm, f"qkv for {topology.kind}")
         super().__post_init__(**kwargs)
 
     @property

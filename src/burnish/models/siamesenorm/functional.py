@@ -1,17 +1,13 @@
 """SiameseNorm as functions of tensors: a block, a trunk, a DiT block, and the paper's own algorithm.
 
 Two residual streams start equal. X is normalised at every update, Y never is; one shared sublayer
-reads the sum of both and its update goes into both. Paper: arXiv 2602.08064.
-
-    siamese_block, siamese_trunk    the two released layouts, post_pre and hybrid_pre
-    siamese_dit_block               post_pre with adaLN-Zero
-    siamese_paper                   Algorithm 1 with its two auxiliary mechanisms as switches
-
-A sublayer is a function, or a matrix (D, D) that is applied as `z @ W.T`.
+reads the sum of both and its update goes into both (arXiv 2602.08064). A sublayer is a function, or a
+matrix (D, D) that is applied as `z @ W.T`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -20,8 +16,8 @@ import torch.nn.functional as F
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.arguments import as_list, as_table, as_word, refused
-from burnish.boundary import Number, Positive, public
+from burnish.arguments import as_list, as_word, refused
+from burnish.boundary import Count, Number, Positive, public
 from burnish.errors import ArgumentError
 from burnish.models.blocks.layers import NORMS
 from burnish.models.blocks.residual import add_norm
@@ -42,8 +38,6 @@ if TYPE_CHECKING:
     Stream = Annotated[Float[Tensor, "*B D"], Meta(ge=-1e18, le=1e18)]
     """Norms square the numbers of streams, and float32 has to hold the squares."""
 
-Layout = Literal["post_pre", "hybrid_pre"]
-Index = Annotated[int, Meta(ge=0, le=1_000_000)]
 NORM_KEYS = ("first_y", "first_x", "first_in", "second_y", "second_x", "second_in")
 X_SCALE = "first_x_scale"
 Sublayer = Callable[[Tensor], Tensor]
@@ -70,8 +64,8 @@ def siamese_block(
     first: object,
     second: object,
     norms: Mapping[str, object] | None = None,
-    block_index: Index = 0,
-    layout: Layout = "post_pre",
+    block_index: Count = 0,
+    layout: Literal["post_pre", "hybrid_pre"] = "post_pre",
     norm: NormKind = "rms",
     eps: Positive = 1e-5,
 ) -> StreamPair:
@@ -88,8 +82,8 @@ def siamese_block(
     >>> [round(value, 4) for value in Y[0].tolist()]     # 3 and 4 with their unit-norm direction
     [3.8485, 5.1314]
     """
-    x, y = _of_one_type(X, Y)
-    size = x.shape[-1]
+    kind = torch.promote_types(X.dtype, Y.dtype)
+    x, y, size = X.to(kind), Y.to(kind), X.shape[-1]
     topology = Topology(f"siamese_{layout}", norm=norm, eps=eps)
     table = norms or {}
     for key in table:
@@ -100,14 +94,14 @@ def siamese_block(
         number = 2 * block_index + place
         own = _norms(topology.norms_of(number), part, table, topology, size, x)
         streams = _through(streams, sublayer, own, topology.x_share(number))
-    return _pair(streams)
+    return StreamPair(*streams[:2])
 
 
 @public
 def siamese_trunk(
     H: Stream,
     sublayers: object,
-    layout: Layout = "post_pre",
+    layout: Literal["post_pre", "hybrid_pre"] = "post_pre",
     norm: NormKind = "rms",
     eps: Positive = 1e-5,
 ) -> TrunkOutput:
@@ -129,7 +123,7 @@ def siamese_trunk(
         own = _norms(topology.norms_of(index), "", {}, topology, h.shape[-1], h)
         streams = _through(streams, function, own, topology.x_share(index))
         if index % 2:
-            seen.append(_pair(streams))
+            seen.append(StreamPair(*streams[:2]))
     last = _norms(topology.final_norms, "", {}, topology, h.shape[-1], h)
     _, output = read_streams(streams, last, add_norm)
     return TrunkOutput(output, seen)
@@ -144,7 +138,7 @@ def siamese_dit_block(
     second: object,
     W_mod: Float[Tensor, "E C"],
     b_mod: Float[Tensor, " E"] | None = None,
-    block_index: Index = 0,
+    block_index: Count = 0,
     eps: Positive = 1e-6,
 ) -> StreamPair:
     """Both streams behind one DiT block: post_pre with layer norms and adaLN-Zero.
@@ -158,32 +152,26 @@ def siamese_dit_block(
     >>> bool((Y == h).all())
     True
     """
-    x, y = _of_one_type(X, Y)
-    size = x.shape[-1]
+    size = X.shape[-1]
     check_shape(W_mod, "W_mod", (6 * size, cond.shape[-1]))
-    kind = torch.promote_types(x.dtype, torch.promote_types(cond.dtype, W_mod.dtype))
+    kind = functools.reduce(torch.promote_types, (one.dtype for one in (X, Y, cond, W_mod)))
     bias = None if b_mod is None else b_mod.to(kind)
     modulation = F.linear(F.silu(cond.to(kind)), W_mod.to(kind), bias)
-    parts = (modulation.unsqueeze(-2) if x.dim() > 1 else modulation).chunk(6, dim=-1)
+    parts = (modulation.unsqueeze(-2) if X.dim() > 1 else modulation).chunk(6, dim=-1)
     topology = Topology("siamese_post_pre", norm="layer", eps=eps)
-    streams = Streams(x.to(kind), y.to(kind))
-    for place, sublayer in enumerate((first, second)):
+    streams = Streams(X.to(kind), Y.to(kind))
+
+    def modulated(z: Tensor, function: Sublayer, place: int) -> Tensor:
         shift, scale, gate = parts[3 * place : 3 * place + 3]
-        function = _sublayer(("first", "second")[place], sublayer, size)
+        return gate * function((1 + scale) * z + shift)
 
-        def modulated(
-            z: Tensor,
-            function: Sublayer = function,
-            shift: Tensor = shift,
-            scale: Tensor = scale,
-            gate: Tensor = gate,
-        ) -> Tensor:
-            return gate * function((1 + scale) * z + shift)
-
+    for place, (name, sublayer) in enumerate((("first", first), ("second", second))):
+        function = _sublayer(name, sublayer, size)
+        step = functools.partial(modulated, function=function, place=place)
         number = 2 * block_index + place
-        own = _norms(topology.norms_of(number), "", {}, topology, size, x)
-        streams = _through(streams, modulated, own, topology.x_share(number))
-    return _pair(streams)
+        own = _norms(topology.norms_of(number), "", {}, topology, size, X)
+        streams = _through(streams, step, own, topology.x_share(number))
+    return StreamPair(*streams[:2])
 
 
 @public
@@ -230,32 +218,18 @@ def _through(streams: Streams, sublayer: Sublayer, norms: Norms, share: float) -
     return settled(Streams(streams.x, streams.y, sublayer(fused), share))
 
 
-def _pair(streams: Streams) -> StreamPair:
-    assert streams.x is not None
-    assert streams.y is not None
-    return StreamPair(streams.x, streams.y)
-
-
-def _of_one_type(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    kind = torch.promote_types(X.dtype, Y.dtype)
-    return X.to(kind), Y.to(kind)
-
-
 def _sublayers(values: Any, size: int) -> list[Sublayer]:
     """Functions of a list, of a list of pairs, or of matrices stacked in one tensor."""
     found: list[Sublayer] = []
     for one in as_list("sublayers", values, least=1):
-        is_pair = isinstance(one, list | tuple) and len(one) == 2 and not _is_matrix(one)
+        # Two lists of lists are a pair of matrices; two lists of numbers are one.
+        is_pair = isinstance(one, list | tuple) and len(one) == 2
+        if is_pair and isinstance(one[0], list | tuple):
+            is_pair = isinstance(one[0][0], list | tuple)
         is_block = getattr(one, "ndim", 0) == 3
         for part in one if is_pair or is_block else (one,):
             found.append(_sublayer(f"sublayers[{len(found)}]", part, size))
     return found
-
-
-def _is_matrix(value: Any) -> bool:
-    """Whether nested lists hold numbers two deep."""
-    first = value[0]
-    return isinstance(first, list | tuple) and not isinstance(first[0], list | tuple)
 
 
 def _sublayer(what: str, value: Any, size: int) -> Sublayer:
@@ -289,34 +263,27 @@ def _norms(
     like: Tensor,
 ) -> Norms:
     """The norms of a sublayer as functions, from the caller's table."""
+
+    def vector(key: str, value: Any) -> Tensor | None:
+        if value is None:
+            return None
+        found = as_logp(value, f"norms['{key}']")
+        check_shape(found, f"norms['{key}']", (size,))
+        check_finite(found, f"norms['{key}']")
+        return found.to(like.device, like.dtype)
+
     made: dict[str, Any] = {}
     for name in names:
         key = f"{part}_{name.removesuffix('_norm')}"
         given = table.get(key)
-        if name == "x_scale":
-            weight = given.get("weight") if isinstance(given, Mapping) else given
-            scale = _vector(key, weight, size, like)
-            made[name] = torch.ones_like(like[..., :1]) if scale is None else scale
-            continue
-        values = {} if given is None else as_table(f"norms['{key}']", given, "weight and bias")
-        for word in values:
-            as_word(f"norms['{key}']", word, ("weight", "bias"))
-        weight, bias = (_vector(key, values.get(word), size, like) for word in ("weight", "bias"))
-        made[name] = _function(topology, weight, bias)
+        values = given if isinstance(given, Mapping) else {"weight": given}
+        weight, bias = (vector(key, values.get(word)) for word in ("weight", "bias"))
+        if name != "x_scale":
+            weight = functools.partial(
+                NORMS[topology.norm], weight=weight, bias=bias, eps=topology.eps
+            )
+        made[name] = weight
     return Norms(**made)
-
-
-def _vector(key: str, value: Any, size: int, like: Tensor) -> Tensor | None:
-    if value is None:
-        return None
-    vector = as_logp(value, f"norms['{key}']")
-    check_shape(vector, f"norms['{key}']", (size,))
-    check_finite(vector, f"norms['{key}']")
-    return vector.to(like.device, like.dtype)
-
-
-def _function(topology: Topology, weight: Tensor | None, bias: Tensor | None) -> Sublayer:
-    return lambda x: NORMS[topology.norm](x, weight, bias, topology.eps)
 
 
 def _unit(topology: Topology, gain: float) -> Sublayer:

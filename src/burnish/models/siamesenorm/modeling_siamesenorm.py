@@ -39,7 +39,6 @@ from burnish.models.folders import new_own
 from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
 
 FAMILIES = ("llama", "mistral", "qwen3")
-Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 
 class Head(nn.Linear):
@@ -217,7 +216,7 @@ def new_model(
     folder: Path | None = None,
     *,
     seed: Seed = 0,
-    dtype: Dtype = "float32",
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32",
     **sizes: object,
 ) -> SiameseNormForCausalLM:
     """A model with random weights; written to `folder` too, where there is one.
@@ -282,13 +281,6 @@ def _norm(name: str, weights: dict[str, torch.Tensor], normalized_input: bool) -
     return weights[f"model.layers.{layer}.{old}.weight"]
 
 
-def _has_windows(config: Any) -> bool:
-    """Whether some layer sees the last tokens alone; Qwen3 says so by layer."""
-    if config.model_type == "mistral" and config.sliding_window is not None:
-        return True
-    return any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ())
-
-
 def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
     old: Any = getattr(model, "config", None)
     family = getattr(old, "model_type", None)
@@ -298,11 +290,14 @@ def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
             f"of the families {', '.join(FAMILIES)}"
         )
     rope = old.rope_parameters or {}
+    # Qwen3 says by layer whether it sees the last tokens alone.
+    kinds = getattr(old, "layer_types", None) or ()
+    has_windows = family == "mistral" and old.sliding_window is not None
     odd = {
         "rope type": rope.get("rope_type", "default") != "default",
         "attention_bias": bool(getattr(old, "attention_bias", False)),
         "mlp_bias": bool(getattr(old, "mlp_bias", False)),
-        "sliding_window": _has_windows(old),
+        "sliding_window": has_windows or any(kind != "full_attention" for kind in kinds),
         "hidden_act": old.hidden_act != "silu",
     }
     if any(odd.values()):

@@ -40,10 +40,7 @@ def is_usable() -> bool:
 def make_visual(folder: Path, decoder: Path, **settings: Any) -> None:
     """`new_visual` without its progress bars; says in one line what is not installed."""
     if not is_usable():
-        raise UserError(
-            "a model with eyes needs transformers 5 and pillow: pip install 'burnish[torch,images]' "
-            "'transformers>=5'"
-        )
+        raise UserError("eyes need: pip install 'burnish[torch,images]' 'transformers>=5'")
     from burnish.models.visual.modeling_visual import new_visual
 
     with quiet_transformers():

@@ -14,7 +14,6 @@ from burnish.models import register
 from burnish.models.folders import read_settings
 from burnish.models.visual.encoder import LITE0, STRIDES, map_widths
 
-EncoderName = Literal["efficientnet-lite0", "tiny"]
 Stride = Literal[2, 4, 8, 16, 32]
 
 IMAGE_TOKEN = "<|image|>"
@@ -35,7 +34,7 @@ class VisualConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
 
     text_config: Any = None
     """The decoder's own config; as a dict it needs its `model_type`."""
-    encoder: EncoderName = LITE0
+    encoder: Literal["efficientnet-lite0", "tiny"] = LITE0
     """efficientnet-lite0, or tiny: a random one of a few thousand weights, for tests."""
     image_size: Annotated[int, Meta(ge=32, le=4096)] = 224
     """Pixels of a side; images are fitted into a square."""

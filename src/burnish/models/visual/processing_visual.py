@@ -13,12 +13,12 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.image_processing_backends import PilBackend
 from transformers.processing_utils import ProcessorMixin
 
-from burnish.errors import ArgumentError, UserError
+from burnish.arguments import refused
+from burnish.errors import ArgumentError
 from burnish.models.visual.configuration_visual import IMAGE_TOKEN
 
 MEAN, STD = 127.0, 128.0
 """What EfficientNet-Lite subtracts from a pixel, and divides by."""
-WHITE = (255, 255, 255)
 
 
 class VisualImageProcessor(PilBackend):  # type: ignore[misc]
@@ -39,17 +39,14 @@ class VisualImageProcessor(PilBackend):  # type: ignore[misc]
         from PIL import Image
 
         if image.dtype != np.uint8 or image.shape[0] != 3 or image.size == 0:
-            raise ArgumentError(
-                f"images: got an array of {image.dtype} with (channels, height, width) "
-                f"{tuple(image.shape)}, expected PIL images, or arrays of bytes with 3 channels"
-            )
+            raise refused("images", image, "PIL images, or bytes with 3 channels")
         picture = Image.fromarray(np.ascontiguousarray(np.moveaxis(image, 0, -1)), "RGB")
         ratio = min(size.width / picture.width, size.height / picture.height)
         fitted = (max(1, round(picture.width * ratio)), max(1, round(picture.height * ratio)))
         if fitted != picture.size:
             picture = picture.resize(fitted, self.resample)
         if fitted != (size.width, size.height):
-            sheet = Image.new("RGB", (size.width, size.height), WHITE)
+            sheet = Image.new("RGB", (size.width, size.height), (255, 255, 255))
             sheet.paste(picture, ((size.width - fitted[0]) // 2, (size.height - fitted[1]) // 2))
             picture = sheet
         return np.moveaxis(np.asarray(picture), -1, 0)
@@ -84,13 +81,14 @@ class VisualProcessor(ProcessorMixin):  # type: ignore[misc]
             raise ArgumentError("text: got none, expected a text or a list of them")
         kind = kwargs.pop("return_tensors", None)
         texts = [text] if isinstance(text, str) else list(text)
-        flat = _flat(images)
+        flat = [] if images is None else [images]
+        while any(isinstance(one, list | tuple) for one in flat):
+            flat = [y for x in flat for y in (x if isinstance(x, list | tuple) else [x])]
+        if any(isinstance(one, str | bytes) for one in flat):
+            raise ArgumentError("images: got a text, expected opened images (PIL or arrays)")
         places = sum(one.count(self.image_token) for one in texts)
         if places != len(flat):
-            raise ArgumentError(
-                f"images: got {len(flat)} for {places} places {self.image_token} in the text, expected as "
-                "many"
-            )
+            raise ArgumentError(f"images: got {len(flat)} for {places} places, expected as many")
         whole = [
             one.replace(self.image_token, self.image_token * self.image_tokens) for one in texts
         ]
@@ -99,20 +97,14 @@ class VisualProcessor(ProcessorMixin):  # type: ignore[misc]
             found["pixel_values"] = self.image_processor(flat)["pixel_values"]
         return BatchFeature(data=found, tensor_type=kind)
 
-    def replace_image_token(self, image_inputs: Any = None, image_idx: int = 0, **_: Any) -> str:
-        """The placeholders of one image."""
-        return self.image_token * self.image_tokens
-
     @property
     def model_input_names(self) -> list[str]:
         return [*self.tokenizer.model_input_names, "pixel_values"]
 
 
-def chat_template_with_images(template: str, image_token: str = IMAGE_TOKEN) -> str:
+def chat_template_with_images(template: str) -> str:
     """A template for messages of text that takes lists of parts too: images become the placeholder."""
-    if any(mark in image_token for mark in "'\\{}"):
-        raise UserError(f"the image token {image_token!r} has marks that a template cannot quote")
-    return _PARTS.replace("IMAGE", image_token) + template
+    return _PARTS.replace("IMAGE", IMAGE_TOKEN) + template
 
 
 _PARTS = (
@@ -132,14 +124,3 @@ _PARTS = (
     "{%- endfor -%}"
     "{%- set messages = parts.messages -%}"
 )
-
-
-def _flat(images: Any) -> list[Any]:
-    """Images of any nesting, in order."""
-    if images is None:
-        return []
-    if isinstance(images, list | tuple):
-        return [one for some in images for one in _flat(some)]
-    if isinstance(images, str | bytes):
-        raise ArgumentError("images: got a text, expected opened images (PIL, or arrays of bytes)")
-    return [images]

@@ -1,20 +1,10 @@
-"""Visual latents: vectors that a model feeds back to itself as imagined pictures (GAP, arXiv 2605.12374).
-
-Hidden states of a decoder are many times longer than its input embeddings, so feeding them back
-breaks it. `fit_pca` finds the subspace of vision embeddings, a head predicts coefficients in it, and
-`reconstruct_latents` makes an input of them. `use_latent` keeps latents for the queries that need them.
-`LatentHead` is that head and its baselines, `latent_step` the loss, `generate_latents` the generation.
-"""
+"""Visual latents: vectors that a model feeds back to itself as imagined pictures (GAP, arXiv 2605.12374)."""
 
 from typing import TYPE_CHECKING
 
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.models.visual_latent.generate import INTERVENTIONS as INTERVENTIONS
-    from burnish.models.visual_latent.generate import LatentAnswer as LatentAnswer
-    from burnish.models.visual_latent.generate import LatentTags as LatentTags
-    from burnish.models.visual_latent.generate import generate_latents as generate_latents
     from burnish.models.visual_latent.head import KINDS as KINDS
     from burnish.models.visual_latent.head import Hidden as Hidden
     from burnish.models.visual_latent.head import LatentHead as LatentHead
@@ -39,8 +29,12 @@ if TYPE_CHECKING:
     from burnish.models.visual_latent.records import answer_of as answer_of
     from burnish.models.visual_latent.records import parse_response as parse_response
     from burnish.models.visual_latent.records import read_picture as read_picture
+    from burnish.models.visual_latent.step import INTERVENTIONS as INTERVENTIONS
+    from burnish.models.visual_latent.step import LatentAnswer as LatentAnswer
     from burnish.models.visual_latent.step import LatentRows as LatentRows
     from burnish.models.visual_latent.step import LatentStep as LatentStep
+    from burnish.models.visual_latent.step import LatentTags as LatentTags
+    from burnish.models.visual_latent.step import generate_latents as generate_latents
     from burnish.models.visual_latent.step import latent_step as latent_step
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -1,10 +1,5 @@
 """The latent head: from a decoder's hidden state to a vector that the decoder can take as input.
 
-    head = LatentHead.fit("pca", embeddings_ND)
-    found = head(hidden)                    # hidden.raw and hidden.normed, (..., D)
-    found.vector                            # fed back as the next input embedding
-    head.loss(found, targets, mask)
-
 Five kinds, one module, so that they can be compared:
 
     raw         h, the last layer's output, as it is
@@ -19,14 +14,15 @@ Five kinds, one module, so that they can be compared:
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from burnish.boundary import Positive, PositiveInt, Share, public_method
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import ArgumentError, UserError, first_line
 from burnish.models.visual_latent.objective import Subspace, fit_pca, masked_mean, rescaled
 
 if TYPE_CHECKING:
@@ -103,12 +99,17 @@ class LatentHead(nn.Module):
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor.detach().float().clone())
         self.network: nn.Module | None = None
-        if kind == "linear":
-            self.network = nn.Linear(size, size)
-        elif kind == "pca":
+        if kind in ("linear", "pca"):
             inner = inner or max(size // 2, 1)
-            self.network = nn.Sequential(nn.Linear(size, inner), nn.SiLU(), nn.Linear(inner, rank))
-        self._start_at_mean()
+            widths = (size, size) if kind == "linear" else (size, inner, rank)
+            maps = [nn.Linear(*pair) for pair in pairwise(widths)]
+            nn.init.zeros_(maps[-1].weight)
+            nn.init.zeros_(maps[-1].bias)
+            if kind == "linear":
+                maps[0].bias.data.copy_(self.mean)
+            self.network = (
+                maps[0] if kind == "linear" else nn.Sequential(maps[0], nn.SiLU(), maps[1])
+            )
 
     @classmethod
     @public_method
@@ -134,39 +135,22 @@ class LatentHead(nn.Module):
             kind, basis, norm=float(norms_N.mean()), largest=float(norms_N.max()), inner=inner
         )
 
-    @torch.no_grad()
-    def _start_at_mean(self) -> None:
-        if self.network is None:
-            return
-        last = self.network if isinstance(self.network, nn.Linear) else self.network[-1]  # type: ignore[index]
-        last = cast(nn.Linear, last)
-        last.weight.zero_()
-        last.bias.zero_() if self.kind == "pca" else last.bias.copy_(self.mean)
-
-    @property
-    def total(self) -> Tensor:
-        """All the variance of the embeddings."""
-        return self.eigenvalues.sum() / self.explained
-
     def forward(self, hidden: Hidden) -> Predicted:
         """(..., D) -> vectors (..., D) and what the loss compares."""
         raw, normed = (state.to(self.mean.dtype) for state in hidden)
-        if self.kind == "pca":
-            assert self.network is not None
-            a = self.network(normed)
-            return Predicted((a * self.eigenvalues.sqrt()) @ self.components.T + self.mean, a)
-        if self.kind == "linear":
-            assert self.network is not None
-            vector = self.network(normed)
-        elif self.kind == "ema_norm":
+        if self.kind == "ema_norm":
             vector = rescaled(raw, self.norm)
-        else:
+        elif self.network is None:
             vector = raw if self.kind == "raw" else normed
+        else:
+            vector = self.network(normed)
+        if self.kind == "pca":
+            return Predicted(self.noise(vector), vector)
         return Predicted(vector, vector * self._scale())
 
     def _scale(self) -> Tensor:
         """Makes the loss of the constant mean the same, K, for every kind."""
-        return (len(self.eigenvalues) / self.total).sqrt()
+        return (len(self.eigenvalues) / (self.eigenvalues.sum() / self.explained)).sqrt()
 
     def targets(self, v: Tensor) -> Tensor:
         """What `coefficients` should be for target vectors (..., D); no gradient."""
@@ -194,7 +178,7 @@ class LatentHead(nn.Module):
             self.norm.mul_(self.decay).add_((1 - self.decay) * mean)
 
     def noise(self, draws: Tensor) -> Tensor:
-        """Normal numbers (..., K) as vectors (..., D) with the embeddings' mean and covariance."""
+        """Whitened coefficients (..., K) as vectors (..., D); of normal draws the embeddings' covariance."""
         return (draws.to(self.mean) * self.eigenvalues.sqrt()) @ self.components.T + self.mean
 
     def guard(self, vector: Tensor) -> Guarded:
@@ -219,10 +203,7 @@ class LatentHead(nn.Module):
         kept = (centred_ND @ self.components).square().sum() / total if total else self.explained
         if kept >= self.explained - STALE:
             return None
-        return (
-            f"the basis is stale: it holds {float(kept):.0%} of the variance of these embeddings, "
-            f"{float(self.explained):.0%} of those it was fitted to; fit it again"
-        )
+        return f"the basis is stale: it holds {float(kept):.0%} of the variance; fit it again"
 
     def save(self, path: str | Path) -> None:
         """Write weights and basis to a safetensors file."""
@@ -242,16 +223,22 @@ class LatentHead(nn.Module):
             with safe_open(str(path), "pt") as file:
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 told = json.loads((file.metadata() or {}).get("latent_head", "{}"))
-        except (OSError, SafetensorError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read as a latent head: {error}") from error
-        missing = {"mean", "components", "eigenvalues", "explained"} - set(state)
-        if missing or told.get("kind") not in KINDS:
-            raise UserError(f"{path}: expected a latent head with its kind and basis")
-        basis = Subspace(
-            state["mean"], state["components"], state["eigenvalues"], float(state["explained"])
-        )
-        inner = len(state["network.0.weight"]) if told["kind"] == "pca" else None
-        norms = {"norm": float(state["norm"]), "largest": float(state["largest"])}
-        head = cls(told["kind"], basis, **norms, inner=inner, decay=float(told["decay"]))
-        head.load_state_dict(state)
+                explained = float(state["explained"])
+                parts = (state[name] for name in Subspace._fields[:3])
+                basis = Subspace(*parts, explained)
+                inner = len(state["network.0.weight"]) if told["kind"] == "pca" else None
+                norms = {name: float(state[name]) for name in ("norm", "largest")}
+                head = cls(told["kind"], basis, **norms, inner=inner, decay=told["decay"])
+                head.load_state_dict(state)
+        except (
+            OSError,
+            SafetensorError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise UserError(
+                f"{path}: expected a latent head that `save` wrote: {first_line(error)}"
+            ) from error
         return head

@@ -1,14 +1,5 @@
 """What GAP measures and minimises, as functions of tensors (arXiv 2605.12374).
 
-norm_ratio, norm_match, norm_ema     how far hidden states are from input embeddings; the repair
-pool_tokens                          an auxiliary image's embeddings as K targets
-latent_loss, cosine_loss             the loss of predicted latents
-use_latent                           which queries get latents: those the base model fails
-
-    basis = fit_pca(embeddings_ND, k=64)
-    a = whiten_latents(v, basis.components, basis.mean, basis.eigenvalues)      # targets of unit scale
-    v_hat = reconstruct_latents(a * basis.eigenvalues.sqrt(), basis.components, basis.mean)
-
 The basis, the principal subspace of vision embeddings, is fitted once and never trained: it is detached
 wherever it is used. Letters of axes: N embeddings, D width of the language model, K components.
 """
@@ -34,7 +25,6 @@ from burnish.boundary import (
     Share,
     public,
 )
-from burnish.errors import ArgumentError
 from burnish.tensors import check_finite
 
 if TYPE_CHECKING:
@@ -62,8 +52,7 @@ def norm_ratio(
     >>> norm_ratio(hidden=[[30.0, 40.0]], inputs=[[0.6, 0.8], [3.0, 0.0]])
     25.0
     """
-    length = hidden.detach().double().norm(dim=-1).mean()
-    base = inputs.detach().double().norm(dim=-1).mean()
+    length, base = (x.detach().double().norm(dim=-1).mean() for x in (hidden, inputs))
     if not base > 0:
         raise refused("inputs", inputs, "embeddings that are not all 0")
     return float(length / base)
@@ -157,9 +146,7 @@ def pool_tokens(
     rows, columns = grid
     *more, count, size = tokens.shape
     if count != rows * columns or count < K:
-        raise ArgumentError(
-            f"tokens: got {count}, expected {rows * columns} for the grid, and at least K = {K}"
-        )
+        raise refused("tokens", count, f"{rows * columns} for the grid, at least K = {K}")
     maps = tokens.reshape(-1, rows, columns, size).permute(0, 3, 1, 2)
     pooled = F.adaptive_avg_pool2d(maps, pooled_grid(K, rows, columns))
     return pooled.flatten(2).transpose(1, 2).reshape(*more, K, size)
@@ -216,14 +203,13 @@ def _pairs(pred: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, T
 
 def pooled_grid(count: int, rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns of `count` cells, nearest to the grid's shape; more rows where two are as near."""
-    pairs = [(high, count // high) for high in range(1, count + 1) if count % high == 0]
-
-    def distance(pair: tuple[int, int]) -> tuple[bool, float, int]:
-        high, wide = pair
-        is_too_large = high > rows or wide > columns
-        return is_too_large, round(abs(math.log(high * columns / (wide * rows))), 9), -high
-
-    return min(pairs, key=distance)
+    pairs = [
+        (high > rows or wide > columns, abs(math.log(high * columns / (wide * rows))), high, wide)
+        for high in range(1, count + 1)
+        if count % high == 0 and (wide := count // high)
+    ]
+    *_, high, wide = min(pairs, key=lambda one: (one[0], round(one[1], 9), -one[2]))
+    return high, wide
 
 
 class Subspace(NamedTuple):
@@ -254,14 +240,15 @@ def fit_pca(
     """
     count, size = embeddings.shape
     if k is not None and k > min(count, size):
-        raise ArgumentError(
-            f"k: got {k} for {count} embeddings of {size}, expected no more than either"
-        )
+        raise refused("k", k, f"at most {min(count, size)}, rows and width")
     mean_D = embeddings.mean(0)
     centred_ND = embeddings - mean_D
     values_D, vectors_DD = torch.linalg.eigh(centred_ND.T @ centred_ND / count)
     values_D, vectors_DD = values_D.flip(0).clamp(min=0), vectors_DD.flip(1)
-    rank = int((values_D > _noise(embeddings, float(values_D[0]))).sum())
+    # Variance below which a direction has none: rounding of the decomposition and of the mean.
+    eps = torch.finfo(embeddings.dtype).eps
+    rounding = (16 * eps * float(embeddings.abs().max())) ** 2 * size
+    rank = int((values_D > max(count, size) * eps * float(values_D[0]) + rounding).sum())
     values_D[rank:] = 0.0
     if k is None:
         k = min(max(pca_rank.plain(values_D, TARGET), LEAST), max(size // 2, 1))
@@ -269,7 +256,8 @@ def fit_pca(
     total = float(values_D.sum())
     columns_DK = vectors_DD[:, :kept]
     if kept:
-        columns_DK = columns_DK * _signs(columns_DK)
+        largest_1K = columns_DK.gather(0, columns_DK.abs().argmax(0, keepdim=True))
+        columns_DK = columns_DK * torch.where(largest_1K < 0, -1.0, 1.0).to(columns_DK)
     explained = float(values_D[:kept].sum()) / total if total else 1.0
     return Subspace(mean_D, columns_DK.contiguous(), values_D[:kept].clone(), explained)
 
@@ -334,16 +322,3 @@ def whiten_latents(
     [[1.0]]
     """
     return (v - mean.to(v)) @ components.to(v) / eigenvalues.to(v).sqrt()
-
-
-def _noise(x_ND: Tensor, largest: float) -> float:
-    """Variance below which a direction has none: rounding of the mean and of the decomposition."""
-    eps = torch.finfo(x_ND.dtype).eps
-    rounding = (16 * eps * float(x_ND.abs().max())) ** 2 * x_ND.shape[1]
-    return max(x_ND.shape) * eps * largest + rounding
-
-
-def _signs(columns_DK: Tensor) -> Tensor:
-    """1 or -1 for each column (1, K), so that its entry of largest size becomes positive."""
-    places_1K = columns_DK.abs().argmax(0, keepdim=True)
-    return torch.where(columns_DK.gather(0, places_1K) < 0, -1.0, 1.0).to(columns_DK)

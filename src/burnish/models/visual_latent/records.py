@@ -1,34 +1,26 @@
 """What is learned from: answers that imagine a picture, parsed strictly, and the pictures (GAP, section 3).
 
-    found = parse_response("Turn it. <latent/> <parser>Red is left.</parser> <answer>red</answer>", 1)
-    found.pieces, found.notes, found.answer, found.plain
-
 A `<latent/>` stands for one span of latents. A `<parser>` note follows it at once and says in words what
-the imagined picture shows. The answer stands in `<answer>`. What does not keep to this is refused with a
-reason, so that a data set can say what it left out and why.
-
-    encoder = PatchEncoder(size=576, patch=8, scale=3.2, seed=0)
-    vectors_RCD = encoder(read_picture("grid.png"))
-    encoder.decode(latents_KD, grid=(3, 3))                 # what latents show, one colour a patch
+the imagined picture shows. What does not keep to this is refused with a reason.
 
 Pictures become vectors of their patches by a frozen encoder without training: a patch is a fixed random
-map of its pixels, and of its place. That is enough where pictures are drawn (grids, charts); a vision
-encoder of your own is a function `mine.py:encode` from pixels (H, W, 3) to vectors (rows, columns, D).
+map of its pixels, and of its place. That is enough where pictures are drawn (grids, charts).
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from burnish.boundary import SOME, Count, Positive, Seed, public, public_method
+from burnish.boundary import SOME, Count, Positive, PositiveInt, Seed, public, public_method
 from burnish.errors import ArgumentError, UserError
 from burnish.models.visual_latent.objective import pool_tokens
 from burnish.tensors import check_shape
@@ -93,7 +85,18 @@ def parse_response(
     """
     if not text.strip():
         raise RejectedResponse("no text")
-    _check_tags(text)
+    is_open = ""
+    for found in _TAG.finditer(text):
+        closes, name, alone = found.groups()
+        if name == "latent" and (found[0] != LATENT or is_open):
+            where = f"inside <{is_open}>" if is_open else f"in the place of {LATENT}"
+            raise RejectedResponse(f"{found[0]} {where}")
+        if name != "latent":
+            if alone or is_open != (name if closes else ""):
+                raise RejectedResponse("tags that do not match")
+            is_open = "" if closes else name
+    if is_open:
+        raise RejectedResponse(f"<{is_open}> without its end")
     pieces = tuple(text.split(LATENT))
     if len(pieces) - 1 != pictures:
         raise RejectedResponse(f"{len(pieces) - 1} spans for {pictures} auxiliary pictures")
@@ -129,30 +132,8 @@ def answer_of(text: str) -> str | None:
     return found[-1].strip() if found else None
 
 
-def _check_tags(text: str) -> None:
-    """Refuse tags that are not closed, closed twice, or inside each other."""
-    is_open = ""
-    for found in _TAG.finditer(text):
-        closes, name, alone = found.groups()
-        if name == "latent":
-            if found[0] != LATENT:
-                raise RejectedResponse(f"{found[0]} in the place of {LATENT}")
-            if is_open:
-                raise RejectedResponse(f"{LATENT} inside <{is_open}>")
-        elif alone or (closes and is_open != name) or (not closes and is_open):
-            raise RejectedResponse("tags that do not match")
-        else:
-            is_open = "" if closes else name
-    if is_open:
-        raise RejectedResponse(f"<{is_open}> without its end")
-
-
-class Encoder(Protocol):
-    """Makes vectors of a picture."""
-
-    def __call__(self, pixels_HW3: Tensor) -> Tensor:
-        """uint8 (H, W, 3) -> (rows, columns, D)."""
-        ...
+Encoder = Callable[[Tensor], Tensor]
+"""A picture, uint8 (H, W, 3), to vectors (rows, columns, D)."""
 
 
 class PatchEncoder:
@@ -161,8 +142,8 @@ class PatchEncoder:
     @public_method
     def __init__(
         self,
-        size: Annotated[int, Meta(ge=1, le=1 << 16)],
-        patch: Annotated[int, Meta(ge=1, le=4096)] = 8,
+        size: PositiveInt,
+        patch: PositiveInt = 8,
         *,
         scale: Positive = 1.0,
         seed: Seed = 0,
@@ -192,7 +173,12 @@ class PatchEncoder:
     def __call__(self, pixels_HW3: Tensor) -> Tensor:
         """Vectors (rows, columns, D) of a picture whose sides are multiples of the patch."""
         pixels_HW3 = as_pixels(pixels_HW3)
-        high, wide = (self._along(side) for side in pixels_HW3.shape[:2])
+        (high, below), (wide, beside) = (divmod(n, self.patch) for n in pixels_HW3.shape[:2])
+        if below or beside or not 1 <= high <= PLACES or not 1 <= wide <= PLACES:
+            raise ArgumentError(
+                f"a picture of shape {tuple(pixels_HW3.shape)}; expected sides of 1 to {PLACES} patches "
+                f"of {self.patch}. Resize it, or change the patch"
+            )
         scaled = pixels_HW3.float() / 127.5 - 1
         split = scaled.view(high, self.patch, wide, self.patch, 3).permute(0, 2, 1, 3, 4)
         seen = split.reshape(high, wide, -1) @ self._filters
@@ -211,15 +197,6 @@ class PatchEncoder:
         colours_K3 = torch.linalg.lstsq(flat_3D.T, seen_KD.T).solution.T
         pixels: Tensor = ((colours_K3 + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         return pixels.view(*shown, 3)
-
-    def _along(self, side: int) -> int:
-        count, rest = divmod(side, self.patch)
-        if rest or not 1 <= count <= PLACES:
-            raise ArgumentError(
-                f"a picture with a side of {side} pixels; expected 1 to {PLACES} patches of "
-                f"{self.patch}. Resize it, or change the patch"
-            )
-        return count
 
 
 def read_picture(value: Any, root: Path | None = None) -> Tensor:

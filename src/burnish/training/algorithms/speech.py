@@ -28,7 +28,7 @@ from torch import Tensor
 from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.seeds import derive
-from burnish.speech.engines.neural import GUIDANCE, STEPS
+from burnish.speech.engines import GUIDANCE, STEPS
 from burnish.texts import counted
 from burnish.training.algorithm import (
     Algorithm,
