@@ -215,14 +215,14 @@ def _opened(settings: JudgeSettings) -> LM:
     if path is not None:
         if not path.is_file():
             raise UserError(f"--replay {path}: no such file; expected one of --record.")
+        if not model:
+            return ReplayLM(path, by_words=True)
         # Named as it was when it was recorded, or by its name: it is then the same judge, and its
         # results go to one file.
         try:
-            live = open_lm(model, late="://" not in model) if model else None
+            live = open_lm(model) if "://" in model else open_lm(model, late=True)
         except UserError:  # the name alone, or a folder that is not on this machine
             return ReplayLM(path, model=model, by_words=True)
-        if live is None:
-            return ReplayLM(path, by_words=True)
         identity = getattr(live, "identity", "")
         return ReplayLM(path, model=live.name, identity=identity, by_words=True)
     if not model:
