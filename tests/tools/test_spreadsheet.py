@@ -362,5 +362,5 @@ def test_a_merge_in_another_spelling_is_still_a_bomb(kind, tmp_path):
                 text = text.replace(b"A1:B2", b"A1" + colon + b"CZ3000")
                 text = text.decode().encode("utf-16") if kind == "utf-16" else text
             new.writestr(name, text)
-    with pytest.raises(SpreadsheetError, match=r"merges or links|not in UTF-8"):
+    with pytest.raises(SpreadsheetError, match=r"merged or linked|not in UTF-8"):
         Spreadsheet(bomb)

@@ -168,9 +168,6 @@ class SandboxLimits(Settings, frozen=True):
     """What is kept of stdout and of stderr; a run that prints more is killed."""
 
     def bounds(self) -> Bounds:
-        buffer = math.inf  # bytes that the kernel keeps for one socket
-        with contextlib.suppress(OSError, ValueError):
-            buffer = int(Path("/proc/sys/net/core/wmem_default").read_text())
         return Bounds(
             cpu_s=math.ceil(self.cpu_s),
             memory_bytes=self.memory_mb << 20,
@@ -179,8 +176,15 @@ class SandboxLimits(Settings, frozen=True):
             processes=self.processes,
             threads=self.threads,
             open_files=self.open_files,
-            socket_pairs=2 * self.open_files * buffer <= self.memory_mb << 20,
+            socket_pairs=2 * self.open_files * _socket_buffer() <= self.memory_mb << 20,
         )
+
+
+def _socket_buffer() -> float:
+    """Bytes that the kernel keeps for one socket; infinite where that cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/sys/net/core/wmem_default").read_text())
+    return math.inf
 
 
 class RunStatus(StrEnum):

@@ -281,7 +281,8 @@ def _column(path: Path, source: Source, what: str, first: list[str]) -> str:
     usual = next((name for name in _USUAL[what] if name in first), "")
     if given in first or (not given and (usual or what != "text")):
         return given or usual
-    near = next(filter(None, (did_you_mean(n, first) for n in (given or _USUAL["text"],))), "")
+    names = (given,) if given else _USUAL["text"]
+    near = next(filter(None, (did_you_mean(name, first) for name in names)), "")
     missing = f"'{given}' ({what})" if given else f"of texts, such as {', '.join(_USUAL['text'])}"
     has = f"the first row has {', '.join(first) or 'none'}"
     raise UserError(f"{path}: no column {missing}; {has}.{near} Name it (--{what} COLUMN).")
