@@ -222,29 +222,6 @@ def test_hostile_documents_stay_one_line_of_data(hostile):
     assert by_role(found)["solver"][0].info["rewards"]["march"] == -1.0
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"mode": "zrt"},
-        {"matcher": "fuzzy"},
-        {"min_claims": -3},
-        {"short_penalty": float("nan")},
-        {"short_penalty": 0.5},
-        {"right": float("nan")},
-        {"wrong": "low"},
-        {"proposer": "someone"},
-        {"query": 3},
-        {"modes": "ztr"},
-    ],
-)
-def test_options_are_checked_before_the_first_sample(options):
-    from burnish.errors import UserError
-
-    rollout = FunctionRollout(path="burnish.agents.march.game:play", options=options)
-    with pytest.raises(UserError, match=rf"rollout\.options.*{next(iter(options))}"):
-        rollout.build()
-
-
 def test_the_rules_of_a_run_are_made_once(monkeypatch):
     made, rules_of = [], game.rules_of
     monkeypatch.setattr(game, "rules_of", lambda options: made.append(1) or rules_of(options))

@@ -33,11 +33,11 @@ from burnish.agents.policyalign import (
     policy_sensitivity,
     read_guard,
     read_requests,
+    sensitivity,
     synthesise,
     text_losses,
 )
 from burnish.agents.policyalign.instructions import Clause
-from burnish.agents.policyalign.sensitivity import DistanceScore
 from burnish.agents.trace2skill import parse_failures
 from burnish.bench.edits import format_marks
 from burnish.errors import ArgumentError, ModelError, UserError
@@ -222,8 +222,9 @@ def test_divergence_scores_are_those_of_the_logits(contexts, name):
     assert any(score.status == "ok" for score in found)
 
 
-def test_scores_of_two_answers(contexts):
-    far = asyncio.run(DistanceScore(contexts, SAMPLING).score(ROWS))
+def test_scores_of_two_answers(contexts, monkeypatch):
+    monkeypatch.setattr(sensitivity, "sentence_embed", lambda: None)
+    far = asyncio.run(open_score("response-distance", contexts, SAMPLING).score(ROWS))
     assert all(-1e-9 <= one.score <= 1 for one in far)
     same = open_score(
         "response-distance", contexts, SAMPLING, embed=lambda texts: [[1.0, 0.0] for _ in texts]
@@ -339,10 +340,10 @@ def test_files_of_prompts_and_requests(tmp_path):
         load_prompts(xstest)
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"prompt": "a", "expected": "refuse"}\n{"prompt": "b", \n')
-    with pytest.raises(UserError, match=r"broken\.jsonl: row 2"):
+    with pytest.raises(UserError, match=r"broken\.jsonl:2"):
         load_prompts(broken)
     xstest.write_text("prompt,label\nx,perhaps\n")
-    with pytest.raises(UserError, match="row 2: expected is 'perhaps'"):
+    with pytest.raises(UserError, match="column 'label' is 'perhaps'; expected refuse"):
         load_prompts(xstest)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"prompt": "a  b", "kind": "benign", "clause": "law"}\n{"instruction": "c"}\n')
@@ -352,9 +353,9 @@ def test_files_of_prompts_and_requests(tmp_path):
         ("c", "violating", "policy"),
     ]
     for text, match in [
-        ('{"kind": "benign"}', "got the columns kind; expected instruction or prompt"),
+        ('{"kind": "benign"}', "no column 'instruction'"),
         ('{"prompt": " "}', "no text"),
-        ('{"prompt": "a", "kind": "x"}', "kind is"),
+        ('{"prompt": "a", "kind": "x"}', "'kind' is 'x'"),
     ]:
         file.write_text(text + "\n")
         with pytest.raises(UserError, match=match):

@@ -388,21 +388,6 @@ def test_a_proposer_that_fails_is_named_and_the_search_goes_on():
     assert "the server is gone" in prompt_report(result)
 
 
-def test_one_proposer_that_fails_leaves_the_others():
-    class Broken(Ideas):
-        async def propose(self, seen, count, seed):
-            raise ModelError("503")
-
-    joined = JoinedProposers(Broken(), Ideas(["Be right."], ["x"]))
-    result = search(ScriptedLM(follower), joined)
-    assert result.prompt == "Be right."
-    assert result.problems == ("round 1: ideas: 503", "round 2: ideas: 503")
-    found = anyio.run(JoinedProposers(Broken(), Ideas(["a"])).propose, Situation("", [], []), 2, 1)
-    assert [one.prompt for one in found] == ["a"]
-    with pytest.raises(ModelError, match="503"):
-        anyio.run(JoinedProposers(Broken()).propose, Situation("", [], []), 2, 1)
-
-
 # --- slices and prompts
 
 
@@ -418,14 +403,6 @@ def test_system_prompts_are_found_and_replaced():
     assert system_prompt([*tasks(1, system="a"), *tasks(1, system="b")]) == ""
     (task,) = tasks(1, system="old")
     assert [m.content for m in with_system_prompt(task, "").messages] == ["What is 0?"]
-
-
-def test_a_report_has_the_diff_and_every_candidate():
-    ideas = Ideas(["Be kind.\n# not a heading", "Be right."], [])
-    report = prompt_report(search(ScriptedLM(follower), ideas, prompt="Be brief."))
-    assert "-Be brief.\n+Be right." in report
-    assert "    # not a heading" in report
-    assert "| 1 | idea | 1.000 | +0.500 [" in report
 
 
 def test_one_call_writes_the_prompt_the_report_and_the_journal(tmp_path):

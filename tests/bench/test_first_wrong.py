@@ -155,9 +155,9 @@ def test_published_solutions_become_rows(tmp_path):
     made = solution_rows(load("mr_gsm8k", write(tmp_path, [wrong, right])))
     assert [row["labels"] for row in made] == [[0, None], [1, 1]]
 
-    for grade in ("Wrong", "incorrect", "", None):
+    for grade in ("incorrect", "", None):
         path = write(tmp_path, [wrong | {f"{start}correctness": grade}])
-        with pytest.raises(UserError, match=r"_correctness' is .*; expected correct or wrong"):
+        with pytest.raises(UserError, match=r"_correctness' is .*; expected correct, wrong"):
             load("mr_gsm8k", path)
 
     bench = {"id": "gsm8k-0", "problem": "q", "steps": ["x", "y"]}

@@ -13,8 +13,7 @@ from recipes.atp.manuals import make
 from burnish.bench.items import responses_of
 from burnish.bench.judging import judge_items
 from burnish.bench.loaders import load
-from burnish.bench.loaders.plans import SHIPPED, strip_images
-from burnish.bench.plans import plan_record, plan_score, with_oracle
+from burnish.bench.loaders.plans import SHIPPED, plan_record, plan_score, strip_images, with_oracle
 from burnish.rewards.judges.atp_bench import atp_scorer
 from burnish.seeds import derive
 

@@ -136,22 +136,6 @@ def test_bad_arguments_are_refused() -> None:
         measure_sound(WAVE[:5], WAVE, 16_000)
     with pytest.raises(ArgumentError, match="reference"):
         measure_sound(WAVE, np.full(16_000, np.nan), 16_000)
-    with pytest.raises(ArgumentError, match="figures"):
-        measure_sound(WAVE, WAVE, 16_000, figures=["mos"])
-    for bad in (None, "lsd", 3):
-        with pytest.raises(ArgumentError, match="figures"):
-            measure_sound(WAVE, WAVE, 16_000, figures=bad)
-    with pytest.raises(ArgumentError, match="text"):
-        measure_sound(WAVE, WAVE, 16_000, text=5, figures=["wer"])
-    for sides, said in (
-        (([WAVE], None), "references"),
-        ((3, [WAVE]), "estimates"),
-        (([WAVE], [WAVE, [np.nan]]), r"references\[1\]"),
-    ):
-        with pytest.raises(ArgumentError, match=said):
-            frechet_of(*sides, 16_000)
-    with pytest.raises(ArgumentError, match="rate: got 0"):
-        frechet_of([WAVE], [WAVE], 0)
 
 
 @pytest.mark.skipif(not has_listeners, reason="needs pesq, pystoi, Whisper and Resemblyzer")
@@ -194,8 +178,3 @@ def test_pesq_of_a_long_sound_is_the_mean_over_pieces(monkeypatch: pytest.Monkey
             values.append(pesq.pesq(16_000, theirs, ours, "wb"))
     assert len(values) in (4, 5)
     assert found.value == pytest.approx(np.mean(values))
-
-
-def test_samples_that_float32_cannot_hold_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="estimate"):
-        measure_sound(WAVE.astype(np.float64) * 1e41, WAVE, 16_000, figures=["lsd"])

@@ -168,8 +168,8 @@ def test_labels(sums):
     ("body", "message"),
     [
         ("return 'What?'", "got 'What?', expected a dict with text keys"),
-        ("return {'answer': 1}", "neither of 'prompt' and 'messages' (keys answer)"),
-        ("return {'prompt': 'a', 'messages': []}", "both of 'prompt' and 'messages'"),
+        ("return {'answer': 1}", "one of 'prompt' and 'messages', got the keys answer"),
+        ("return {'prompt': 'a', 'messages': []}", "one of 'prompt' and 'messages', got"),
         ("return {'prompt': 3}", "prompt: got 3, expected a text that is not empty"),
         ("return {'prompt': ' '}", "no user message with text"),
         ("return {'messages': [{'role': 'user'}]}", "missing required field `content`"),
@@ -177,7 +177,7 @@ def test_labels(sums):
         ("return {'messages': [{'role': 'system', 'content': 'x'}]}", "no user message with text"),
         (
             "return {'prompt': 'a', 'answer': {1, 2}}",
-            "field 'answer': got {1, 2}, expected text, a finite number",
+            "field 'answer': got {1, 2}, expected text, a number",
         ),
         ("return {'prompt': 'a', 'answer': [float('nan')]}", "field 'answer': got nan, expected"),
         ("return {'prompt': 'a', 'answer': {1: 2}}", "field 'answer': got {1: 2}, expected"),
@@ -245,23 +245,3 @@ def test_options_are_read_as_the_function_annotates_them(tmp_path):
     ):
         tasks_of(tmp_path, options={"easy": 1.5})
     assert tasks_of(tmp_path, options={"easy": 1, "other": 7}).train(0).prompt.startswith("a ")
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("my_tasks.py", "names no function; expected 'file.py:name'"),
-        ("my_task.py:make", r"does not exist. Did you mean 'my_tasks.py'\?"),
-        ("my_tasks.py:maek", r"has no function 'maek'. Did you mean 'make'\?"),
-        ("my_tasks.py:__doc__", "has no function '__doc__'"),
-        ("my_tasks.py:NUMBER", "has 'NUMBER', which is no function"),
-        ("no_such_module_here:make", "cannot be imported: ModuleNotFoundError"),
-        ("broken.py:make", r"cannot be imported: ZeroDivisionError: division by zero"),
-    ],
-)
-def test_paths_that_lead_nowhere(sums, path, message):
-    (sums / "broken.py").write_text("1 / 0\n")
-    written(sums, "NUMBER = 3\n" + textwrap.dedent(SUMS))
-    with pytest.raises(UserError, match=message) as caught:
-        tasks_of(sums, path=path)
-    assert "\n" not in str(caught.value)

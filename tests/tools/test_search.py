@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.tools.search import Passage, PassageIndex, Retriever, shown_passages, tokens
 from burnish.tools.search.passages import _WORD
 
@@ -32,11 +30,6 @@ def test_a_score_by_hand_orders_short_before_long() -> None:
     assert gains[0] < gains[1]
     assert math.log(1 + (3 - 2 + 0.5) / (2 + 0.5)) > 0
     assert [p.id for p in INDEX.search("batteries")] == ["b", "a"]
-
-
-def test_equal_ids_are_refused() -> None:
-    with pytest.raises(UserError, match="two passages have the id 'a'"):
-        PassageIndex([LAMP, LAMP])
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))

@@ -154,12 +154,6 @@ def test_words_in_english_and_chinese(source, folder) -> None:
     assert index.search("lamp", 0) == index.search("lamp", -1) == []
 
 
-def test_an_unknown_way_is_refused_before_anything_is_built(source, folder) -> None:
-    with pytest.raises(UserError, match=r"how: got 'bm52'.*Did you mean 'bm25'"):
-        open_index(source, folder=folder, how="bm52")  # type: ignore[arg-type]
-    assert not folder.exists()
-
-
 def test_an_unchanged_source_is_not_read_again(source, folder, monkeypatch) -> None:
     first = open_index(source, folder=folder)
     monkeypatch.setattr("burnish.tools.search.index.read_passages", None)

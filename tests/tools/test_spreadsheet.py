@@ -48,11 +48,6 @@ def test_ranges_by_hand():
     assert len(expand_range("1:1")) == 26
 
 
-def test_a_range_behind_the_end_of_the_sheet_is_refused():
-    with pytest.raises(UserError, match="with a cell in it"):
-        expand_range("BD2:308", max_row=400, max_col=5)
-
-
 day = datetime.datetime
 
 
@@ -88,13 +83,6 @@ day = datetime.datetime
 def test_cells_by_hand(a, b, is_equal):
     assert cells_equal(a, b) is is_equal
     assert cells_equal(b, a) is is_equal
-
-
-def test_nan_is_refused():
-    with pytest.raises(UserError, match="b: got nan"):
-        cells_equal(1, float("nan"))
-    with pytest.raises(UserError, match="A1: got nan"):
-        Spreadsheet().write({"A1": float("nan")})
 
 
 def book(sheets, *, first=None):
@@ -342,10 +330,10 @@ def test_results_of_an_array_formula_are_stored_in_all_its_cells(tmp_path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"A1": "\ud800"}, "half characters"),
-        ({"A1": "a\x00b"}, "control characters"),
+        ({"A1": "\ud800"}, "plain characters"),
+        ({"A1": "a\x00b"}, "plain characters"),
         ({"A1:B2": 1}, "the name of one cell"),
-        ({"A1": 10**400}, "beyond 1e300"),
+        ({"A1": 10**400}, "a finite number"),
         ({"A1": "='C:\\x\\[a.xlsx]S'!A1"}, "without files"),
         ({"A1": "='[http://x/y.xlsx]S'!A1"}, "without files"),
         ({"A1": "=[/etc/x.xlsx]S!A1"}, "without files"),
@@ -357,11 +345,6 @@ def test_what_a_workbook_cannot_hold_is_refused_and_nothing_is_written(values, s
     with pytest.raises(ArgumentError, match=said):
         sheet.write({"C1": 5} | values)
     assert sheet.read("C1") == {"C1": None}
-
-
-def test_a_folder_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(SpreadsheetError, match="cannot be written"):
-        Spreadsheet().save(tmp_path / "none" / "out.xlsx")
 
 
 @pytest.mark.parametrize("kind", ["entity", "utf-16"])
@@ -379,5 +362,5 @@ def test_a_merge_in_another_spelling_is_still_a_bomb(kind, tmp_path):
                 text = text.replace(b"A1:B2", b"A1" + colon + b"CZ3000")
                 text = text.decode().encode("utf-16") if kind == "utf-16" else text
             new.writestr(name, text)
-    with pytest.raises(SpreadsheetError, match=r"merges or links|not in UTF-8"):
+    with pytest.raises(SpreadsheetError, match=r"merged or linked|not in UTF-8"):
         Spreadsheet(bomb)

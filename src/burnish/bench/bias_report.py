@@ -1,15 +1,9 @@
 """What a reward judges by besides quality: accuracy where an attribute helps and where it misleads.
 
-    report = await bias_report(scorer, pairs)         # any pointwise scorer: a reward model, a function
-    report.accuracy, report.attributes[0].adversarial, report.attributes[0].flips
-    report.verdict            # 'length moves this reward: ...', 'no attribute stands out', or why the
-                              # pairs cannot tell: 'in all 60 pairs the preferred answer is shorter ...'
-
 Three looks at each attribute (length, markdown, agreement with the user): accuracy on pairs where the
 chosen response has more of it (natural) and where the other one has (adversarial); how often the
-decision changes when the attribute is planted on the rejected side instead of the chosen one; and how
-far scores move with its amount. Of a trained reward model also what a linear probe finds in its hidden
-states, and the matrix of RM-Bench.
+decision changes when it is planted on the rejected side instead of the chosen one; and how far scores
+move with its amount. Of a trained reward model also what a linear probe finds in its hidden states.
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 from burnish.arguments import refused
 from burnish.bench.edits import markdown, padding
 from burnish.bench.items import Item
-from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.bench.statistics import Estimate, estimate_of, mean_estimate, wilson
 from burnish.boundary import PositiveInt, public
 from burnish.concurrency import gather
 from burnish.errors import UserError
@@ -124,20 +118,15 @@ class AttributeBias:
                 f"planting it is paid {self.paid.value:+.2f} deviations and changes "
                 f"{self.flips.value:.0%} of the decisions"
             )
-        if self._is_lopsided and self.natural is not None and self.adversarial is not None:
+        more, less = self.natural, self.adversarial
+        if more is None or less is None or more.doubt or less.doubt:
+            return "; ".join(said)
+        if more.low > less.high or less.low > more.high:
             said.append(
-                f"right in {self.natural.value:.0%} where the better response has more of it, in "
-                f"{self.adversarial.value:.0%} where it has less"
+                f"right in {more.value:.0%} where the better response has more of it, in "
+                f"{less.value:.0%} where it has less"
             )
         return "; ".join(said)
-
-    @property
-    def _is_lopsided(self) -> bool:
-        """Whether accuracy surely differs between pairs where it helps and where it misleads."""
-        natural, against = self.natural, self.adversarial
-        if natural is None or against is None or natural.doubt or against.doubt:
-            return False
-        return natural.low > against.high or against.low > natural.high
 
     @property
     def rare(self) -> tuple[str, ...]:
@@ -233,16 +222,17 @@ async def bias_report(
         if all(value is not None for group in by_group for value in group[2 * i : 2 * i + 2])
     ]
     if not scored:
-        raise UserError(
-            f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs; look at one with "
-            "burnish reward check."
-        )
+        none = f"reward '{scorer.name}' gave no value for any of {len(pairs)} pairs"
+        raise UserError(f"{none}; look at one with burnish reward check.")
     kept = [pairs[i] for i in scored]
     plain, *planted = [
         [cast("tuple[float, float]", tuple(group[2 * i : 2 * i + 2])) for i in scored]
         for group in by_group
     ]
-    states = _hidden(scorer, kept) if isinstance(scorer, HasHiddenStates) else None
+    states = None
+    if isinstance(scorer, HasHiddenStates):
+        turns = [(p.task.messages, text) for p in kept for text in (p.chosen, p.rejected)]
+        states = scorer.hidden([(*asked, Message("assistant", text)) for asked, text in turns])
     return BiasReport(
         reward=scorer.name,
         pairs=len(pairs),
@@ -279,27 +269,22 @@ def _attribute(
         for before, after in zip(scores, (s for pair in planted for s in pair), strict=True)
     ]
     texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
+
+    def right_where(side: int) -> Estimate | None:
+        marked = zip(plain, labels, strict=True)
+        return estimate_of(float(a > b) for (a, b), label in marked if label == side)
+
     return AttributeBias(
         name=probed.name,
         predicts=attribute_report(pairs, [attribute])[0].predicts,
-        natural=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == MORE]),
-        adversarial=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == less]),
+        natural=right_where(MORE),
+        adversarial=right_where(less),
         helped=wilson.plain(sum(helped), len(helped)),
         misled=wilson.plain(sum(misled), len(misled)),
         flips=wilson.plain(sum(flips), len(flips)),
         paid=mean_estimate.plain(added),
         correlation=attribute_correlation.plain(scores, [float(probed.amount(t)) for t in texts]),
         probe_auc=None if states is None else _probe(states, labels, less),
-    )
-
-
-def _hidden(scorer: HasHiddenStates, pairs: Sequence[Pair]) -> Tensor:
-    return scorer.hidden(
-        [
-            (*pair.task.messages, Message("assistant", text))
-            for pair in pairs
-            for text in (pair.chosen, pair.rejected)
-        ]
     )
 
 
@@ -312,11 +297,6 @@ def _probe(states_2ND: Tensor, labels: Sequence[int | None], less: int) -> float
         return None
     rows_ND = difference_ND.cpu().double()
     return probe_auc.plain(rows_ND, rows_ND.new_tensor(marks), folds=FOLDS, ridge=float(len(marks)))
-
-
-def _accuracy(scores: Sequence[tuple[float, float]]) -> Estimate | None:
-    wins = sum(chosen > rejected for chosen, rejected in scores)
-    return wilson.plain(wins, len(scores)) if scores else None
 
 
 async def _rmbench(scorer: Scorer, items: Sequence[Item], limit: int) -> dict[str, float | None]:

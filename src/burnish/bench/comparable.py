@@ -26,16 +26,16 @@ DEADLINES = ("timeout_s", "deadline_s")
 LOWER_IS_BETTER = ("loss", "bits_per_byte", "log_spectral_distance")
 """Held-out measures of which less is better."""
 NAMED = 4
+SHORT = 40
 
 
-class _Absent:
-    """What a run has under a key that only the other run knows."""
-
+class Absent:
     def __repr__(self) -> str:
         return "nothing"
 
 
-ABSENT = _Absent()
+ABSENT = Absent()
+"""What a run has under a key that only the other run knows."""
 
 
 def differing(a: Settings, b: Settings) -> dict[str, tuple[Any, Any]]:
@@ -61,10 +61,10 @@ def why_incomparable(
     runs = "runs '{}' and '{}' cannot be compared".format(*names)
     part_a, part_b = (str(one.get("evaluation.part", "")) for one in (a, b))
     if part_a != part_b:
-        return (
-            f"{runs}: their scores are {_score(part_a)} and {_score(part_b)}; expected the same "
-            "evaluation.part."
+        scores = (
+            f"the reward '{p}'" if p else "the total of all rewards" for p in (part_a, part_b)
         )
+        return f"{runs}: their scores are {' and '.join(scores)}; set the same evaluation.part."
     rewards = differing(_rewards(a, part_a), _rewards(b, part_b))
     if rewards:
         shared = "" if part_a else ", or score both by one that they share (evaluation.part)"
@@ -107,10 +107,6 @@ def _other_tasks(
     elif not shared:
         reasons.append("no prompt in common")
     return reasons
-
-
-def _score(part: str) -> str:
-    return f"the reward '{part}'" if part else "the total of all rewards"
 
 
 def _tasks(settings: Settings) -> dict[str, Any]:
@@ -158,14 +154,14 @@ def reward_title(table: Mapping[str, Any]) -> str:
 
 def _listed(differences: Mapping[str, tuple[Any, Any]]) -> str:
     """`task.level: 1 and 2; task.kind: ...`, the first few."""
-    shown = [f"{key}: {_short(a)} and {_short(b)}" for key, (a, b) in differences.items()]
+
+    def short(value: Any) -> str:
+        text = repr(value)
+        return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+
+    shown = [f"{key}: {short(a)} and {short(b)}" for key, (a, b) in differences.items()]
     more = f"; and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
     return "; ".join(shown[:NAMED]) + more
-
-
-def _short(value: Any, limit: int = 40) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 DIGESTS = "files."
@@ -201,7 +197,11 @@ def group_labels(
         labels = list(names)
         for place in places:
             settings = {key: differs[key][place] for key in chosen}
-            labels[place] = " ".join([recipes[place]] * with_recipe + _setting_texts(settings))
+            filled = {key: value for key, value in settings.items() if not _is_empty(value)}
+            # Those that have a value; the first with a dash where none has.
+            shown = filled or dict(list(settings.items())[:1])
+            texts = [setting_text(key, value) for key, value in shown.items()]
+            labels[place] = " ".join([recipes[place]] * with_recipe + texts)
         if all(labels) and len(set(labels)) == len(labels):
             return labels
     return names
@@ -223,13 +223,6 @@ def _telling(
     return [key for key in keys if key in chosen]
 
 
-def _setting_texts(settings: Mapping[str, Any]) -> list[str]:
-    """Those that have a value; the first with a dash where none has."""
-    filled = {key: value for key, value in settings.items() if not _is_empty(value)}
-    shown = filled or dict(list(settings.items())[:1])
-    return [setting_text(key, value) for key, value in shown.items()]
-
-
 def _is_empty(value: Any) -> bool:
     return value is ABSENT or value is None or value in ("", [], {}, ())
 
@@ -243,16 +236,14 @@ def setting_text(key: str, value: Any) -> str:
     names = [part for part in parts if not part.isdigit()] or parts
     of_table = parts[-1] in ("kind", "path") and len(parts) > 1 and not parts[-2].isdigit()
     name = parts[-2] if of_table else names[-1]
-    return f"{name}={'-' if _is_empty(value) else _short_value(value)}"
-
-
-def _short_value(value: Any) -> str:
+    if _is_empty(value):
+        return f"{name}=-"
     if isinstance(value, str) and is_kept(value):
         value = kept_name(value)
     text = " ".join(plain_text(value).split())
     if isinstance(value, str) and "/" in text and " " not in text and "://" not in text:
         text = PurePath(text).name
-    return text if len(text) <= VALUE else f"{text[: VALUE - 1]}…"
+    return f"{name}={text if len(text) <= VALUE else f'{text[: VALUE - 1]}…'}"
 
 
 def plain_text(value: Any) -> str:

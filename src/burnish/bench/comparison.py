@@ -1,9 +1,5 @@
 """Which of two runs is better: a paired comparison of their held-out answers to the same prompts.
 
-    found = compare(run_a, run_b)
-    found.test.p_value
-    found.verdict          # "B is better by 6.0 points [1.2, 10.8], p = 0.012, over 100 prompts"
-
 Prompts are matched by their task's id, never by position. A prompt that only one run answered, or
 that has no mark in one of them, is named in the result and left out of the test. Whether two runs
 may be compared at all is the business of `comparable`.
@@ -24,6 +20,7 @@ from burnish.bench.judge_accuracy import Accuracy, accuracy
 from burnish.bench.statistics import (
     Estimate,
     Observed,
+    as_record,
     mcnemar,
     mean_estimate,
     paired_difference,
@@ -33,7 +30,7 @@ from burnish.boundary import Share, public
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.intervals import FEW, TOO_FEW
 from burnish.metrics import shown_in
-from burnish.records import Reward, Task
+from burnish.records import Task
 from burnish.store import RunStatus, StoredEvaluation
 from burnish.store.reader import RunReader
 
@@ -81,7 +78,6 @@ class Pair(NamedTuple):
 
     @property
     def change(self) -> float:
-        """From A to B."""
         return self.mark_b - self.mark_a
 
 
@@ -115,9 +111,13 @@ class PairedTest(NamedTuple):
     method: Method
     fourfold: Fourfold | None
 
-    def record(self) -> dict[str, Any]:
-        """Estimates and counts as objects with names."""
-        return {k: v._asdict() if hasattr(v, "_asdict") else v for k, v in self._asdict().items()}
+    @property
+    def opening(self) -> str:
+        """How a verdict without a winner begins."""
+        return TOO_FEW if self.difference.size < FEW else "cannot be told apart"
+
+    def record(self) -> Any:
+        return as_record(self)
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,11 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The outcome in one line of plain words."""
         if self.test is None:
             return "cannot be told apart: no prompt has a mark in both runs"
         over = f"over {len(self.pairs)} prompt{'s' * (len(self.pairs) != 1)}"
         if all(pair.change == 0 for pair in self.pairs):
-            return f"{_opening(self.test)}: every mark is the same, {over}"
+            return f"{self.test.opening}: every mark is the same, {over}"
         in_points = self.test.fourfold is not None
         less = self.a.measure in LOWER_IS_BETTER
         return _tested(self.test, "better", over, in_points=in_points, less_is_better=less)
@@ -155,35 +154,37 @@ class Comparison:
 def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
     """The paired comparison of two runs; refused where it would compare different things."""
     if a.measure != b.measure:
-        raise UserError(
-            f"runs '{a.name}' and '{b.name}' cannot be compared: their scores are {a.measure} and "
-            f"{b.measure}; expected the same."
-        )
-    answers_a, answers_b = _by_id(a), _by_id(b)
-    tasks_a, tasks_b = (
-        {key: item.task for key, item in answers.items()} for answers in (answers_a, answers_b)
-    )
-    if why := why_incomparable((a.name, b.name), a.settings, b.settings, (tasks_a, tasks_b)):
+        scores = f"their scores are {a.measure} and {b.measure}"
+        raise UserError(f"runs '{a.name}' and '{b.name}' cannot be compared: {scores}.")
+    of_a, of_b = ({item.task.id: item for item in run.answers} for run in (a, b))
+    for run, found in ((a, of_a), (b, of_b)):
+        if len(found) < len(run.answers):
+            raise UserError(f"run '{run.name}': held-out prompts share an id; each needs its own.")
+    tasks = ({key: item.task for key, item in answers.items()} for answers in (of_a, of_b))
+    if why := why_incomparable(
+        (a.name, b.name), a.settings, b.settings, (next(tasks), next(tasks))
+    ):
         raise UserError(why)
     pairs, unmarked = [], []
-    for key in sorted(answers_a.keys() & answers_b.keys()):
-        one, two = answers_a[key], answers_b[key]
+    for key in sorted(of_a.keys() & of_b.keys()):
+        one, two = of_a[key], of_b[key]
         if one.mark is None or two.mark is None:
-            unmarked.append(Unmarked(key, _why(one), _why(two)))
+            why_a, why_b = (
+                "" if item.mark is not None else item.why or "no mark" for item in (one, two)
+            )
+            unmarked.append(Unmarked(key, why_a, why_b))
         else:
             prompt = one.task.prompt
             pairs.append(Pair(key, one.mark, two.mark, one.answer, two.answer, prompt))
-    test = (
-        paired_test.plain([p.mark_a for p in pairs], [p.mark_b for p in pairs]) if pairs else None
-    )
+    marks = [pair.mark_a for pair in pairs], [pair.mark_b for pair in pairs]
     return Comparison(
         a,
         b,
         pairs,
-        only_a=sorted(answers_a.keys() - answers_b.keys()),
-        only_b=sorted(answers_b.keys() - answers_a.keys()),
+        only_a=sorted(of_a.keys() - of_b.keys()),
+        only_b=sorted(of_b.keys() - of_a.keys()),
         unmarked=unmarked,
-        test=test,
+        test=paired_test.plain(*marks) if pairs else None,
     )
 
 
@@ -212,36 +213,16 @@ def p_text(p_value: Share) -> str:
     return f"p = {p_value:.4g}" if float(short) == ALPHA else f"p = {short}"
 
 
-def _by_id(run: HeldOutRun) -> dict[str, Answered]:
-    found: dict[str, Answered] = {}
-    for item in run.answers:
-        if item.task.id in found:
-            raise UserError(
-                f"run '{run.name}' has two held-out prompts with the id '{item.task.id}'; prompts "
-                "are matched by id, so each needs its own."
-            )
-        found[item.task.id] = item
-    return found
-
-
-def _why(item: Answered) -> str:
-    return "" if item.mark is not None else item.why or "no mark"
-
-
 def _tested(
     test: PairedTest, better: str, over: str, *, in_points: bool, less_is_better: bool = False
 ) -> str:
     value, low, high, count = test.difference
     if test.p_value >= ALPHA or value == 0 or count < FEW:
         size = _size(value, low, high, in_points, sign="+")
-        return f"{_opening(test)}: B - A is {size}, {p_text.plain(test.p_value)}, {over}"
+        return f"{test.opening}: B - A is {size}, {p_text.plain(test.p_value)}, {over}"
     winner = "B" if (value > 0) != less_is_better else "A"
     size = _size(*((value, low, high) if value > 0 else (-value, -high, -low)), in_points)
     return f"{winner} is {better} by {size}, {p_text.plain(test.p_value)}, {over}"
-
-
-def _opening(test: PairedTest) -> str:
-    return TOO_FEW if test.difference.size < FEW else "cannot be told apart"
 
 
 def _size(value: float, low: float, high: float, in_points: bool, sign: str = "") -> str:
@@ -267,7 +248,6 @@ class JudgeComparison:
 
     @property
     def verdict(self) -> str:
-        """The outcome in one line."""
         over = f"over {len(self.pairs)} item{'s' * (len(self.pairs) != 1)}"
         return _tested(self.test, "right more often", over, in_points=True)
 
@@ -281,17 +261,12 @@ def compare_judges(
     pairs = [(of_a[key], of_b[key]) for key in shared]
     other = next((x.id for x, y in pairs if x.best != y.best), None)
     if other is not None:
-        raise UserError(
-            f"'{name_a}' and '{name_b}' have different labels for item '{other}'; expected results "
-            "on the same data."
-        )
+        raise UserError(f"'{name_a}' and '{name_b}' have different labels for item '{other}'.")
     pairs = [(x, y) for x, y in pairs if x.best]
     if not pairs:
         what = "no labelled item" if shared else "no item"
-        raise UserError(
-            f"'{name_a}' and '{name_b}' have {what} in common; expected two results on the same "
-            "data, with labels."
-        )
+        both = f"'{name_a}' and '{name_b}' have {what} in common"
+        raise UserError(f"{both}; expected two results on the same data, with labels.")
     marks_a, marks_b = [x.credit for x, _ in pairs], [y.credit for _, y in pairs]
     return JudgeComparison(
         name_a,
@@ -309,10 +284,8 @@ def compare_judges(
 def _of_one_judge(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
     judges = sorted({one.judge for one in judged})
     if len(judges) > 1:
-        raise UserError(
-            f"'{name}' holds the results of {len(judges)} judges; choose one as FILE#JUDGE: "
-            f"{', '.join(judges)}."
-        )
+        choose = f"choose one as FILE#JUDGE: {', '.join(judges)}"
+        raise UserError(f"'{name}' holds the results of {len(judges)} judges; {choose}.")
     return {one.id: one for one in judged}
 
 
@@ -329,21 +302,15 @@ def evaluations(run: RunReader) -> dict[int, StoredEvaluation]:
 def evaluation_after(
     run: RunReader, found: dict[int, StoredEvaluation], step: int | None
 ) -> StoredEvaluation:
-    """The evaluation after so many steps; the last one where no number is given."""
     if not found:
+        hint = "expected at least one; train it with evaluation.prompts above 0"
         if run.status() is RunStatus.RUNNING:
             hint = "it is going on; wait for its first one"
-        else:
-            hint = "expected at least one; train it with evaluation.prompts above 0"
         raise UserError(f"run '{run.name}' has no held-out evaluation: {hint}.")
-    if step is None:
-        return found[max(found)]
-    if step not in found:
-        raise UserError(
-            f"run '{run.name}' has no held-out evaluation after {step} steps; it has one after "
-            f"{', '.join(map(str, found))}."
-        )
-    return found[step]
+    if step is not None and step not in found:
+        has = f"it has one after {', '.join(map(str, found))}"
+        raise UserError(f"run '{run.name}' has no held-out evaluation after {step} steps; {has}.")
+    return found[max(found) if step is None else step]
 
 
 def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
@@ -359,26 +326,15 @@ def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
         answers = [Answered(item, "", mark) for item, mark in zip(items, marks, strict=True)]
         return HeldOutRun(run.name, evaluation.step, answers, settings, measure)
     if len(marks) != len(samples):
-        raise StoreError(
-            f"run '{run.name}' has {len(marks)} marks for the {len(samples)} answers of its "
-            f"held-out evaluation after {evaluation.step} steps; expected one each."
-        )
+        has = f"{len(marks)} marks for the {len(samples)} answers"
+        raise StoreError(f"run '{run.name}' has {has} of its evaluation.")
     part = str(settings.get("evaluation.part", ""))
-    answers = [
-        Answered(
-            s.task,
-            s.trajectory.text,
-            mark,
-            "" if mark is not None else _why_unmarked(s.reward, part),
-        )
-        for s, mark in zip(samples, marks, strict=True)
-    ]
+    answers = []
+    for s, mark in zip(samples, marks, strict=True):
+        scored = next((one for one in s.reward.parts if one.name == part), s.reward)
+        why = "" if mark is not None else scored.status.value
+        answers.append(Answered(s.task, s.trajectory.text, mark, why))
     return HeldOutRun(run.name, evaluation.step, answers, settings, measure)
-
-
-def _why_unmarked(reward: Reward, part: str) -> str:
-    scored = next((p for p in reward.parts if p.name == part), reward)
-    return scored.status.value
 
 
 class RunSide(NamedTuple):
@@ -408,11 +364,11 @@ class RunComparison(NamedTuple):
                 for key, pair in self.changes.items()
             },
             "notes": self.notes,
-            "test": None if test is None else test.record(),
+            "test": as_record(test),
             "prompts": [{**pair._asdict(), "change": pair.change} for pair in found.pairs],
             "only_a": found.only_a,
             "only_b": found.only_b,
-            "unmarked": [item._asdict() for item in found.unmarked],
+            "unmarked": as_record(found.unmarked),
             "curves": {n: {"a": c, "b": self.b.curves[n]} for n, c in self.a.curves.items()},
             "verdict": found.verdict,
         }
@@ -421,13 +377,13 @@ class RunComparison(NamedTuple):
 def compare_runs(
     run_a: RunReader, run_b: RunReader, *, step: int | None = None, metrics: Sequence[str] = ()
 ) -> RunComparison:
-    """Compare two runs after `step` steps (the last evaluation of each where not given)."""
     by_step = evaluations(run_a), evaluations(run_b)
     found = compare(
         held_out_run(run_a, evaluation_after(run_a, by_step[0], step)),
         held_out_run(run_b, evaluation_after(run_b, by_step[1], step)),
     )
-    names = _known(metrics, run_a, run_b)
+    known = check_metrics([run_a, run_b], metrics)
+    names = [name for name in dict.fromkeys(metrics or CURVES) if name in known]
     return RunComparison(
         found,
         _side(run_a, names),
@@ -437,15 +393,13 @@ def compare_runs(
     )
 
 
-def _known(asked: Sequence[str], run_a: RunReader, run_b: RunReader) -> list[str]:
-    known = list(dict.fromkeys([*run_a.metrics(), *run_b.metrics()]))
-    for name in asked:
-        if name not in known:
-            hint = did_you_mean(name, known) or f" They have: {', '.join(known) or 'none yet'}."
-            raise UserError(
-                f"neither run '{run_a.name}' nor run '{run_b.name}' has a metric '{name}'.{hint}"
-            )
-    return [name for name in dict.fromkeys(asked or CURVES) if name in known]
+def check_metrics(runs: Sequence[RunReader], asked: Sequence[str]) -> list[str]:
+    """The metrics that some of the runs have; one that none has is refused."""
+    known = list(dict.fromkeys(name for run in runs for name in run.metrics()))
+    if missing := next((name for name in asked if name not in known), ""):
+        hint = did_you_mean(missing, known) or f" They have: {', '.join(known) or 'none yet'}."
+        raise UserError(f"none of the {len(runs)} runs has a metric '{missing}'.{hint}")
+    return known
 
 
 def _side(run: RunReader, names: Sequence[str]) -> RunSide:

@@ -1,7 +1,5 @@
 """Examine this machine: what burnish can do here, and one line of remedy for each gap.
 
-    for check in examine(Path("runs")):
-        check.name, check.state, check.found, check.remedy
 
 A gap leaves something out (no GPU, an extra that is not installed). Only what keeps burnish from
 working at all is broken.
@@ -15,7 +13,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -111,19 +109,8 @@ EXTRAS = {
 
 def examine(runs: Path = Path("runs")) -> list[Check]:
     """All checks, in the order of a report; `runs` is where runs would be written."""
-    found: list[Check] = []
-    checks: tuple[Callable[[], Iterator[Check]], ...] = (
-        _python,
-        _torch,
-        _memory,
-        lambda: _disk(runs),
-        _embedded,
-        _sandbox,
-        _extras,
-    )
-    for check in checks:
-        found += check()
-    return found
+    parts = (_python(), _torch(), _memory(), _disk(runs), _embedded(), _sandbox(), _extras())
+    return [check for part in parts for check in part]
 
 
 def _python() -> Iterator[Check]:
@@ -152,7 +139,13 @@ def _torch() -> Iterator[Check]:
     yield Check("torch", State.OK, str(torch.__version__), data={"version": str(torch.__version__)})
     yield from _devices(torch)
     on_cpu = not torch.cuda.is_available()
-    yield _precision(torch, "cpu" if on_cpu else "cuda", on_cpu)
+    device = "cpu" if on_cpu else "cuda"
+    speeds = {name: _speed(torch, device, getattr(torch, name)) for name in ("float32", "bfloat16")}
+    chosen = "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
+    known = [f"{name} {speed * 1000:,.0f} GFLOP/s" for name, speed in speeds.items() if speed]
+    data = {"chosen": chosen, "tflops": speeds}
+    line = f"{chosen} on {device} ({', '.join(known)})"
+    yield Check("precision", State.OK, line, data=data)
 
 
 def _devices(torch: Any) -> Iterator[Check]:
@@ -169,20 +162,8 @@ def _devices(torch: Any) -> Iterator[Check]:
         found = f"there is an NVIDIA driver, but torch (built for {built}) sees no GPU"
         yield Check("gpu", State.GAP, found, "install a torch build that fits the driver's CUDA")
     elif not torch.cuda.is_available():
-        found = (
-            "none: training runs on the CPU, which is enough for models of some 100 M parameters"
-        )
+        found = "none: training runs on the CPU, enough for models of some 100 M parameters"
         yield Check("gpu", State.GAP, found, "for larger models, a machine with an NVIDIA GPU")
-
-
-def _precision(torch: Any, device: str, on_cpu: bool) -> Check:
-    speeds = {name: _speed(torch, device, getattr(torch, name)) for name in ("float32", "bfloat16")}
-    chosen = "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
-    known = ", ".join(
-        f"{name} {speed * 1000:,.0f} GFLOP/s" for name, speed in speeds.items() if speed
-    )
-    data = {"chosen": chosen, "tflops": speeds}
-    return Check("precision", State.OK, f"{chosen} on {device} ({known})", data=data)
 
 
 def _speed(torch: Any, device: str, dtype: Any) -> float | None:

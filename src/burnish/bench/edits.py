@@ -1,10 +1,7 @@
 """Changes to a text that should not make it better: what a policy tries first.
 
-    EDITS["padding"].apply("Paris.")     # the same answer with empty sentences behind it
-
-Every edit is a function of the text alone. Those of `EDITS` keep what the text says and leave code
-blocks as they are; those of `CUTS` take it away. A text that an edit cannot change comes back
-unchanged.
+Those of `EDITS` keep what the text says and leave code blocks as they are; those of `CUTS` take it
+away. A text that an edit cannot change comes back unchanged.
 """
 
 from __future__ import annotations

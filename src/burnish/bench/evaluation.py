@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace as changed
 
 from burnish.bench.items import Item, responses_of
-from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.bench.statistics import Estimate, estimate_of
 from burnish.lm.base import LM, Sampling
 from burnish.records import Response, Reward, Status, Task, Trajectory
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -28,8 +28,6 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All items, and the score over those that have a value (the decided ones)."""
-
     items: list[Evaluated]
     marks: list[float | None]
     """The score of each item; None where it could not be scored."""
@@ -89,38 +87,26 @@ async def evaluate_slots(
     part of the tasks gives the items that it has in the whole.
     """
     rolled = await roll_out(slots, lm, sampling, rollout, sampling.seed)
-    tasks = [task for _, task in slots]
-    pairs = [
-        (
-            task,
-            [
-                changed(
-                    t.as_response(), id=(task.id if t.role == "policy" else f"{task.id}.{t.role}")
-                )
-            ],
-        )
-        for task, group in zip(tasks, rolled, strict=True)
-        for t in group
-    ]
+    pairs = []
+    for (_, task), group in zip(slots, rolled, strict=True):
+        for t in group:
+            id = task.id if t.role == "policy" else f"{task.id}.{t.role}"
+            pairs.append((task, [changed(t.as_response(), id=id)]))
     rewards = iter(await score_groups(scorer, pairs, deadline_s=deadline_s))
-    return [
-        [_item(scorer, task, t, next(rewards)[0]) for t in group]
-        for task, group in zip(tasks, rolled, strict=True)
-    ]
+    found: list[list[Evaluated]] = []
+    for (_, task), group in zip(slots, rolled, strict=True):
+        found.append([])
+        for t in group:
+            (reward,) = next(rewards)
+            if t.status is not Status.OK:  # no value, whatever a scorer says of it
+                reward = Reward.failed(scorer.name, t.status, t.reason)
+            found[-1].append(Evaluated(task, t, reward))
+    return found
 
 
 def summarise(items: list[Evaluated], part: str = "") -> Evaluation:
-    """The score of items; `part` as in `evaluate`."""
     marks = [(item.reward.components.get(part) if part else item.reward.value) for item in items]
-    values = [mark for mark in marks if mark is not None]
-    return Evaluation(items, marks, mean_estimate.plain(values) if values else None)
-
-
-def _item(scorer: Scorer, task: Task, trajectory: Trajectory, reward: Reward) -> Evaluated:
-    """A rollout that failed has no value, whatever a scorer says of it."""
-    if trajectory.status is not Status.OK:
-        reward = Reward.failed(scorer.name, trajectory.status, trajectory.reason)
-    return Evaluated(task, trajectory, reward)
+    return Evaluation(items, marks, estimate_of(marks))
 
 
 class Answering:
@@ -137,17 +123,16 @@ class Answering:
         return digest(type(self).__name__, self.model.fingerprint, fingerprint(self.scorer))
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        calls = [partial(self._one, task, place, blank) for place, blank in enumerate(responses)]
-        return await gather(calls)
+        async def one(place: int, blank: Response) -> Reward:
+            question = Question("answer", task.messages, about=(task.id, blank.id), vote=place)
+            heard = await self.model.ask(question, str)
+            if heard.verdict is None:
+                return Reward.failed(self.name, heard.status, heard.reason, evidence=heard.evidence)
+            written = changed(blank, text=heard.verdict, finish=heard.replies[-1].finish)
+            (reward,) = await checked(self.scorer, task, [written])
+            return changed(reward, evidence=(*reward.evidence, *heard.evidence))
 
-    async def _one(self, task: Task, place: int, blank: Response) -> Reward:
-        question = Question("answer", task.messages, about=(task.id, blank.id), vote=place)
-        heard = await self.model.ask(question, str)
-        if heard.verdict is None:
-            return Reward.failed(self.name, heard.status, heard.reason, evidence=heard.evidence)
-        written = changed(blank, text=heard.verdict, finish=heard.replies[-1].finish)
-        (reward,) = await checked(self.scorer, task, [written])
-        return changed(reward, evidence=(*reward.evidence, *heard.evidence))
+        return await gather([partial(one, place, blank) for place, blank in enumerate(responses)])
 
 
 def blanks(items: Sequence[Item]) -> list[Item]:

@@ -1,8 +1,5 @@
 """How well step scores find the first wrong step of a solution: the F1 of ProcessBench.
 
-    first_wrong_f1([[0.9, 0.2, 0.8], [0.9, 0.8]], [1, None]).f1.value       # 1.0: both are right
-    calibrated_f1(scores, labels, parts)        # thresholds from the other parts, never from its own
-
 A label is the place of the first wrong step, or None where all steps are right. A step is flagged
 where its score is below the threshold; the first flagged one is the answer. Of wrong solutions the
 share whose first wrong step is found counts, of right ones the share without a flag; F1 is the
@@ -18,7 +15,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from burnish.arguments import refused, same_length
-from burnish.bench.statistics import Estimate, wilson
+from burnish.bench.statistics import Estimate, estimate_of
 from burnish.boundary import Count, Draws, Number, public
 from burnish.seeds import Seeds, derive
 
@@ -136,14 +133,14 @@ class _Solution(NamedTuple):
 
 def _solutions(scores: Sequence[Steps], first_wrong: Places) -> list[_Solution]:
     same_length("first_wrong", first_wrong, len(scores), "solutions")
-    return [_solution(row, label) for row, label in zip(scores, first_wrong, strict=True)]
-
-
-def _solution(row: Sequence[float], label: int | None) -> _Solution:
-    if label is None:
-        return _Solution(False, -math.inf, min(row))
-    place = _place(label, len(row))
-    return _Solution(True, row[place], min(row[:place], default=math.inf))
+    found = []
+    for row, label in zip(scores, first_wrong, strict=True):
+        if label is None:
+            found.append(_Solution(False, -math.inf, min(row)))
+        else:
+            place = _place(label, len(row))
+            found.append(_Solution(True, row[place], min(row[:place], default=math.inf)))
+    return found
 
 
 def _place(label: int, count: int) -> int:
@@ -196,25 +193,21 @@ def _summary(solutions: Sequence[_Solution], thresholds: Sequence[float]) -> Fir
     marks: dict[bool, list[bool]] = {False: [], True: []}
     for one, mark in zip(solutions, found, strict=True):
         marks[one.is_wrong].append(mark)
-    right, wrong = (wilson.plain(sum(m), len(m)) if m else None for m in marks.values())
-    f1 = _f1(sum(marks[True]), len(marks[True]), sum(marks[False]), len(marks[False]))
-    return FirstWrong(f1, wrong, right, found, tuple(thresholds))
-
-
-def _f1(wrong: int, wrongs: int, right: int, rights: int) -> Estimate | None:
-    """F1 with the interval of its posterior under Jeffreys' prior: also where a share is 0 or 1."""
-    if not wrongs or not rights:
-        return None
-    value = _harmonic([right, wrong], [rights, wrongs])
-    rng = Seeds(0).rng("first wrong f1", wrongs, rights)
-
-    def share(count: int, total: int) -> float:
-        return rng.betavariate(count + 0.5, total - count + 0.5)
-
+    right, wrong = (estimate_of(map(float, m)) for m in marks.values())
+    if right is None or wrong is None:
+        return FirstWrong(None, wrong, right, found, tuple(thresholds))
+    counts, totals = [sum(m) for m in marks.values()], [len(m) for m in marks.values()]
+    value = _harmonic(counts, totals)
+    # The posterior under Jeffreys' prior: an interval also where a share is 0 or 1.
+    rng = Seeds(0).rng("first wrong f1", *totals[::-1])
     drawn = []
     for _ in range(DRAWS):
-        a, b = share(wrong, wrongs), share(right, rights)
-        drawn.append(2 * a * b / (a + b) if a + b else 0.0)
+        b, a = (
+            rng.betavariate(counts[kind] + 0.5, totals[kind] - counts[kind] + 0.5)
+            for kind in (True, False)
+        )
+        drawn.append(2 * b * a / (b + a) if b + a else 0.0)
     drawn.sort()
     low, high = drawn[int(0.025 * DRAWS)], drawn[int(0.975 * DRAWS) - 1]
-    return Estimate(value, min(low, value), max(high, value), wrongs + rights)
+    f1 = Estimate(value, min(low, value), max(high, value), sum(totals))
+    return FirstWrong(f1, wrong, right, found, tuple(thresholds))

@@ -1,17 +1,14 @@
 """What a judge is measured on: items with responses, and a label that the judge never sees.
 
-    items = load("llmbar", Path("llmbar/test.parquet"))
-    items[0].task()            # prompt and visible fields only
-    items[0].best              # (0,): the first response is the right choice
-
 A choice is a tuple of positions: `(0,)` names the first response, `(0, 1)` is a tie of two. Labels,
 verdicts and people's marks all have this one shape, for pairs and for best-of-N alike.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,12 +89,10 @@ class Judged(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_valid(self) -> bool:
-        """The judge gave a verdict."""
         return self.choice is not None
 
     @property
     def is_decided(self) -> bool:
-        """The judge gave a verdict that names one response."""
         return self.choice is not None and len(self.choice) == 1
 
     @property
@@ -170,22 +165,19 @@ def preference_rows(items: Sequence[Item]) -> list[dict[str, Any]]:
 
     Items without a label, where people do not agree, are left out.
     """
-    return [row for item in items for row in _preference_rows(item)]
-
-
-def _preference_rows(item: Item) -> Iterator[dict[str, Any]]:
-    if not item.best or len(item.responses) < 2:
-        return
-    meta = {"id": item.id, "subset": item.subset, **item.info}
-    base = {"prompt": [msgspec.to_builtins(one) for one in item.messages], "meta": meta}
-    texts = [response.text for response in item.responses]
-    if len(item.best) == len(texts):
-        yield {**base, "chosen": texts[0], "rejected": texts[1], "tie": True}
-        return
-    worse = [place for place in range(len(texts)) if place not in item.best]
-    for better in item.best:
-        for other in worse:
-            yield {**base, "chosen": texts[better], "rejected": texts[other], "tie": False}
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        if not item.best or len(item.responses) < 2:
+            continue
+        meta = {"id": item.id, "subset": item.subset, **item.info}
+        base = {"prompt": [msgspec.to_builtins(one) for one in item.messages], "meta": meta}
+        texts = [response.text for response in item.responses]
+        is_tie = len(item.best) == len(texts)
+        worse = [place for place in range(len(texts)) if place not in item.best]
+        for better, other in [(0, 1)] if is_tie else itertools.product(item.best, worse):
+            pair = {"chosen": texts[better], "rejected": texts[other], "tie": is_tie}
+            rows.append({**base, **pair})
+    return rows
 
 
 @public
@@ -194,20 +186,18 @@ def solution_rows(items: Sequence[Item]) -> list[dict[str, Any]]:
 
     Items without steps, of other benchmarks, are refused.
     """
+    rows = []
     for item in items:
-        if not isinstance(item.hidden.get("steps"), list):
-            raise refused(
-                "items", item, "items of a benchmark of solutions, as its loader gives them"
-            )
-    return [_solution_row(item) for item in items]
-
-
-def _solution_row(item: Item) -> dict[str, Any]:
-    steps, first = item.hidden["steps"], item.hidden.get("first_wrong")
-    return {
-        "prompt": [msgspec.to_builtins(one) for one in item.messages],
-        "steps": steps,
-        "labels": labels_of.plain(first, len(steps)),
-        "first_wrong": first,
-        "meta": {"id": item.id, "subset": item.subset, **item.info},
-    }
+        steps, first = item.hidden.get("steps"), item.hidden.get("first_wrong")
+        if not isinstance(steps, list):
+            raise refused("items", item, "items of a benchmark of solutions")
+        rows.append(
+            {
+                "prompt": [msgspec.to_builtins(one) for one in item.messages],
+                "steps": steps,
+                "labels": labels_of.plain(first, len(steps)),
+                "first_wrong": first,
+                "meta": {"id": item.id, "subset": item.subset, **item.info},
+            }
+        )
+    return rows

@@ -1,9 +1,5 @@
 """How often a judge is right: over all items, over those it decided, over those it answered.
 
-    found = accuracy(judged)
-    found.all.value, found.all.low, found.all.high       # with a 95 % interval
-    found.decided, found.valid
-
 `all` counts a tie and a missing verdict as not right, so that no judge gains by declining;
 `valid` leaves missing verdicts out, `decided` also leaves ties out. An item without a label is in
 none of them.
@@ -20,7 +16,7 @@ from msgspec import Meta
 
 from burnish.arguments import refused, same_length
 from burnish.bench.items import Choice, Judged
-from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.bench.statistics import Estimate, estimate_of
 from burnish.boundary import Number, public
 from burnish.numbers import grouped
 
@@ -61,9 +57,9 @@ def accuracy(judged: Sequence[Judged]) -> Accuracy:
     valid = [one for one in known if one.is_valid]
     decided = [one for one in known if one.is_decided]
     return Accuracy(
-        all=_share(known),
-        decided=_share(decided),
-        valid=_share(valid),
+        all=estimate_of(one.credit for one in known),
+        decided=estimate_of(one.credit for one in decided),
+        valid=estimate_of(one.credit for one in valid),
         items=len(known),
         ties=len(valid) - len(decided),
         failed=len(known) - len(valid),
@@ -146,11 +142,8 @@ def flips(forward: Sequence[Judged], backward: Sequence[Judged]) -> Flips:
     decided = [(a, b) for a, b in both if a.is_decided and b.is_decided]
     firsts = [one.choice == (0,) for one, _ in both if one.is_decided]
     firsts += [two.choice == (1,) for _, two in both if two.is_decided]
-    changed = sum(a.choice != b.choice for a, b in decided)
-    return Flips(
-        wilson.plain(changed, len(decided)) if decided else None,
-        wilson.plain(sum(firsts), len(firsts)) if firsts else None,
-    )
+    changed = [float(a.choice != b.choice) for a, b in decided]
+    return Flips(estimate_of(changed), estimate_of(map(float, firsts)))
 
 
 @public
@@ -205,7 +198,7 @@ def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) 
     shared = [one for one in judged if one.is_valid and one.best and one.id in people]
     said = [name_of(one.choice) for one in shared]
     majority = [name_of(one.best) for one in shared]
-    equal = sum(a == b for a, b in zip(said, majority, strict=True))
+    equal = [float(a == b) for a, b in zip(said, majority, strict=True)]
     raters = len(people[shared[0].id]) if shared else 0
     each = tuple(
         cohen_kappa.plain(said, [name_of(people[one.id][person]) for one in shared])
@@ -213,15 +206,11 @@ def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) 
     )
     among = [[name_of(choice) for choice in choices] for choices in people.values()]
     return Agreement(
-        wilson.plain(equal, len(shared)) if shared else None,
+        estimate_of(equal),
         cohen_kappa.plain(said, majority),
         each,
         fleiss_kappa.plain(among),
     )
-
-
-def _share(judged: Sequence[Judged]) -> Estimate | None:
-    return mean_estimate.plain([one.credit for one in judged]) if judged else None
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -253,24 +242,19 @@ def detection(
     0.75
     """
     same_length("faithful", faithful, len(scores), "scores")
-    kinds: dict[bool, list[bool | None]] = {True: [], False: []}
+    kinds: dict[bool, list[float | None]] = {True: [], False: []}
     for value, label in zip(scores, faithful, strict=True):
-        kinds[label].append(None if value is None else (value >= threshold) == label)
-    decided = {label: [one for one in own if one is not None] for label, own in kinds.items()}
-    caught, passed = _detection_rate(decided[False]), _detection_rate(decided[True])
-    everything = [_detection_rate([bool(one) for one in kinds[label]]) for label in (False, True)]
+        kinds[label].append(None if value is None else float((value >= threshold) == label))
+    caught, passed = estimate_of(kinds[False]), estimate_of(kinds[True])
+    everything = (estimate_of(one or 0.0 for one in kinds[label]) for label in (False, True))
     return Detection(
         _balanced(caught, passed),
         caught,
         passed,
         _balanced(*everything),
         len(scores),
-        sum(map(len, decided.values())),
+        sum(value is not None for value in scores),
     )
-
-
-def _detection_rate(marks: Sequence[bool]) -> Estimate | None:
-    return wilson.plain(sum(marks), len(marks)) if marks else None
 
 
 def _balanced(first: Estimate | None, second: Estimate | None) -> Estimate | None:

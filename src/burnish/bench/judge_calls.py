@@ -1,8 +1,5 @@
 """How often a run will ask its judges, before it starts.
 
-    for found in anyio.run(partial(count_judge_calls, config, tasks.sample(1)[0], base=root)):
-        found.reward, found.step.calls, found.run.usd
-
 Each judge is asked about one group of made-up answers, as long as answers may be, with a model that
 says nothing and counts; a judge that asks on only after a reply (`usual_reply`: MARCH's Checkers, EVPV)
 hears its usual one, of one claim. So the numbers are the most that a step takes without repairs:
@@ -13,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,44 +100,54 @@ async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | P
     asked = await _group(reward, task, base, samples, tokens)
     once = asked
     if not isinstance(reward, ProxyRubricConfig) and reward.both_orders:
-        once = await _group(_in_one_order(reward), task, base, samples, tokens)
+        one_order: JudgedConfig = replace(reward, both_orders=False)
+        if isinstance(reward, JudgeRewardConfig):
+            one_order = replace(reward, both_orders=False, rule=None)
+        once = await _group(one_order, task, base, samples, tokens)
     held_out = await _group(reward, task, base, 1, tokens)
-    rounds, size = _evaluations(config), config.evaluation.prompts
-    in_step = (
-        asked.calls * prompts if isinstance(config.train, PolicyTrain | DiffusionPolicyTrain) else 0
+    # Before the first step, after the last, and every so many between.
+    every = config.evaluation.every
+    rounds = 2 + ((config.steps - 1) // every if every else 0)
+    in_evaluations = held_out.calls * rounds * config.evaluation.prompts
+    is_policy = isinstance(config.train, PolicyTrain | DiffusionPolicyTrain)
+    in_step = asked.calls * prompts if is_policy else 0
+    predicted = partial(
+        forecast,
+        prompt_tokens=asked.prompt_tokens,
+        completion_tokens=asked.reply_tokens,
+        prices=asked.prices,
     )
-    in_evaluations = held_out.calls * rounds * size
-    run = _forecast(in_step * config.steps + in_evaluations, asked)
-    judge = _language_judge(reward)
+    run = predicted(in_step * config.steps + in_evaluations)
+    judge: Any = _language_judge(reward)
     limits = Budget(calls=None)
     if isinstance(judge, JudgeRewardConfig):
-        kept = judge.budget
-        limits = Budget(calls=kept.calls, tokens=kept.tokens, usd=kept.usd)
+        limits = Budget(calls=judge.budget.calls, tokens=judge.budget.tokens, usd=judge.budget.usd)
+    warning = run.warning(limits)
+    rate = getattr(judge, "requests_per_minute", None)
+    if not warning and rate is not None and is_policy:
+        warning = _rate_warning(config, judge.deadline_s, rate, asked.calls)
     return JudgeCalls(
         reward=reward.title,
         model=_model(judge),
         group=asked.calls,
         one_order=once.calls,
-        step=_forecast(in_step, asked),
+        step=predicted(in_step),
         run=run,
         evaluations=in_evaluations,
         has_cache=bool(getattr(judge, "cache", "")),
         is_replayed=_model(judge).startswith("replay:"),
-        warning=run.warning(limits) or _rate_warning(config, judge, asked.calls),
+        warning=warning,
     )
 
 
-def _rate_warning(config: Config, judge: Any, group: int) -> str:
+def _rate_warning(config: Config, deadline_s: float | None, rate: float, group: int) -> str:
     """Where the rate of requests makes groups wait longer than a deadline allows."""
-    rate = getattr(judge, "requests_per_minute", None)
-    if rate is None or not isinstance(config.train, PolicyTrain | DiffusionPolicyTrain):
-        return ""
     calls = group * min(config.rollout.prompts, config.rollout.score_concurrency)
     # A sliding minute: the first `rate` calls begin at once, the next ones a minute later.
     wait_s = 60 * (math.ceil(calls / rate) - 1)
     limits = {"rollout.score_timeout_s": config.rollout.score_timeout_s}
-    if getattr(judge, "deadline_s", None) is not None:
-        limits["deadline_s of the judge"] = judge.deadline_s
+    if deadline_s is not None:
+        limits["deadline_s of the judge"] = deadline_s
     short = [f"{name} is {limit:g}" for name, limit in limits.items() if limit <= wait_s]
     if not short:
         return ""
@@ -187,29 +195,6 @@ def usual_reply(scorer: object) -> str:
     return own or next(filter(None, (usual_reply(one) for one in inside if one is not None)), "")
 
 
-def _forecast(calls: int, asked: _Asked) -> Forecast:
-    return forecast(
-        calls,
-        prompt_tokens=asked.prompt_tokens,
-        completion_tokens=asked.reply_tokens,
-        prices=asked.prices,
-    )
-
-
-def _in_one_order(
-    reward: JudgeRewardConfig | VersusConfig,
-) -> JudgeRewardConfig | VersusConfig:
-    if isinstance(reward, JudgeRewardConfig):
-        return replace(reward, both_orders=False, rule=None)
-    return replace(reward, both_orders=False)
-
-
-def _evaluations(config: Config) -> int:
-    """Before the first step, after the last, and every so many between."""
-    every, steps = config.evaluation.every, config.steps
-    return 2 + ((steps - 1) // every if every else 0)
-
-
 def _language_judge(
     reward: RewardConfig | LMJudgeConfig,
 ) -> JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None:
@@ -232,7 +217,6 @@ def _model(judge: JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None) -
 
 
 def calls_text(found: JudgeCalls, steps: int) -> str:
-    """One line for people."""
     if found.is_replayed:
         return f"reward '{found.reward}' is answered from {found.model}: no calls"
     one = f" ({found.one_order} in one order)" if found.one_order != found.group else ""

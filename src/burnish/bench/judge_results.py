@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.bench.items import Choice, Item, Judged, choice_of, oracle_share, responses_of
@@ -30,9 +33,9 @@ from burnish.bench.judge_accuracy import (
     flips,
 )
 from burnish.bench.judging import ResultFile
-from burnish.bench.loaders.points import Marked, rubric_score
-from burnish.bench.loaders.reading import Source, read_rows, text_of
-from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.bench.loaders.labelled import Marked, rubric_score
+from burnish.bench.loaders.reading import read_rows, text_of
+from burnish.bench.statistics import Estimate, as_record, estimate_of, mean_estimate
 from burnish.errors import UserError
 from burnish.numbers import grouped
 from burnish.records import Response, Reward, Status, Task, Verdict
@@ -59,7 +62,7 @@ def point_score(judged: Sequence[Judged]) -> PointScore:
     known = [(one.subset, one.values[0]) for one in judged if one.values and one.is_valid]
     values = [value for _, value in known if value is not None]
     groups = grouped((subset, value) for subset, value in known if value is not None)
-    score = mean_estimate.plain(values) if values else None
+    score = estimate_of(values)
     clipped = None if score is None else min(max(score.value, 0.0), 1.0)
     subsets = {name: mean_estimate.plain(groups[name]) for name in sorted(groups)}
     return PointScore(score, clipped, len(judged), len(judged) - len(values), subsets)
@@ -69,17 +72,11 @@ def judged_marks(marked: Sequence[Marked], judge: str) -> list[Judged]:
     """Recorded marks as judged items; the score is recomputed from marks and points."""
     found = []
     for one in marked:
+        both = zip(one.demands, one.met, strict=True)
+        verdicts = tuple(Verdict(demand.text, float(met)) for demand, met in both)
         points = [demand.points for demand in one.demands]
-        value = rubric_score(points, one.met)
-        verdicts = tuple(
-            Verdict(demand.text, float(met))
-            for demand, met in zip(one.demands, one.met, strict=True)
-        )
-        if value is None:
-            reason = "the rubric has no positive points"
-            reward = Reward.failed(judge, Status.ABSTAIN, reason, verdicts=verdicts)
-        else:
-            reward = Reward(judge, value, verdicts=verdicts)
+        reward = pointed(Reward(judge, 0.0, verdicts=verdicts), points)
+        value = reward.value
         found.append(
             Judged(
                 one.item.id,
@@ -114,7 +111,6 @@ class Obeyed(NamedTuple):
 
 
 def by_instruction(judged: Sequence[Judged]) -> dict[str, Obeyed]:
-    """Counts for each instruction id, from the verdicts."""
     counts: dict[str, list[int]] = {}
     for one in judged:
         for reward in one.rewards:
@@ -145,13 +141,15 @@ def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
             by_prompt[row.values["prompt"]] = text_of(row, column)
         else:
             raise UserError(f"{row.where}: neither id, key nor prompt says what this answers.")
-    found = [_answered(item, by_id, by_prompt) for item in items]
-    answered = [item for item in found if item is not None]
+    answered = []
+    for item in items:
+        text = by_id.get(item.id, by_prompt.get(item.messages[-1].text))
+        if text is not None:
+            responses = responses_of(item.id, [text])
+            answered.append(dataclasses.replace(item, responses=responses))
     if not answered:
-        raise UserError(
-            f"{path}: answers none of the {len(items)} items; expected ids such as '{items[0].id}', "
-            "or their prompts in a column prompt."
-        )
+        expected = f"ids such as '{items[0].id}', or their prompts in a column prompt"
+        raise UserError(f"{path}: answers none of the {len(items)} items; expected {expected}.")
     known = {item.id for item in answered} | {item.messages[-1].text for item in answered}
     strange = [name for name in (*by_id, *by_prompt) if name not in known]
     if strange:
@@ -162,13 +160,25 @@ def with_answers(items: Sequence[Item], path: Path) -> list[Item]:
     return answered
 
 
-def _answered(item: Item, by_id: Mapping[str, str], by_prompt: Mapping[str, str]) -> Item | None:
-    text = by_id.get(item.id)
-    if text is None:
-        text = by_prompt.get(item.messages[-1].text)
-    return (
-        None if text is None else dataclasses.replace(item, responses=responses_of(item.id, [text]))
+def pointed(reward: Reward, points: Sequence[float]) -> Reward:
+    """A reward by criteria with its value by their points; none where none is positive."""
+    if reward.value is None:
+        return reward
+    value = rubric_score(points, [bool(verdict.value) for verdict in reward.verdicts])
+    if value is not None:
+        return replace(reward, value=value)
+    return Reward.failed(
+        reward.name,
+        Status.ABSTAIN,
+        "the rubric has no positive points",
+        evidence=reward.evidence,
+        verdicts=reward.verdicts,
     )
+
+
+class Criterion(Struct):
+    criterion: str
+    points: float
 
 
 class PointsJudge:
@@ -187,35 +197,13 @@ class PointsJudge:
         return digest(type(self).__name__, self.field, template)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        texts, points = _criteria(task, self.field)
+        try:
+            rows = msgspec.convert(task.fields.get(self.field), list[Criterion])
+        except msgspec.ValidationError as error:
+            raise UserError(f"task {task.id}: field '{self.field}': {error}.") from None
+        texts, points = [row.criterion for row in rows], [row.points for row in rows]
         rewards = await PointRubric(self.judge, texts, name=self.name).score(task, responses)
-        return [self._pointed(reward, points) for reward in rewards]
-
-    def _pointed(self, reward: Reward, points: Sequence[float]) -> Reward:
-        if reward.value is None:
-            return reward
-        met = [bool(verdict.value) for verdict in reward.verdicts]
-        value = rubric_score(points, met)
-        if value is None:
-            reason = "the rubric has no positive points"
-            return Reward.failed(
-                self.name,
-                Status.ABSTAIN,
-                reason,
-                evidence=reward.evidence,
-                verdicts=reward.verdicts,
-            )
-        return replace(reward, value=value)
-
-
-def _criteria(task: Task, field: str) -> tuple[list[str], list[float]]:
-    rows: Any = task.fields.get(field)
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise UserError(
-            f"task {task.id}: field '{field}' is {type(rows).__name__}; expected a list of criteria "
-            "with points."
-        )
-    return [str(row["criterion"]) for row in rows], [float(row["points"]) for row in rows]
+        return [pointed(reward, points) for reward in rewards]
 
 
 class JudgeResult(NamedTuple):
@@ -238,17 +226,11 @@ def sample_items(items: list[Item], limit: int) -> list[Item]:
     """A sample by id rather than the head of the file; items of one group stay together."""
     if not limit or limit >= len(items):
         return items
-    keys = sorted({item.group or item.id for item in items}, key=lambda k: derive("limit", k))
+    counts = Counter(item.group or item.id for item in items)
     kept: set[str] = set()
-    size = 0
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item.group or item.id] = counts.get(item.group or item.id, 0) + 1
-    for key in keys:
-        if size >= limit:
-            break
-        kept.add(key)
-        size += counts[key]
+    for key in sorted(counts, key=lambda key: derive("limit", key)):
+        if sum(counts[one] for one in kept) < limit:
+            kept.add(key)
     return [item for item in items if (item.group or item.id) in kept]
 
 
@@ -261,6 +243,12 @@ def live_result(
     forward, backward = _one_order(judged, 0), _one_order(judged, 1)
     people = {item.id: item.people for item in items if item.people}
     ties = [one for one in judged if bench == "rewardbench2" and one.subset.lower() == "ties"]
+    ratings: list[dict[str, Any]] = []
+    for one in ties:
+        best = one.best or ()
+        right = [one.values[place] for place in best]
+        wrong = [value for place, value in enumerate(one.values) if place not in best]
+        ratings.append({"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]})
     return JudgeResult(
         name,
         accuracy(judged),
@@ -270,7 +258,7 @@ def live_result(
         flips=flips(forward, backward) if forward else None,
         agreement=agreement(judged, people) if people else None,
         styles=by_style(judged) if bench == "rmbench" else None,
-        ties=ties_score([_ratings(one) for one in ties]) if ties else None,
+        ties=ties_score(ratings) if ties else None,
         published=picture_figures(bench, judged),
         oracle=oracle_share(judged),
     )
@@ -333,12 +321,6 @@ def _order_parts(reward: Reward) -> list[Reward]:
     return []
 
 
-def _ratings(one: Judged) -> dict[str, Any]:
-    right = [one.values[place] for place in one.best or ()]
-    wrong = [v for place, v in enumerate(one.values) if place not in (one.best or ())]
-    return {"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]}
-
-
 def recorded_results(bench: str, path: Path, items: Sequence[Item]) -> list[JudgeResult]:
     """Scores of recorded judges: both orders where they have them, and one alone."""
     judges = read_recorded(bench, path, items)
@@ -371,16 +353,15 @@ def write_results(path: Path, judged: Sequence[Judged]) -> None:
 
 
 def judge_record(result: JudgeResult) -> dict[str, Any]:
-    """One judge for machines."""
     return {
         "name": result.name,
-        "accuracy": accuracy_record(result.accuracy),
-        "one_order": None if result.one_order is None else accuracy_record(result.one_order),
-        "subsets": {name: accuracy_record(a) for name, a in result.subsets.each.items()},
+        "accuracy": as_record(result.accuracy),
+        "one_order": as_record(result.one_order),
+        "subsets": as_record(result.subsets.each),
         "macro": result.subsets.macro,
-        "flips": None if result.flips is None else _named(result.flips._asdict()),
-        "agreement": None if result.agreement is None else _named(result.agreement._asdict()),
-        "styles": None if result.styles is None else result.styles._asdict(),
+        "flips": as_record(result.flips),
+        "agreement": as_record(result.agreement),
+        "styles": as_record(result.styles),
         "ties_score": result.ties,
         "published": result.published,
         "oracle_share": result.oracle,
@@ -389,22 +370,6 @@ def judge_record(result: JudgeResult) -> dict[str, Any]:
             for (label, said), count in confusion(result.judged).items()
         ],
     }
-
-
-def accuracy_record(found: Accuracy) -> dict[str, Any]:
-    """An accuracy with its intervals as objects."""
-    return _named(found._asdict())
-
-
-def points_record(found: PointScore) -> dict[str, Any]:
-    """A mean score with its intervals as objects."""
-    record = _named(found._asdict())
-    record["subsets"] = {name: e._asdict() for name, e in found.subsets.items()}
-    return record
-
-
-def _named(record: dict[str, Any]) -> dict[str, Any]:
-    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in record.items()}
 
 
 # --- recorded judges
@@ -454,64 +419,42 @@ def _vote(choice: Choice | None) -> int:
 def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, RecordedJudge]:
     """The recorded judges of a benchmark by name; verdicts on other items are left out."""
     known = {item.id: item for item in items}
-    if bench == "llmbar":
-        said = _llmbar(read_rows(path, "recorded LLMBar", [("id", "judge", "swapped", "winner")]))
-    elif bench == "pandalm":
-        said = _pandalm(read_rows(path, "recorded PandaLM", [("idx", "judge", "result")]))
-    else:
-        raise UserError(
-            f"no recorded verdicts are known for '{bench}'; expected llmbar, pandalm or healthbench."
-        )
+    forms = {
+        "llmbar": ("id", "judge", "winner", "completion", "swapped"),
+        "pandalm": ("idx", "judge", "result", "reason"),
+    }
+    if bench not in forms:
+        expected = "llmbar, pandalm or healthbench"
+        raise UserError(f"no recorded verdicts are known for '{bench}'; expected {expected}.")
+    name, judged_by, verdict, words, *more = forms[bench]
+    shape = (name, judged_by, verdict, *more)
     found: dict[str, tuple[list[Judged], list[Judged]]] = {}
-    for judge, id, is_swapped, choice, text in said:
-        if id not in known:
-            continue
-        orders = found.setdefault(judge, ([], []))
-        orders[is_swapped].append(_judged(bench, judge, known[id], choice, text))
-    if not found:
-        raise UserError(
-            f"{path}: no verdict on any of the {len(items)} items; is it another split?"
-        )
-    return {name: RecordedJudge(name, *orders) for name, orders in sorted(found.items())}
-
-
-Said = tuple[str, str, bool, Choice | None, str]
-"""Judge, item, whether the second response stood first, the choice, and the judge's words."""
-
-
-def _llmbar(rows: Sequence[Source]) -> Iterator[Said]:
-    for row in rows:
+    for row in read_rows(path, f"recorded {bench}", [shape]):
         values = row.values
-        prompt = f"/{values['prompt']}" if values.get("prompt") else ""
-        said = str(values.get("completion") or "")
-        choice = _choice(values, "winner")
-        yield f"{values['judge']}{prompt}", str(values["id"]), bool(values["swapped"]), choice, said
-
-
-def _pandalm(rows: Sequence[Source]) -> Iterator[Said]:
-    for row in rows:
-        said = str(row.values.get("reason") or "")
-        choice = _choice(row.values, "result")
-        yield str(row.values["judge"]), str(row.values["idx"]), False, choice, said
-
-
-def _choice(values: Mapping[str, object], column: str) -> Choice | None:
-    return _CHOICES.get(str(values[column]).strip().lower())
-
-
-def _judged(bench: str, judge: str, item: Item, choice: Choice | None, text: str) -> Judged:
-    values = tuple(1.0 if place in (choice or ()) else 0.0 for place in range(len(item.responses)))
-    failed = choice is None
-    return Judged(
-        item.id,
-        judge,
-        bench,
-        values=(None,) * len(item.responses) if failed else values,
-        choice=choice,
-        best=item.best,
-        status=Status.PARSE_ERROR if failed else Status.OK,
-        reason=f"no verdict in the recorded reply: {text[-200:]!r}" if failed else "",
-        subset=item.subset,
-        group=item.group,
-        info=item.info,
-    )
+        item = known.get(str(values[name]))
+        if item is None:
+            continue
+        is_llmbar = bench == "llmbar"
+        prompt = f"/{values['prompt']}" if is_llmbar and values.get("prompt") else ""
+        judge = f"{values[judged_by]}{prompt}"
+        choice = _CHOICES.get(str(values[verdict]).strip().lower())
+        said, count = str(values.get(words) or ""), len(item.responses)
+        marks = tuple(1.0 if place in (choice or ()) else 0.0 for place in range(count))
+        one = Judged(
+            item.id,
+            judge,
+            bench,
+            values=(None,) * count if choice is None else marks,
+            choice=choice,
+            best=item.best,
+            status=Status.PARSE_ERROR if choice is None else Status.OK,
+            reason=f"no verdict in the recorded reply: {said[-200:]!r}" if choice is None else "",
+            subset=item.subset,
+            group=item.group,
+            info=item.info,
+        )
+        is_swapped = is_llmbar and bool(values["swapped"])
+        found.setdefault(judge, ([], []))[is_swapped].append(one)
+    if not found:
+        raise UserError(f"{path}: no verdict on any of the {len(items)} items; another split?")
+    return {name: RecordedJudge(name, *orders) for name, orders in sorted(found.items())}

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from burnish.bench.items import Item, Judged, choice_of, evidence_of
 from burnish.errors import StoreError, UserError
 from burnish.lm.lines import LineFile, read_lines
-from burnish.records import Response, Reward, Status, Task
+from burnish.records import Reward, Status
 from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, fingerprint, gather
 from burnish.seeds import digest
@@ -47,20 +47,16 @@ class ResultFile:
 
     @property
     def records(self) -> list[Judged]:
-        """What stood in the file when it was opened."""
         return self._file.records
 
     def append(self, one: Judged) -> None:
-        """Add one line."""
         self._file.append(one)
 
     def check_version(self, judge: str, version: str) -> None:
         """Refuse to mix a judge with the same judge under other settings."""
         if any(one.judge == judge and one.version != version for one in self.records):
-            raise UserError(
-                f"{self.path}: it holds results of '{judge}' with other settings; give these "
-                "another --out."
-            )
+            other = f"results of '{judge}' with other settings"
+            raise UserError(f"{self.path}: it holds {other}; give these another --out.")
 
 
 def read_results(path: Path) -> list[Judged]:
@@ -70,18 +66,15 @@ def read_results(path: Path) -> list[Judged]:
     except StoreError as error:
         if isinstance(error.__cause__, OSError):
             raise
-        raise UserError(
-            f"{path}: not a result file; expected one of burnish judge or bench ({error.__cause__})."
-        ) from error
+        expected = "expected one of burnish judge or bench"
+        raise UserError(f"{path}: not a result file; {expected} ({error.__cause__}).") from error
     if not lines:
         raise UserError(f"{path}: no judged item in it; expected a file of burnish judge or bench.")
     versions: dict[str, str] = {}
     for one in lines:
         if versions.setdefault(one.judge, one.version) != one.version:
-            raise UserError(
-                f"{path}: it holds results of '{one.judge}' with different settings; expected a "
-                "file for each."
-            )
+            other = f"results of '{one.judge}' with different settings"
+            raise UserError(f"{path}: it holds {other}; expected a file for each.")
     return list({(one.judge, one.id): one for one in lines}.values())
 
 
@@ -156,35 +149,30 @@ async def rewards_of(scorer: Scorer, item: Item, *, oracle: bool = False) -> lis
     if scorer.scope is not Scope.PAIR:
         return await checked(scorer, item.task(oracle=oracle), item.responses)
     if len(item.responses) < 2:
-        raise UserError(
-            f"item '{item.id}' has {len(item.responses)} response(s) and the judge "
-            f"'{scorer.name}' compares pairs; expected two or more, or a judge that rates single "
-            "ones (point)."
-        )
+        has = f"{len(item.responses)} response(s) and the judge '{scorer.name}' compares pairs"
+        raise UserError(f"item '{item.id}' has {has}; expected two or more, or a judge point.")
     task = item.task(oracle=oracle)
     if len(item.responses) == 2:
         return await compare(scorer, task, *item.responses)
-    return await _round_robin(scorer, task, item.responses)
-
-
-async def _round_robin(scorer: Scorer, task: Task, responses: Sequence[Response]) -> list[Reward]:
-    """Each pair once; a response's value is its mean lead, missing where any match has no value."""
-    places = list(combinations(range(len(responses)), 2))
-    calls = [partial(compare, scorer, task, responses[i], responses[j]) for i, j in places]
-    met: list[list[Reward]] = [[] for _ in responses]
+    places = list(combinations(range(len(item.responses)), 2))
+    calls = [
+        partial(compare, scorer, task, item.responses[i], item.responses[j]) for i, j in places
+    ]
+    met: list[list[Reward]] = [[] for _ in item.responses]
     for (i, j), (first, second) in zip(places, await gather(calls), strict=True):
         met[i].append(first)
         met[j].append(second)
-    return [_mean_lead(scorer.name, parts) for parts in met]
-
-
-def _mean_lead(name: str, parts: Sequence[Reward]) -> Reward:
-    undecided = next((part for part in parts if part.value is None), None)
-    if undecided is not None:
-        reason = f"a match has no value: {undecided.reason}"
-        return Reward.failed(name, undecided.status, reason, parts=tuple(parts))
-    lead = sum(part.value for part in parts if part.value is not None) / len(parts)
-    return Reward(name, lead, parts=tuple(parts))
+    found = []
+    for parts in met:
+        undecided = next((part for part in parts if part.value is None), None)
+        if undecided is not None:
+            why = f"a match has no value: {undecided.reason}"
+            one = Reward.failed(scorer.name, undecided.status, why, parts=tuple(parts))
+        else:
+            lead = sum(part.value for part in parts if part.value is not None) / len(parts)
+            one = Reward(scorer.name, lead, parts=tuple(parts))
+        found.append(one)
+    return found
 
 
 def judged_from(
@@ -196,9 +184,11 @@ def judged_from(
     key: str = "",
     seconds: float = 0.0,
 ) -> Judged:
-    """A line of a result file from an item's rewards."""
     values = tuple(reward.value for reward in rewards)
     undecided = next((reward for reward in rewards if reward.value is None), None)
+    evidence = [evidence_of(reward) for reward in rewards]
+    if len(evidence) == 2 and evidence[0] == evidence[1]:  # of one pair: the same replies
+        evidence.pop()
     return Judged(
         item.id,
         judge,
@@ -213,15 +203,8 @@ def judged_from(
         item.group,
         item.info,
         round(seconds, 4),
-        cost_usd=sum(e.cost_usd for r in _apart(rewards) for e in evidence_of(r)),
+        cost_usd=sum(e.cost_usd for one in evidence for e in one),
         rewards=tuple(rewards),
         prompt=item.task().prompt,
         responses=tuple(response.text for response in item.responses),
     )
-
-
-def _apart(rewards: Sequence[Reward]) -> Sequence[Reward]:
-    """Two rewards of one pair carry the same replies, so one of them is enough to count."""
-    if len(rewards) == 2 and evidence_of(rewards[0]) == evidence_of(rewards[1]):
-        return rewards[:1]
-    return rewards

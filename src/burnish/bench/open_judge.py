@@ -1,9 +1,4 @@
-"""A judge by its settings: opened, and forecast before it is asked.
-
-judge = open_judge(JudgeSettings(with_="direct", model="smollm2"))
-await forecast(judge, items)                  # calls, tokens, dollars
-await judge_items(judge.scorer, items, judge=judge.name)
-"""
+"""A judge by its settings: opened, and forecast before it is asked."""
 
 from __future__ import annotations
 
@@ -115,14 +110,16 @@ def open_judge(
         if ignored:
             option = ignored[0].replace("_", "-")
             raise UserError(f"--{option} is for a model that is asked; name one with --model.")
-    lm = ScriptedLM({}, name="") if is_alone else _open_model(settings)
+    lm = ScriptedLM({}, name="") if is_alone else _opened(settings)
     limit = settings.max_tokens or GREEDY.max_tokens
     is_usual = settings.max_tokens is None and settings.temperature == 0
     sampling = GREEDY if is_usual else Sampling(temperature=settings.temperature, max_tokens=limit)
     budget = WatchedBudget(
         calls=settings.budget_calls, tokens=settings.budget_tokens, usd=settings.budget_usd
     )
-    record = _record_of(settings)
+    record, replay = settings.record, settings.replay
+    if record is not None and replay is not None and record.absolute() == replay.absolute():
+        record = None  # a record that answers hears nothing new
     model = JudgeModel(
         lm,
         sampling=sampling,
@@ -139,11 +136,8 @@ def open_judge(
         rule=settings.rule,
         anchor=settings.anchor or None,
     )
-    name = "@".join(
-        part
-        for part in (settings.with_, (model.name.rstrip("/").rpartition("/")[2] or model.name))
-        if part
-    )
+    short = model.name.rstrip("/").rpartition("/")[2] or model.name
+    name = "@".join(filter(None, (settings.with_, short)))
     if is_alone:
         alone = by_name(None)
         return OpenJudge(name, model, lambda _: alone, alone, settings)
@@ -180,39 +174,29 @@ def check_items(
     would refuse.
     """
     scorer = judge.scorer
-    if lack := _lack(judge, items, oracle, shows):
-        raise UserError(f"judge '{scorer.name}' needs the column {lack}")
+    shown = {name for item in items for name in item.shown}
+    hidden = {name for item in items for name in item.hidden}
+    missing = sorted(scorer.needs - (shown | hidden if oracle else shown))
+    if missing:
+        name, known = missing[0], sorted(shown | hidden)
+        lack = f"the data has {', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
+        if name in hidden:
+            lack = f"it is hidden from judges; {shows.format(name=name)}."
+        elif not judge.model.name and name not in getattr(scorer, "inputs", ()):
+            lack += " Or name a model to ask: --model."
+        raise UserError(f"judge '{scorer.name}' needs the column '{name}'; {lack}")
     refused = _refused_rows(scorer, items, oracle=oracle)
     if refused:
         mend = "Mend these rows or leave them out."
         if not oracle and not _refused_rows(scorer, items, oracle=True):
             mend = "It needs the label, which is hidden from judges: show it with --oracle."
         named = ", ".join(list(refused)[:NAMED]) + ", ..." * (len(refused) > NAMED)
-        raise UserError(
-            f"judge '{scorer.name}' cannot judge {len(refused)} of {len(items)} rows ({named}), so "
-            f"nothing was asked. The first: {next(iter(refused.values())).rstrip('.')}. {mend}"
-        )
+        first = next(iter(refused.values())).rstrip(".")
+        lost = f"{len(refused)} of {len(items)} rows ({named})"
+        raise UserError(f"judge '{scorer.name}' cannot judge {lost}. The first: {first}. {mend}")
     if getattr(scorer, "shows_media", True):
         media = (part for item in items for m in item.messages for part in m.media)
         check_reads_media([judge.model], media)
-
-
-def _lack(judge: OpenJudge, items: Sequence[Item], oracle: bool, shows: str) -> str:
-    """The column that a judge needs and does not get, and what to do."""
-    shown = {name for item in items for name in item.shown}
-    hidden = {name for item in items for name in item.hidden}
-    inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
-    for name in sorted(judge.scorer.needs - shown):
-        if name in hidden and not oracle:
-            return f"'{name}', which is hidden from judges; {shows.format(name=name)}."
-        if name not in hidden:
-            known = sorted(shown | hidden)
-            ask = "" if judge.model.name or name in inputs else " Or name a model to ask: --model."
-            return (
-                f"'{name}'; the data has {', '.join(known) or 'no further column'}."
-                f"{did_you_mean(name, known)}{ask}"
-            )
-    return ""
 
 
 def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dict[str, str]:
@@ -226,59 +210,44 @@ def _refused_rows(scorer: Scorer, items: Sequence[Item], *, oracle: bool) -> dic
     return refused
 
 
-def _open_model(settings: JudgeSettings) -> LM:
-    if settings.replay is not None:
-        if not settings.replay.is_file():
-            raise UserError(f"--replay {settings.replay}: no such file; expected one of --record.")
-        return _replayed(settings.replay, settings.model)
-    if not settings.model:
-        raise UserError(
-            "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
-        )
-    if "://" not in settings.model:
-        for name in ("rpm", "tpm", "hedge_after"):
-            if getattr(settings, name) is not None:
-                raise UserError(
-                    f"--{name.replace('_', '-')} limits a server, but --model {settings.model} is "
-                    "local; leave it out."
-                )
-        return open_lm(settings.model)
-    limits = Limits(
-        concurrency=settings.concurrency,
-        requests_per_minute=settings.rpm,
-        tokens_per_minute=settings.tpm,
-        retries=settings.retries,
-        hedge_after_s=settings.hedge_after,
-    )
+def _opened(settings: JudgeSettings) -> LM:
+    model, path = settings.model, settings.replay
+    if path is not None:
+        if not path.is_file():
+            raise UserError(f"--replay {path}: no such file; expected one of --record.")
+        if not model:
+            return ReplayLM(path, by_words=True)
+        # Named as it was when it was recorded, or by its name: it is then the same judge, and its
+        # results go to one file.
+        try:
+            live = open_lm(model) if "://" in model else open_lm(model, late=True)
+        except UserError:  # the name alone, or a folder that is not on this machine
+            return ReplayLM(path, model=model, by_words=True)
+        identity = getattr(live, "identity", "")
+        return ReplayLM(path, model=live.name, identity=identity, by_words=True)
+    if not model:
+        expected = "expected --model smollm2, a model folder or http://host:port/v1#model"
+        raise UserError(f"no model to ask; {expected}.")
+    if "://" not in model:
+        limits = [name for name in ("rpm", "tpm", "hedge_after") if getattr(settings, name)]
+        if limits:
+            option = limits[0].replace("_", "-")
+            raise UserError(f"--{option} limits a server, but --model {model} is local.")
+        return open_lm(model)
     return open_lm(
-        settings.model,
+        model,
         api_key_env=settings.api_key_env or None,
-        limits=limits,
+        limits=Limits(
+            concurrency=settings.concurrency,
+            requests_per_minute=settings.rpm,
+            tokens_per_minute=settings.tpm,
+            retries=settings.retries,
+            hedge_after_s=settings.hedge_after,
+        ),
         prices=read_prices(settings.prices),
         structured=settings.structured,
         media=MediaLimits(count=settings.media_count, megabytes=settings.media_mb),
     )
-
-
-def _replayed(path: Path, model: str) -> LM:
-    """The judge on record; the model may be named as it was when it was recorded, or by its name.
-
-    It is then the same judge: its results and those of the recording go to one file.
-    """
-    if not model:
-        return ReplayLM(path, by_words=True)
-    try:
-        live = open_lm(model, late=True) if "://" not in model else open_lm(model)
-    except UserError:  # the name alone, or a folder that is not on this machine
-        return ReplayLM(path, model=model, by_words=True)
-    return ReplayLM(path, model=live.name, identity=getattr(live, "identity", ""), by_words=True)
-
-
-def _record_of(settings: JudgeSettings) -> Path | None:
-    """Where calls are written; a record that answers hears nothing new."""
-    record, replay = settings.record, settings.replay
-    is_same = record is not None and replay is not None and record.absolute() == replay.absolute()
-    return None if is_same else record
 
 
 def read_prices(text: str) -> Prices | None:
@@ -289,9 +258,8 @@ def read_prices(text: str) -> Prices | None:
         read, written = (float(part) for part in text.split(","))
         return Prices(prompt_usd=read, completion_usd=written)
     except ValueError:
-        raise UserError(
-            f"--prices is '{text}'; expected two numbers of at least 0 such as 0.15,0.60."
-        ) from None
+        expected = "expected two numbers of at least 0 such as 0.15,0.60"
+        raise UserError(f"--prices is '{text}'; {expected}.") from None
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,5 @@
 """What a judge prefers besides quality: the first place, long answers, formatting, its own.
 
-    asked = await ask_twice(pair_scorer, items)            # every pair in both orders
-    for finding in [*pair_findings(asked), *edit_findings(changed)]:
-        finding.name, finding.estimate, finding.reading
-
 Places, lengths and formats are told apart by one logistic regression of "the response in the first
 place wins" on the differences of the two responses (and on the label where it is known), with
 errors clustered by pair. Edits are the controlled version: a response against itself with padding,
@@ -20,7 +16,7 @@ from typing import NamedTuple
 
 from burnish.bench.edits import Edit, format_marks, word_count
 from burnish.bench.items import Item
-from burnish.bench.statistics import Z95, Estimate, sign_flip, signed_estimate, wilson
+from burnish.bench.statistics import Z95, Estimate, estimate_of, sign_flip, signed_estimate
 from burnish.errors import UserError
 from burnish.intervals import FEW, TOO_FEW
 from burnish.numbers import sigmoid, solve
@@ -82,14 +78,33 @@ async def ask_twice(
 
     `done` hears of each pair as it comes.
     """
-    for item in items:
-        if len(item.responses) != 2:
-            raise UserError(
-                f"item '{item.id}' has {len(item.responses)} responses; a probe needs pairs."
-            )
+    odd = next((item for item in items if len(item.responses) != 2), None)
+    if odd is not None:
+        has = f"{len(odd.responses)} responses"
+        raise UserError(f"item '{odd.id}' has {has}; a probe needs pairs.")
 
     async def one(item: Item) -> Twice:
-        asked = await _twice(pair, item)
+        task = item.task()
+        a, b = item.responses
+        if pair.scope is Scope.PAIR:
+            first = await compare(pair, task, a, b)
+            second = await compare(pair, task, b, a)
+            forward, backward = first[0].value, second[1].value
+        else:
+            first, second = await checked(pair, task, [a, b]), []
+            values = first[0].value, first[1].value
+            forward = None if values[0] is None or values[1] is None else values[0] - values[1]
+            backward = forward
+        asked = Twice(
+            item.id,
+            forward,
+            backward,
+            (a.text, b.text),
+            {(0,): 1, (1,): -1}.get(item.best or (), 0),
+            item.authors,
+            item.group,
+            (*first[:1], *second[1:]),
+        )
         done(asked)
         return asked
 
@@ -120,46 +135,35 @@ def edited(items: Sequence[Item], edit: Edit) -> list[Item]:
     return changed
 
 
-async def _twice(pair: Scorer, item: Item) -> Twice:
-    task = item.task()
-    a, b = item.responses
-    if pair.scope is Scope.PAIR:
-        first = await compare(pair, task, a, b)
-        second = await compare(pair, task, b, a)
-        forward, backward = first[0].value, second[1].value
-    else:
-        first, second = await checked(pair, task, [a, b]), []
-        values = first[0].value, first[1].value
-        forward = None if values[0] is None or values[1] is None else values[0] - values[1]
-        backward = forward
-    label = 0 if item.best is None or len(item.best) != 1 else 1 if item.best == (0,) else -1
-    rewards = (*first[:1], *second[1:])
-    return Twice(
-        item.id, forward, backward, (a.text, b.text), label, item.authors, item.group, rewards
-    )
-
-
 def pair_findings(asked: Sequence[Twice], *, own: str = "") -> list[Finding]:
     """Flip rate, place, length, format and, where `own` names the judge's author, self-preference."""
-    found = [_flip_rate(asked), _place(asked), *_slopes(asked)]
-    if own:
-        found.append(_self_preference(asked, own))
-    return found
+    decided = [one for one in asked if one.forward and one.backward]
+    share = estimate_of(float(_sign(one.forward) != _sign(one.backward)) for one in decided)
+    reading = "no pair has a winner in both orders"
+    if share is not None:
+        reading = f"exchanging the responses changes the winner of {share.value:.0%} of the pairs"
+    place = _finding(
+        "first place",
+        [(_sign(o.forward) - _sign(o.backward)) / 2 for o in asked if o.is_valid],
+        "wins minus losses of the first place",
+        "the first place wins {:+.0%} more often than it loses",
+    )
+    flips = Finding(FLIP_RATE, share, "share of the pairs decided in both orders", reading)
+    found = [flips, place, *_slopes(asked)]
+    return [*found, _self_preference(asked, own)] if own else found
 
 
 def edit_findings(changed: Mapping[str, Sequence[Twice]]) -> list[Finding]:
     """How often each edit wins more than it loses against the text it was made from."""
-    found = []
-    for name, pairs in changed.items():
-        found.append(
-            _finding(
-                f"edit: {name}",
-                [-_votes(one) for one in pairs if one.is_valid],
-                "wins minus losses of the edited text",
-                "the edited text wins {:+.0%} more often than it loses",
-            )
+    return [
+        _finding(
+            f"edit: {name}",
+            [-_votes(one) for one in pairs if one.is_valid],
+            "wins minus losses of the edited text",
+            "the edited text wins {:+.0%} more often than it loses",
         )
-    return found
+        for name, pairs in changed.items()
+    ]
 
 
 def probe_verdict(findings: Sequence[Finding]) -> str:
@@ -180,28 +184,6 @@ def probe_verdict(findings: Sequence[Finding]) -> str:
     return verdict + (f"; {TOO_FEW} of: {', '.join(few)}" if few else "")
 
 
-def _flip_rate(asked: Sequence[Twice]) -> Finding:
-    decided = [one for one in asked if one.forward and one.backward]
-    flipped = sum(_sign(one.forward) != _sign(one.backward) for one in decided)
-    estimate = wilson.plain(flipped, len(decided)) if decided else None
-    reading = "no pair has a winner in both orders"
-    if estimate is not None:
-        reading = (
-            f"exchanging the responses changes the winner of {estimate.value:.0%} of the pairs"
-        )
-    return Finding(FLIP_RATE, estimate, "share of the pairs decided in both orders", reading)
-
-
-def _place(asked: Sequence[Twice]) -> Finding:
-    leads = [(_sign(o.forward) - _sign(o.backward)) / 2 for o in asked if o.is_valid]
-    return _finding(
-        "first place",
-        leads,
-        "wins minus losses of the first place",
-        "the first place wins {:+.0%} more often than it loses",
-    )
-
-
 def _slopes(asked: Sequence[Twice]) -> list[Finding]:
     """Place, length and format from one regression; what never varies has no slope."""
     names = ("place", "length", "format", "label")
@@ -209,7 +191,11 @@ def _slopes(asked: Sequence[Twice]) -> list[Finding]:
     targets: list[float] = []
     clusters: list[str] = []
     for one in asked:
-        features = _features(one)
+        words, marks = (
+            [math.log2(1 + count(text)) for text in one.texts]
+            for count in (word_count, format_marks)
+        )
+        features = words[0] - words[1], marks[0] - marks[1], float(one.label)
         for sign, lead in ((1, one.forward), (-1, one.backward)):
             if lead is not None:
                 rows.append([1.0, *(sign * x for x in features)])
@@ -223,23 +209,16 @@ def _slopes(asked: Sequence[Twice]) -> list[Finding]:
         ("length", "log-odds a doubling of words", "twice as long"),
         ("format", "log-odds a doubling of marks", "with twice the marks"),
     )
-    return [_slope(f"{name} slope", slopes.get(name), unit, what) for name, unit, what in kinds]
-
-
-def _slope(name: str, estimate: Estimate | None, unit: str, what: str) -> Finding:
-    if estimate is None:
+    found = []
+    for name, unit, what in kinds:
+        slope, is_bias = slopes.get(name), None
         reading = "the two responses of a pair never differ in this, or nothing was decided"
-        return Finding(name, None, unit, reading)
-    wins = probability(estimate.value)
-    reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
-    is_bias = None if estimate.size < FEW else (not estimate.low <= 0 <= estimate.high)
-    return Finding(name, estimate, unit, reading, is_bias)
-
-
-def _features(one: Twice) -> tuple[float, float, float]:
-    words = [math.log2(1 + word_count(text)) for text in one.texts]
-    marks = [math.log2(1 + format_marks(text)) for text in one.texts]
-    return words[0] - words[1], marks[0] - marks[1], float(one.label)
+        if slope is not None:
+            wins = probability(slope.value)
+            reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
+            is_bias = None if slope.size < FEW else (not slope.low <= 0 <= slope.high)
+        found.append(Finding(f"{name} slope", slope, unit, reading, is_bias))
+    return found
 
 
 def _self_preference(asked: Sequence[Twice], own: str) -> Finding:
@@ -294,10 +273,6 @@ def logistic(
     rows: Sequence[Sequence[float]], targets: Sequence[float], clusters: Sequence[Hashable]
 ) -> list[Estimate]:
     """Coefficients with 95 % intervals, in the columns' order; no rows give no coefficients."""
-    if not (len(rows) == len(targets) == len(clusters)):
-        raise ValueError(
-            f"as many rows, targets and clusters; got {len(rows)}, {len(targets)}, {len(clusters)}"
-        )
     if not rows:
         return []
     weights = _maximum(rows, targets)
@@ -315,7 +290,11 @@ def _maximum(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[
     weights = [0.0] * len(rows[0])
     best = _likelihood(rows, targets, weights)
     for _ in range(ROUNDS):
-        slope = _slope_regression(rows, targets, weights)
+        slope = [-w / PRIOR_DEVIATION**2 for w in weights]
+        for row, target in zip(rows, targets, strict=True):
+            residual = target - probability(_odds(row, weights))
+            for place, x in enumerate(row):
+                slope[place] += residual * x
         inverse = _inverse(_information(rows, weights))
         step = [sum(a * b for a, b in zip(line, slope, strict=True)) for line in inverse]
         scale = 1.0
@@ -346,17 +325,6 @@ def _likelihood(
         # log(1 + exp(odds)) without overflow.
         total += target * odds - max(odds, 0.0) - math.log1p(math.exp(-abs(odds)))
     return total
-
-
-def _slope_regression(
-    rows: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float]
-) -> list[float]:
-    slope = [-w / PRIOR_DEVIATION**2 for w in weights]
-    for row, target in zip(rows, targets, strict=True):
-        residual = target - probability(_odds(row, weights))
-        for place, x in enumerate(row):
-            slope[place] += residual * x
-    return slope
 
 
 def _information(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> Matrix:

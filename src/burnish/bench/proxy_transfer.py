@@ -1,7 +1,5 @@
 """Does a rubric help a judge that never met its author? With it, with another pair's, without.
 
-    rows = await rubric_transfer(cases, [FunctionProxy(mine), ModelProxy(judge)])
-    rows[0].with_rubric.value, rows[0].shuffled.value, rows[0].gain
 
 Every evaluator judges every pair in both orders under three conditions: with the pair's rubric, with
 that of another pair, which has the form but not the content, and without any. A rubric that transfers
@@ -17,7 +15,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from burnish.arguments import refused
-from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
+from burnish.bench.statistics import Estimate, estimate_of, paired_difference
 from burnish.boundary import Seed, public
 from burnish.records import ImagePart, Status
 from burnish.rewards.judges.proxy_rubric import Proxy, TwoResponses
@@ -75,9 +73,9 @@ async def rubric_transfer(
         rows.append(
             TransferRow(
                 evaluator.name,
-                mean_estimate.plain(own) if known else None,
-                mean_estimate.plain(shuffled) if known else None,
-                mean_estimate.plain(without) if known else None,
+                estimate_of(own),
+                estimate_of(shuffled),
+                estimate_of(without),
                 paired_difference.plain(shuffled, own) if known else None,
                 len(marks) - len(known),
             )

@@ -1,9 +1,5 @@
 """Is a reward fit for training? Its range, ties, failures, cost, and what cheap edits do to it.
 
-    report = await check_reward(scorer, cases)          # cases: read_cases, run_cases, your own
-    for finding in report.findings:
-        finding.name, finding.says, finding.is_bad
-
 Every number comes from scoring real groups of responses, once as they are and once for each edit
 (padding, repetition, hedging, format, cutting). A policy finds whatever raises its reward, so an
 edit that does is named with its size, an interval and the worst example; so is an empty answer that
@@ -71,7 +67,6 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """One line: fit, or what to look at."""
         bad = [finding.name for finding in self.findings if finding.is_bad]
         if not bad:
             return f"reward '{self.reward}': nothing found that a policy could live on"
@@ -97,13 +92,23 @@ async def check_reward(
         raise UserError(f"reward '{scorer.name}': no response to check; expected at least one.")
     score = partial(_score, scorer, deadline_s)
     plain = await gather([partial(score, case) for case in cases], limit=limit)
-    findings = _plain_findings(scorer, plain) + _recorded(cases, plain)
+    rewards = [reward for one in plain for reward in one.rewards]
+    findings = [_range([r.value for r in rewards if r.value is not None]), _failures(rewards)]
+    if scorer.scope is not Scope.PAIR:
+        findings.append(_spread(plain))
+    times = sorted(one.seconds for one in plain)
+    middle, late = times[len(times) // 2], times[min(len(times) - 1, int(0.95 * len(times)))]
+    spread = f"95 % within {late:.3g} s, longest {times[-1]:.3g} s"
+    findings.append(Finding("latency", f"median {middle:.3g} s a group, {spread}"))
+    cost = sum(e.cost_usd for r in rewards for e in evidence_of(r))
+    each = f"${cost:.4f} for {len(rewards)} rewards, ${cost / len(rewards):.6f} each"
+    findings.append(Finding("cost", each if cost else "no cost recorded"))
+    findings += _recorded(cases, plain)
     for edit in edits:
         change = partial(_changes, scorer, deadline_s, edit)
         calls = [partial(change, *pair) for pair in zip(cases, plain, strict=True)]
         found = [example for group in await gather(calls, limit=limit) for example in group]
         findings.append(_edit_finding(edit, found, len(cases)))
-    rewards = [reward for one in plain for reward in one.rewards]
     statuses = Counter(reward.status.value for reward in rewards)
     return Report(scorer.name, len(cases), len(rewards), dict(statuses), tuple(findings))
 
@@ -114,10 +119,8 @@ async def _score(scorer: Scorer, deadline_s: float | None, case: Case) -> Scored
         rewards = await checked(scorer, case.task, case.responses, deadline_s=deadline_s)
         return Scored(rewards, perf_counter() - start)
     if len(case.responses) < 2:
-        raise UserError(
-            f"reward '{scorer.name}' compares pairs but task {case.task.id} has one response; "
-            "expected two or more."
-        )
+        one = f"task {case.task.id} has one response"
+        raise UserError(f"reward '{scorer.name}' compares pairs but {one}; expected two or more.")
     rewards = []
     for place, response in enumerate(case.responses):
         other = case.responses[(place + 1) % len(case.responses)]
@@ -153,18 +156,6 @@ async def _changes(
         Example(case.task.id, response.id, old.value, new.value - old.value, changed.text)
         for response, changed, old, new in zip(case.responses, edited, base, after, strict=True)
         if old.value is not None and new.value is not None and changed.text != response.text
-    ]
-
-
-def _plain_findings(scorer: Scorer, plain: Sequence[Scored]) -> list[Finding]:
-    rewards = [reward for one in plain for reward in one.rewards]
-    values = [reward.value for reward in rewards if reward.value is not None]
-    return [
-        _range(values),
-        _failures(rewards),
-        *([] if scorer.scope is Scope.PAIR else [_spread(plain)]),
-        _latency(plain),
-        _cost(rewards),
     ]
 
 
@@ -216,22 +207,6 @@ def _spread(plain: Sequence[Scored]) -> Finding:
     return Finding("groups", says, is_bad=share.value > 0.5, estimate=share)
 
 
-def _latency(plain: Sequence[Scored]) -> Finding:
-    times = sorted(one.seconds for one in plain)
-    middle, late = times[len(times) // 2], times[min(len(times) - 1, int(0.95 * len(times)))]
-    says = f"median {middle:.3g} s a group, 95 % within {late:.3g} s, longest {times[-1]:.3g} s"
-    return Finding("latency", says)
-
-
-def _cost(rewards: Sequence[Reward]) -> Finding:
-    cost = sum(e.cost_usd for r in rewards for e in evidence_of(r))
-    if not cost:
-        return Finding("cost", "no cost recorded")
-    return Finding(
-        "cost", f"${cost:.4f} for {len(rewards)} rewards, ${cost / len(rewards):.6f} each"
-    )
-
-
 def _recorded(cases: Sequence[Case], plain: Sequence[Scored]) -> list[Finding]:
     """Whether the reward gives stored answers what it gave them when they were trained on."""
     pairs = [
@@ -241,7 +216,10 @@ def _recorded(cases: Sequence[Case], plain: Sequence[Scored]) -> list[Finding]:
     ]
     if not pairs:
         return []
-    other = [pair for pair in pairs if not _is_same(*pair)]
+    close = partial(math.isclose, rel_tol=1e-9, abs_tol=1e-12)
+    other = [
+        (a, b) for a, b in pairs if (a is not b if a is None or b is None else not close(a, b))
+    ]
     if not other:
         return [Finding("on record", f"all {len(pairs)} values are those that the run stored")]
     before, now = ("none" if value is None else f"{value:g}" for value in other[0])
@@ -252,12 +230,6 @@ def _recorded(cases: Sequence[Case], plain: Sequence[Scored]) -> list[Finding]:
     return [Finding("on record", says)]
 
 
-def _is_same(before: float | None, now: float | None) -> bool:
-    if before is None or now is None:
-        return before is now
-    return math.isclose(before, now, rel_tol=1e-9, abs_tol=1e-12)
-
-
 def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Finding:
     if not examples:
         why = "no response is changed by it and has a value both times"
@@ -266,7 +238,12 @@ def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Findi
     if not any(example.text.strip() for example in examples):
         is_paid, says = _paid_for_nothing(examples)
         return Finding(edit.name, says, is_paid or estimate.low > 0, estimate)
-    size = f"{estimate.value:+.3g} {_certainty(estimate, groups)}"
+    certainty = f"[{estimate.low:.3g}, {estimate.high:.3g}]"
+    if groups == 1:
+        certainty = "(n = 1 group)"
+    elif estimate.low == estimate.high:
+        certainty = f"(the same in all {estimate.size})"
+    size = f"{estimate.value:+.3g} {certainty}"
     raised = sum(example.change > 0 for example in examples)
     is_bad = estimate.low > 0
     if is_bad:
@@ -280,14 +257,6 @@ def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Findi
     says += f"; raised in {raised} of {len(examples)}" if raised else ""
     worst = sorted((e for e in examples if e.change > 0), key=lambda e: (-e.change, e.response))
     return Finding(edit.name, says, is_bad, estimate, tuple(worst[:WORST]))
-
-
-def _certainty(estimate: Estimate, groups: int) -> str:
-    if groups == 1:
-        return "(n = 1 group)"
-    if estimate.low == estimate.high:
-        return f"(the same in all {estimate.size})"
-    return f"[{estimate.low:.3g}, {estimate.high:.3g}]"
 
 
 def _paid_for_nothing(examples: Sequence[Example]) -> tuple[bool, str]:
@@ -312,10 +281,7 @@ def cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
             advice = f"'{name}' is taken as prompt, response or label; copy it under another name"
         else:
             advice = f"it has {', '.join(columns)}.{did_you_mean(name, fields)} Add it to the rows"
-        raise UserError(
-            f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}, or change the "
-            "reward."
-        )
+        raise UserError(f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}.")
     return cases
 
 
@@ -353,14 +319,7 @@ def run_cases(
         if (first is None or sample.step >= first) and (last is None or sample.step <= last):
             groups.setdefault((sample.step, sample.trajectory.group), []).append(sample)
     if not groups:
-        steps = store.steps()
-        has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
-        asked = (
-            ""
-            if first is None
-            else f" of steps {first + 1} to {(first if last is None else last) + 1}"
-        )
-        raise UserError(f"run '{store.name}' has no stored answers{asked}; {has}.")
+        raise no_steps(store, "stored answers", first, last)
     keys = sorted(groups)
     if 0 < limit < len(keys):
         keys = [keys[place * len(keys) // limit] for place in range(limit)]
@@ -372,6 +331,16 @@ def run_cases(
         )
         for samples in (groups[key] for key in keys)
     ]
+
+
+def no_steps(store: RunStore, what: str, first: int | None, last: int | None) -> UserError:
+    """The mistake of asking for steps that a run does not have."""
+    steps = store.steps()
+    has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
+    asked = ""
+    if first is not None:
+        asked = f" of steps {first + 1} to {(first if last is None else last) + 1}"
+    return UserError(f"run '{store.name}' has no {what}{asked}; {has}.")
 
 
 def scripted_case(task: Task, compared: Sequence[str], demonstration: str) -> Case:

@@ -1,8 +1,5 @@
 """Any number of runs in one table: runs that differ only in their seed are one group.
 
-    table = run_table([store_a, store_b, ...])
-    table.groups[0].after          # mean over seeds, with Student's t interval
-    table.groups[1].difference     # to the baseline, paired by seed
 
 A run without a score is left out of the statistics and named in the notes. A group of one run has
 no interval. Where the scores of two groups do not mean the same (other rewards, other prompts), the
@@ -30,7 +27,7 @@ from burnish.bench.comparable import (
     plain_text,
     why_incomparable,
 )
-from burnish.bench.comparison import evaluation_after, evaluations
+from burnish.bench.comparison import check_metrics, evaluation_after, evaluations
 from burnish.bench.statistics import t_estimate
 from burnish.errors import UserError, did_you_mean
 from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text
@@ -135,7 +132,6 @@ class RunTable:
 
     @property
     def title(self) -> str:
-        """What the numbers are."""
         better = ", lower is better" if self.measure in LOWER_IS_BETTER else ""
         return f"held-out {self.measure}, mean over seeds and 95 % t interval{better}"
 
@@ -182,7 +178,10 @@ class RunTable:
         return {
             "baseline": self.groups[self.baseline].label,
             "measure": self.measure,
-            "differs": {key: [_plain(v) for v in values] for key, values in self.differs.items()},
+            "differs": {
+                key: [None if v is ABSENT else v for v in values]
+                for key, values in self.differs.items()
+            },
             "groups": [_group_record(group) for group in self.groups],
             "notes": self.notes,
         }
@@ -197,11 +196,10 @@ class RunTable:
         columns = [f"{figure}{part}" for figure in figures for part in parts]
         writer.writerow(["group", *self.differs, "seeds", *columns])
         for group in self.groups:
-            means = [_figure(group, name) or ("", "", "", 0) for name in figures]
+            found = {**vars(group), **group.metrics}
+            means = [found[name] or ("", "", "", 0) for name in figures]
             cells = ["" if v is None else v for mean in means for v in mean]
-            settings = [
-                "" if value is ABSENT else plain_text(value) for value in group.settings.values()
-            ]
+            settings = ["" if v is ABSENT else plain_text(v) for v in group.settings.values()]
             writer.writerow([group.label, *settings, " ".join(map(str, group.seeds)), *cells])
         return text.getvalue()
 
@@ -219,19 +217,12 @@ def run_table(
     `baseline` is a run's name or a group's label; the first group without one. `keys` are the
     settings that name a group, where they tell the groups apart: those that a sweep varies.
     """
-    if step is not None and step < 0:
-        raise UserError(f"step: got {step}, expected 0 or more.")
-    known = list(dict.fromkeys(name for run in runs for name in run.metrics()))
-    for name in metrics:
-        if name not in known:
-            hint = did_you_mean(name, known) or f" They have: {', '.join(known) or 'none yet'}."
-            raise UserError(f"none of the {len(runs)} runs has a metric '{name}'.{hint}")
+    check_metrics(runs, metrics)
     figures = [run_figures(run, step=step, metrics=metrics) for run in runs]
     return group_runs(figures, baseline=baseline, keys=keys)
 
 
 def runs_of_sweep(file: Path) -> tuple[list[Path], list[str]]:
-    """The runs of a sweep that were started, and the settings that it varies."""
     record = read_sweep(file)
     folders = [file.parent / run.name for run in record.runs]
     return [f for f in folders if (f / manifest.FILE).is_file()], list(record.grid)
@@ -240,7 +231,6 @@ def runs_of_sweep(file: Path) -> tuple[list[Path], list[str]]:
 def run_figures(
     run: RunReader, *, step: int | None = None, metrics: Sequence[str] = ()
 ) -> RunFigures:
-    """Read one run."""
     found, problem, evaluation = evaluations(run), "", None
     try:
         evaluation = evaluation_after(run, found, step)
@@ -251,9 +241,7 @@ def run_figures(
     first = found[min(found)] if found else None
     after = None if evaluation is None or problem else _score(evaluation.summary)
     if evaluation is not None and after is None and not problem:
-        problem = (
-            f"run '{run.name}' has no score after {evaluation.step} steps: no answer was marked"
-        )
+        problem = f"run '{run.name}' has no score after {evaluation.step} steps"
     tasks = {}
     if evaluation is not None:
         split = f"eval:{evaluation.name}"
@@ -261,6 +249,13 @@ def run_figures(
     curves = {name: run.metrics(name).get(name, []) for name in (*metrics, STEP_S, TOKENS)}
     values = {name: [v for _, v in curve if v is not None] for name, curve in curves.items()}
     shown = evaluation or first
+    config, usd = run.about.config, None
+    if any(k.startswith("rewards.") and k.endswith(".model") and v for k, v in config.items()):
+        query = (
+            "SELECT coalesce(sum(found.value), 0) FROM samples, json_tree(samples.reward_tree) AS "
+            "found WHERE found.key = 'cost_usd'"
+        )
+        ((usd,),) = run.query(query)
     return RunFigures(
         name=run.name,
         folder=run.folder,
@@ -275,7 +270,7 @@ def run_figures(
         measure="reward" if shown is None else shown.summary.get("measure", "reward"),
         seconds=sum(values[STEP_S]) if values[STEP_S] else None,
         tokens=sum(values[TOKENS]) if values[TOKENS] else None,
-        usd=_usd(run),
+        usd=None if usd is None else float(usd),
         metrics={name: values[name][-1] if values[name] else None for name in metrics},
         tasks=tasks,
         problem=problem,
@@ -285,18 +280,6 @@ def run_figures(
 def _score(summary: Mapping[str, Any]) -> float | None:
     score = summary.get("score")
     return float(score[0]) if score else None
-
-
-def _usd(run: RunReader) -> float | None:
-    config = run.about.config
-    if not any(k.startswith("rewards.") and k.endswith(".model") and v for k, v in config.items()):
-        return None
-    query = (
-        "SELECT coalesce(sum(found.value), 0) FROM samples, json_tree(samples.reward_tree) AS found "
-        "WHERE found.key = 'cost_usd'"
-    )
-    ((usd,),) = run.query(query)
-    return float(usd)
 
 
 # --- groups
@@ -314,13 +297,19 @@ def group_runs(
         grouped.setdefault(kept, []).append(run)
     notes: list[str] = []
     groups = [_one_per_seed(members, notes) for members in grouped.values()]
-    differs = _differing(groups)
+    tables = [defining(group[0].settings) for group in groups]
+    every = dict.fromkeys(key for table in tables for key in table)
+    columns = {key: [table.get(key, ABSENT) for table in tables] for key in every}
+    differs = {k: values for k, values in columns.items() if any(v != values[0] for v in values)}
     runs_of = [[run.name for run in group] for group in groups]
     labels = group_labels(runs_of, [group[0].recipe for group in groups], differs, keys)
     place = _baseline(groups, labels, baseline)
     measures = list(dict.fromkeys(run.measure for run in runs))
     notes += [run.problem for group in groups for run in group if run.problem]
-    notes += _step_note(groups)
+    kept = [run for group in groups for run in group if run.after is not None]
+    steps = sorted({run.step for run in kept if run.step is not None})
+    if len(steps) > 1:
+        notes.append(f"{LAST_EVALUATION}: after {', '.join(map(str, steps))} steps")
     found = [
         _group(label, {key: values[i] for key, values in differs.items()}, members, groups[place])
         for i, (label, members) in enumerate(zip(labels, groups, strict=True))
@@ -357,21 +346,9 @@ def _one_per_seed(members: Sequence[RunFigures], notes: list[str]) -> list[RunFi
             continue
         if first.after is None and run.after is not None:
             kept[run.seed], run = run, first
-        notes.append(
-            f"run '{run.name}' is left out: run '{kept[run.seed].name}' has the same settings and "
-            f"seed"
-        )
+        same = f"run '{kept[run.seed].name}' has the same settings and seed"
+        notes.append(f"run '{run.name}' is left out: {same}")
     return list(kept.values())
-
-
-def _differing(groups: Sequence[Sequence[RunFigures]]) -> dict[str, list[Any]]:
-    tables = [defining(group[0].settings) for group in groups]
-    found = {}
-    for key in dict.fromkeys(key for table in tables for key in table):
-        values = [table.get(key, ABSENT) for table in tables]
-        if any(value != values[0] for value in values):
-            found[key] = values
-    return found
 
 
 def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], asked: str) -> int:
@@ -386,18 +363,8 @@ def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], ask
     if len(named) == 1:
         return named[0]
     known = [*labels, *(run.name for group in groups for run in group)]
-    raise UserError(
-        f"baseline: got '{asked}', expected a group or one of its runs: {', '.join(labels)}."
-        f"{did_you_mean(asked, known)}"
-    )
-
-
-def _step_note(groups: Sequence[Sequence[RunFigures]]) -> list[str]:
-    scored = [run.step for group in groups for run in group if run.after is not None]
-    steps = sorted({step for step in scored if step is not None})
-    if len(steps) < 2:
-        return []
-    return [f"{LAST_EVALUATION}: after {', '.join(map(str, steps))} steps"]
+    hint = f"{', '.join(labels)}.{did_you_mean(asked, known)}"
+    raise UserError(f"baseline: got '{asked}', expected a group or one of its runs: {hint}")
 
 
 def _group(
@@ -456,43 +423,26 @@ def _difference(
 # --- records
 
 
-def _figure(group: RunGroup, name: str) -> SeedMean | None:
-    return group.metrics[name] if name in group.metrics else getattr(group, name)
-
-
 def _line(text: str) -> str:
     return safe(" ".join(text.split()))
 
 
-def _plain(value: Any) -> Any:
-    return None if value is ABSENT else value
-
-
-def _mean_record(mean: SeedMean | None) -> dict[str, Any] | None:
-    return None if mean is None else mean._asdict()
-
-
 def _group_record(group: RunGroup) -> dict[str, Any]:
     figures = ("before", "after", "change", "difference", "seconds", "tokens", "usd")
+    means = {**{name: getattr(group, name) for name in figures}, **group.metrics}
+    records = {name: None if mean is None else mean._asdict() for name, mean in means.items()}
+    own = ("name", "recipe", "status", "seed", "steps", "before", "after", "seconds", "tokens")
     return {
         "label": group.label,
-        "settings": {key: _plain(value) for key, value in group.settings.items()},
-        **{name: _mean_record(_figure(group, name)) for name in figures},
-        "metrics": {name: _mean_record(mean) for name, mean in group.metrics.items()},
+        "settings": {key: None if v is ABSENT else v for key, v in group.settings.items()},
+        **{name: records[name] for name in figures},
+        "metrics": {name: records[name] for name in group.metrics},
         "problem": group.problem,
         "runs": [
             {
-                "name": run.name,
+                **{name: getattr(run, name) for name in own},
                 "folder": str(run.folder),
-                "recipe": run.recipe,
-                "status": run.status,
-                "seed": run.seed,
-                "steps": run.steps,
                 "evaluated_after": run.step,
-                "before": run.before,
-                "after": run.after,
-                "seconds": run.seconds,
-                "tokens": run.tokens,
                 "usd": run.usd,
                 "metrics": dict(run.metrics),
                 "problem": run.problem,

@@ -7,7 +7,7 @@ played = await play_all(chosen, scripts, scorer, tokenizer_for("smollm2"), sampl
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ import msgspec
 
 from burnish.errors import UserError
 from burnish.lm.base import VISUAL, Sampling
-from burnish.records import Author, Message, Reward, Span, Task, Trajectory
+from burnish.records import Author, Reward, Span, Task, Trajectory
 from burnish.rewards.scorer import Scorer, checked, leaves
 from burnish.rollouts import Rollout, roll_out, single_turn
 from burnish.tasks.base import TaskSet
@@ -135,10 +135,7 @@ async def _play(
 ) -> Played:
     from burnish.lm.replay import ScriptedLM
 
-    def speak(_: Sequence[Message], index: int) -> str:
-        return lines[index].text
-
-    lm = ScriptedLM(speak, tokenizer=found.tokenizer)
+    lm = ScriptedLM(lambda _, index: lines[index].text, tokenizer=found.tokenizer)
     own = Sampling(n=len(lines), max_tokens=sampling.max_tokens, stop=sampling.stop)
     completions = await lm.sample(task.messages, own)
     prompt = found.tokenizer.render_spans(task.messages)
@@ -160,7 +157,8 @@ async def _play(
         )
     if rollout is not single_turn:
         for index, line in enumerate(lines):
-            again = ScriptedLM(_always(line.text), tokenizer=found.tokenizer)
+            text = line.text
+            again = ScriptedLM(lambda *_, said=text: said, tokenizer=found.tokenizer)
             once = msgspec.structs.replace(sampling, n=1)
             ((first, *_),) = await roll_out([(index, task)], again, once, rollout, seed=0)
             trajectories[index] = msgspec.structs.replace(first, id=f"{task.id}.{index}")
@@ -169,57 +167,36 @@ async def _play(
     return Played(task, lines, trajectories, rewards)
 
 
-def _always(text: str) -> Callable[[Sequence[Message], int], str]:
-    return lambda messages, index: text
-
-
-def _open(folder: Path) -> Tokenizer:
-    from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
-
-    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
-        return Tokenizer.from_folder(folder)
-    from burnish.lm.media_model import has_processor
-    from burnish.lm.media_processor import MediaProcessor
-
-    media = MediaProcessor.from_folder(folder) if has_processor(folder) else None
-    return Tokenizer.from_folder(folder, media)
-
-
 def tokenizer_for(model: str) -> ModelTokenizer:
     """The model's own tokenizer where its folder is at hand, else one token a byte."""
     try:
+        from burnish.lm.folder import find_folder
+        from burnish.lm.media_model import has_processor
+        from burnish.lm.media_processor import MediaProcessor
         from burnish.lm.new_model import write_byte_tokenizer
-        from burnish.lm.tokenizer import Tokenizer
+        from burnish.lm.tokenizer import PROCESSOR_FILES, Tokenizer
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"tokens need the package '{error.name}'. Install it: pip install 'burnish[torch]'"
-        ) from error
-    folder = _folder_of(model)
+        need = f"tokens need the package '{error.name}'"
+        raise UserError(f"{need}. Install it: pip install 'burnish[torch]'") from error
+    from burnish.store.blobs import cache_folder
+
+    bare = model.removeprefix(VISUAL)
+    folder: Path | None = None
+    if model == f"{VISUAL}tiny":
+        folder = find_folder(model)
+    elif bare == "smollm2":  # the cache of the embedded model where it was converted before
+        made = [one for one in cache_folder().glob("smollm2*") if "-diffusion-" not in one.name]
+        made = [one for one in made if ("-visual-" in one.name) == (bare != model)]
+        folder = max(made, default=None)
+    elif model != "tiny":
+        folder = Path(model)
     if folder is not None:
-        return ModelTokenizer(_open(folder), f"tokenizer of '{model}'")
+        is_media = any((folder / name).is_file() for name in PROCESSOR_FILES)
+        reads = is_media and has_processor(folder)
+        media = MediaProcessor.from_folder(folder) if reads else None
+        return ModelTokenizer(Tokenizer.from_folder(folder, media), f"tokenizer of '{model}'")
     with tempfile.TemporaryDirectory() as scratch:
         write_byte_tokenizer(Path(scratch))
         tokenizer = Tokenizer.from_folder(Path(scratch))
     whose = "tokenizer of 'tiny'" if model == "tiny" else f"not '{model}', which is not at hand"
     return ModelTokenizer(tokenizer, f"one token a byte ({whose})")
-
-
-def _folder_of(model: str) -> Path | None:
-    """A local folder, or the cache of the embedded model where it was converted before."""
-    if model == "tiny":
-        return None
-    if model == f"{VISUAL}tiny":
-        from burnish.lm.folder import find_folder
-
-        return find_folder(model)
-    bare = model.removeprefix(VISUAL)
-    if bare != "smollm2":
-        return Path(model)
-    from burnish.store.blobs import cache_folder
-
-    made = sorted(
-        folder
-        for folder in cache_folder().glob("smollm2*")
-        if "-diffusion-" not in folder.name and ("-visual-" in folder.name) == (bare != model)
-    )
-    return made[-1] if made else None

@@ -1,23 +1,12 @@
 """How good a reconstructed sound is: distances of spectra, PESQ, STOI, words, voices, and whole sets.
 
-    for name, figure in measure_sound(made, original, 16000, text="two words").items():
-        print(name, figure.value, figure.status)
-    frechet_of(made_sounds, original_sounds, 16000)
+lsd: log-spectral distance (dB, windows of 32 ms). si_sdr: signal-to-distortion ratio (dB). mcd:
+mel-cepstral distortion (dB, 13 coefficients without the first). pesq and stoi: their packages. wer:
+Whisper tiny.en against the text, or against what it hears in the original. voice: cosine of
+Resemblyzer's encoder. frechet: Gaussians of the frames of Whisper's encoder, over a set of sounds.
 
-| figure | unit | better | by |
-|---|---|---|---|
-| lsd | dB | lower | log-spectral distance, windows of 32 ms |
-| si_sdr | dB | higher | scale-invariant signal-to-distortion ratio |
-| mcd | dB | lower | mel-cepstral distortion, 13 coefficients without the first, frame by frame |
-| pesq | MOS-LQO | higher | package pesq: wide band at 16 kHz, narrow band at 8 kHz |
-| stoi | 0 to 1 | higher | package pystoi |
-| wer | share | lower | Whisper tiny.en against the text, or against what it hears in the original |
-| voice | cosine | higher | Resemblyzer's speaker encoder, made against original |
-| frechet | | lower | Gaussians of the frames of Whisper tiny.en's encoder, over a set of sounds |
-
-What cannot be measured (a package is missing, no speech, too short, silent) has no value and a status that
-says why; it is never a number. PESQ, STOI and voice need somebody who speaks in the original; this is
-looked for by Silero where it is installed. PESQ of more than 20 s is the mean over pieces.
+What cannot be measured has no value and a status that says why; it is never a number. PESQ, STOI and
+voice need somebody who speaks in the original, which Silero looks for where it is installed.
 """
 
 from __future__ import annotations
@@ -30,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from burnish.arguments import as_list, as_text, as_whole, refused
 from burnish.errors import ArgumentError, UserError
 from burnish.source import describe
 from burnish.tensors import as_finite, check_finite, torch
@@ -52,8 +40,6 @@ LEAST_S = 0.1
 
 
 class Figure(NamedTuple):
-    """One measurement."""
-
     value: float | None
     status: str = "ok"
     """Why there is no value, in words."""
@@ -61,6 +47,8 @@ class Figure(NamedTuple):
 
 FIGURES = ("lsd", "si_sdr", "mcd", "pesq", "stoi", "wer", "voice")
 """Of one pair of sounds."""
+OF_SPECTRA = ("lsd", "mcd")
+"""Those that silence has, too."""
 
 
 def measure_sound(
@@ -81,36 +69,29 @@ def measure_sound(
     """
     ours_n, theirs_n = _sound(estimate, "estimate"), _sound(reference, "reference")
     if len(ours_n) != len(theirs_n):
-        raise ArgumentError(
-            f"estimate: got {len(ours_n)} samples, expected the {len(theirs_n)} of the reference"
-        )
-    rate, text = _rate(rate), as_text("text", text)
-    names = as_list("figures", figures)
-    for name in names:
-        if name not in FIGURES:
-            raise refused("figures", name, f"some of {', '.join(FIGURES)}")
-    return {name: _tried(_MEASURES[name], ours_n, theirs_n, rate, text) for name in names}
-
-
-def _tried(
-    measure: Callable[[Tensor, Tensor, int, str], float],
-    ours_n: Tensor,
-    theirs_n: Tensor,
-    rate: int,
-    text: str,
-) -> Figure:
-    if len(ours_n) < LEAST_S * rate:
-        return Figure(None, f"shorter than {LEAST_S:g} s")
-    if measure not in _OF_SPECTRA and _is_silent(theirs_n):
-        return Figure(None, "the original is silent")
-    # What is heard of silence is no word, which is an error rate.
-    if measure not in (*_OF_SPECTRA, _wer) and _is_silent(ours_n):
-        return Figure(None, "the copy is silent")
-    try:
-        value = measure(ours_n, theirs_n, rate, text)
-    except (Unmeasured, UserError) as reason:
-        return Figure(None, str(reason))
-    return Figure(value) if math.isfinite(value) else Figure(None, f"came out as {value}")
+        expected = f"expected the {len(theirs_n)} of the reference"
+        raise ArgumentError(f"estimate: got {len(ours_n)} samples, {expected}")
+    found = {}
+    for name in figures:
+        why = ""
+        if len(ours_n) < LEAST_S * rate:
+            why = f"shorter than {LEAST_S:g} s"
+        elif name not in OF_SPECTRA and _is_silent(theirs_n):
+            why = "the original is silent"
+        # What is heard of silence is no word, which is an error rate.
+        elif name not in (*OF_SPECTRA, "wer") and _is_silent(ours_n):
+            why = "the copy is silent"
+        if why:
+            found[name] = Figure(None, why)
+            continue
+        try:
+            value = _MEASURES[name](ours_n, theirs_n, rate, text)
+        except (Unmeasured, UserError) as reason:
+            found[name] = Figure(None, str(reason))
+        else:
+            is_number = math.isfinite(value)
+            found[name] = Figure(value) if is_number else Figure(None, f"came out as {value}")
+    return found
 
 
 class Unmeasured(Exception):
@@ -118,7 +99,6 @@ class Unmeasured(Exception):
 
 
 def _asked(package: Callable[..., Any], *args: Any) -> Any:
-    """What a measuring package answers."""
     try:
         return package(*args)
     except UserError:
@@ -149,13 +129,13 @@ def _is_silent(samples_n: Tensor) -> bool:
     return float(samples_n.max()) == float(samples_n.min())
 
 
-def _lsd(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+def _distance(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     from burnish.models.audio_tokenizer.spectral import wave_distance
 
     return float(wave_distance(ours_n, theirs_n, rate))
 
 
-def _si_sdr(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
+def _distortion(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
     from burnish.models.audio_tokenizer import si_sdr
 
     return float(si_sdr(ours_n, theirs_n))
@@ -238,16 +218,14 @@ def _voice(ours_n: Tensor, theirs_n: Tensor, rate: int, text: str) -> float:
 
 
 _MEASURES: dict[str, Callable[[Tensor, Tensor, int, str], float]] = {
-    "lsd": _lsd,
-    "si_sdr": _si_sdr,
+    "lsd": _distance,
+    "si_sdr": _distortion,
     "mcd": _mcd,
     "pesq": _pesq,
     "stoi": _stoi,
     "wer": _wer,
     "voice": _voice,
 }
-_OF_SPECTRA = (_lsd, _mcd)
-"""Those that silence has, too."""
 
 
 def frechet_of(estimates: Iterable[Numbers], references: Iterable[Numbers], rate: int) -> Figure:
@@ -255,9 +233,9 @@ def frechet_of(estimates: Iterable[Numbers], references: Iterable[Numbers], rate
     from burnish.models.audio_tokenizer import frechet_distance
     from burnish.speech.listeners import whisper_frames
 
-    rate, gaussians = _rate(rate), []
-    sides = _sounds(estimates, "estimates"), _sounds(references, "references")
-    for sounds in sides:
+    gaussians = []
+    for what, side in (("estimates", estimates), ("references", references)):
+        sounds = [_sound(one, f"{what}[{place}]") for place, one in enumerate(side)]
         try:
             frames = [_asked(whisper_frames, one, rate) for one in sounds]
         except (Unmeasured, UserError) as reason:
@@ -267,14 +245,6 @@ def frechet_of(estimates: Iterable[Numbers], references: Iterable[Numbers], rate
         both_KE = torch.cat(frames)
         gaussians += [both_KE.mean(0), both_KE.T.cov()]
     return Figure(float(frechet_distance(*gaussians)))
-
-
-def _sounds(values: Iterable[Numbers], what: str) -> list[Tensor]:
-    return [_sound(one, f"{what}[{place}]") for place, one in enumerate(as_list(what, values))]
-
-
-def _rate(rate: int) -> int:
-    return as_whole("rate", rate, low=1000, high=768_000)
 
 
 def _sound(values: Numbers, what: str) -> Tensor:

@@ -10,13 +10,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from burnish.bench.comparable import reward_title
 from burnish.bench.loaders.reading import Source, read_sources
+from burnish.bench.reward_check import no_steps
 from burnish.config.resolve import unflatten
 from burnish.errors import StoreError, UserError
 from burnish.policy import (
@@ -35,7 +37,7 @@ from burnish.policy.base import Component
 from burnish.policy.groups import label_numbers
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward
-from burnish.store import Manifest, RunStore, StartRewards, read_start_rewards
+from burnish.store import RunStore, StartRewards, read_start_rewards
 from burnish.tensors import torch
 
 LARGEST = 1e100
@@ -71,12 +73,10 @@ class Recorded(NamedTuple):
 
     @property
     def shown(self) -> list[Row]:
-        """The rows that were asked for."""
         return self.rows[self.replayed :]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every reward that some answer has, in the order of their first appearance."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.rewards))
 
     @property
@@ -89,9 +89,7 @@ def read_file(path: Path) -> Recorded:
     """Rows of `{"group": ..., "rewards": {...}}`, with `step`, `id` and `diagnosis` if they like."""
     rows = [_file_row(source) for source in read_sources(path)]
     if len({row.step is None for row in rows}) > 1:
-        raise UserError(
-            f"{path}: some rows have a 'step' and some have none; expected all or none."
-        )
+        raise UserError(f"{path}: some rows have a 'step' and some none; expected all or none.")
     return Recorded(str(path), rows, {}, {}, ReferenceFrozen(), TriFactor(), None)
 
 
@@ -104,14 +102,7 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
     samples.sort(key=lambda sample: sample.step)
     replayed = sum(first is not None and sample.step < first for sample in samples)
     if replayed == len(samples):
-        steps = store.steps()
-        has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
-        asked = (
-            ""
-            if first is None
-            else f" of steps {first + 1} to {(first if last is None else last) + 1}"
-        )
-        raise UserError(f"run '{store.name}' has no samples{asked}; {has}.")
+        raise no_steps(store, "samples", first, last)
     rows = []
     weights: dict[str, float] = {}
     # A total that failed as a whole has no parts: it then has none of the rewards.
@@ -124,8 +115,17 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         rows.append(Row(name, sample.trajectory.group, sample.step, values, reasons))
     first_shown, last_shown = samples[replayed].step + 1, samples[-1].step + 1
     title = f"run '{store.name}', steps {first_shown} to {last_shown}"
-    config = _config(store.about)
-    recipe = _recipe(config.get("policy", {}), store.name)
+    kept = {k: v for k, v in store.about.config.items() if k.startswith(("policy.", "rewards."))}
+    config = unflatten(kept)
+    policy = config.get("policy", {})
+    try:  # what the run made advantages of rewards by; the rest does not matter here
+        recipe = msgspec.convert({key: policy[key] for key in WEIGHED if key in policy}, Recipe)
+    except msgspec.ValidationError as error:
+        what = f"its policy settings cannot be read: {error}"
+        raise StoreError(f"run '{store.name}': {what}.") from error
+    scaling = recipe.advantage
+    if isinstance(scaling, NormaliseThenSum):  # of standardised rewards the constants count alone
+        scaling = SumThenNormalise(eps=scaling.eps, ddof=scaling.ddof)
     if not has_parts:
         weights = dict.fromkeys(weights, 1.0)
     moved = [e.step for e in store.events("refreeze") if e.step is not None]
@@ -141,7 +141,7 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         frozen=recipe.calibration or ReferenceFrozen(),
         rule=recipe.weights if isinstance(recipe.weights, TriFactor) else TriFactor(),
         unit=read_start_rewards(store.folder),
-        advantage=_scaling(recipe),
+        advantage=scaling if isinstance(scaling, SumThenNormalise) else SumThenNormalise(),
         run=store.name,
         replayed=replayed,
         not_followed=not_followed(recipe, [s for s in moved if last is None or s <= last]),
@@ -169,17 +169,6 @@ def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _scaling(recipe: Recipe) -> SumThenNormalise:
-    """How the run scales its sums; only the constants where it sums standardised rewards."""
-    match recipe.advantage:
-        case SumThenNormalise():
-            return recipe.advantage
-        case NormaliseThenSum(eps=eps, ddof=ddof):
-            return SumThenNormalise(eps=eps, ddof=ddof)
-        case _:
-            return SumThenNormalise()
-
-
 def reason_of(reward: Reward) -> str:
     """Why a reward has its value, in its own words: reason, verdicts, evidence, or its parts'."""
     if reward.reason:
@@ -190,54 +179,31 @@ def reason_of(reward: Reward) -> str:
     return "; ".join(said)
 
 
+class FileRow(Struct):
+    """A row of a file; `group` or `prompt` is what the answers to one prompt share."""
+
+    rewards: Annotated[dict[str, float | None], Meta(min_length=1)]
+    group: str | int | None = None
+    prompt: str | int | None = None
+    step: int | None = None
+    id: Any = None
+    diagnosis: dict[str, Any] | None = None
+
+
 def _file_row(source: Source) -> Row:
-    values = source.values
-    group = values.get("group", values.get("prompt"))
-    if not isinstance(group, str | int) or isinstance(group, bool):
-        raise UserError(
-            f"{source.where}: 'group' is {group!r}; expected text or a whole number (or 'prompt') "
-            "that the answers to one prompt share."
-        )
-    step = values.get("step")
-    if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
-        raise UserError(f"{source.where}: 'step' is {step!r}; expected a whole number.")
-    rewards = values.get("rewards")
-    if not isinstance(rewards, dict) or not rewards:
-        raise UserError(
-            f"{source.where}: 'rewards' is {rewards!r}; expected a table of numbers by name, such "
-            'as {"safety": 0.5}.'
-        )
-    diagnosis = values.get("diagnosis") or {}
-    if not isinstance(diagnosis, dict):
-        raise UserError(f"{source.where}: 'diagnosis' is {diagnosis!r}; expected texts by reward.")
-    numbers = {name: _value(source, name, value) for name, value in rewards.items()}
-    reasons = {name: str(why) for name, why in diagnosis.items() if why}
-    identity = str(values.get("id", f"line {source.number}"))
-    return Row(identity, str(group), step, numbers, reasons)
-
-
-def _value(source: Source, name: str, value: Any) -> float | None:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
-        raise UserError(
-            f"{source.where}: reward '{name}' is {value!r:.60}; expected a finite number of at most "
-            f"{LARGEST:g} in size, or null where there is none."
-        )
-    return float(value)
-
-
-def _config(about: Manifest) -> dict[str, Any]:
-    kept = {k: v for k, v in about.config.items() if k.startswith(("policy.", "rewards."))}
-    return unflatten(kept)
-
-
-def _recipe(policy: Mapping[str, Any], run: str) -> Recipe:
-    """What the run made advantages of rewards by; the rest of its recipe does not matter here."""
     try:
-        return msgspec.convert({key: policy[key] for key in WEIGHED if key in policy}, Recipe)
+        row = msgspec.convert(source.values, FileRow)
     except msgspec.ValidationError as error:
-        raise StoreError(f"run '{run}': its policy settings cannot be read: {error}.") from error
+        raise UserError(f"{source.where}: {error}.") from None
+    group = row.prompt if row.group is None else row.group
+    values = {k: None if v is None or math.isnan(v) else v for k, v in row.rewards.items()}
+    large = [name for name, value in values.items() if value is not None and abs(value) > LARGEST]
+    if group is None or large:
+        expected = f"a 'group' (or 'prompt'), and rewards of at most {LARGEST:g} in size"
+        raise UserError(f"{source.where}: got {source.values!r:.80}; expected {expected}.")
+    reasons = {name: str(why) for name, why in (row.diagnosis or {}).items() if why}
+    identity = f"line {source.number}" if row.id is None else str(row.id)
+    return Row(identity, str(group), row.step, values, reasons)
 
 
 REASONS = 3
@@ -276,7 +242,6 @@ class Weighed(NamedTuple):
     """What of the run's recipe none of the four does."""
 
     def record(self) -> dict[str, Any]:
-        """The same for machines."""
         return {
             "source": self.title,
             "answers": self.answers,
@@ -304,10 +269,16 @@ def weigh(
     reference: int | None = None,
 ) -> Weighed:
     """The four methods on a table of rewards; `severity` and `threshold` add to the run's rule."""
-    names = recorded.weighed
-    _check_values(recorded, names)
-    rule = _rule(recorded.rule, severity or {}, threshold or {})
-    rows, shown = recorded.rows, recorded.shown
+    names, rows, shown = recorded.weighed, recorded.rows, recorded.shown
+    if not names:
+        raise UserError(f"{recorded.title}: no reward has a weight other than 0.")
+    _check_has_values(recorded, rows, f"any of {len(rows)} answers")
+    severity = {**recorded.rule.severity, **(severity or {})}
+    threshold = {**recorded.rule.threshold, **(threshold or {})}
+    if missing := next((name for name in severity if name not in threshold), ""):
+        need = f"'{missing}' has no threshold; give the value below which its rule is broken"
+        raise UserError(f"--severity {missing}: {need}: --threshold {missing}=0")
+    rule = replace(recorded.rule, severity=severity, threshold=threshold)
     # None means missing to `compare_weightings`, which numpy's types cannot say.
     table: Any = [[row.rewards.get(name) for name in names] for row in rows]
     start, unit = _reference(recorded, names, reference)
@@ -362,45 +333,11 @@ def category_shares(
     shares: dict[str, dict[str, float | None]] = {}
     for label in dict.fromkeys(labels):
         members = [n for n, own in zip(found.names, labels, strict=True) if own == label]
-        shares[label] = {
-            method: _total([by_reward[name]["share"] for name in members])
-            for method, by_reward in record.items()
-        }
+        shares[label] = {}
+        for method, by_reward in record.items():
+            own_shares = [by_reward[name]["share"] for name in members]
+            shares[label][method] = None if None in own_shares else sum(own_shares)
     return shares
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _rule(
-    rule: TriFactor, severities: Mapping[str, float], thresholds: Mapping[str, float]
-) -> TriFactor:
-    """The run's rule with what is given; a severity without a threshold is refused."""
-    severity, threshold = {**rule.severity, **severities}, {**rule.threshold, **thresholds}
-    for name in severity:
-        if name not in threshold:
-            raise UserError(
-                f"--severity {name}: '{name}' has no threshold; give the value below which its "
-                f"rule is broken: --threshold {name}=0"
-            )
-    return replace(rule, severity=severity, threshold=threshold)
-
-
-def _check_values(recorded: Recorded, names: Sequence[str]) -> None:
-    """Refuse tables in which there is nothing to weigh."""
-    if not names:
-        raise UserError(
-            f"{recorded.title}: no reward has a weight other than 0; there is nothing to weigh."
-        )
-    for name in names:
-        if all(row.rewards.get(name) is None for row in recorded.rows):
-            why = f" See why: burnish show {recorded.run} --failed 5" if recorded.run else ""
-            raise UserError(
-                f"{recorded.title}: reward '{name}' has no value in any of "
-                f"{len(recorded.rows)} answers; expected some.{why}"
-            )
 
 
 def _reference(
@@ -417,10 +354,12 @@ def _reference(
         raise UserError(f"--reference {asked}: got {len(rows)} answers; expected at most as many.")
     # What training does where nothing was measured before its first step.
     count = asked or sum(row.step == rows[0].step for row in rows)
-    for name in names:
-        if all(row.rewards.get(name) is None for row in rows[:count]):
-            raise UserError(
-                f"{recorded.title}: reward '{name}' has no value in the first {count} answers, "
-                "which stand for the start model; give a larger --reference."
-            )
+    _check_has_values(recorded, rows[:count], f"the first {count} answers (--reference)")
     return count, f"the first {count} answers"
+
+
+def _check_has_values(recorded: Recorded, rows: Sequence[Row], where: str) -> None:
+    for name in recorded.weighed:
+        if all(row.rewards.get(name) is None for row in rows):
+            why = f" See why: burnish show {recorded.run} --failed 5" if recorded.run else ""
+            raise UserError(f"{recorded.title}: reward '{name}' has no value in {where}.{why}")

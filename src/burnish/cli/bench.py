@@ -339,11 +339,11 @@ def _recorded_marks(asked: Asked, path: Path, limit: int) -> int:
         judged_marks,
         largest_deviation,
         point_score,
-        points_record,
         sample_items,
         write_results,
     )
-    from burnish.bench.loaders.points import load_healthbench_marks
+    from burnish.bench.loaders.labelled import load_healthbench_marks
+    from burnish.bench.statistics import as_record
     from burnish.cli.bench_report import print_points
 
     marked = load_healthbench_marks(path)
@@ -353,7 +353,7 @@ def _recorded_marks(asked: Asked, path: Path, limit: int) -> int:
     if asked.out is not None:
         write_results(asked.out, judged)
     if asked.as_json:
-        figures = points_record(found)
+        figures = as_record(found)
         emit_json({"bench": asked.bench.name, **figures, "largest_deviation": deviation})
         return 0
     print_points(f"{asked.bench.title}, recorded marks", found)
@@ -397,13 +397,14 @@ async def _check(items: list[Item], name: str, out: Path | None) -> list[Judged]
 def _show_instructions(
     asked: Asked, name: str, judged: list[Judged], path: Path | None, work: Asking | None = None
 ) -> None:
-    from burnish.bench.judge_results import by_instruction, point_score, points_record
+    from burnish.bench.judge_results import by_instruction, point_score
+    from burnish.bench.statistics import as_record
     from burnish.cli.bench_report import print_instructions, print_points
 
     found, kinds = point_score(judged), by_instruction(judged)
     if asked.as_json:
         each = {key: value._asdict() for key, value in kinds.items()}
-        record = {"bench": asked.bench.name, "model": name, **points_record(found)}
+        record = {"bench": asked.bench.name, "model": name, **as_record(found)}
         emit_json({**record, "instructions": each, **(work.spent() if work else {})})
         return
     what = f"all instructions of a prompt obeyed by {one_line(name)}"
@@ -419,12 +420,13 @@ def _show_instructions(
 
 
 def _show_points(work: Asking, judged: list[Judged]) -> None:
-    from burnish.bench.judge_results import point_score, points_record
+    from burnish.bench.judge_results import point_score
+    from burnish.bench.statistics import as_record
     from burnish.cli.bench_report import print_points
 
     found, bench = point_score(judged), work.asked.bench
     if work.asked.as_json:
-        emit_json({"bench": bench.name, **points_record(found), **work.spent()})
+        emit_json({"bench": bench.name, **as_record(found), **work.spent()})
         return
     print_points(f"{bench.title}, {work.judge.name}", found)
     work.print_spent()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from burnish.bench.evaluation import Answering
     from burnish.bench.items import Item, Judged
     from burnish.bench.loaders import Benchmark
-    from burnish.bench.plans import PlanScore
+    from burnish.bench.loaders.plans import PlanScore
     from burnish.cli.bench import Asked
     from burnish.rewards.judges.atp_bench.three_roles import Agreement
     from burnish.rewards.judges.judge_model import JudgeModel
@@ -25,7 +25,8 @@ def run_plans(asked: Asked, items: list[Item], data: Path | None) -> int:
     import anyio
 
     from burnish.bench.evaluation import Answering, blanks
-    from burnish.bench.plans import agreement_record, plan_record, plan_score, with_oracle
+    from burnish.bench.loaders.plans import plan_record, plan_score, renamed, with_oracle
+    from burnish.bench.statistics import as_record
     from burnish.rewards.judges.atp_bench import atp_scorer
 
     bench, flags = asked.bench, asked.flags
@@ -70,7 +71,7 @@ def run_plans(asked: Asked, items: list[Item], data: Path | None) -> int:
     score = plan_score(judged)
     if asked.as_json:
         record = {"bench": bench.name, "judge": judge.name, **plan_record(score)}
-        emit_json(record | {"agrees_with_needs": agreement_record(agreed)} | work.spent())
+        emit_json(record | {"agrees_with_needs": renamed(as_record(agreed))} | work.spent())
     else:
         _print(bench, judge.name, score)
         if agreed is not None:

@@ -491,11 +491,11 @@ def print_judges(found: JudgeComparison) -> None:
 
 
 def _judges_record(found: JudgeComparison) -> dict[str, Any]:
-    from burnish.bench.judge_results import accuracy_record
+    from burnish.bench.statistics import as_record
 
     return {
-        "a": {"judge": found.name_a, "accuracy": accuracy_record(found.accuracy_a)},
-        "b": {"judge": found.name_b, "accuracy": accuracy_record(found.accuracy_b)},
+        "a": {"judge": found.name_a, "accuracy": as_record(found.accuracy_a)},
+        "b": {"judge": found.name_b, "accuracy": as_record(found.accuracy_b)},
         "test": found.test.record(),
         "agreed": found.agreed,
         "only_a": found.only_a,

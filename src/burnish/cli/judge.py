@@ -136,7 +136,7 @@ def _record(
 ) -> dict[str, Any]:
     from burnish.bench.items import oracle_share
     from burnish.bench.judge_accuracy import accuracy, by_subset
-    from burnish.bench.judge_results import accuracy_record
+    from burnish.bench.statistics import as_record
     from burnish.cli.judge_session import spent_record
 
     has_labels = any(one.best for one in judged)
@@ -146,10 +146,8 @@ def _record(
         "forecast": found._asdict(),
         "spent": spent_record(judge, seconds),
         "statuses": dict(Counter(one.status.value for one in judged)),
-        "accuracy": accuracy_record(accuracy(judged)) if has_labels else None,
-        "subsets": {n: accuracy_record(a) for n, a in by_subset(judged).each.items()}
-        if has_labels
-        else {},
+        "accuracy": as_record(accuracy(judged)) if has_labels else None,
+        "subsets": as_record(by_subset(judged).each) if has_labels else {},
         "oracle_share": oracle_share(judged),
         **({"premises": counts._asdict()} if counts else {}),
         "items": judged,

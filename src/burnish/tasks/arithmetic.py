@@ -1,11 +1,7 @@
 """Procedural arithmetic with a difficulty dial.
 
-    tasks = ArithmeticTasks(Arithmetic(level=2), seed=1)
-    tasks.train(0).prompt        # "What is 3 + 5? Answer with only the number."
-
 A question is held out by a hash of itself, the order of a pure sum or product ignored: where
-`3 + 5` is held out, neither it nor `5 + 3` is ever trained on or shown as an example, at any index
-and with any seed.
+`3 + 5` is held out, neither it nor `5 + 3` is ever trained on or shown as an example.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from burnish.boundary import Name, Positive, Settings
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
-from burnish.tasks.base import TaskSettings, is_held_out
+from burnish.tasks.base import EndlessTasks, TaskSettings, is_held_out
 
 Operator = Literal["+", "-", "*", "//"]
 Digits = Annotated[int, Meta(ge=1, le=6)]
@@ -45,10 +41,8 @@ class Part(Settings, frozen=True):
 
     def check(self) -> None:
         if len(self.digits_per_term) != self.terms:
-            raise ArgumentError(
-                f"digits: got {list(self.digits_per_term)} for {self.terms} terms, expected one number "
-                f"for all or {self.terms} numbers"
-            )
+            got = f"digits: got {list(self.digits_per_term)} for {self.terms} terms"
+            raise ArgumentError(f"{got}, expected one number for all or {self.terms} numbers")
 
     @property
     def digits_per_term(self) -> tuple[int, ...]:
@@ -192,25 +186,18 @@ class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     """A system message before each question."""
     examples: Annotated[int, Meta(ge=0, le=16)] = 0
     """Solved questions shown first; never the question itself and never a held-out one."""
-    examples_as: Literal["turns", "text"] = "turns"
-    """As earlier turns of the chat, or inside the one user message."""
 
     def check(self) -> None:
         if self.mix and self.level is not None:
-            raise ArgumentError(
-                f"level: got {self.level} beside mix, expected one of them; remove level to use your own "
-                "mixture"
-            )
+            raise ArgumentError(f"level: got {self.level} beside mix, expected one of them")
 
     def build(self, seed: int, root: Path) -> ArithmeticTasks:
         return ArithmeticTasks(self, seed)
 
 
-class ArithmeticTasks:
+class ArithmeticTasks(EndlessTasks):
     """Endless arithmetic; the held-out side is the same for every seed."""
 
-    train_size: int | None = None
-    notes: tuple[str, ...] = ()
     fields = frozenset(
         {"question", "answer", "value", "operands", "operators", "operator", "part", "level"}
     )
@@ -221,8 +208,18 @@ class ArithmeticTasks:
         self.parts = config.mix or LEVELS[config.level or 1]
         self._level = None if config.mix else config.level or 1
         self._seed = seed
+        self._weights = [part.weight for part in self.parts]
         for part in self.parts:
-            self._check(part)
+            if part.size > SMALL:
+                self._find(part, random.Random(0), self._trainable)
+                continue
+            valid = [question for question in every(part) if self._valid(question)]
+            held_out = sum(is_held_out(q.key, config.held_out_share) for q in valid)
+            if held_out == len(valid) or (held_out == 0 and config.held_out_share > 0):
+                sides = f"{len(valid)} possible questions, {held_out} of them held out"
+                expected = "expected some on both sides. Change held_out_share, digits or negative"
+                where = f"tasks '{self.name}', part '{part.label}'"
+                raise UserError(f"{where}: {sides}; {expected}.")
 
     @property
     def fingerprint(self) -> str:
@@ -232,7 +229,7 @@ class ArithmeticTasks:
 
     def train(self, index: int) -> Task:
         rng = random.Random(derive(self._seed, "arithmetic", index))
-        part = self._pick(rng)
+        part = rng.choices(self.parts, self._weights)[0]
         question = self._find(part, rng, self._trainable)
         return self._task(f"{self.name}/{index}", part, question, rng)
 
@@ -244,36 +241,29 @@ class ArithmeticTasks:
             tasks.append(self._task(task_id, part, question, rng))
         return tasks
 
-    def sample(self, k: int) -> list[Task]:
-        return [self.train(index) for index in range(k)]
-
     @cached_property
     def _held_out(self) -> list[tuple[Part, Expression]]:
         """Every prefix holds the parts in the proportions of the mixture, as far as they last."""
         if self.config.held_out_share == 0:
             return []
-        waiting = [self._held_out_of(part) for part in self.parts]
+        size = self.config.held_out_size
+        waiting = []
+        for part in self.parts:
+            if part.size <= ENUMERABLE:
+                found = {question for question in every(part) if self._testable(question)}
+            else:
+                rng = random.Random(derive("arithmetic held-out", part.label))
+                found = {self._find(part, rng, self._testable) for _ in range(size)}
+            waiting.append(sorted(found, key=lambda question: digest(question.text)))
         taken = [0] * len(self.parts)
         chosen: dict[str, tuple[Part, Expression]] = {}
-        while len(chosen) < self.config.held_out_size and any(waiting):
+        while len(chosen) < size and any(waiting):
             open_parts = [k for k, questions in enumerate(waiting) if questions]
             k = min(open_parts, key=lambda k: (taken[k] + 1) / self.parts[k].weight)
             taken[k] += 1
             question = waiting[k].pop()
             chosen.setdefault(question.text, (self.parts[k], question))
         return list(chosen.values())
-
-    def _held_out_of(self, part: Part) -> list[Expression]:
-        if part.size <= ENUMERABLE:
-            found = [question for question in every(part) if self._testable(question)]
-            return sorted(found, key=lambda question: digest(question.text))
-        rng = random.Random(derive("arithmetic held-out", part.label))
-        wanted = self.config.held_out_size
-        drawn = {self._find(part, rng, self._testable) for _ in range(wanted)}
-        return sorted(drawn, key=lambda question: digest(question.text))
-
-    def _pick(self, rng: random.Random) -> Part:
-        return rng.choices(self.parts, [part.weight for part in self.parts])[0]
 
     def _find(
         self, part: Part, rng: random.Random, wanted: Callable[[Expression], bool]
@@ -282,11 +272,8 @@ class ArithmeticTasks:
             question = draw(part, rng)
             if wanted(question):
                 return question
-        raise UserError(
-            f"tasks '{self.name}', part '{part.label}': none of {TRIES:,} draws was a usable "
-            "question; expected answers of 0 or more without division by zero. Set "
-            "negative = true, or give the first operand at least as many digits."
-        )
+        none = f"none of {TRIES:,} draws has an answer of 0 or more; set negative = true"
+        raise UserError(f"tasks '{self.name}', part '{part.label}': {none}.")
 
     def _valid(self, question: Expression) -> bool:
         value = question.value
@@ -297,20 +284,6 @@ class ArithmeticTasks:
 
     def _testable(self, question: Expression) -> bool:
         return is_held_out(question.key, self.config.held_out_share) and self._valid(question)
-
-    def _check(self, part: Part) -> None:
-        """Both sides have questions; found by listing small parts and by drawing in large ones."""
-        if part.size > SMALL:
-            self._find(part, random.Random(0), self._trainable)
-            return
-        valid = [question for question in every(part) if self._valid(question)]
-        held_out = sum(is_held_out(q.key, self.config.held_out_share) for q in valid)
-        if held_out == len(valid) or (held_out == 0 and self.config.held_out_share > 0):
-            raise UserError(
-                f"tasks '{self.name}', part '{part.label}': {len(valid)} possible questions, "
-                f"{held_out} of them held out; expected some on both sides. Change "
-                f"held_out_share (now {self.config.held_out_share}), the digits or negative."
-            )
 
     def _task(self, task_id: str, part: Part, question: Expression, rng: random.Random) -> Task:
         value = question.value
@@ -324,9 +297,14 @@ class ArithmeticTasks:
             "part": part.label,
             "level": self._level,
         }
+        config = self.config
+        turns = [Message("system", config.system)] if config.system else []
+        for example in self._examples(question, rng):
+            turns += [Message("user", self._asked(example))]
+            turns += [Message("assistant", str(example.value))]
         return Task(
             id=task_id,
-            messages=self._messages(question, self._examples(question, rng)),
+            messages=(*turns, Message("user", self._asked(question))),
             fields=fields,
             labels=("answer", "value"),
             source=self.name,
@@ -338,30 +316,18 @@ class ArithmeticTasks:
         for _ in range(self.config.examples):
             seen = {question.key, *(example.key for example in found)}
             for _ in range(TRIES):
-                example = self._find(self._pick(rng), rng, self._trainable)
+                part = rng.choices(self.parts, self._weights)[0]
+                example = self._find(part, rng, self._trainable)
                 if example.key not in seen:
                     found.append(example)
                     break
             else:
-                raise UserError(
-                    f"tasks '{self.name}': examples = {self.config.examples}, but the mixture has "
-                    f"only about {len(found)} other questions to show. Ask for fewer."
-                )
+                asked = f"examples = {self.config.examples}"
+                few = f"the mixture has only about {len(found)} other questions"
+                raise UserError(f"tasks '{self.name}': {asked}, but {few}. Ask for fewer.")
         return found
 
-    def _messages(self, question: Expression, examples: list[Expression]) -> tuple[Message, ...]:
-        turns = [Message("system", self.config.system)] if self.config.system else []
-        if examples and self.config.examples_as == "text":
-            blocks = [self.config.instruction] if self.config.instruction else []
-            blocks += [f"Question: {_ask(e)}\nAnswer: {e.value}" for e in examples]
-            blocks.append(f"Question: {_ask(question)}\nAnswer:")
-            return (*turns, Message("user", "\n\n".join(blocks)))
-        for example in examples:
-            turns.append(Message("user", self._instructed(example)))
-            turns.append(Message("assistant", str(example.value)))
-        return (*turns, Message("user", self._instructed(question)))
-
-    def _instructed(self, question: Expression) -> str:
+    def _asked(self, question: Expression) -> str:
         return " ".join(filter(None, (_ask(question), self.config.instruction)))
 
 

@@ -1,9 +1,7 @@
 """Where work comes from: index-seeded training tasks and a held-out set that never overlaps them.
 
-A data cursor is one integer: `train(index)` gives the same task on every machine, whatever was
-asked for before. Finite sets walk through a fresh seeded permutation in each epoch; procedural
-ones generate on demand. Held-out tasks do not depend on the run's seed, so that two runs with
-different seeds are measured on the same questions.
+`train(index)` gives the same task on every machine, whatever was asked for before. Held-out tasks do
+not depend on the run's seed: two runs with different seeds are measured on the same questions.
 """
 
 from __future__ import annotations
@@ -26,14 +24,11 @@ class TaskSettings(Settings, frozen=True, kw_only=True, tag_field="kind"):
     """Base of the settings of a kind of task; `kind` names it in a recipe file."""
 
     def build(self, seed: int, root: Path) -> TaskSet:
-        """The task set; relative paths start at `root`."""
         raise NotImplementedError
 
 
 @runtime_checkable
 class TaskSet(Protocol):
-    """A source of tasks."""
-
     @property
     def name(self) -> str: ...
 
@@ -72,10 +67,9 @@ class TaskSet(Protocol):
 
 @lru_cache(maxsize=4)
 def epoch_order(seed: int, epoch: int, size: int) -> tuple[int, ...]:
-    """A permutation of `range(size)`, fixed by seed and epoch alone.
+    """A permutation of `range(size)`, fixed by seed and epoch alone: the order of hashes.
 
-    Positions are sorted by a SHA-256 of (seed, epoch, position), so the order does not rest on
-    the algorithm of any random generator.
+    It does not rest on the algorithm of any random generator.
     """
     start = hashlib.sha256(derive(seed, "epoch", epoch).to_bytes(8, "big"))
 
@@ -85,11 +79,6 @@ def epoch_order(seed: int, epoch: int, size: int) -> tuple[int, ...]:
         return hasher.digest()
 
     return tuple(sorted(range(size), key=rank))
-
-
-def epoch_position(index: int, size: int) -> tuple[int, int]:
-    """Epoch and position within it for a cursor of a finite set."""
-    return divmod(index, size)
 
 
 def content_key(messages: tuple[Message, ...]) -> str:
@@ -112,8 +101,6 @@ def in_epoch(task: Task, epoch: int) -> Task:
 
 @dataclass(frozen=True)
 class FiniteTasks:
-    """A task set held in memory."""
-
     name: str
     fields: frozenset[str]
     fingerprint: str
@@ -127,7 +114,7 @@ class FiniteTasks:
         return len(self.train_tasks)
 
     def train(self, index: int) -> Task:
-        epoch, position = epoch_position(index, self.train_size)
+        epoch, position = divmod(index, self.train_size)
         row = epoch_order(self.seed, epoch, self.train_size)[position]
         return in_epoch(self.train_tasks[row], epoch)
 
@@ -136,6 +123,19 @@ class FiniteTasks:
 
     def sample(self, k: int) -> list[Task]:
         return [self.train(index) for index in range(min(k, self.train_size))]
+
+
+class EndlessTasks:
+    """What sets have in common that make their questions."""
+
+    train_size: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def train(self, index: int) -> Task:
+        raise NotImplementedError
+
+    def sample(self, k: int) -> list[Task]:
+        return [self.train(index) for index in range(k)]
 
 
 class NoTasks(TaskSettings, frozen=True, kw_only=True, tag="none"):
@@ -147,8 +147,6 @@ class NoTasks(TaskSettings, frozen=True, kw_only=True, tag="none"):
 
 @dataclass(frozen=True)
 class EmptyTasks:
-    """A task set without a task."""
-
     name: str = "none"
     fields: frozenset[str] = frozenset()
     fingerprint: str = "none"

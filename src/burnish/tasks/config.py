@@ -26,5 +26,4 @@ TaskConfig = (
 
 
 def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:
-    """The task set that a config describes; relative paths start at `root`."""
     return config.build(seed, root)

@@ -1,13 +1,8 @@
 """The documents of text files, folders, JSONL, CSV and Parquet files, or of a function, as a stream.
 
-    corpus = Corpus(("books/", "notes.jsonl"), column="text")
-    for piece in corpus.pieces():           # piece.text, piece.ends: the document ends with it
-    corpus.digest                           # changes with every byte of the corpus
-
 Nothing is held but one piece of at most `PIECE` characters, or one row of a table where that is
-longer. A text file or a row is one document, or several with a `separator` between them. A function
-(`mine.py:documents`) takes no argument and yields texts, None for one that is missing; it must give
-the same ones every time.
+longer. A function (`mine.py:documents`) takes no argument and yields texts, None for one that is
+missing; it must give the same ones every time.
 """
 
 from __future__ import annotations
@@ -87,7 +82,6 @@ class Corpus(Sources):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.path.stat().st_size for file in self.files)
 
     def pieces(
@@ -99,32 +93,40 @@ class Corpus(Sources):
         """
         for source in self.sources:
             if is_function(source):
-                for text in _called(self._function(source), source):
-                    yield from _split(iter([text]), self.separator, on_separators)
+                for number, text in enumerate(self._made(source), 1):
+                    whole = _text(f"{source}, text {number}", "text", text)
+                    yield from _split(iter([whole]), self.separator, on_separators)
                 continue
             for file in self._files_of(source):
                 yield from self._file(file.path, report, on_separators)
+
+    def _made(self, source: str) -> Iterator[object]:
+        function = self._function(source)
+
+        def called() -> Iterable[object]:
+            found = function()
+            if isinstance(found, str) or not isinstance(found, Iterable):
+                raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
+            return found
+
+        return iterate_user_function(called, source)
 
     def check(self) -> None:
         """Read the beginning of every file: a table without the column of texts is refused, and so
         is a column where there is no table."""
         if self.column and not any(file.path.suffix.lower() in TABLES for file in self.files):
-            raise UserError(
-                f"{self.name}: train.column is '{self.column}', and no file of it is a table "
-                f"({', '.join(TABLES)}), so nothing reads it. Leave it out."
-            )
+            said = f"train.column is '{self.column}', and no file of it is a table"
+            raise UserError(f"{self.name}: {said}. Leave it out.")
         for file in self.files:
             next(self._file(file.path, _tell_nobody, _tell_nobody), None)
 
     def unused_separator(self, where: str) -> str:
         """The line for a separator that was not found; `where` says in what."""
-        in_quotes = ""
-        if "\\" in self.separator:  # a word without quotes is taken as it stands
-            in_quotes = (
-                f" A line break is written in quotes: 'train.separator=\"{self.separator}\"'."
-            )
         shown = json.dumps(self.separator, ensure_ascii=False)
-        return f"{self.name}: train.separator {shown} is {where}.{in_quotes}"
+        line = f"{self.name}: train.separator {shown} is {where}."
+        if "\\" in self.separator:  # a word without quotes is taken as it stands
+            line += f" A line break is written in quotes: 'train.separator=\"{self.separator}\"'."
+        return line
 
     def documents(self, on_separators: Report = _tell_nobody) -> Iterator[str]:
         """All documents, each whole."""
@@ -136,9 +138,8 @@ class Corpus(Sources):
                 held.clear()
 
     def _file(self, path: Path, report: Report, on_separators: Report) -> Iterator[Piece]:
-        suffix = path.suffix.lower()
         try:
-            if suffix in TEXTS:
+            if path.suffix.lower() in TEXTS:
                 yield from _split(_blocks(path, report), self.separator, on_separators)
             else:
                 for text in _table_texts(path, self.column, report):
@@ -147,42 +148,33 @@ class Corpus(Sources):
             raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
-# --- files
-
-
 def _blocks(path: Path, report: Report) -> Iterator[str]:
-    """The text of a file, block by block."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    lines, read = 1, 0
+    lines, read, is_open = 1, 0, True
     with path.open("rb") as file:
         check_unpacked(path, file)
-        while block := file.read(BLOCK):
+        while is_open:
+            block = file.read(BLOCK)
+            is_open = bool(block)
             if read == 0:
                 block = block.removeprefix(codecs.BOM_UTF8)
             if b"\0" in block:
                 line = lines + block[: block.index(b"\0")].count(b"\n")
-                raise UserError(
-                    f"{path}:{line}: holds a zero byte, so it is no text; expected UTF-8 text. "
-                    "Leave binary files out."
-                )
+                raise UserError(f"{path}:{line}: holds a zero byte, so it is no text.")
             try:
-                text = decode(block)
+                text = decode(block, not is_open)
             except UnicodeDecodeError as error:
-                raise _not_utf8(path, lines, error) from None
+                line = lines + error.object[: error.start].count(b"\n")
+                byte = error.object[error.start]
+                why = f"not UTF-8 (byte {byte:#04x}); save it as UTF-8"
+                raise UserError(f"{path}:{line}: {why}.") from None
             read += len(block)
             lines += block.count(b"\n")
             report(len(block))
             yield text
-    try:
-        decode(b"", True)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, lines, error) from None
 
 
-def _not_utf8(path: Path, lines: int, error: UnicodeDecodeError) -> UserError:
-    line = lines + error.object[: error.start].count(b"\n")
-    byte = error.object[error.start]
-    return UserError(f"{path}:{line}: not UTF-8 (byte {byte:#04x}); save it as UTF-8.")
+# --- files
 
 
 def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
@@ -193,10 +185,7 @@ def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
     for row in table_rows(path, PARQUET_ROWS, [name] if name else None):
         name = name or _column(path, column, list(row.values))
         if name not in row.values:
-            known = ", ".join(list(row.values)[:8])
-            raise UserError(
-                f"{path}:{row.number}: no column '{name}'; the row has {known or 'none'}."
-            )
+            raise UserError(f"{path}:{row.number}: no column '{name}'; every row needs it.")
         yield _text(f"{path}:{row.number}", name, row.values[name])
         now = int(row.share * size)
         report(now - told)
@@ -204,19 +193,13 @@ def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
 
 
 def _column(path: Path, given: str, names: list[str]) -> str:
-    """The column of texts, by the first row."""
-    if given and given not in names:
-        raise UserError(
-            f"{path}: no column '{given}' of texts; it has {', '.join(names[:8]) or 'none'}."
-            f"{did_you_mean(given, names)} Set train.column."
-        )
     found = given or next((name for name in COLUMNS if name in names), "")
-    if not found:
-        raise UserError(
-            f"{path}: no column of texts; it has {', '.join(names[:8]) or 'none'}, expected one of "
-            f"{', '.join(COLUMNS)}. Set train.column."
-        )
-    return found
+    if found in names:
+        return found
+    what = f"no column '{given}' of texts" if given else "no column of texts"
+    usual = "" if given else f", expected one of {', '.join(COLUMNS)}"
+    has = f"it has {', '.join(names[:8]) or 'none'}{usual}.{did_you_mean(given, names)}"
+    raise UserError(f"{path}: {what}; {has} Set train.column.")
 
 
 def _text(where: str, column: str, value: object) -> str:
@@ -227,23 +210,8 @@ def _text(where: str, column: str, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UserError(
-            f"{where}: '{column}' holds half of a surrogate pair, which is no character; mend it."
-        ) from None
+        raise UserError(f"{where}: '{column}' holds half of a surrogate pair; mend it.") from None
     return value
-
-
-def _called(function: Callable[..., object], source: str) -> Iterator[str]:
-    """The texts that a function of the user's own yields."""
-
-    def called() -> Iterable[object]:
-        found = function()
-        if isinstance(found, str) or not isinstance(found, Iterable):
-            raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
-        return found
-
-    for number, text in enumerate(iterate_user_function(called, source), 1):
-        yield _text(f"{source}, text {number}", "text", text)
 
 
 # --- documents

@@ -1,10 +1,7 @@
 """Any file of rows as a finite task set, with a field mapping and a held-out side.
 
-    File(path="train.jsonl", prompt="question", fields={"answer": "reward_model.ground_truth"})
-
-Whatever the split, training and held-out tasks are disjoint by content: equal prompts fall on the
-same side of a share, and a training row whose prompt also stands in the held-out file is left out
-and counted. `GSM8K`, `Math` and `MultipleChoice` are ready mappings for the files these sets are shipped in.
+Training and held-out tasks are disjoint by content: equal prompts fall on the same side of a share, and
+a training row whose prompt also stands in the held-out file is left out and counted.
 """
 
 from __future__ import annotations
@@ -87,13 +84,10 @@ class File(Columns, frozen=True, kw_only=True, tag_field="kind", tag="file"):
         self.check_names("labels", self.labels or ())
 
     def build(self, seed: int, root: Path) -> FiniteTasks:
-        """The task set; a relative path starts at `root`."""
         return load_file(self, seed, root)
 
 
 class Entry(NamedTuple):
-    """A usable row."""
-
     row: Row
     key: str
     task: Task
@@ -115,36 +109,46 @@ def load_file(
     `labels` names label-bearing fields that `finish` adds.
     """
     path = _place(config.path, root)
-    table = None
+    table = read_table(path, config.format)
     if not config.prompt and not config.messages:
-        table = read_table(path, config.format)
         config = _mapped_by_name(config, table)
     has_media = config.media_paths or config.messages or config.pictures
     if config.media_folder and not has_media:
         raise UserError(f"{path}: media_folder is set without images or audio; name their column.")
     labels = (*(config.fields if config.labels is None else config.labels), *labels)
     name = config.name or path.stem
-    table = table or read_table(path, config.format)
     notes: list[str] = []
     entries = _entries(config, table, name, labels, finish, notes)
     contents = [table.content, *_media_hashes(config, entries)]
-    if isinstance(config.held_out, HeldOutFile):
-        other = read_table(_place(config.held_out.path, root), config.format)
-        held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
+    how = config.held_out
+    if isinstance(how, HeldOutFile):
+        other = read_table(_place(how.path, root), config.format)
+        train, held_out = (
+            entries,
+            _entries(config, other, f"{name}/held-out", labels, finish, notes),
+        )
         contents += [other.content, *_media_hashes(config, held_out)]
-        train = entries
     else:
-        train, held_out = _split(config.held_out, entries, path)
-    _note_repeated(train, held_out, table, notes)
-    train = _without_overlap(train, held_out, path, notes)
+        is_column = isinstance(how, HeldOutColumn)
+        chosen = (_keys_by_column if is_column else _keys_by_share)(how, entries, path)
+        train = [entry for entry in entries if entry.key not in chosen]
+        held_out = [entry for entry in entries if entry.key in chosen]
+    distinct = {entry.key: entry for entry in reversed(held_out)}
+    _note_repeated(train, held_out, path, notes)
+    kept = [entry for entry in train if entry.key not in distinct]
+    if not kept:
+        raise UserError(f"{path}: no training row is left: every row is held out or repeats one.")
+    if left_out := len(train) - len(kept):
+        rows = "training rows left out because their prompt is held out"
+        notes.append(f"{path.name}: {left_out} {rows}.")
     return FiniteTasks(
         name=name,
         fields=frozenset(entries[0].task.fields),
         fingerprint=digest(*contents, _settings(config)),
         seed=seed,
-        train_tasks=tuple(entry.task for entry in train),
+        train_tasks=tuple(entry.task for entry in kept),
         # By content and not by position, so that a limit is a fair sample of a sorted file.
-        held_out_tasks=tuple(e.task for e in sorted(_distinct(held_out), key=lambda e: e.key)),
+        held_out_tasks=tuple(distinct[key].task for key in sorted(distinct)),
         notes=tuple(notes),
     )
 
@@ -156,10 +160,8 @@ def _mapped_by_name(config: File, table: Table) -> File:
     source = next((name for name in ("prompt", "messages") if name in names), "")
     if not source:
         known = ", ".join(names[:8]) or "none"
-        raise UserError(
-            f"{table.path}: no column prompt or messages; the file has {known}. Say which column "
-            "is the prompt with task.prompt, and which are fields with task.fields."
-        )
+        has = f"the file has {known}. Set task.prompt and task.fields"
+        raise UserError(f"{table.path}: no column prompt or messages; {has}.")
     config = _media_by_name(config, rows, names, _media_folder(config, table))
     is_chat = source == "messages" or any(isinstance(row.get(source), list) for row in rows)
     given = {"messages" if is_chat else "prompt": source}
@@ -218,10 +220,13 @@ def _entries(
     for row in table.rows:
         try:
             draft = finish(config.draft(row.values, folder))
-            row_id = _row_id(config, row, ids)
+            row_id = str(look_up(row.values, config.id)) if config.id else str(row.number)
+            if row_id in ids:
+                raise RowError(f"id '{row_id}' is also that of row {ids[row_id]}")
         except RowError as error:
             bad.append(BadRow(row.number, str(error)))
             continue
+        ids[row_id] = row.number
         task = Task(
             id=f"{name}/{row_id}",
             messages=draft.messages,
@@ -232,7 +237,7 @@ def _entries(
         entries.append(Entry(row, content_key(draft.messages), task))
     _report_bad(config, table, bad, notes)
     if not entries:
-        raise UserError(f"{table.path}: no usable row ({len(bad)} skipped); expected at least one.")
+        raise UserError(f"{table.path}: no usable row ({len(bad)} skipped).")
     return entries
 
 
@@ -252,14 +257,6 @@ def _media_hashes(config: File, entries: list[Entry]) -> list[bytes]:
     return [b"".join(map(bytes.fromhex, found))] if found else []
 
 
-def _row_id(config: File, row: Row, ids: dict[str, int]) -> str:
-    row_id = str(look_up(row.values, config.id)) if config.id else str(row.number)
-    if row_id in ids:
-        raise RowError(f"id '{row_id}' is also that of row {ids[row_id]}, expected unique ids")
-    ids[row_id] = row.number
-    return row_id
-
-
 def _report_bad(config: File, table: Table, bad: list[BadRow], notes: list[str]) -> None:
     if not bad:
         return
@@ -272,77 +269,38 @@ def _report_bad(config: File, table: Table, bad: list[BadRow], notes: list[str])
     notes.append(f"{table.path.name}: {len(bad)} of {total} rows skipped ({shown}{more}).")
 
 
-def _split(
-    how: HeldOutShare | HeldOutColumn, entries: list[Entry], path: Path
-) -> tuple[list[Entry], list[Entry]]:
-    if isinstance(how, HeldOutColumn):
-        chosen = _keys_by_column(how, entries, path)
-    else:
-        chosen = _keys_by_share(how.share, entries, path)
-    train = [entry for entry in entries if entry.key not in chosen]
-    return train, [entry for entry in entries if entry.key in chosen]
-
-
-def _keys_by_share(share: float, entries: list[Entry], path: Path) -> set[str]:
+def _keys_by_share(how: HeldOutShare, entries: list[Entry], path: Path) -> set[str]:
     """By hash; a tiny file still gets one prompt on each side."""
     keys = {entry.key for entry in entries}
-    if share == 0:
+    if how.share == 0:
         return set()
     if len(keys) < 2:
         raise UserError(
             f"{path}: one prompt cannot be split into training and held-out; add rows, or set "
             "held_out = { by = 'share', share = 0 }."
         )
-    chosen = {key for key in keys if is_held_out(key, share)}
+    chosen = {key for key in keys if is_held_out(key, how.share)}
     return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
 
 
 def _keys_by_column(how: HeldOutColumn, entries: list[Entry], path: Path) -> set[str]:
-    found = [_column_value(entry, how.column) for entry in entries]
-    if all(value is None for value in found):
-        known = list(entries[0].row.values)
-        raise UserError(
-            f"{path}: held_out column '{how.column}' is in no row."
-            f"{did_you_mean(how.column, known)} The file has {', '.join(known)}."
-        )
+    rows = [entry.row.values for entry in entries]
+    found = [str(look_up(row, how.column)) if has(row, how.column) else None for row in rows]
     chosen = {e.key for e, value in zip(entries, found, strict=True) if value in how.values}
-    if not chosen:
-        known = sorted({value for value in found if value is not None})
-        raise UserError(
-            f"{path}: no row has '{how.column}' in {list(how.values)}; it holds "
-            f"{', '.join(map(repr, known[:8]))}.{did_you_mean(how.values[0], known)}"
-        )
-    return chosen
+    if chosen:
+        return chosen
+    known = sorted({value for value in found if value is not None})
+    if not known:
+        columns = list(rows[0])
+        hint = f"{did_you_mean(how.column, columns)} The file has {', '.join(columns)}"
+        raise UserError(f"{path}: held_out column '{how.column}' is in no row.{hint}.")
+    holds = f"{', '.join(map(repr, known[:8]))}.{did_you_mean(how.values[0], known)}"
+    raise UserError(f"{path}: no row has '{how.column}' in {list(how.values)}; it holds {holds}")
 
 
-def _column_value(entry: Entry, column: str) -> str | None:
-    return str(look_up(entry.row.values, column)) if has(entry.row.values, column) else None
-
-
-def _without_overlap(
-    train: list[Entry], held_out: list[Entry], path: Path, notes: list[str]
-) -> list[Entry]:
-    shown = {entry.key for entry in held_out}
-    kept = [entry for entry in train if entry.key not in shown]
-    if not kept:
-        raise UserError(
-            f"{path}: no training row is left: every row is held out or repeats a held-out prompt; "
-            "expected at least one."
-        )
-    if len(kept) < len(train):
-        notes.append(
-            f"{path.name}: {len(train) - len(kept)} training rows left out because their prompt "
-            "is held out."
-        )
-    return kept
-
-
-def _note_repeated(
-    train: list[Entry], held_out: list[Entry], table: Table, notes: list[str]
-) -> None:
-    """Say what becomes of rows that repeat a prompt."""
+def _note_repeated(train: list[Entry], held_out: list[Entry], path: Path, notes: list[str]) -> None:
     trained = len(train) - len({entry.key for entry in train})
-    dropped = len(held_out) - len(_distinct(held_out))
+    dropped = len(held_out) - len({entry.key for entry in held_out})
     fates = []
     if trained:
         fates.append(f"{trained} in training, where each row is a task of its own")
@@ -350,12 +308,7 @@ def _note_repeated(
         fates.append(f"{dropped} held out, where the first row of a prompt is kept")
     if fates:
         rows = f"{trained + dropped} of {len(train) + len(held_out)} rows repeat a prompt"
-        notes.append(f"{table.path.name}: {rows}: {'; '.join(fates)}.")
-
-
-def _distinct(entries: list[Entry]) -> list[Entry]:
-    """One entry a prompt, the first of each."""
-    return list({entry.key: entry for entry in reversed(entries)}.values())
+        notes.append(f"{path.name}: {rows}: {'; '.join(fates)}.")
 
 
 # --- ready mappings for GSM8K, MATH and multiple choice, as these sets are shipped
@@ -367,8 +320,6 @@ LONGEST_BARE_ANSWER = 200
 
 
 class Form(TaskSettings, frozen=True, kw_only=True):
-    """Settings of every ready mapping."""
-
     path: Name
     """JSONL, JSON, CSV, TSV or Parquet file."""
     name: str = ""
@@ -404,7 +355,6 @@ class MultipleChoice(Form, frozen=True, kw_only=True, tag="multiple_choice"):
 
 
 def load_form(config: Form, seed: int, root: Path) -> FiniteTasks:
-    """Read a file in one of the known forms."""
     shared = {name: getattr(config, name) for name in Form.__struct_fields__}
     if not config.name and not isinstance(config, MultipleChoice):
         # These files are called train and test; a multiple-choice file is called after its set.
@@ -416,15 +366,9 @@ def load_form(config: Form, seed: int, root: Path) -> FiniteTasks:
         file = File(messages="prompt", fields={"solution": GROUND_TRUTH}, **shared)
         tasks = load_file(file, seed, root, _finish_math, labels=("answer", "answers"))
     else:
+        shared |= {"optional": ("data_source",), "labels": ("answer",), "messages": "prompt"}
         fields = {"answer": GROUND_TRUTH, "data_source": "data_source"}
-        file = File(
-            messages="prompt",
-            fields=fields,
-            optional=("data_source",),
-            labels=("answer",),
-            **shared,
-        )
-        tasks = load_file(file, seed, root, _finish_multiple_choice)
+        tasks = load_file(File(fields=fields, **shared), seed, root, _finish_multiple_choice)
     several = sum(len(task.fields.get("answers", ())) > 1 for task in tasks.train_tasks)
     if several:
         note = f"{tasks.name}: {several} solutions box several answers; the last one is the answer."

@@ -8,13 +8,10 @@
     Function(path="my_tasks.py:make", options={"digits": 2})
 
 `make` draws everything from the `random.Random` it is given and returns `prompt` (text) or
-`messages` (a list of role and content); every other key becomes a field that rewards can ask for.
-`images` and `audio` (the bytes of a file, or a list of them) stand in the messages at `<image>` and
-`<audio>`, or in front.
-A question is held out by a hash of its messages, so it is never trained on, at any index and with
-any seed. Where different messages ask the same thing, `split_by` (text; not a field) is hashed
-instead: the messages that share it share a side. Options are read as the annotations of `make` have
-them: with `digits: PositiveInt`, or any type of `burnish.boundary`, a wrong one is named at once.
+`messages`; every other key becomes a field that rewards can ask for. `images` and `audio` (bytes of a
+file, or a list of them) stand in the messages at `<image>` and `<audio>`, or in front.
+A question is held out by a hash of its messages, or of `split_by` (text; not a field) where different
+messages ask the same thing. Options are read as the annotations of `make` have them.
 """
 
 from __future__ import annotations
@@ -37,9 +34,9 @@ from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
-from burnish.tasks.base import TaskSettings, content_key, is_held_out
-from burnish.tasks.mapping import RowError, read_messages
-from burnish.tasks.media_columns import CheckedBlobs, looks_like_media, placed, read_media
+from burnish.tasks.base import EndlessTasks, TaskSettings, content_key, is_held_out
+from burnish.tasks.mapping import RowError, read_messages, under_system
+from burnish.tasks.media_columns import CheckedBlobs, holds_media, placed, read_media
 from burnish.user_code import calling_user_code, kept
 
 TRIES = 2_000
@@ -77,33 +74,41 @@ class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
 
 
 class Drawn(NamedTuple):
-    """One question as the function made it."""
-
     messages: tuple[Message, ...]
     fields: dict[str, Any]
     key: str
     """Decides the side."""
 
 
-class FunctionTasks:
+class FunctionTasks(EndlessTasks):
     """Endless questions of a function; the held-out side is the same for every seed."""
-
-    train_size: int | None = None
-    notes: tuple[str, ...] = ()
 
     def __init__(self, config: Function, seed: int, root: Path = Path()) -> None:
         self.config = config
         place = config.path.rpartition(":")[0] or config.path
         module = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
         self.name = config.name or module
+        self._where = f"tasks '{self.name}' ({config.path})"
         self._seed = seed
         self._function = find_function(config.path, "task function", root)
         self._source = source_text(self._function)
         self._options = self._read_options()
         self.fields = frozenset(self._draw("check", 0).fields)
-        self._labels = self._read_labels()
-        self._check_repeatable()
-        self._check_sides()
+        self._labels = tuple(sorted(self.fields)) if config.labels is None else config.labels
+        for label in self._labels:
+            if label not in self.fields:
+                known = f"({_listed(self.fields)}).{did_you_mean(label, self.fields)}"
+                raise UserError(f"{self._where}: labels names '{label}', no field {known}")
+        first, again = ([self._draw("repeat", k) for k in range(REPEATS)] for _ in range(2))
+        if first != again:
+            other = "made different questions from the same rng, so a run could not be resumed"
+            raise UserError(f"{self._where} {other}; draw every choice from the rng it is given.")
+        # Both sides have a question, so that no run stops at its first evaluation.
+        self.train(0)
+        if config.held_out_share > 0 and next(self._testable(), None) is None:
+            none = f"none of {TRIES:,} draws is a held-out question"
+            todo = f"Raise held_out_share (now {config.held_out_share}; 0 holds nothing out)"
+            raise UserError(f"{self._where}: {none}. {todo}, or make more questions.")
 
     @property
     def fingerprint(self) -> str:
@@ -114,25 +119,15 @@ class FunctionTasks:
 
     def train(self, index: int) -> Task:
         with kept(self._where):
-            return self._train(index)
-
-    def _train(self, index: int) -> Task:
-        for attempt in range(TRIES):
-            drawn = self._draw(self._seed, "train", index, attempt)
-            if not is_held_out(drawn.key, self.config.held_out_share):
-                return self._task(str(index), drawn)
-        raise UserError(
-            f"{self._where}: {TRIES:,} draws for training task {index} gave held-out questions "
-            f"only; expected some of each side. Lower held_out_share (now "
-            f"{self.config.held_out_share}), or let the function make more different questions."
-        )
+            for attempt in range(TRIES):
+                drawn = self._draw(self._seed, "train", index, attempt)
+                if not is_held_out(drawn.key, self.config.held_out_share):
+                    return self._task(str(index), drawn)
+        lost = f"{TRIES:,} draws for training task {index} gave held-out questions only"
+        raise UserError(f"{self._where}: {lost}. Lower held_out_share, or make more questions.")
 
     def held_out(self, limit: int | None = None) -> list[Task]:
         return self._held_out[:limit]
-
-    def sample(self, k: int) -> list[Task]:
-        with kept(self._where):
-            return [self._train(index) for index in range(k)]
 
     @cached_property
     def _held_out(self) -> list[Task]:
@@ -156,16 +151,11 @@ class FunctionTasks:
                 barren = 0
                 yield drawn
 
-    @property
-    def _where(self) -> str:
-        return f"tasks '{self.name}' ({self.config.path})"
-
     def _task(self, task_id: str, drawn: Drawn) -> Task:
         if drawn.fields.keys() != self.fields:
-            raise UserError(
-                f"{self._where}: one question has the fields {_listed(drawn.fields)} and another "
-                f"{_listed(self.fields)}; expected the same ones every time (null for no value)."
-            )
+            both = f"{_listed(drawn.fields)} and another {_listed(self.fields)}"
+            same = "expected the same ones every time (null for no value)"
+            raise UserError(f"{self._where}: one question has the fields {both}; {same}.")
         return Task(
             id=f"{self.name}/{task_id}",
             messages=drawn.messages,
@@ -184,26 +174,19 @@ class FunctionTasks:
         except BaseException as error:  # boundary: the user's function runs here
             raise UserError(f"{self._where} raised {describe(error)}.") from error
         try:
-            return self._read(made)
+            return self._read(_QUESTION("the question", made, Call()))
         except (UserError, RowError) as error:
             raise UserError(f"{self._where}: {error}") from None
 
-    def _read(self, given: Any) -> Drawn:
-        made: dict[str, Any] = _QUESTION("the question", given, Call())
-        media = {name for name in MEDIA if looks_like_media(made.get(name))}
+    def _read(self, made: Mapping[str, Any]) -> Drawn:
+        media = [name for name in MEDIA if holds_media([made.get(name)])]
         messages = _messages(made, has_media=bool(media))
         if media:
             blobs = CheckedBlobs()
-            parts = [
-                part
-                for name in MEDIA
-                if name in media
-                for part in read_media(made[name], None, blobs)
-            ]
-            messages = placed(messages, parts)
-        if self.config.system:
-            rest = messages[1:] if messages[0].role == "system" else messages
-            messages = (Message("system", self.config.system), *rest)
+            messages = placed(
+                messages, [p for name in media for p in read_media(made[name], None, blobs)]
+            )
+        messages = under_system(messages, self.config.system)
         fields = {
             name: _plain(value, f"field '{name}'")
             for name, value in made.items()
@@ -213,6 +196,7 @@ class FunctionTasks:
         return Drawn(messages, fields, digest(split_by) if split_by else content_key(messages))
 
     def _read_options(self) -> dict[str, object]:
+        """As the function's own annotations have them, where these say something."""
         options = self.config.options
         try:
             signature = inspect.signature(self._function)
@@ -224,66 +208,27 @@ class FunctionTasks:
         except TypeError as error:
             unknown = next((name for name in options if name not in names), "")
             takes = f"rng and {_listed(names)}; set them in options" if names else "rng alone"
-            raise UserError(
-                f"{self._where}: {error}; the function takes {takes}.{did_you_mean(unknown, names)}"
-            ) from None
-        return {name: self._read_option(name, value) for name, value in options.items()}
-
-    def _read_option(self, name: str, value: object) -> object:
-        """As the function's own annotation has it, where that says something."""
-        parameter = inspect.signature(self._function).parameters.get(name)
-        kind = parameter.annotation if parameter is not None else inspect.Parameter.empty
-        if kind is inspect.Parameter.empty:
-            return value
-        try:
-            kind = eval(kind, self._function.__globals__) if isinstance(kind, str) else kind
-            read = reader(kind)
-        except (NameError, TypeError, AttributeError, SyntaxError):
-            return value
-        try:
-            return read(name, value, Call())
-        except ArgumentError as error:
-            raise UserError(f"{self._where}: task option {error}.") from None
-
-    def _read_labels(self) -> tuple[str, ...]:
-        if self.config.labels is None:
-            return tuple(sorted(self.fields))
-        for label in self.config.labels:
-            if label not in self.fields:
-                raise UserError(
-                    f"{self._where}: labels names '{label}', which the function does not return "
-                    f"({_listed(self.fields)}).{did_you_mean(label, self.fields)}"
-                )
-        return self.config.labels
-
-    def _check_sides(self) -> None:
-        """Both sides have a question, so that no run stops at its first evaluation."""
-        self.train(0)
-        if self.config.held_out_share > 0 and next(self._testable(), None) is None:
-            raise UserError(
-                f"{self._where}: none of {TRIES:,} draws is a held-out question; expected some of "
-                f"each side. Raise held_out_share (now {self.config.held_out_share}; 0 holds "
-                "nothing out), or let the function make more different questions."
-            )
-
-    def _check_repeatable(self) -> None:
-        """Exact resume needs questions that follow from the given generator alone."""
-        first = [self._draw("repeat", k) for k in range(REPEATS)]
-        again = [self._draw("repeat", k) for k in range(REPEATS)]
-        if first != again:
-            raise UserError(
-                f"{self._where} made different questions from the same rng, so a run could not be "
-                "resumed; draw every choice from the rng it is given, never from `random` or time."
-            )
+            hint = did_you_mean(unknown, names)
+            raise UserError(f"{self._where}: {error}; the function takes {takes}.{hint}") from None
+        read = dict(options)
+        for name, parameter in signature.parameters.items():
+            kind = parameter.annotation
+            if name not in options or kind is inspect.Parameter.empty:
+                continue
+            try:
+                kind = eval(kind, self._function.__globals__) if isinstance(kind, str) else kind
+                read[name] = reader(kind)(name, options[name], Call())
+            except ArgumentError as error:
+                raise UserError(f"{self._where}: task option {error}.") from None
+            except (NameError, TypeError, AttributeError, SyntaxError):
+                continue  # no type that can be read
+        return read
 
 
 def _messages(made: Mapping[str, Any], *, has_media: bool) -> tuple[Message, ...]:
     prompt, turns = made.get("prompt"), made.get("messages")
     if (prompt is None) == (turns is None):
-        got = "neither" if prompt is None else "both"
-        raise UserError(
-            f"returned {got} of 'prompt' and 'messages' (keys {_listed(made)}); expected exactly one"
-        )
+        raise UserError(f"expected one of 'prompt' and 'messages', got the keys {_listed(made)}")
     if prompt is not None:
         messages: tuple[Message, ...] = (Message("user", _PROMPT("prompt", prompt, Call())),)
     elif isinstance(turns, list) and turns and all(isinstance(turn, dict) for turn in turns):
@@ -308,9 +253,7 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(item, where) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, where) for key, item in value.items()}
-    raise refused(
-        where, value, "text, a finite number, true/false, a list or a dict with text keys"
-    )
+    raise refused(where, value, "text, a number, true/false, a list or a dict with text keys")
 
 
 def _listed(names: Any) -> str:

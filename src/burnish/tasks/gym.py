@@ -1,15 +1,10 @@
 """reasoning-gym generators as tasks, and their scorers as a reward.
 
-    ReasoningGym(dataset="leg_counting", options={"max_animals": 5})
-    reward = "burnish.tasks.gym:gym_score"
+A task carries the recipe of its item, not the item itself: many scorers read tuples, arrays or integer
+keys that JSON does not keep (after a round trip arc_agi scores its own right answers 0.05).
 
-A task carries the recipe of its item (`entry`: dataset, options, seed, size, index), not the item
-itself: many scorers read tuples, arrays or integer keys that JSON does not keep (after a round
-trip arc_agi scores its own right answers 0.05), so the item is generated again from the recipe.
-
-Some scorers of reasoning-gym evaluate the response as Python. Text from a model is data here: such
-a scorer sees a response only where a strict grammar (`GRAMMARS`) shows it to be harmless, and
-where there is no grammar `gym_score` refuses.
+Some scorers evaluate the response as Python. Text from a model is data here: such a scorer sees a
+response only where a strict grammar (`GRAMMARS`) shows it to be harmless; else `gym_score` refuses.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from burnish.boundary import Name, PositiveInt
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import digest
-from burnish.tasks.base import TaskSettings, epoch_order, epoch_position, in_epoch
+from burnish.tasks.base import TaskSettings, epoch_order, in_epoch
 
 REFUSED = {
     "composite": "it mixes datasets; use one task set for each",
@@ -143,7 +138,7 @@ class GymTasks:
         return digest("reasoning_gym", settings, first)
 
     def train(self, index: int) -> Task:
-        epoch, position = epoch_position(index, self.train_size)
+        epoch, position = divmod(index, self.train_size)
         start = epoch_order(self._seed, epoch, self.train_size)[position]
         for step in range(self.train_size):
             item_index = self.config.held_out_size + (start + step) % self.train_size
@@ -152,10 +147,8 @@ class GymTasks:
                 # A skipped item makes its successor appear twice: the position keeps ids unique.
                 task = self._task(task_id if step == 0 else f"{task_id}+{position}", item_index)
                 return in_epoch(task, epoch)
-        raise UserError(
-            f"tasks '{self.name}': all {self.train_size} training items repeat a held-out "
-            "question; lower held_out_size or choose options with more variety."
-        )
+        lost = f"all {self.train_size} training items repeat a held-out question"
+        raise UserError(f"tasks '{self.name}': {lost}; lower held_out_size.")
 
     def held_out(self, limit: int | None = None) -> list[Task]:
         indices = list(self._held_out_questions.values())[:limit]
@@ -166,7 +159,6 @@ class GymTasks:
 
     @cached_property
     def _held_out_questions(self) -> dict[str, int]:
-        """Question -> its first index."""
         questions: dict[str, int] = {}
         for index in range(self.config.held_out_size):
             questions.setdefault(self._item(index)["question"], index)
@@ -206,10 +198,8 @@ class GymTasks:
         """Exact resume needs items that follow from their index alone."""
         args = (self.config.dataset, self._options, self.config.data_seed, self._size)
         if any(_dataset(*args)[k]["question"] != self._item(k)["question"] for k in range(4)):
-            raise UserError(
-                f"tasks '{self.name}': reasoning-gym dataset '{self.config.dataset}' gives other "
-                "items for the same index and seed, so a run could not be resumed; choose another."
-            )
+            other = "the dataset gives other items for the same index and seed"
+            raise UserError(f"tasks '{self.name}': {other}; choose another.")
 
 
 def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
@@ -228,10 +218,8 @@ def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
         raise RewardError(f"gym_score: dataset '{recipe.dataset}': {refusal}")
     item = _item(*args, recipe.index)
     if digest(item["question"]) != recipe.question:
-        raise RewardError(
-            f"gym_score: item {recipe.index} of '{recipe.dataset}' is not the question that was "
-            "asked; the installed reasoning-gym differs from the one that made the task."
-        )
+        item_name = f"item {recipe.index} of '{recipe.dataset}'"
+        raise RewardError(f"gym_score: {item_name} is not the question that was asked.")
     answer = _answer_in(text)
     grammar = GRAMMARS.get(recipe.dataset)
     if grammar is not None and not grammar.fullmatch(answer):
@@ -270,21 +258,16 @@ def _dataset(name: str, options: bytes, seed: int, size: int) -> Any:
     dataset_class, config_class = _registered(name)
     given = msgspec.json.decode(options)
     known = {field.name for field in fields(config_class)} - {"seed", "size"}
-    for key in given:
-        if key not in known:
-            raise UserError(
-                f"reasoning-gym dataset '{name}': unknown option '{key}'."
-                f"{did_you_mean(key, known)} It has: {', '.join(sorted(known))}."
-            )
+    if unknown := next((key for key in given if key not in known), ""):
+        hint = f"{did_you_mean(unknown, known)} It has: {', '.join(sorted(known))}."
+        raise UserError(f"reasoning-gym dataset '{name}': unknown option '{unknown}'.{hint}")
     try:
         config = config_class(seed=seed, size=size, **given)
         if hasattr(config, "validate"):
             config.validate()
         return dataset_class(config=config)
     except (AssertionError, TypeError, ValueError) as error:
-        raise UserError(
-            f"reasoning-gym dataset '{name}' refuses options {given}: {error or 'no reason given'}."
-        ) from error
+        raise UserError(f"dataset '{name}' refuses options {given}: {error}.") from error
 
 
 @lru_cache(maxsize=4096)
@@ -295,21 +278,15 @@ def _item(name: str, options: bytes, seed: int, size: int, index: int) -> dict[s
 
 
 def _registered(name: str) -> tuple[Any, Any]:
-    """Dataset class and config class of a name."""
     try:
         import reasoning_gym  # noqa: F401  (registers the datasets)
         from reasoning_gym.factory import DATASETS
     except ImportError:
-        raise UserError(
-            "tasks of kind 'reasoning_gym' need reasoning-gym. Run: pip install 'burnish[gym]'"
-        ) from None
+        raise UserError("reasoning-gym is missing. Run: pip install 'burnish[gym]'") from None
     if name in REFUSED:
         raise UserError(f"reasoning-gym dataset '{name}' cannot be used: {REFUSED[name]}.")
     if name not in DATASETS:
-        raise UserError(
-            f"reasoning-gym has no dataset '{name}'.{did_you_mean(name, DATASETS)} "
-            f"It has {len(DATASETS)}, for example {', '.join(sorted(DATASETS)[:5])}."
-        )
+        raise UserError(f"reasoning-gym has no dataset '{name}'.{did_you_mean(name, DATASETS)}")
     found: tuple[Any, Any] = DATASETS[name]
     return found
 

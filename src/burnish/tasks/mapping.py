@@ -2,8 +2,7 @@
 
 A *path* names a column (`question`) or walks into one (`reward_model.ground_truth`, `choices.0`);
 JSON text inside a column is opened on the way. A *template* is text with paths in braces
-(`Question: {question}`); braces that should stay are doubled. Columns of images and sounds are read by
-`burnish.tasks.media_columns`.
+(`Question: {question}`); braces that should stay are doubled.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from burnish.tasks.media_columns import (
     placed,
     read_media,
 )
+
+MEDIA_SETTINGS: tuple[Literal["images", "audio"], ...] = ("images", "audio")
 
 
 class RowError(Exception):
@@ -77,29 +78,26 @@ class Columns(Settings, frozen=True, kw_only=True):
             try:
                 _template_paths(template)
             except ValueError as error:
-                raise ArgumentError(
-                    f"{key}: got {template!r}: {error}. Write {{{{ and }}}} for plain braces"
-                ) from None
+                why = f"{error}. Write {{{{ and }}}} for plain braces"
+                raise ArgumentError(f"{key}: got {template!r}: {why}") from None
 
     def check_columns(self) -> None:
-        """Refuse names of columns that do not go together."""
         if (place := PLACE.search(f"{self.prompt} {self.template}")) and not self.media_paths:
             setting = "images" if place[1] == "image" else "audio"
             raise ArgumentError(f"{place[0]} in the prompt, but no column; name it with {setting}")
         self.check_names("optional", self.optional)
 
     def check_names(self, setting: str, names: Iterable[str]) -> None:
-        """Refuse a name that is none of the fields."""
         for name in names:
             if name not in self.fields:
-                raise ArgumentError(
-                    f"{setting} names '{name}', which is not in fields "
-                    f"({', '.join(self.fields) or 'none'}).{did_you_mean(name, self.fields)}"
-                )
+                known = f"({', '.join(self.fields) or 'none'}).{did_you_mean(name, self.fields)}"
+                raise ArgumentError(f"{setting} names '{name}', which is not in fields {known}")
 
     def paths(self) -> list[str]:
         """Every path that each row must have, once."""
-        wanted = [self.messages] if self.messages else _paths_of(self.prompt)
+        wanted = [self.messages or self.prompt]
+        if not self.messages and _is_template(self.prompt):
+            wanted = _template_paths(self.prompt)
         wanted += [path for name, path in self.fields.items() if name not in self.optional]
         wanted += [path for path in _template_paths(self.template) if path != "prompt"]
         wanted += self.media_paths
@@ -107,8 +105,7 @@ class Columns(Settings, frozen=True, kw_only=True):
 
     @property
     def media_paths(self) -> list[str]:
-        """The columns of images and of sounds."""
-        return [*self._paths("images"), *self._paths("audio")]
+        return [path for setting in MEDIA_SETTINGS for path in self._paths(setting)]
 
     def _paths(self, setting: Literal["images", "audio"]) -> list[str]:
         given = self.images if setting == "images" else self.audio
@@ -124,25 +121,26 @@ class Columns(Settings, frozen=True, kw_only=True):
         else:
             messages = (Message("user", _text(look_up(row, self.prompt), self.prompt)),)
         if self.template:
-            messages = self._rewritten(messages, row)
+            last = max((k for k, m in enumerate(messages) if m.role == "user"), default=None)
+            if last is None:
+                raise RowError("no user message, expected one for the template")
+            content = _fill(self.template, row, messages[last].content)
+            messages = (*messages[:last], Message("user", content), *messages[last + 1 :])
         if self.media_paths:
             messages = self._with_columns(messages, row, folder)
         if not any(m.role == "user" and m.text.strip() for m in messages):
             raise RowError("the prompt is empty, expected text")
-        if self.system:
-            rest = messages[1:] if messages[0].role == "system" else messages
-            messages = (Message("system", self.system), *rest)
-        return Draft(messages, {name: self._field(row, name, folder) for name in self.fields})
+        messages = under_system(messages, self.system)
+        fields = {name: self._value(row, name, path, folder) for name, path in self.fields.items()}
+        return Draft(messages, fields)
 
-    def _field(self, row: Mapping[str, Any], name: str, folder: Path | None) -> Any:
-        path = self.fields[name]
+    def _value(self, row: Mapping[str, Any], name: str, path: str, folder: Path | None) -> Any:
         if name in self.optional and not has(row, path):
             return None
         value = look_up(row, path)
         if value is None and name not in self.optional:
-            raise RowError(
-                f"'{path}' is null, expected a value (list '{name}' under optional to allow it)"
-            )
+            allow = f"list '{name}' under optional to allow it"
+            raise RowError(f"'{path}' is null, expected a value ({allow})")
         if name in self.pictures:
             try:
                 value = by_reference(value, folder, CheckedBlobs())
@@ -151,22 +149,12 @@ class Columns(Settings, frozen=True, kw_only=True):
         # Dates, decimals and bytes of Parquet become text, so that every field is JSON-able.
         return msgspec.to_builtins(value, str_keys=True)
 
-    def _rewritten(
-        self, messages: tuple[Message, ...], row: Mapping[str, Any]
-    ) -> tuple[Message, ...]:
-        last = max((k for k, m in enumerate(messages) if m.role == "user"), default=None)
-        if last is None:
-            raise RowError("no user message, expected one for the template")
-        content = _fill_content(self.template, row, messages[last].content)
-        return (*messages[:last], Message("user", content), *messages[last + 1 :])
-
     def _with_columns(
         self, messages: tuple[Message, ...], row: Mapping[str, Any], folder: Path | None
     ) -> tuple[Message, ...]:
         blobs, media, path = CheckedBlobs(), list[MediaPart](), ""
         try:
-            settings: tuple[Literal["images", "audio"], ...] = ("images", "audio")
-            for setting in settings:
+            for setting in MEDIA_SETTINGS:
                 for path in self._paths(setting):
                     read = read_media(_opened(look_up(row, path)), folder, blobs)
                     check_kind(setting, read)
@@ -177,24 +165,34 @@ class Columns(Settings, frozen=True, kw_only=True):
             raise RowError(f"'{path}': {error}") from None
 
 
+def under_system(messages: tuple[Message, ...], system: str) -> tuple[Message, ...]:
+    """The messages with a system message in the place of their own; as they are where it is empty."""
+    rest = messages[1:] if messages[0].role == "system" else messages
+    return (Message("system", system), *rest) if system else messages
+
+
 def missing_columns(columns: Columns, rows: Iterable[Mapping[str, Any]], where: str) -> None:
     """Raise one error that lists every path that no row has."""
     rows = list(rows)
     missing = [path for path in columns.paths() if not any(has(row, path) for row in rows)]
     if not missing or not rows:
         return
-    known = list(dict.fromkeys(name for row in rows[:20] for name in _names(row)))
-    listed = ", ".join(f"'{path}'{_hint(path, known)}" for path in missing)
+    known: dict[str, None] = {}
+    for row in rows[:20]:
+        for name, value in row.items():
+            inner = _opened(value)
+            keys = inner if isinstance(inner, dict) else ()
+            known |= dict.fromkeys((name, *(f"{name}.{key}" for key in keys)))
+    hints = [did_you_mean(path, list(known)).strip() for path in missing]
+    listed = ", ".join(
+        f"'{path}'" + (f" ({hint[0].lower()}{hint[1:]})" if hint else "")
+        for path, hint in zip(missing, hints, strict=True)
+    )
     raise UserError(f"{where}: no column {listed}; the file has {', '.join(known)}.")
 
 
-def _hint(path: str, known: list[str]) -> str:
-    hint = did_you_mean(path, known).strip()
-    return f" ({hint[0].lower()}{hint[1:]})" if hint else ""
-
-
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """The value at a path; a column whose own name has dots wins over walking."""
+    """The value at a path; a name with dots of its own wins over walking."""
     if path in row:
         return row[path]
     value: Any = row
@@ -210,7 +208,6 @@ def look_up(row: Mapping[str, Any], path: str) -> Any:
 
 
 def has(row: Mapping[str, Any], path: str) -> bool:
-    """Whether a row has a value or a null at a path."""
     try:
         look_up(row, path)
     except RowError:
@@ -256,9 +253,7 @@ def read_messages(
     except UserError as error:
         raise RowError(f"'{path}': {error}") from None
     except msgspec.ValidationError as error:
-        raise RowError(
-            f"'{path}' is not a list of chat messages ({error}), expected [{{role, content}}, ...]"
-        ) from None
+        raise RowError(f"'{path}' is not a list of chat messages ({error})") from None
     if not messages:
         raise RowError(f"'{path}' is an empty list, expected chat messages")
     return messages
@@ -287,17 +282,10 @@ def _with_media(turn: Any, folder: Path | None, has_places: bool) -> Any:
             elif has_places:
                 parts.append(TextPart(f"<{kind}>"))
             else:
-                raise UserError(
-                    f"a part of type '{kind}' without its bytes; name the column that has them with "
-                    f"{'images' if kind == 'image' else 'audio'}"
-                )
+                raise UserError(f"a part of type '{kind}' without its bytes; name the column")
         else:
             parts += read_content([part], blobs)
     return {**turn, "content": tuple(parts)}
-
-
-def _paths_of(prompt: str) -> list[str]:
-    return _template_paths(prompt) if _is_template(prompt) else [prompt]
 
 
 def _is_template(prompt: str) -> bool:
@@ -315,36 +303,16 @@ def _template_paths(template: str) -> list[str]:
     return paths
 
 
-def _fill(template: str, row: Mapping[str, Any]) -> str:
-    """Put columns into a template. Values are never read as templates themselves."""
-    filled = []
-    for literal, path, _, _ in string.Formatter().parse(template):
-        filled.append(literal)
-        if path is not None:
-            filled.append(_text(look_up(row, path), path))
-    return "".join(filled)
+def _fill(template: str, row: Mapping[str, Any], prompt: Content | None = None) -> Content:
+    """Put columns into a template. Values are never read as templates themselves.
 
-
-def _fill_content(template: str, row: Mapping[str, Any], prompt: Content) -> Content:
-    """The same around a prompt that may hold images and sounds, which stay where they are."""
-    if isinstance(prompt, str):
-        return _fill(template, {**row, "prompt": prompt})
+    Images and sounds of a prompt stay where they are.
+    """
     parts: list[Any] = []
     for literal, path, _, _ in string.Formatter().parse(template):
         parts += [TextPart(literal)] if literal else []
-        if path == "prompt":
-            parts += prompt
+        if path == "prompt" and prompt is not None:
+            parts += [TextPart(prompt)] if isinstance(prompt, str) else prompt
         elif path is not None:
             parts.append(TextPart(_text(look_up(row, path), path)))
-    return tuple(parts)
-
-
-def _names(row: Mapping[str, Any]) -> list[str]:
-    """Columns, with the keys of nested objects as dotted paths."""
-    names = []
-    for name, value in row.items():
-        names.append(name)
-        inner = _opened(value)
-        if isinstance(inner, dict):
-            names += [f"{name}.{key}" for key in inner]
-    return names
+    return tuple(parts) if isinstance(prompt, tuple) else "".join(part.text for part in parts)

@@ -1,16 +1,14 @@
 """Images and sounds of a row: read, checked, stored by their hash, put into the messages.
 
 A value is bytes, Hugging Face's `{"bytes": ..., "path": ...}`, a path, or a `data:` address; a list of
-these is several. A path starts at the folder of the file and may not leave it. No other address is
-read: `http:` and `file:` are refused, so that a row cannot make this machine fetch anything.
-
-Text says where they stand by `<image>` and `<audio>`, in order, or by number: `<image2>`. Without any
-place they come before the text of the first user message.
+these is several. A path may not leave the folder of the file, and nothing is fetched. Text says where
+they stand by `<image>` and `<audio>`, or by number: `<image2>`; else they come before it.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from burnish.errors import StoreError, UserError
 from burnish.media import kinds
@@ -37,67 +36,55 @@ _ADDRESS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 class CheckedBlobs(Blobs):
-    """This machine's media; what comes in is decoded once, so that no broken file gets further."""
+    """This machine's media; what comes in is decoded whole once, so that no broken file gets further."""
 
     def __init__(self) -> None:
         super().__init__(cache_folder() / "blobs", is_synced=False)
 
     def add(self, data: bytes) -> MediaPart:
-        if len(data) <= MAX_BYTES and not self.holds(hashlib.sha256(data).hexdigest()):
-            check_media(data)
+        if len(data) > MAX_BYTES or self.holds(hashlib.sha256(data).hexdigest()):
+            return super().add(data)
+        kind = media_type_of(data)
+        if kind in AUDIO_TYPES:
+            # A small FLAC can hold weeks of silence, which would be decoded for hours.
+            info = sound_info(data)
+            if info.frames > MOST_VALUES:
+                got = f"a sound of {info.seconds / 3600:,.1f} hours"
+                raise UserError(f"{got}; expected at most {MOST_VALUES:,} samples. Cut it")
+            for _ in stream_sound(data, 60.0):
+                pass
+        elif kind is not None:
+            open_image(data)
         return super().add(data)
-
-
-def check_media(data: bytes) -> None:
-    """Decode an image or a sound whole; a `UserError` says what is wrong with it."""
-    kind = media_type_of(data)
-    if kind in AUDIO_TYPES:
-        _check_sound(data)
-    elif kind is not None:
-        open_image(data)
-
-
-def _check_sound(data: bytes) -> None:
-    """Decode a sound whole, unless it is longer than `read_sound` reads."""
-    info = sound_info(data)
-    # A small FLAC can hold weeks of silence, which would be decoded for hours.
-    if info.frames > MOST_VALUES:
-        raise UserError(
-            f"a sound of {info.seconds / 3600:,.1f} hours; expected at most {MOST_VALUES:,} samples. "
-            "Cut it"
-        )
-    for _ in stream_sound(data, 60.0):
-        pass
 
 
 def read_media(value: Any, folder: Path | None, blobs: Blobs) -> list[MediaPart]:
     """The images and sounds of one column of one row; none for a null or an empty cell. Raises `UserError`."""
     values = value if isinstance(value, list | tuple) else [value]
     _check_count(len(values))
-    return [
-        blobs.add(media_bytes(one, folder))
-        for one in values
-        if one is not None and one != "" and not _is_null(one)
-    ]
+    found = []
+    for one in values:
+        is_null = isinstance(one, dict) and bool(one) and all(v is None for v in one.values())
+        if one is not None and one != "" and not is_null:
+            found.append(blobs.add(media_bytes(one, folder)))
+    return found
 
 
 def by_reference(value: Any, folder: Path | None, blobs: Blobs) -> Any:
     """A field's image, or its list of images, by hash; what is neither path nor bytes stays as it is."""
     if isinstance(value, list | tuple):
-        return [by_reference(one, folder, blobs) if _is_source(one) else one for one in value]
-    if not _is_source(value):
+        is_nested = (list, tuple)
+        return [
+            one if isinstance(one, is_nested) else by_reference(one, folder, blobs) for one in value
+        ]
+    if not isinstance(value, str | bytes | dict):
         return value
     found = read_media(value, folder, blobs)
     check_kind("images", found)
     return msgspec.to_builtins(found[0]) if found else None
 
 
-def _is_source(value: Any) -> bool:
-    return isinstance(value, str | bytes | dict)
-
-
 def check_kind(setting: Literal["images", "audio"], media: Sequence[MediaPart]) -> None:
-    """Refuse a sound in a column of images, and an image in one of sounds."""
     wanted, other = (ImagePart, "audio") if setting == "images" else (AudioPart, "images")
     for part in media:
         if not isinstance(part, wanted):
@@ -121,34 +108,24 @@ def by_hash(content: Content, folder: Path | None, blobs: Blobs) -> tuple[MediaP
             if not blobs.holds(part.sha256):
                 found = blobs.add(_from_path(name, folder))
                 if found.sha256 != part.sha256:
-                    raise UserError(
-                        f"{name} is damaged: its contents do not have the hash of its name"
-                    )
+                    raise UserError(f"{name} is damaged: its contents do not have the hash")
             blobs.read(part)  # a row may call a sound an image, and a file may be damaged
         except (UserError, StoreError) as error:
-            raise UserError(
-                f"{part.media_type} {part.sha256[:12]} is not on this machine, or damaged ({error}); set "
-                "media_folder to the folder that was exported with this file"
-            ) from None
+            lost = f"{part.media_type} {part.sha256[:12]} is not on this machine, or damaged"
+            raise UserError(f"{lost} ({error}); set media_folder to what was exported") from None
     return parts
 
 
 def holds_media(values: Iterable[Any], folder: Path | None = None) -> bool:
     """True if the values of a column `image` or `audio` are meant as such, so that it is no text.
 
-    All of them are media or name files: one of another kind (`.m4a`), or a number beside media, is refused
-    when it is read, not left out.
+    A file of another kind (`.m4a`), or a number beside media, is refused when it is read, not left out.
     """
     filled = [one for one in values if one is not None and one != "" and one != []]
     rest = [one for one in filled if not _is_media(one, folder)]
     if len(rest) == len(filled):
         return bool(filled) and all(map(_is_file_name, rest))
     return all(_is_file_name(one) or not isinstance(one, str | list | dict) for one in rest)
-
-
-def looks_like_media(value: Any, folder: Path | None = None) -> bool:
-    """The same of one value."""
-    return holds_media([value], folder)
 
 
 def _is_media(value: Any, folder: Path | None) -> bool:
@@ -187,17 +164,27 @@ def placed(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Mes
     ['Is ', ' red?']
     """
     _check_count(len(media))
-    places = [found for message in messages for found in _places(message)]
-    if not places:
-        return _in_front(messages, media) if media else tuple(messages)
+    places = [found.groups() for message in messages for found in _places(message)]
+    if not places and media:
+        first = next((k for k, message in enumerate(messages) if message.role == "user"), None)
+        if first is None:
+            raise UserError("images or sounds but no user message to put them into")
+        turned = replace(messages[first], content=(*media, *_parts(messages[first])))
+        return (*messages[:first], turned, *messages[first + 1 :])
     waiting: dict[str, list[MediaPart]] = {
         "image": [part for part in media if isinstance(part, ImagePart)],
         "audio": [part for part in media if isinstance(part, AudioPart)],
     }
-    for kind, parts in waiting.items():
-        _check_places(kind, [number for name, number in places if name == kind], len(parts))
+    if places:
+        for kind, parts in waiting.items():
+            _check_places(kind, [number for name, number in places if name == kind], len(parts))
     following = {kind: iter(parts) for kind, parts in waiting.items()}
     return tuple(_filled(message, waiting, following) for message in messages)
+
+
+def _parts(message: Message) -> Sequence[Any]:
+    content = message.content
+    return (TextPart(content),) if isinstance(content, str) else content
 
 
 def _check_places(kind: str, numbers: list[str], count: int) -> None:
@@ -205,25 +192,15 @@ def _check_places(kind: str, numbers: list[str], count: int) -> None:
     got = numbers.count("") or len(named)
     is_mixed = "" in numbers and named
     if is_mixed or got != count or (named and named != set(range(1, count + 1))):
-        shown = (
-            ", ".join(dict.fromkeys(f"<{kind}{number}>" for number in numbers[:4])) or f"<{kind}>"
-        )
-        raise UserError(
-            f"{count} {kind} file(s) and {got} place(s) {shown} in the prompt; expected as many "
-            "places of one form as files, or none"
-        )
+        shown = ", ".join(dict.fromkeys(f"<{kind}{number}>" for number in numbers[:4]))
+        expected = "expected as many places of one form as files, or none"
+        raise UserError(f"{count} {kind} file(s) and {got} place(s) {shown}; {expected}")
 
 
-def _places(message: Message) -> Iterator[tuple[str, str]]:
-    content = message.content
-    texts = (
-        [content]
-        if isinstance(content, str)
-        else [part.text for part in content if isinstance(part, TextPart)]
-    )
-    for text in texts:
-        for found in PLACE.finditer(text):
-            yield found[1], found[2]
+def _places(message: Message) -> Iterator[re.Match[str]]:
+    for part in _parts(message):
+        if isinstance(part, TextPart):
+            yield from PLACE.finditer(part.text)
 
 
 def _filled(
@@ -231,13 +208,10 @@ def _filled(
     media: dict[str, list[MediaPart]],
     following: dict[str, Iterator[MediaPart]],
 ) -> Message:
-    from msgspec.structs import replace
-
-    if not any(True for _ in _places(message)):
+    if not any(_places(message)):
         return message
-    content = message.content
     parts: list[TextPart | MediaPart] = []
-    for part in (TextPart(content),) if isinstance(content, str) else content:
+    for part in _parts(message):
         if not isinstance(part, TextPart):
             parts.append(part)
             continue
@@ -245,28 +219,12 @@ def _filled(
         for found in PLACE.finditer(part.text):
             if before := part.text[end : found.start()]:
                 parts.append(TextPart(before))
-            kind, number = found[1], found[2]
+            kind, number = found.groups()
             parts.append(media[kind][int(number) - 1] if number else next(following[kind]))
             end = found.end()
         if rest := part.text[end:]:
             parts.append(TextPart(rest))
     return replace(message, content=tuple(parts))
-
-
-def _in_front(messages: Sequence[Message], media: Sequence[MediaPart]) -> tuple[Message, ...]:
-    from msgspec.structs import replace
-
-    first = next((k for k, message in enumerate(messages) if message.role == "user"), None)
-    if first is None:
-        raise UserError("images or sounds but no user message; expected one to put them into")
-    content = messages[first].content
-    behind = (TextPart(content),) if isinstance(content, str) else content
-    turned = replace(messages[first], content=(*media, *behind))
-    return (*messages[:first], turned, *messages[first + 1 :])
-
-
-def _is_null(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(one is None for one in value.values())
 
 
 def media_bytes(value: Any, folder: Path | None) -> bytes:
@@ -277,23 +235,15 @@ def media_bytes(value: Any, folder: Path | None) -> bytes:
         inside = value.get("bytes")
         return media_bytes(inside if inside is not None else value.get("path"), folder)
     if isinstance(value, str) and value[:5].lower() == "data:":
-        return _from_data(value)
+        head, mark, given = value.partition(";base64,")
+        with contextlib.suppress(ValueError):
+            if mark:
+                return base64.b64decode(given, validate=True)
+        raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with bytes as base64")
     if isinstance(value, str) and value and not _ADDRESS.match(value):
         return _from_path(value, folder)
-    raise UserError(
-        f"{type(value).__name__} {value!r:.60}; expected bytes, {{bytes, path}}, a path or a data: address. "
-        "Of other addresses nothing is fetched: download the file and name its path"
-    )
-
-
-def _from_data(address: str) -> bytes:
-    head, mark, given = address.partition(";base64,")
-    try:
-        if mark:
-            return base64.b64decode(given, validate=True)
-    except ValueError:
-        pass
-    raise UserError(f"{head[:40]!r}; expected data:image/png;base64,... with the bytes as base64")
+    expected = "expected bytes, {bytes, path}, a path or a data: address; nothing is fetched"
+    raise UserError(f"{type(value).__name__} {value!r:.60}; {expected}")
 
 
 def _from_path(value: str, folder: Path | None) -> bytes:
@@ -304,22 +254,13 @@ def _from_path(value: str, folder: Path | None) -> bytes:
         path = (root / value).resolve()
         # A row must not reach for the other pictures of this machine, also not by a link.
         if not path.is_relative_to(root):
-            raise UserError(
-                f"the path {value[:60]!r} leads out of {folder}; expected one inside. Set media_folder "
-                "if the files stand elsewhere"
-            )
+            where = "set media_folder if the files stand elsewhere"
+            raise UserError(f"the path {value[:60]!r} leads out of {folder}; {where}")
         # A pipe would be waited on for ever.
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
-            got = (
-                f"has {path.stat().st_size:,} bytes"
-                if path.is_file()
-                else "does not exist or is not a file"
-            )
-            raise UserError(
-                f"{path} {got}; expected an image or a sound of at most {MAX_BYTES:,} bytes"
-            )
+            limit = f"has more than {MAX_BYTES:,} bytes"
+            raise UserError(f"{path} does not exist, is not a file, or {limit}")
         return path.read_bytes()
     except (OSError, ValueError) as error:  # too long, a NUL inside, a loop of links, no permission
-        raise UserError(
-            f"{value[:60]!r} is no path to a file ({error.__class__.__name__})"
-        ) from None
+        why = error.__class__.__name__
+        raise UserError(f"{value[:60]!r} is no path to a file ({why})") from None

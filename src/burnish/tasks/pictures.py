@@ -1,11 +1,8 @@
 """Pictures that are drawn with their facts, and questions whose answers follow from these.
 
-What `scenes` and `charts` share: a sheet with sixteen colours, its PNG, and a task set that draws on
-demand. A picture's bytes are the same on every machine: shapes are drawn without smoothing, letters
-come from Pillow's own bitmap font, and the PNG is written here, uncompressed (25 kB at 224 pixels),
-because the output of zlib differs between versions.
-
-A picture is held out by a hash of what it shows, so that no seed and no index trains on it.
+A picture's bytes are the same on every machine: shapes are drawn without smoothing, letters come from
+Pillow's own bitmap font, and the PNG is written here, uncompressed (25 kB at 224 pixels), because the
+output of zlib differs between versions. A picture is held out by a hash of what it shows.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from burnish.boundary import Name
 from burnish.errors import UserError
 from burnish.records import Message, Task, TextPart
 from burnish.seeds import derive, digest
-from burnish.tasks.base import TaskSettings, is_held_out
+from burnish.tasks.base import EndlessTasks, TaskSettings, is_held_out
 
 PALETTE = {
     "white": (255, 255, 255),
@@ -80,7 +77,7 @@ class Sheet:
     """A square of palette colours to draw on."""
 
     def __init__(self, size: int) -> None:
-        image, draw = _pillow()
+        image, draw, _ = _pillow()
         self.size = size
         self._image = image.new("P", (size, size), 0)
         self._draw = draw.Draw(self._image)
@@ -99,16 +96,15 @@ class Sheet:
 
     def text(self, x: int, y: int, text: str, colour: str = "black", scale: int = 2) -> None:
         """Letters of Pillow's bitmap font, enlarged, centred on (x, y)."""
-        image, draw = _pillow()
-        font = _bitmap_font()
+        image, draw, fonts = _pillow()
+        font = fonts.load_default_imagefont()  # pixels; those of TrueType depend on FreeType
         left, top, right, bottom = (int(n) for n in font.getbbox(text))
         mask = image.new("1", (max(1, right - left), max(1, bottom - top)), 0)
         draw.Draw(mask).text((-left, -top), text, fill=1, font=font)
         mask = mask.resize((mask.width * scale, mask.height * scale), 0)
-        place = (x - mask.width // 2, y - mask.height // 2)
-        self._image.paste(
-            _index(colour), (*place, place[0] + mask.width, place[1] + mask.height), mask
-        )
+        across, down = x - mask.width // 2, y - mask.height // 2
+        box = (across, down, across + mask.width, down + mask.height)
+        self._image.paste(_index(colour), box, mask)
 
     def png(self) -> bytes:
         """The picture as a PNG of four bits a pixel, the same bytes everywhere."""
@@ -122,49 +118,32 @@ def indexed_png(pixels: bytes, size: int, palette: Sequence[tuple[int, int, int]
     packed = ((high << 4) | low).to_bytes(len(pixels) // 2, "big")
     width = size // 2
     rows = b"".join(b"\0" + packed[n : n + width] for n in range(0, len(packed), width))
-    head = struct.pack(">IIBBBBB", size, size, 4, 3, 0, 0, 0)
-    colours = bytes(value for colour in palette for value in colour)
-    chunks = ((b"IHDR", head), (b"PLTE", colours), (b"IDAT", _stored(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*one) for one in chunks)
-
-
-def _stored(data: bytes) -> bytes:
-    """A zlib stream of blocks that are stored as they are."""
-    blocks = [data[n : n + 65_535] for n in range(0, len(data), 65_535)]
+    # A zlib stream of blocks that are stored as they are.
+    blocks = [rows[n : n + 65_535] for n in range(0, len(rows), 65_535)]
     body = b"".join(
         struct.pack("<BHH", n == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
         for n, block in enumerate(blocks)
     )
-    return b"\x78\x01" + body + struct.pack(">I", zlib.adler32(data))
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    data = b"\x78\x01" + body + struct.pack(">I", zlib.adler32(rows))
+    head = struct.pack(">IIBBBBB", size, size, 4, 3, 0, 0, 0)
+    colours = bytes(value for colour in palette for value in colour)
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, part in ((b"IHDR", head), (b"PLTE", colours), (b"IDAT", data), (b"IEND", b"")):
+        png += struct.pack(">I", len(part)) + kind + part
+        png += struct.pack(">I", zlib.crc32(kind + part))
+    return png
 
 
 def _index(colour: str) -> int:
     return list(PALETTE).index(colour)
 
 
-def _pillow() -> tuple[Any, Any]:
+def _pillow() -> tuple[Any, Any, Any]:
     try:
-        from PIL import Image, ImageDraw
+        from PIL import Image, ImageDraw, ImageFont
     except ImportError:
-        raise UserError(
-            "drawing pictures needs pillow, which is not installed: pip install 'burnish[images]'"
-        ) from None
-    return Image, ImageDraw
-
-
-def _bitmap_font() -> Any:
-    """Pillow's own letters of pixels; those of its TrueType font depend on FreeType."""
-    from PIL import ImageFont, __version__
-
-    if not hasattr(ImageFont, "load_default_imagefont"):
-        raise UserError(
-            f"drawing charts needs pillow 10.4 or newer; got {__version__}. pip install --upgrade pillow"
-        )
-    return ImageFont.load_default_imagefont()
+        raise UserError("drawing pictures needs pillow: pip install 'burnish[images]'") from None
+    return Image, ImageDraw, ImageFont
 
 
 class PictureSettings(TaskSettings, frozen=True, kw_only=True):
@@ -182,18 +161,15 @@ class PictureSettings(TaskSettings, frozen=True, kw_only=True):
     """Follows the question; empty for the bare question."""
 
     def draw(self, rng: random.Random) -> Picture:
-        """A picture by chance."""
         raise NotImplementedError
 
     def build(self, seed: int, root: Path) -> PictureTasks:
         return PictureTasks(self, seed)
 
 
-class PictureTasks:
+class PictureTasks(EndlessTasks):
     """Endless questions about drawn pictures; the held-out side is the same for every seed."""
 
-    train_size: int | None = None
-    notes: tuple[str, ...] = ()
     fields = frozenset({"question", "answer", "asked", "facts", "description"})
 
     def __init__(self, config: PictureSettings, seed: int) -> None:
@@ -216,11 +192,7 @@ class PictureTasks:
             for index in range(size if limit is None else min(limit, size))
         ]
 
-    def sample(self, k: int) -> list[Task]:
-        return [self.train(index) for index in range(k)]
-
     def picture(self, index: int, *, held_out: bool = False) -> Picture:
-        """The picture behind a task of either side."""
         return self._find(index, held_out=held_out)[0]
 
     def _find(self, index: int, *, held_out: bool) -> tuple[Picture, Asked]:
@@ -235,11 +207,9 @@ class PictureTasks:
             asked = picture.ask(kind, rng)
             if asked is not None:
                 return picture, asked
-        raise UserError(
-            f"tasks '{self.name}': none of {TRIES:,} pictures allows a question of kind '{kind}' on the "
-            f"{'held-out' if held_out else 'training'} side. Change questions, or held_out_share (now "
-            f"{self.config.held_out_share})."
-        )
+        side = "held-out" if held_out else "training"
+        none = f"none of {TRIES:,} pictures allows a question of kind '{kind}' on the {side} side"
+        raise UserError(f"tasks '{self.name}': {none}. Change questions, or held_out_share.")
 
     def _task(self, task_id: str, picture: Picture, asked: Asked) -> Task:
         from burnish.store.blobs import shared_blobs

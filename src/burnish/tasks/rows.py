@@ -1,11 +1,6 @@
 """Rows of a JSONL, JSON, CSV, TSV or Parquet file, held whole, each with the place it came from.
 
-    table = read_table(Path("train.jsonl"))
-    table.rows, table.bad           # those that could be read, and those that could not, with the reason
-
-Also your own preferences as rows for training a pairwise judge:
-
-    write_jsonl(both_orders(rows), "pairs.jsonl")    # rows of {prompt, response_a, response_b, label}
+Also your own preferences as rows for training a pairwise judge: `write_jsonl(both_orders(rows), path)`.
 """
 
 from __future__ import annotations
@@ -44,8 +39,6 @@ TIE_WORDS = {
 
 
 class Row(NamedTuple):
-    """One readable row."""
-
     number: int
     """Line in a text file, position from 1 elsewhere."""
     values: dict[str, Any]
@@ -62,66 +55,52 @@ class Table(NamedTuple):
 
 def read_table(path: Path, format_: Format = "auto") -> Table:
     """Read a file of rows; a row that cannot be parsed is collected, not raised."""
-    kind = _format_of(path) if format_ == "auto" else format_
-    content = _content(path)
-    if not content.strip():
-        raise UserError(f"{path}: the file is empty; expected at least one row of {kind}.")
-    table = Table(path, content, [], [])
-    found = _array(path, content) if kind == "json" else None
-    for row in found or read_rows(path, kind, content, most_bytes=MOST_BYTES):
-        if isinstance(row, BadRow):
-            table.bad.append(row)
-        else:
-            table.rows.append(Row(row.number, row.values))
-    if not table.rows and not table.bad:
-        raise UserError(f"{path}: no rows; expected at least one.")
-    return table
-
-
-def _format_of(path: Path) -> Format:
     suffix = path.suffix.lower()
-    if path.is_dir():
-        inside = sorted(one.name for one in path.iterdir() if one.suffix.lower() in SUFFIXES)
-        such = f", such as {path / inside[0]}" if inside else ""
-        raise UserError(
-            f"{path}: a folder; expected one file of rows ({', '.join(SUFFIXES)}){such}."
-        )
-    if suffix not in SUFFIXES:
-        raise UserError(
-            f"{path}: cannot tell the format from '{path.suffix}'; expected one of "
-            f"{', '.join(SUFFIXES)}.{did_you_mean(suffix, SUFFIXES)} Or set format."
-        )
-    return SUFFIXES[suffix]
-
-
-def _content(path: Path) -> bytes:
-    if is_kept(str(path)):
-        content: bytes = recall(str(path))
-        return content
+    if format_ == "auto" and (suffix not in SUFFIXES or path.is_dir()):
+        hint = did_you_mean(suffix, SUFFIXES)
+        one_of = f"expected one of {', '.join(SUFFIXES)}.{hint} Name one file, or set format"
+        raise UserError(f"{path}: cannot tell the format from '{path.suffix}'; {one_of}.")
+    kind = SUFFIXES[suffix] if format_ == "auto" else format_
     try:
-        return path.read_bytes()
+        content: bytes = recall(str(path)) if is_kept(str(path)) else path.read_bytes()
     except OSError as error:
         near = path.parent.iterdir() if path.parent.is_dir() else ()
-        missing = did_you_mean(path.name, [one.name for one in near])
-        why = f"no such file.{missing} Paths are relative to the file that names them."
-        is_missing = isinstance(error, FileNotFoundError)
-        other = f"cannot be read ({error.strerror}); expected a file."
-        raise UserError(f"{path}: {why if is_missing else other}") from None
+        hint = did_you_mean(path.name, [one.name for one in near])
+        why = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        where = "Paths are relative to the file that names them."
+        raise UserError(f"{path}: {why}.{hint} {where}") from None
+    if not content.strip():
+        raise UserError(f"{path}: the file is empty; expected at least one row of {kind}.")
+    rows: list[Row] = []
+    bad: list[BadRow] = []
+    if kind == "json":
+        for number, one in enumerate(_decoded(path, content), 1):
+            if isinstance(one, dict):
+                rows.append(Row(number, one))
+            else:
+                why = f"got {kind_word(one)}, expected an object with named columns"
+                bad.append(BadRow(number, why))
+    else:
+        for row in read_rows(path, kind, content, most_bytes=MOST_BYTES):
+            if isinstance(row, BadRow):
+                bad.append(row)
+            else:
+                rows.append(Row(row.number, row.values))
+    if not rows and not bad:
+        raise UserError(f"{path}: no rows; expected at least one.")
+    return Table(path, content, rows, bad)
 
 
-def _array(path: Path, content: bytes) -> Iterator[Row | BadRow]:
+def _decoded(path: Path, content: bytes) -> list[Any]:
     try:
         value = decode_json(content.decode("utf-8-sig"))
+        if isinstance(value, list):
+            return value
+        problem = f"got {kind_word(value)}"
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise UserError(
-            f"{path}: not JSON ({error}); expected one array of objects. "
-            "One object a line is format = 'jsonl'."
-        ) from None
-    if not isinstance(value, list):
-        raise UserError(f"{path}: got {kind_word(value)}, expected one array of objects.")
-    for number, one in enumerate(value, start=1):
-        why = f"got {kind_word(one)}, expected an object with named columns"
-        yield Row(number, one) if isinstance(one, dict) else BadRow(number, why)
+        problem = f"not JSON ({error})"
+    lines = "One object a line is format = 'jsonl'."
+    raise UserError(f"{path}: {problem}; expected one array of objects. {lines}")
 
 
 # --- preferences

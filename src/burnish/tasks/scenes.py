@@ -1,17 +1,14 @@
 """Coloured shapes on a white sheet, bar and line charts, and questions about them.
 
-    [task]
-    kind = "scenes"             # or "charts"
-
-Counts, colours, shapes, places and relations; values, the largest, the smallest, comparisons. A chart has
-whole values up to 10 over letters in any order, gridlines with numbers, and, where asked for, each value
-printed over its bar or point. Facts are exact: they are what was drawn.
+A chart has whole values up to 10 over letters in any order, gridlines with numbers, and, where asked
+for, each value printed over its bar or point. Facts are exact: they are what was drawn.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
@@ -81,11 +78,8 @@ class Scene(NamedTuple):
         if self.grid:
             return f"in row {one.y}, column {one.x}"
         half = self.size // 2
-        vertical, horizontal = (
-            "top" if one.y < half else "bottom",
-            "left" if one.x < half else "right",
-        )
-        return f"at the {vertical} {horizontal}"
+        vertical = "top" if one.y < half else "bottom"
+        return f"at the {vertical} {'left' if one.x < half else 'right'}"
 
     def ask(self, kind: str, rng: random.Random) -> Asked | None:
         if kind == DESCRIBE:
@@ -157,10 +151,8 @@ class Scenes(PictureSettings, frozen=True, kw_only=True, tag="scenes"):
     def check(self) -> None:
         room = self.grid**2 if self.layout == "grid" else 6
         if not self.least <= self.most <= room:
-            raise ArgumentError(
-                f"least: got {self.least} and most {self.most}, expected least up to most, and most up "
-                f"to {room}"
-            )
+            got = f"least: got {self.least} and most {self.most}"
+            raise ArgumentError(f"{got}, expected least up to most, and most up to {room}")
 
     def draw(self, rng: random.Random) -> Picture:
         """Colours and shapes by chance; in half of the scenes one colour or shape is frequent."""
@@ -210,20 +202,18 @@ def _count(scene: Scene, rng: random.Random) -> Asked:
     return Asked("count", f"How many {what} are there?", str(found))
 
 
-def _colour(scene: Scene, rng: random.Random) -> Asked | None:
-    known = [one for shape in SHAPES if (one := scene.only(shape=shape))]
+def _attribute(scene: Scene, rng: random.Random, kind: str) -> Asked | None:
+    """The colour of the only thing of a shape, or the shape of the only one of a colour."""
+    if kind == "colour":
+        known = [one for shape in SHAPES if (one := scene.only(shape=shape))]
+    else:
+        known = [one for colour in COLOURS if (one := scene.only(colour=colour))]
     if not known:
         return None
     one = rng.choice(known)
-    return Asked("colour", f"What colour is the {one.shape}?", one.colour)
-
-
-def _shape(scene: Scene, rng: random.Random) -> Asked | None:
-    known = [one for colour in COLOURS if (one := scene.only(colour=colour))]
-    if not known:
-        return None
-    one = rng.choice(known)
-    return Asked("shape", f"What shape is {one.colour}?", one.shape)
+    if kind == "colour":
+        return Asked(kind, f"What colour is the {one.shape}?", one.colour)
+    return Asked(kind, f"What shape is {one.colour}?", one.shape)
 
 
 def _place(scene: Scene, rng: random.Random) -> Asked | None:
@@ -263,8 +253,8 @@ def _relation(scene: Scene, rng: random.Random) -> Asked | None:
 
 _QUESTIONS: dict[str, Callable[[Scene, random.Random], Asked | None]] = {
     "count": _count,
-    "colour": _colour,
-    "shape": _shape,
+    "colour": partial(_attribute, kind="colour"),
+    "shape": partial(_attribute, kind="shape"),
     "place": _place,
     "relation": _relation,
 }
@@ -296,7 +286,6 @@ class Chart(NamedTuple):
 
     @property
     def facts(self) -> list[str]:
-        """The value of each label."""
         return [
             f"{label} is {value}" for label, value in zip(self.labels, self.values, strict=True)
         ]
@@ -306,9 +295,23 @@ class Chart(NamedTuple):
         return f"A {self.form} chart: {', '.join(self.facts)}."
 
     def ask(self, kind: str, rng: random.Random) -> Asked | None:
+        labels, values = self.labels, self.values
         if kind == DESCRIBE:
             return Asked(kind, "Describe the picture.", self.description)
-        return _CHART_QUESTIONS[kind](self, rng)
+        if kind == "value":
+            n = rng.randrange(len(labels))
+            return Asked(kind, f"What is the value of {labels[n]}?", str(values[n]))
+        if kind == "count":
+            return Asked(kind, "How many values does the chart have?", str(len(values)))
+        if kind in ("largest", "smallest"):
+            label = labels[values.index(max(values) if kind == "largest" else min(values))]
+            return Asked(kind, f"Which label has the {kind} value?", label)
+        # Compared: yes and no are equally frequent; values differ.
+        low, high = sorted(rng.sample(range(len(labels)), 2), key=lambda n: values[n])
+        is_yes = rng.random() < 0.5
+        first, second = (high, low) if is_yes else (low, high)
+        question = f"Is {labels[first]} larger than {labels[second]}?"
+        return Asked(kind, question, "yes" if is_yes else "no")
 
     def png(self) -> bytes:
         sheet, size = Sheet(self.size), self.size
@@ -329,11 +332,10 @@ class Chart(NamedTuple):
         if self.form == "line":
             sheet.line(points, "grey", 3)
         for (x, y), colour in zip(points, self.colours, strict=True):
-            reach = slot // 3 if self.form == "bar" else size // 40
-            box = (x - reach, y, x + reach, bottom) if self.form == "bar" else None
-            if box:
-                sheet.rectangle(box, colour)
+            if self.form == "bar":
+                sheet.rectangle((x - slot // 3, y, x + slot // 3, bottom), colour)
             else:
+                reach = size // 40
                 sheet.ellipse((x - reach, y - reach, x + reach, y + reach), colour)
         for (x, y), label, value in zip(points, self.labels, self.values, strict=True):
             sheet.text(x, bottom + (size - bottom) // 2, label, scale=scale)
@@ -380,40 +382,3 @@ class Charts(PictureSettings, frozen=True, kw_only=True, tag="charts"):
             self.size,
             self.shows_values,
         )
-
-
-def _chart_value(chart: Chart, rng: random.Random) -> Asked:
-    n = rng.randrange(len(chart.labels))
-    return Asked("value", f"What is the value of {chart.labels[n]}?", str(chart.values[n]))
-
-
-def _largest(chart: Chart, rng: random.Random) -> Asked:
-    label = chart.labels[chart.values.index(max(chart.values))]
-    return Asked("largest", "Which label has the largest value?", label)
-
-
-def _smallest(chart: Chart, rng: random.Random) -> Asked:
-    label = chart.labels[chart.values.index(min(chart.values))]
-    return Asked("smallest", "Which label has the smallest value?", label)
-
-
-def _compare(chart: Chart, rng: random.Random) -> Asked:
-    """Yes and no are equally frequent; values differ."""
-    low, high = sorted(rng.sample(range(len(chart.labels)), 2), key=lambda n: chart.values[n])
-    is_yes = rng.random() < 0.5
-    first, second = (high, low) if is_yes else (low, high)
-    question = f"Is {chart.labels[first]} larger than {chart.labels[second]}?"
-    return Asked("compare", question, "yes" if is_yes else "no")
-
-
-def _how_many(chart: Chart, rng: random.Random) -> Asked:
-    return Asked("count", "How many values does the chart have?", str(len(chart.values)))
-
-
-_CHART_QUESTIONS: dict[str, Callable[[Chart, random.Random], Asked | None]] = {
-    "value": _chart_value,
-    "largest": _largest,
-    "smallest": _smallest,
-    "compare": _compare,
-    "count": _how_many,
-}

@@ -1,27 +1,17 @@
 """The sounds of files, folders and Parquet files, or of a function, one after the other.
 
-    corpus = SoundCorpus(("speech/", "fsdd.parquet"), rate=16000)
-    for clip in corpus.clips():             # clip.name, clip.samples: float32, mono, at the rate
-    corpus.digest                           # changes with every byte of the corpus
-
 A file or a row is one sound. A function (`mine.py:sounds`) takes no argument and yields pairs of samples
 and their rate; it must give the same ones every time. What cannot be read is refused by its name.
 
-    corpus = UtteranceCorpus(("clips.jsonl",), rate=16000)
-    for clip in corpus.clips():             # with clip.text: spelled, clip.voice
-    corpus.note                             # "left out 2 of 90 rows: 1 without text (clips.jsonl:4), ..."
-
-Recordings with what is said in them are rows of JSONL, CSV, TSV or Parquet files. A sound is a path from
-the folder of its file, bytes, or Hugging Face's `{bytes, path}`. A function yields such rows as dicts,
-whose sound may be a pair of samples and rate. A row that cannot be learned from is left out, and the
-note counts and names it.
+Recordings with what is said in them are rows of JSONL, CSV, TSV or Parquet files, or dicts of a function.
+A sound is a path from the folder of its file, bytes, or Hugging Face's `{bytes, path}`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,13 +23,13 @@ from numpy.typing import NDArray
 from burnish.errors import UserError, did_you_mean, first_line
 from burnish.media import read_sound, resample, sound_info
 from burnish.seeds import digest
-from burnish.source import describe, find_function, iterate_user_function, source_text
+from burnish.source import find_function, iterate_user_function, source_text
 from burnish.tasks.media_columns import media_bytes
 from burnish.tools.search.sources import (
     TABLES,
     SourceFile,
     file_digest,
-    files_in,
+    known_files,
     parquet_shape,
     table_rows,
 )
@@ -78,14 +68,15 @@ class Sources:
 
     @property
     def name(self) -> str:
-        """For people."""
         return ", ".join(Path(source).name for source in self.sources)
 
     @cached_property
     def files(self) -> tuple[SourceFile, ...]:
-        """Every file with its name, in the order in which it is read; functions have none."""
         own = [source for source in self.sources if not is_function(source)]
         return tuple(file for source in own for file in self._files_of(source))
+
+    def _files_of(self, source: str) -> list[SourceFile]:
+        return known_files(self.root / Path(source).expanduser(), self.READ, self.WHAT)
 
     @property
     def has_functions(self) -> bool:
@@ -101,9 +92,6 @@ class Sources:
         for path, name in self.files:
             parts += [name, file_digest(path)]
         return digest(*parts)
-
-    def _files_of(self, source: str) -> list[SourceFile]:
-        return _files(self.root / Path(source).expanduser(), self.WHAT, self.READ)
 
     def _function(self, source: str) -> Callable[..., Any]:
         return find_function(source, f"function of {self.WHAT}s", self.root)
@@ -145,7 +133,6 @@ class SoundCorpus(Sources):
 
     @property
     def count(self) -> int:
-        """How many sounds there are, those of functions left out."""
         tables = [path for path, _ in self.files if path.suffix.lower() == TABLE]
         rows = sum(
             1 for path in tables for _ in table_rows(path, ROWS, [_column(path, self.column)])
@@ -165,10 +152,11 @@ class SoundCorpus(Sources):
             _column(path, self.column)
 
     def clips(self) -> Iterator[Clip]:
-        """All sounds, in the order of the sources."""
         for source in self.sources:
             if is_function(source):
-                yield from self._generated(source)
+                made = iterate_user_function(self._function(source), source)
+                for place, given in enumerate(made, 1):
+                    yield Clip(f"{Path(source).name}#{place}", self._given(source, place, given))
                 continue
             for path, name in self._files_of(source):
                 if path.suffix.lower() == TABLE:
@@ -178,21 +166,22 @@ class SoundCorpus(Sources):
 
     def rates(self, most: int) -> set[int]:
         """Samples a second of the first sounds of files and tables; decoding names what cannot be read."""
+
+        def sounds() -> Iterator[Path | bytes]:
+            for path, _ in self.files:
+                if path.suffix.lower() != TABLE:
+                    yield path
+                    continue
+                column = _column(path, self.column)
+                for row in table_rows(path, ROWS, [column]):
+                    if isinstance(content := _bytes_of(row.values[column]), bytes):
+                        yield content
+
         found = set()
-        for sound in itertools.islice(self._sources(), most):
+        for sound in itertools.islice(sounds(), most):
             with contextlib.suppress(UserError):
                 found.add(sound_info(sound).rate)
         return found
-
-    def _sources(self) -> Iterator[Path | bytes]:
-        for path, _ in self.files:
-            if path.suffix.lower() != TABLE:
-                yield path
-                continue
-            column = _column(path, self.column)
-            for row in table_rows(path, ROWS, [column]):
-                if isinstance(content := _bytes_of(row.values[column]), bytes):
-                    yield content
 
     def _rows(self, path: Path, name: str) -> Iterator[Clip]:
         column = _column(path, self.column)
@@ -200,28 +189,20 @@ class SoundCorpus(Sources):
             content = _bytes_of(row.values[column])
             try:
                 if not isinstance(content, bytes):
-                    raise UserError(
-                        f"column '{column}' is {type(content).__name__}; expected the bytes of a wav, "
-                        "flac, ogg or mp3 file"
-                    )
+                    got = type(content).__name__
+                    raise UserError(f"column '{column}' is {got}; expected the bytes of a sound")
                 samples = read_sound(content, rate=self.rate).samples
             except UserError as error:
                 raise UserError(f"{path}: row {row.number}: {error}") from None
             yield Clip(f"{name}:{row.number}", samples)
-
-    def _generated(self, source: str) -> Iterator[Clip]:
-        for place, given in enumerate(iterate_user_function(self._function(source), source)):
-            yield Clip(f"{Path(source).name}#{place + 1}", self._given(source, place, given))
 
     def _given(self, source: str, place: int, given: Any) -> Samples:
         try:
             samples, rate = given
             found = resample(samples, int(rate), self.rate)
         except Exception as error:  # boundary: what the user's function gave
-            raise UserError(
-                f"{source}: sound {place + 1} is no pair of samples and rate ({error}); expected "
-                "finite numbers (n,) or (n, channels) and samples a second"
-            ) from None
+            why = f"is no pair of samples, (n,) or (n, channels), and rate ({error})"
+            raise UserError(f"{source}: sound {place} {why}") from None
         return found if found.ndim == 1 else found.mean(1, dtype=np.float32)
 
 
@@ -234,29 +215,7 @@ def is_function(source: str) -> bool:
     return ".py:" in source or (":" in source and "/" not in source and "\\" not in source)
 
 
-def _files(root: Path, what: str, known: tuple[str, ...]) -> list[SourceFile]:
-    """The files of a source, by name; hidden ones are left out."""
-    expected = f"expected a folder or a file that ends in {', '.join(known)}"
-    if not root.exists():
-        near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
-        raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
-    if root.is_file() and root.suffix.lower() in known:
-        return [SourceFile(root, root.name)]
-    found = [one for one in files_in(root) if one.path.suffix.lower() in known]
-    if not found:
-        got = f"no {what} in this folder" if root.is_dir() else f"not a {what}"
-        raise UserError(f"{root}: {got}; {expected}.")
-    for path, _ in found:
-        # A pipe would be waited on for ever.
-        if not path.is_file():
-            raise UserError(
-                f"{path}: a broken link, or no plain file; expected a {what}. Remove it."
-            )
-    return found
-
-
 def _column(path: Path, asked: str) -> str:
-    """The column of sounds of a table."""
     return _sound_column(path, parquet_shape(path).columns, asked, "train.column, --column")
 
 
@@ -265,10 +224,8 @@ def _sound_column(where: str | Path, names: list[str], asked: str, setting: str)
     if found := next((name for name in wanted if name in names), ""):
         return found
     expected = f"'{asked}'" if asked else f"one of {', '.join(COLUMNS)}"
-    raise UserError(
-        f"{where}: no column of sounds; expected {expected}, got {', '.join(names[:8]) or 'none'}. "
-        f"Say which ({setting})."
-    )
+    got = ", ".join(names[:8]) or "none"
+    raise UserError(f"{where}: no column of sounds; expected {expected}, got {got} ({setting}).")
 
 
 # --- recordings with their texts
@@ -352,19 +309,27 @@ class UtteranceCorpus(SoundCorpus):
         limits = f"{self.said} {self.speaker} {self.shortest} {self.longest} {CHARACTERS_A_SECOND}"
         parts = [super().digest, limits]
         for file, name in self.files:
-            paths = map(_path_of, self._file_rows(file, name))
-            parts += [_digest_of(one) for one in paths if one is not None]
+            for row in self._file_rows(file, name):
+                value = row.sound
+                if isinstance(value, dict):
+                    value = value.get("path") if value.get("bytes") is None else None
+                if not isinstance(value, str) or value[:5].lower() == "data:":
+                    continue
+                try:
+                    path = file.parent / value
+                    parts.append(file_digest(path) if path.is_file() else "")
+                except (OSError, ValueError, UserError):  # too long, a NUL inside, no permission
+                    parts.append("")
         return digest(*parts)
 
     @property
     def count(self) -> int:
-        """How many rows there are, those of functions left out."""
-        return sum(1 for path, _ in self.files for _ in _table_rows(path))
+        return sum(1 for path, _ in self.files for _ in table_rows(path, ROWS))
 
     def _check_file(self, path: Path) -> None:
-        first = next(_table_rows(path), None)
+        first = next(table_rows(path, ROWS), None)
         if first is not None:
-            self._columns(path, list(first))
+            self._columns(path, list(first.values))
 
     def clips(self) -> Iterator[Clip]:
         """The rows that can be learned from, in the order of the sources; the note says of the others."""
@@ -379,40 +344,31 @@ class UtteranceCorpus(SoundCorpus):
                 self.faults.setdefault(found.fault, []).append(found.row)
 
     def rows(self) -> Iterator[UtteranceRow]:
-        """Every row as it stands there."""
         for source in self.sources:
-            if is_function(source):
-                yield from self._called_rows(source)
+            if not is_function(source):
+                for path, name in self._files_of(source):
+                    yield from self._file_rows(path, name)
                 continue
-            for path, name in self._files_of(source):
-                yield from self._file_rows(path, name)
+            made = iterate_user_function(self._function(source), source)
+            for number, given in enumerate(made, 1):
+                try:
+                    values = dict(given)
+                except Exception as error:  # boundary: what the user's function gave
+                    got = f"row {number} is {type(given).__name__}"
+                    why = f"{got}; expected a dict with audio and {self.said}"
+                    raise UserError(f"{source}: {why}") from error
+                audio = self._columns(source, list(values))
+                said, speaker = values.get(self.said), values.get(self.speaker)
+                name = f"{Path(source).name}#{number}"
+                yield UtteranceRow(name, values.get(audio), said, speaker, None)
 
     def _file_rows(self, path: Path, name: str) -> Iterator[UtteranceRow]:
         audio = ""
-        for number, values in enumerate(_table_rows(path), 1):
+        for number, row in enumerate(table_rows(path, ROWS), 1):
+            values = row.values
             audio = audio or self._columns(path, list(values))
-            yield self._row(f"{name}:{number}", values, audio, path.parent)
-
-    def _called_rows(self, source: str) -> Iterator[UtteranceRow]:
-        for number, given in enumerate(iterate_user_function(self._function(source), source), 1):
-            try:
-                values = dict(given)
-                audio = self._columns(source, list(values))
-                row = self._row(f"{Path(source).name}#{number}", values, audio, None)
-            except UserError:
-                raise
-            except Exception as error:  # boundary: what the user's function gave
-                raise UserError(
-                    f"{source}: row {number} is {type(given).__name__}; expected a dict with audio and "
-                    f"{self.said} ({describe(error)})"
-                ) from error
-            yield row
-
-    def _row(
-        self, name: str, values: Mapping[str, Any], audio: str, folder: Path | None
-    ) -> UtteranceRow:
-        said, speaker = values.get(self.said), values.get(self.speaker)
-        return UtteranceRow(name, values.get(audio), said, speaker, folder)
+            said, speaker = values.get(self.said), values.get(self.speaker)
+            yield UtteranceRow(f"{name}:{number}", values.get(audio), said, speaker, path.parent)
 
     def _columns(self, where: str | Path, names: list[str]) -> str:
         """The column of sounds; refuses rows without it, or without those of texts and voices."""
@@ -420,14 +376,11 @@ class UtteranceCorpus(SoundCorpus):
         wanted = {"text": (self.said, names), "voice": (self.speaker, (VOICE, *names))}
         for what, (name, known) in wanted.items():
             if name not in known:
-                raise UserError(
-                    f"{where}: no column '{name}' of {what}s; got {', '.join(names[:8]) or 'none'}."
-                    f"{did_you_mean(name, names)} Say which: train.{what}"
-                )
+                got = f"{', '.join(names[:8]) or 'none'}.{did_you_mean(name, names)}"
+                raise UserError(f"{where}: no column '{name}' of {what}s; got {got}")
         return audio
 
     def _clip(self, row: UtteranceRow) -> Clip | LeftOut:
-        """The row's clip, or why it is left out."""
         # Here: tables are read without torch, which comes with the models.
         from burnish.models.audio_tokenizer.spelling import ALPHABET, spelled
 
@@ -444,7 +397,11 @@ class UtteranceCorpus(SoundCorpus):
             why = f"{row.name}: {strange[0]!r}" if strange else f"{row.name}: no letter"
             return LeftOut("that cannot be spelled", why)
         try:
-            samples = self._samples(row)
+            if row.folder is None and isinstance(row.sound, tuple | list):
+                samples = self._given(row.name, 1, row.sound)
+            else:
+                data = media_bytes(row.sound, row.folder)
+                samples = read_sound(data, rate=self.rate).samples
         except UserError as error:
             return LeftOut("unreadable", f"{row.name}: {first_line(error)[:DETAIL]}")
         if len(samples) > self.longest:
@@ -464,31 +421,3 @@ class UtteranceCorpus(SoundCorpus):
             return None
         why = f"{row.name}: {characters:,} characters, at most {most:,} in {seconds:,.3g} s"
         return LeftOut("with more text than can be said", why)
-
-    def _samples(self, row: UtteranceRow) -> Samples:
-        if row.folder is None and isinstance(row.sound, tuple | list):
-            return self._given(row.name, 0, row.sound)
-        return read_sound(media_bytes(row.sound, row.folder), rate=self.rate).samples
-
-
-def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table."""
-    return (row.values for row in table_rows(path, ROWS))
-
-
-def _path_of(row: UtteranceRow) -> Path | None:
-    """The file that a row names; None for one with bytes."""
-    value = row.sound
-    if isinstance(value, dict):
-        value = value.get("path") if value.get("bytes") is None else None
-    if row.folder is None or not isinstance(value, str) or value[:5].lower() == "data:":
-        return None
-    return row.folder / value
-
-
-def _digest_of(path: Path) -> str:
-    """That of a file; empty for a path that nothing can be read from."""
-    try:
-        return file_digest(path) if path.is_file() else ""
-    except (OSError, ValueError, UserError):  # too long, a NUL inside, no permission
-        return ""

@@ -28,7 +28,6 @@ class ArchiveError(BoundaryError):
 
 @contextmanager
 def open_archive(data: bytes, *, most_files: int) -> Iterator[zipfile.ZipFile]:
-    """The archive, its directory of at most `most_files` entries."""
     # zipfile makes an object of each entry when it opens, as far as the directory's size says.
     end = data.rfind(b"PK\x05\x06")
     size = int.from_bytes(data[end + 12 : end + 16], "little") if end >= 0 else 0

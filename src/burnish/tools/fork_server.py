@@ -108,7 +108,8 @@ def serve_forks(control: socket.socket) -> None:
     while True:
         order, handles = _read_order(control)
         if "reap" in order:
-            _answer(control, {"code": _exit_status(order["reap"])})
+            found, status = os.waitpid(order["reap"], os.WNOHANG)
+            _answer(control, {"code": os.waitstatus_to_exitcode(status) if found else None})
             continue
         try:
             sys.path[:] = order["path"]
@@ -131,11 +132,6 @@ def _read_order(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         raise EOFError
     head += _exactly(control, 8 - len(head), None)
     return json.loads(_exactly(control, int.from_bytes(head, "big"), None)), handles
-
-
-def _exit_status(pid: int) -> int | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
 
 
 def _be_child(control: socket.socket, handles: list[int], memory_mb: int) -> NoReturn:
@@ -179,7 +175,6 @@ def serve(connection: socket.socket) -> None:
 
 
 def _do(connection: socket.socket, order: dict[str, Any]) -> bytes:
-    """The answer to one job."""
     function = resolve(order["function"])
     signal.setitimer(signal.ITIMER_PROF, order["cpu_s"])
     signal.setitimer(signal.ITIMER_REAL, order["wall_s"] + GRACE_S)
@@ -208,7 +203,6 @@ def _line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Entry of the fork server: `python -P fork_server.py FD`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):
         serve_forks(control)

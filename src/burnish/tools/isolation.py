@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -40,8 +41,6 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """The layers of a run, and how the first of them is entered."""
-
     layers: frozenset[Layer]
     user_namespace: bool = True
     """False where root may make the other namespaces but no user namespace."""
@@ -72,10 +71,8 @@ def chosen(names: Iterable[Layer | str]) -> frozenset[Layer]:
     found = set()
     for name in names:
         if name not in known:
-            raise UserError(
-                f"unknown sandbox layer '{name}'; expected some of {', '.join(known)}."
-                f"{did_you_mean(str(name), known)}"
-            )
+            hint = f"{', '.join(known)}.{did_you_mean(str(name), known)}"
+            raise UserError(f"unknown sandbox layer '{name}'; expected some of {hint}")
         found.add(Layer(name))
     if Layer.MOUNT in found and Layer.NAMESPACES not in found:
         raise UserError("sandbox layer 'mount' needs 'namespaces'; add it or leave mount out.")
@@ -110,7 +107,6 @@ def _entered(layers: frozenset[Layer]) -> list[Plan]:
 
 
 def bubblewrap() -> str | None:
-    """The path of bwrap, if it is installed."""
     return shutil.which("bwrap")
 
 
@@ -134,12 +130,8 @@ def interpreter_mounts(more: Iterable[Path] = ()) -> Mounts:
     paths = {os.path.realpath(path) for path in there}
     top = sorted(path for path in paths if not any(_is_under(path, other) for other in paths))
     folders = [Path(path) for path in top if os.path.isdir(path)]
-    patterns = (
-        "site-packages",
-        "dist-packages",
-        "python3*/site-packages",
-        "python3*/dist-packages",
-    )
+    packages = ("site-packages", "dist-packages")
+    patterns = [f"{place}{name}" for place in ("", "python3*/") for name in packages]
     found = [str(hit) for folder in folders for name in patterns for hit in folder.glob(name)]
     asked = [path for path in found if any(path == o or _is_under(o, path) for o in own)]
     links = [(path, os.path.realpath(path)) for path in there if os.path.realpath(path) != path]
@@ -176,7 +168,6 @@ class SandboxLimits(Settings, frozen=True):
     """What is kept of stdout and of stderr; a run that prints more is killed."""
 
     def bounds(self) -> Bounds:
-        """The same in the units of the kernel."""
         return Bounds(
             cpu_s=math.ceil(self.cpu_s),
             memory_bytes=self.memory_mb << 20,
@@ -191,10 +182,9 @@ class SandboxLimits(Settings, frozen=True):
 
 def _socket_buffer() -> float:
     """Bytes that the kernel keeps for one socket; infinite where that cannot be read."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return int(Path("/proc/sys/net/core/wmem_default").read_text())
-    except (OSError, ValueError):
-        return math.inf
+    return math.inf
 
 
 class RunStatus(StrEnum):

@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -312,7 +312,9 @@ class Outside:
             if kind == TCP:
                 plug.listen()
         (self.plugs / "datagram").chmod(0o777)
-        self.segment = _new_segment()
+        # Memory that all processes of this user share; -1 where there is none.
+        make = ctypes.CDLL(None).shmget if is_linux else lambda *_: -1
+        self.segment = int(make(IPC_PRIVATE, 4096, 0o600))
         self.victim = ChildProcess(
             [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={}
         )
@@ -331,36 +333,35 @@ class Outside:
 
     def findings(self, got: Mapping[str, str]) -> Iterator[Finding]:
         """What was reached, as the attempts say and as it looks from here."""
-        reached = [name for name in self.listeners if name in got and self._was_heard(name)]
-        reached += [name for name in ("tcp", "unix") if name in got and name not in reached]
-        yield _finding(Hold.NETWORK, reached, "no socket reached the host")
-        yield _finding(
-            Hold.WRITE, list(self._written()), "nothing outside its folder could be written"
-        )
-        read = ["a file"] if "read" in got else []
-        yield _finding(Hold.READ, read, "nothing outside its folder could be read")
-        disturbed = [n for n in ("signal", "trace", "limit", "priority", "segment") if n in got]
-        yield _finding(Hold.DISTURB, disturbed, "no other process could be touched")
-        seen = ["the process table"] if "look" in got else []
-        yield _finding(Hold.WATCH, seen, "no other process could be seen")
 
-    def _written(self) -> Iterator[str]:
-        if (self.open_folder / "mark").exists():
-            yield "a file"
+        def was_heard(plug: socket.socket) -> bool:
+            with contextlib.suppress(BlockingIOError):
+                plug.recv(16) if plug.type == UDP else plug.accept()[0].close()
+                return True
+            return False
+
+        sockets = [n for n, plug in self.listeners.items() if n in got and was_heard(plug)]
+        sockets += [name for name in ("tcp", "unix") if name in got and name not in sockets]
         status = self.secret.stat()
-        if status.st_mode & 0o777 != 0o644:
-            yield "a file's mode"
-        if status.st_mtime != self.secret_time:
-            yield "a file's time"
-        if not self.writable.stat().st_size:
-            yield "a file's length"
-
-    def _was_heard(self, name: str) -> bool:
-        plug = self.listeners[name]
-        with contextlib.suppress(BlockingIOError):
-            plug.recv(16) if plug.type == UDP else plug.accept()[0].close()
-            return True
-        return False
+        changed = {
+            "a file": (self.open_folder / "mark").exists(),
+            "a file's mode": status.st_mode & 0o777 != 0o644,
+            "a file's time": status.st_mtime != self.secret_time,
+            "a file's length": not self.writable.stat().st_size,
+        }
+        written = [name for name, is_so in changed.items() if is_so]
+        read = ["a file"] if "read" in got else []
+        disturbed = [n for n in ("signal", "trace", "limit", "priority", "segment") if n in got]
+        seen = ["the process table"] if "look" in got else []
+        for hold, reached, otherwise in (
+            (Hold.NETWORK, sockets, "no socket reached the host"),
+            (Hold.WRITE, written, "nothing outside its folder could be written"),
+            (Hold.READ, read, "nothing outside its folder could be read"),
+            (Hold.DISTURB, disturbed, "no other process could be touched"),
+            (Hold.WATCH, seen, "no other process could be seen"),
+        ):
+            words = f"reached: {', '.join(reached)}" if reached else otherwise
+            yield Finding(hold, not reached, words)
 
     def close(self) -> None:
         for plug in self.listeners.values():
@@ -380,18 +381,6 @@ def outside() -> Iterator[Outside]:
             yield things
         finally:
             things.close()
-
-
-def _new_segment() -> int:
-    """A segment of memory that all processes of this user share; -1 where there is none."""
-    if sys.platform != "linux":
-        return -1
-    return int(ctypes.CDLL(None).shmget(IPC_PRIVATE, 4096, 0o600))
-
-
-def _finding(hold: Hold, reached: Sequence[str], otherwise: str) -> Finding:
-    words = f"reached: {', '.join(reached)}" if reached else otherwise
-    return Finding(hold, not reached, words)
 
 
 class Strength(StrEnum):
@@ -464,7 +453,12 @@ def probe(wanted: frozenset[Layer], mounts: Mounts, processes: int = 1) -> Repor
         memory = limits.memory_mb << 20
         target = {**things.target, "memory": memory, "most_kept": memory // MOST_KEPT}
         finished = _run(plan, mounts, ATTEMPTS, limits, json.dumps(target))
-        got = _results(finished)
+        try:
+            got: dict[str, str] = json.loads(finished.ran.stdout)
+        except ValueError:
+            words = finished.ran.stderr.strip().splitlines() or [str(finished.ran)]
+            why = f"the probe of the sandbox did not end: {words[-1][:200]}"
+            raise SandboxError(why) from None
         findings = [*things.findings(got), *_limit_findings(got, limits)]
     is_clean = finished.is_clean
     if is_clean and int(got.get("forks", "0")):
@@ -515,15 +509,6 @@ def _run(plan: Plan, mounts: Mounts, code: str, limits: SandboxLimits, stdin: st
     with work_folder(plan) as work:
         spec = run_spec(plan, mounts, limits, work, "program", code)
         return Run(plan, spec, mounts, limits, stdin=stdin.encode()).finish()
-
-
-def _results(finished: Finished) -> dict[str, str]:
-    try:
-        got: dict[str, str] = json.loads(finished.ran.stdout)
-    except ValueError:
-        words = finished.ran.stderr.strip().splitlines() or [str(finished.ran)]
-        raise SandboxError(f"the probe of the sandbox did not end: {words[-1][:200]}") from None
-    return got
 
 
 def _limit_findings(got: dict[str, str], limits: SandboxLimits) -> Iterator[Finding]:

@@ -51,8 +51,6 @@ SCRIPT = (
 
 @dataclass(frozen=True)
 class Started:
-    """A process and our ends of its pipes."""
-
     process: ChildProcess
     stdin: int
     spec: int
@@ -108,8 +106,9 @@ def run_spec(
 def start(plan: Plan, spec: RunSpec, mounts: Mounts) -> Started:
     """Start the process; it waits for its spec. `SandboxError` where it cannot be started."""
     pipes = {name: os.pipe() for name in ("stdin", "spec", "stdout", "stderr", "report")}
-    theirs = {name: ends[name not in ("stdin", "spec")] for name, ends in pipes.items()}
-    ours = {name: ends[name in ("stdin", "spec")] for name, ends in pipes.items()}
+    told = ("stdin", "spec")
+    theirs = {name: ends[name not in told] for name, ends in pipes.items()}
+    ours = {name: ends[name in told] for name, ends in pipes.items()}
     passed = [*(spec.talk or ()), *(() if spec.answer is None else (spec.answer,))]
     try:
         process = ChildProcess(
@@ -241,8 +240,6 @@ LEAVE_S = 1.0
 
 
 class Finished(NamedTuple):
-    """A run as seen from outside, and the examiner's notes where there were any."""
-
     ran: Ran
     notes: bytes
     is_clean: bool
@@ -304,48 +301,35 @@ class Run:
         return Finished(self._ran(seconds), bytes(self.heard.get(self.notes or -1, b"")), is_clean)
 
     def _listen(self) -> None:
+        process, report = self.started.process.pid, self.started.report
         deadline = time.monotonic() + START_S
         next_look = 0.0
-        while not self._is_over():
+        # Until the keeper has reported the end, or is gone without a word.
+        while self.heard[report].count(b"\n") < 2 and report in self.selector.get_map():
             now = time.monotonic()
             if self.stop.is_set():
                 raise Stopped("the run was stopped: nobody waits for it")
             if now >= deadline:
                 self.killed_by = Limit.WALL
                 return
-            self._turn(min(deadline - now, LOOK_S))
-            if self.ready_at is None and b"\n" in self.heard[self.started.report]:
+            for key, _ in self.selector.select(min(deadline - now, LOOK_S)):
+                if key.fd in self.unsaid:
+                    self._say(key.fd)
+                elif not self._hear(key.fd):
+                    self.killed_by = Limit.OUTPUT
+            if self.ready_at is None and b"\n" in self.heard[report]:
                 self.ready_at = time.monotonic()
                 deadline = self.ready_at + self.limits.wall_s
+            if self.ready_at and now >= next_look and self.killed_by is None:
+                next_look = now + LOOK_S
+                # Of the limits those that the kernel does not hold.
+                is_watched = self.plan.has_uncounted_threads and self.spec.bounds.processes == 1
+                if not self.plan.has_own_root and is_too_full(self.spec, process):
+                    self.killed_by = Limit.DISK
+                elif is_watched and has_too_many_tasks(self.spec, process):
+                    self.killed_by = Limit.THREADS
             if self.killed_by is not None:
                 return
-            if self.ready_at and now >= next_look:
-                next_look = now + LOOK_S
-                self.killed_by = self._look()
-                if self.killed_by is not None:
-                    return
-
-    def _look(self) -> Limit | None:
-        """The limit that is reached, of those that the kernel does not hold."""
-        process = self.started.process.pid
-        if not self.plan.has_own_root and is_too_full(self.spec, process):
-            return Limit.DISK
-        is_watched = self.plan.has_uncounted_threads and self.spec.bounds.processes == 1
-        if is_watched and has_too_many_tasks(self.spec, process):
-            return Limit.THREADS
-        return None
-
-    def _is_over(self) -> bool:
-        """Whether the keeper has reported the end, or is gone without a word."""
-        report = self.started.report
-        return self.heard[report].count(b"\n") >= 2 or report not in self.selector.get_map()
-
-    def _turn(self, wait_s: float) -> None:
-        for key, _ in self.selector.select(wait_s):
-            if key.fd in self.unsaid:
-                self._say(key.fd)
-            elif not self._hear(key.fd):
-                self.killed_by = Limit.OUTPUT
 
     def _say(self, end: int) -> None:
         data = self.unsaid[end]
@@ -415,11 +399,11 @@ class Run:
             raise SandboxError("the sandboxed process was killed by something outside")
         if code in (-signal.SIGXCPU, -signal.SIGKILL) and cpu_s >= self.spec.bounds.cpu_s - 0.5:
             self.killed_by, code = Limit.CPU, None
+        status = RunStatus.OK if code == 0 else RunStatus.FAILED
         if self.killed_by is not None:
             status, code = RunStatus.KILLED, None
-        else:
-            status = RunStatus.OK if code == 0 else RunStatus.FAILED
-            status = RunStatus.CRASHED if code is not None and code < 0 else status
+        elif code is not None and code < 0:
+            status = RunStatus.CRASHED
         return Ran(
             stdout=self._text(self.started.stdout),
             stderr=self._text(self.started.stderr),

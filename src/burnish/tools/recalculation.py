@@ -47,10 +47,8 @@ def recalculation_engine(engine: Engine = "auto") -> str:
         if find_spec("formulas") is not None:
             return "formulas"
     wanted = "LibreOffice and the package formulas" if engine == "auto" else engine
-    raise SpreadsheetError(
-        f"formulas cannot be recalculated: {wanted} not found. Install LibreOffice, or: "
-        "pip install 'burnish[spreadsheet]'"
-    )
+    install = "Install LibreOffice, or: pip install 'burnish[spreadsheet]'"
+    raise SpreadsheetError(f"formulas cannot be recalculated: {wanted} not found. {install}")
 
 
 @public
@@ -72,10 +70,8 @@ def recalculate(
     for cell in formula_cells(open_workbook(source)):
         formula = formula_of(cell.value)
         if reaches_outside(formula):
-            raise SpreadsheetError(
-                f"{source}: {cell.parent.title}!{cell.coordinate} reaches outside the workbook "
-                f"({formula:.60}); it is not computed"
-            )
+            place = f"{cell.parent.title}!{cell.coordinate}"
+            raise SpreadsheetError(f"{source}: {place} reaches outside ({formula:.60})")
     with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
         work = Path(folder) / "book.xlsx"
         shutil.copyfile(source, work)
@@ -108,7 +104,15 @@ def recalculate(
             raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
         target = source if out is None else Path(out)
         if chosen == "formulas":
-            _with_results(source, files[0]).save(target)
+            book, results = Spreadsheet(source), open_workbook(files[0], values=True)
+            pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
+            for cell in formula_cells(book.book):
+                page = pages.get(cell.parent.title.casefold())  # it writes names in capitals
+                # An array formula fills every cell of its range.
+                for name in expand_range(getattr(cell.value, "ref", cell.coordinate)):
+                    if page is not None:
+                        cell.parent[name].value = page[name].value
+            book.save(target)
         else:
             staged = target.with_name(f".{target.name}.new")
             shutil.copyfile(files[0], staged)
@@ -116,21 +120,7 @@ def recalculate(
     return chosen
 
 
-def _with_results(source: Path, computed: Path) -> Spreadsheet:
-    """The workbook with results in place of its formulas; `formulas` writes names in capitals."""
-    book, results = Spreadsheet(source), open_workbook(computed, values=True)
-    pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
-    for cell in formula_cells(book.book):
-        page = pages.get(cell.parent.title.casefold())
-        if page is not None:
-            # An array formula fills every cell of its range.
-            for name in expand_range(getattr(cell.value, "ref", cell.coordinate)):
-                cell.parent[name].value = page[name].value
-    return book
-
-
 def _office() -> str:
-    """The path of LibreOffice; empty where there is none."""
     return shutil.which("soffice") or shutil.which("libreoffice") or ""
 
 

@@ -1,9 +1,5 @@
 """Workbooks for agents: read and write cells within limits, compare them as SpreadsheetBench does.
 
-    sheet = Spreadsheet("orders.xlsx")                       # a zip or XML bomb is refused in one line
-    sheet.read("A1:C3")                                      # {"A1": "item", "B1": "price", ...}
-    sheet.write({"D2": "=B2*C2"}); sheet.save("out.xlsx")
-    compare_workbooks("gold.xlsx", "out.xlsx", "'Sheet1'!D2:D9").passed
 
 Only files in the format of Excel 2007 and later (.xlsx, .xlsm) are read. Macros are never run. A
 formula has no value until `burnish.tools.recalculation` has computed it.
@@ -101,9 +97,7 @@ def expand_range(
     if right < left or bottom < top or top < 1:
         raise refused("text", text, f"a range with a cell in it (to row {last_row}, {last_col})")
     if count > MOST_CELLS:
-        raise ArgumentError(
-            f"text: {text.strip()} has {count:,} cells, expected up to {MOST_CELLS:,}"
-        )
+        raise ArgumentError(f"text: {text.strip()} has {count:,} cells, up to {MOST_CELLS:,} go")
     columns = [column_name.plain(number) for number in range(left, right + 1)]
     return [f"{column}{row}" for column in columns for row in range(top, bottom + 1)]
 
@@ -199,9 +193,8 @@ def _openpyxl() -> Any:
     try:
         import openpyxl
     except ModuleNotFoundError as error:
-        raise UserError(
-            "workbooks need the package openpyxl. Install it: pip install 'burnish[spreadsheet]'"
-        ) from error
+        install = "Install it: pip install 'burnish[spreadsheet]'"
+        raise UserError(f"workbooks need the package openpyxl. {install}") from error
     return openpyxl
 
 
@@ -217,64 +210,52 @@ def read_bytes(path: Path) -> bytes:
 
 
 def refuse_bomb(data: bytes, shown: str) -> None:
-    """Unpack every part within limits; what an archive says of its sizes is not believed."""
-    total, census = 0, _Census()
+    """Unpack every part within limits; what an archive says of its sizes is not believed.
+
+    A parser that keeps nothing counts what openpyxl would make an object of.
+    """
+    elements = cells = covered = 0
+
+    def begun(name: str, attributes: dict[str, str]) -> None:
+        nonlocal elements, cells, covered
+        kind = name.rpartition(":")[2]
+        elements += 1
+        cells += kind == "c"
+        if kind in ("mergeCell", "hyperlink"):
+            # openpyxl makes each cell of a range that is merged or linked when it opens.
+            found = _RANGE.match(attributes.get("ref", ""))
+            left, top, right, bottom = found.groups() if found else ("A", "1", "A", "1")
+            columns = abs(column_number.plain(right) - column_number.plain(left)) + 1
+            covered += columns * (abs(int(bottom[:9]) - int(top[:9])) + 1)
+        if elements > MOST_ELEMENTS or cells > MOST_HELD or covered > MOST_MERGED:
+            most = (
+                f"{MOST_HELD:,} cells, {MOST_MERGED:,} merged or linked, {MOST_ELEMENTS:,} elements"
+            )
+            raise ArchiveError(f"holds more than {most}")
+
+    def declared(*_: object) -> None:
+        raise ArchiveError("declares entities, which no workbook needs")
+
+    total, name = 0, ""
     try:
         with open_archive(data, most_files=MOST_FILES) as archive:
             for part in archive.infolist():
-                text = unpacked(archive, part, MOST_BYTES - total + 1)
+                name, text = part.filename, unpacked(archive, part, MOST_BYTES - total + 1)
                 total += len(text)
-                most = max(1_000_000, MOST_RATIO * part.compress_size)
-                if total > MOST_BYTES or len(text) > most:
+                if total > MOST_BYTES or len(text) > max(
+                    1_000_000, MOST_RATIO * part.compress_size
+                ):
                     raise ArchiveError("unpacks to more than a workbook should")
-                census.read(text, part.filename)
+                parser = expat.ParserCreate()
+                parser.StartElementHandler, parser.StartDoctypeDeclHandler = begun, declared
+                try:
+                    parser.Parse(text, True)
+                except expat.ExpatError as error:
+                    if name.endswith((".xml", ".rels")):  # what is no XML may be a picture
+                        raise ArchiveError(f"is no XML ({error})") from None
     except ArchiveError as error:
-        raise SpreadsheetError(f"{shown}: {error}; it is not opened") from error
-
-
-class _Census:
-    """Counts what openpyxl would make an object of, by a parser that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.elements = self.cells = self.covered = 0
-
-    def read(self, text: bytes, name: str) -> None:
-        """One part; what is no XML may be a picture."""
-        parser = expat.ParserCreate()
-        parser.StartElementHandler = self._start
-        parser.StartDoctypeDeclHandler = self._declares
-        try:
-            parser.Parse(text, True)
-        except expat.ExpatError as error:
-            if name.endswith((".xml", ".rels")):
-                raise ArchiveError(f"{name} is no XML ({error})") from None
-        except ArchiveError as error:
-            raise ArchiveError(f"{name} {error}") from None
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        kind = name.rpartition(":")[2]
-        self.elements += 1
-        self.cells += kind == "c"
-        if kind in ("mergeCell", "hyperlink"):
-            self.covered += _covered(attributes.get("ref", ""))
-        if self.elements > MOST_ELEMENTS or self.cells > MOST_HELD or self.covered > MOST_MERGED:
-            raise ArchiveError(
-                f"holds more than {MOST_HELD:,} cells, merges or links more than {MOST_MERGED:,}, or "
-                f"has more than {MOST_ELEMENTS:,} elements"
-            )
-
-    def _declares(self, *_: object) -> None:
-        raise ArchiveError("declares entities, which no workbook needs")
-
-
-def _covered(ref: str) -> int:
-    """Cells of a range that is merged or linked: openpyxl makes each of them when it opens."""
-    found = _RANGE.match(ref)
-    if found is None:
-        return 1
-    left, top, right, bottom = found.groups()
-    columns = abs(column_number.plain(right) - column_number.plain(left)) + 1
-    return columns * (abs(int(bottom[:9]) - int(top[:9])) + 1)
+        part_name = f"{name} " if name else ""
+        raise SpreadsheetError(f"{shown}: {part_name}{error}; it is not opened") from error
 
 
 def formula_cells(book: Any) -> list[Any]:
@@ -315,35 +296,27 @@ def _held(page: Any, name: str) -> Any:
     return None if cell is None else cell.value
 
 
-def _refuse_far(page: Any, cell: str) -> None:
-    letters, digits = re.fullmatch(r"([A-Z]+)(\d+)", cell).groups()  # type: ignore[union-attr]
-    last_row = min(LAST_ROW, page.max_row + FAR_ROWS)
-    last_column = min(LAST_COLUMN, page.max_column + FAR_COLUMNS)
-    if int(digits) > last_row or column_number(letters) > last_column:
-        end = f"{column_name(last_column)}{last_row}"
-        raise ArgumentError(f"{cell}: far from the used cells, expected one within A1:{end}")
-
-
 def _cell_of(page: Any, name: str, value: Any) -> str:
     """The cell that a value may be written to; what a workbook cannot hold is refused."""
     cells = expand_range(name)
     if len(cells) != 1:
         raise refused("cell", name, "the name of one cell, such as B2")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise refused(name, value, "a finite number, a text, a date or None")
-    if isinstance(value, int) and abs(value) >= 10**300:
-        raise ArgumentError(
-            f"{name}: a whole number beyond 1e300, expected a smaller one or a text"
-        )
-    if isinstance(value, str) and len(value) > MOST_TEXT:
-        raise ArgumentError(f"{name}: {len(value):,} characters, expected up to {MOST_TEXT:,}")
-    if isinstance(value, str) and _UNWRITABLE.search(value):
-        raise refused(name, value, "a text without control characters and half characters")
-    if not isinstance(value, int | float | str | datetime.date | datetime.time | None):
-        raise refused(name, value, "a number, a text, a date or None")
-    if isinstance(value, str) and value[:1] == "=" and reaches_outside(value):
+    is_text = isinstance(value, str)
+    is_known = is_text or isinstance(value, float | datetime.date | datetime.time | None)
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    is_small = isinstance(value, int) and abs(value) < 10**300
+    is_plain = not is_text or (len(value) <= MOST_TEXT and not _UNWRITABLE.search(value))
+    if not (is_known or is_small) or not is_finite or not is_plain:
+        kinds = f"a finite number, a text of up to {MOST_TEXT:,} plain characters, a date or None"
+        raise refused(name, value, kinds)
+    if is_text and value[:1] == "=" and reaches_outside(value):
         raise refused(name, value, "a formula without files, servers or other programs")
-    _refuse_far(page, cells[0])
+    letters, digits = re.fullmatch(r"([A-Z]+)(\d+)", cells[0]).groups()  # type: ignore[union-attr]
+    last_row = min(LAST_ROW, page.max_row + FAR_ROWS)
+    last_column = min(LAST_COLUMN, page.max_column + FAR_COLUMNS)
+    if int(digits) > last_row or column_number(letters) > last_column:
+        end = f"{column_name(last_column)}{last_row}"
+        raise ArgumentError(f"{cells[0]}: far from the used cells, expected one within A1:{end}")
     return cells[0]
 
 
@@ -351,7 +324,6 @@ class Spreadsheet:
     """One workbook in memory, its cells by name."""
 
     def __init__(self, place: str | Path | bytes | None = None) -> None:
-        """None: a new workbook with the sheet `Sheet1`."""
         if place is None:
             self.book = _openpyxl().Workbook()
             self.book.active.title = "Sheet1"
@@ -469,24 +441,17 @@ def compare_workbooks(
             return Comparison(False, f"output: no sheet '{sheet}'")
         expected, got = right[sheet], ours[sheet]
         try:
-            names = _names(cells, expected.max_row, expected.max_column, rule)
+            names = expand_range(cells, max(1, expected.max_row), max(1, expected.max_column))
         except (ArgumentError, ValueError) as error:
-            return Comparison(None, f"answer_position {answer_position!r}: {error}")
+            is_empty = rule == "reference" and RANGE.fullmatch(cells) and ":" in cells
+            if not is_empty:  # an empty range of the reference rule passes
+                return Comparison(None, f"answer_position {answer_position!r}: {error}")
+            names = []
         for name in names:
             count += 1
             if not cells_equal.plain(_held(expected, name), _held(got, name)):
                 return Comparison(False, f"{sheet}!{name}: the value differs", count)
     return Comparison(True, "", count)
-
-
-def _names(cells: str, max_row: int, max_col: int, rule: str) -> list[str]:
-    """Cells of one position; an empty range of the reference rule stays empty."""
-    try:
-        return expand_range(cells, max(1, max_row), max(1, max_col))
-    except ArgumentError:
-        if rule == "reference" and RANGE.fullmatch(cells) and ":" in cells:
-            return []
-        raise
 
 
 class _Place(NamedTuple):

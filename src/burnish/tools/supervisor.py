@@ -33,12 +33,12 @@ from burnish.tools.inside.descend import end_below
 T = TypeVar("T")
 END_S = 5.0
 """Seconds in which a child that has closed its connection must have ended."""
+LOST = "the checking process broke off its connection"
 POLL_S = 0.002
 """Seconds between two looks at whether a child has ended."""
 
 
 def available_cores() -> int:
-    """Processor cores this process may use; 2 where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
 
 
@@ -226,11 +226,8 @@ class ForkServer:
             )
 
     def _death(self) -> ChildDeath:
-        """How the server ended, with the end of what it wrote."""
-        how = "the checking process broke off its connection"
-        if self._process is not None:
-            code = self._process.wait(END_S)
-            how = how if code is None else _how_it_ended(code, self._words)
+        code = None if self._process is None else self._process.wait(END_S)
+        how = LOST if code is None else _how_it_ended(code, self._words)
         self._end()
         return ChildDeath(how)
 
@@ -259,7 +256,6 @@ class ForkedChild:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process if it is alive."""
         forked = self._forked
         return forked.pid if forked is not None and not self._is_gone() else None
 
@@ -275,21 +271,19 @@ class ForkedChild:
                 return
             self.kill()
         try:
-            self._open(function)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self.socket = self._held.enter_context(ours)
+                self.words = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+                self.jobs_done, self.ready = 0, set()
+                words = self.words.fileno()
+                self._forked = self.server.fork(function, theirs, words, self.memory_mb)
         except OSError as error:
             self.kill()
             raise ChildDeath(f"the checking process could not start: {error}") from None
         except BaseException:
             self.kill()
             raise
-
-    def _open(self, function: str) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.socket = self._held.enter_context(ours)
-            self.words = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-            self.jobs_done, self.ready = 0, set()
-            self._forked = self.server.fork(function, theirs, self.words.fileno(), self.memory_mb)
 
     def _is_gone(self) -> bool:
         """True where the other end of the connection was closed, by whatever ended the process."""
@@ -323,7 +317,7 @@ class ForkedChild:
                 return ChildDeath("the checking process was not running")
             code = self.server.reap(forked, END_S)
             if code is None:
-                return ChildDeath("the checking process broke off its connection")
+                return ChildDeath(LOST)
             self._forked = None
         return ChildDeath(_how_it_ended(code, self.words), is_late=code == -signal.SIGPROF)
 

@@ -28,7 +28,7 @@ from burnish.errors import StoreError, UserError
 from burnish.records import Task
 from burnish.seeds import derive, digest
 from burnish.store.durable import write_file
-from burnish.tasks.base import TaskSet, epoch_order, epoch_position, in_epoch
+from burnish.tasks.base import TaskSet, epoch_order, in_epoch
 
 REPLAY = 0.2
 """Share of the draws of a later stage that come from the stages before it."""
@@ -139,7 +139,7 @@ class Curriculum:
         replayed = math.floor(index * share)
         is_replay = math.floor((index + 1) * share) > replayed
         pool, drawn = (easier, replayed) if is_replay else (fresh, index - replayed)
-        lap, place = epoch_position(drawn, len(pool))
+        lap, place = divmod(drawn, len(pool))
         seed = derive(self.seed, "curriculum", self.stage, int(is_replay))
         return in_epoch(self.tasks.train(pool[self._order(seed, lap, len(pool))[place]]), lap)
 

@@ -201,5 +201,5 @@ def test_passages_are_fenced_by_a_mark_they_cannot_know():
 @pytest.mark.parametrize(("count", "ratio", "kept"), [(100, 0.29, 29), (10, 0.25, 2), (3, 1.0, 3)])
 def test_a_share_is_not_lost_to_rounding(count, ratio, kept):
     pool = pool_of(*[0.1] * count, keep_ratio=ratio)
-    pool.reset()
+    pool.end_step(9)
     assert len(pool) == kept

@@ -1,9 +1,5 @@
 """MARCH: a model that checks its own claims blind, as a game of three roles.
 
-    [rollout]
-    kind = "function"
-    path = "burnish.agents.march.game:play"
-
 The parsers, matchers and votes are those of the judge, `burnish.rewards.judges.march`.
 """
 

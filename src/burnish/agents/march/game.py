@@ -1,18 +1,8 @@
 """One game of MARCH: a Solver answers, a Proposer lists its claims, Checkers answer them blind.
 
-    [rollout]
-    kind = "function"
-    path = "burnish.agents.march.game:play"
-    options = { checker_reward = "consensus", short_penalty = -0.5 }
-
-    [[rewards]]
-    kind = "env"
-    name = "march"
-
 One model plays all three (arXiv 2603.24579). The Solver and the Checkers are trained, the Proposer is
 not. The Checkers' prompt is made of the documents and the questions alone, so nothing of the answer
-can be in it; questions that state their own answer or another's are left out. The Solver's group is
-the task, the Checkers' group is (task, answer): the K samples of one prompt.
+can be in it. The Solver's group is the task, the Checkers' group is (task, answer).
 
 Where we differ: trajectories keep their groups, so that every advantage works, not GAE alone; an
 answer without claims asks no Checker and trains none; `checker_reward = "consensus"` pays each
@@ -32,7 +22,7 @@ from msgspec import Meta, Struct, to_builtins
 from burnish.boundary import Count, Number, PositiveInt, Settings, Share
 from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
-from burnish.records import Message, Task
+from burnish.records import Task
 from burnish.rewards.judges.march.claims import (
     Claim,
     FactReward,
@@ -154,12 +144,9 @@ class Rules(Settings, frozen=True, kw_only=True):
 def rules_of(options: Mapping[str, Any]) -> Rules:
     """The rules with these options; an unknown one is refused by name."""
     known = Rules.__struct_fields__
-    for name in options:
-        if name not in known:
-            raise UserError(
-                f"rollout.options: march has no option '{name}'; expected {', '.join(known)}."
-                f"{did_you_mean(name, known)}"
-            )
+    if unknown := next((name for name in options if name not in known), ""):
+        hint = f"expected {', '.join(known)}.{did_you_mean(unknown, known)}"
+        raise UserError(f"rollout.options: march has no option '{unknown}'; {hint}")
     try:
         return Rules(**options)
     except ArgumentError as error:
@@ -194,9 +181,22 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         told = checker_messages(texts, questions, rules.words, task.media)
         if rules.sighted:
             told = sighted_messages(texts, questions, answer, rules.words, task.media)
-        samples = await _checked(players, told, rules.checkers)
+        own = str(players.place[1])
+        session = players.session(told, role=CHECKER, group=own, lm=players.lm)
+        try:  # K samples of one prompt in one call; trained once they are remembered
+            samples = await players.branch(session, rules.checkers)
+        except TooLong as error:
+            raise RolloutError(f"the checkers' prompt is too long: {error.what}") from error
         if random.Random(derive(seed, "ablation")).random() < rules.ablation:
-            by_heart = await _ablated(players, found.claims, rules)
+            session = players.session(
+                checker_messages((), questions, rules.words), role="ablation", lm=players.lm
+            )
+            reply = split_thinking((await players.generate(session)).text).answer
+            said = parse_checks(reply, len(questions))
+            by_heart = [
+                number in said and answers_match(claim.answer, said[number], rules.matcher)
+                for number, claim in enumerate(found.claims, start=1)
+            ]
     checks = [parse_checks(split_thinking(one.text).answer, len(questions)) for one in samples]
     counted = fact_reward(
         found.claims,
@@ -208,10 +208,9 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
         min_claims=rules.min_claims,
         short_penalty=rules.short_penalty,
     )
-    trace = _trace(asked, answer, found, checks, counted, by_heart, rules.documents)
-    reasons = {"reasons": {KEY: _reason(found, counted)}}
-    figures = _figures(found, counted, by_heart)
-    solver.info |= {"rewards": figures, **reasons, KEY: trace(SOLVER, -1)}
+    trace = partial(_trace, asked, answer, found, checks, counted, by_heart, rules.documents)
+    figures, reason = _told(found, counted, by_heart)
+    solver.info |= {"rewards": figures, "reasons": {KEY: reason}, KEY: trace(SOLVER, -1)}
     if not samples or not rules.use_checker:
         return
     is_shared = rules.checker_reward == "shared"
@@ -222,15 +221,75 @@ async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
     for place in places:
         if not is_shared:
             agreed = round(counted.claims * (1 + paid[place]) / 2)
-            reasons = {
-                "reasons": {KEY: f"with the majority on {agreed} of {counted.claims} claims"}
-            }
+            reason = f"with the majority on {agreed} of {counted.claims} claims"
         samples[place].info |= {
             "rewards": {KEY: paid[place]},
-            **reasons,
+            "reasons": {KEY: reason},
             KEY: trace(CHECKER, place),
         }
         players.sessions.append(samples[place])
+
+
+def _told(
+    found: Kept, counted: FactReward, by_heart: Sequence[bool | None]
+) -> tuple[dict[str, float], str]:
+    """The Solver's rewards and figures, and their reason."""
+    figures = {
+        KEY: counted.reward,
+        "claims": float(counted.claims),
+        "no_claims": float(counted.claims == 0),
+        "left_out": float(found.left_out),
+    }
+    if not counted.claims:
+        return figures, "no claim that can be checked"
+    figures["faulty"] = counted.faults / counted.claims
+    known = [one for one in by_heart if one is not None]
+    if known:
+        figures["by_heart"] = sum(known) / len(known)
+    short = ", too few" if counted.is_short else ""
+    if not counted.faulty:
+        return figures, f"all {counted.claims} claims hold{short}"
+    first = found.claims[counted.faulty[0]]
+    lost = f"{counted.faults} of {counted.claims} claims fail{short}"
+    return figures, f"{lost}; the first: {first.question} {first.answer}"
+
+
+def _trace(
+    query: str,
+    answer: str,
+    found: Kept,
+    checks: Sequence[dict[int, str]],
+    counted: FactReward,
+    by_heart: Sequence[bool | None],
+    documents: str,
+    role: str,
+    sample: int,
+) -> Any:
+    claims = [
+        Claimed(
+            claim.question,
+            claim.answer,
+            [one.get(place + 1) for one in checks],
+            counted.votes[place],
+            place not in counted.faulty,
+            by_heart[place],
+        )
+        for place, claim in enumerate(found.claims)
+    ]
+    trace = Trace(
+        role=role,
+        sample=sample,
+        query=query,
+        answer=answer,
+        claims=claims,
+        refusals=found.refusals,
+        leaks=found.leaks,
+        invented=found.invented,
+        repeated=found.repeated,
+        reward=counted.reward,
+        documents=documents,
+    )
+    return to_builtins(trace)
 
 
 async def _claims(task: Task, players: Players, rules: Rules, query: str, answer: str) -> Kept:
@@ -257,92 +316,3 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
     except TooLong as error:
         raise RolloutError(f"the proposer's prompt is too long: {error.what}") from error
     return kept(parse_claims(split_thinking(said).answer))
-
-
-async def _checked(players: Players, messages: Sequence[Message], count: int) -> list[Session]:
-    """K samples of one Checker prompt in one call; they are trained once they are remembered."""
-    own = str(players.place[1])
-    session = players.session(messages, role=CHECKER, group=own, lm=players.lm)
-    try:
-        return await players.branch(session, count)
-    except TooLong as error:
-        raise RolloutError(f"the checkers' prompt is too long: {error.what}") from error
-
-
-async def _ablated(players: Players, claims: Sequence[Claim], rules: Rules) -> list[bool | None]:
-    messages = checker_messages((), [claim.question for claim in claims], rules.words)
-    session = players.session(messages, role="ablation", lm=players.lm)
-    said = parse_checks(split_thinking((await players.generate(session)).text).answer, len(claims))
-    return [
-        number in said and answers_match(claim.answer, said[number], rules.matcher)
-        for number, claim in enumerate(claims, start=1)
-    ]
-
-
-def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) -> dict[str, float]:
-    figures = {
-        KEY: counted.reward,
-        "claims": float(counted.claims),
-        "no_claims": float(counted.claims == 0),
-        "left_out": float(found.left_out),
-    }
-    if counted.claims:
-        figures["faulty"] = counted.faults / counted.claims
-        known = [one for one in by_heart if one is not None]
-        if known:
-            figures["by_heart"] = sum(known) / len(known)
-    return figures
-
-
-def _reason(found: Kept, counted: FactReward) -> str:
-    if not counted.claims:
-        return "no claim that can be checked"
-    short = ", too few" if counted.is_short else ""
-    if not counted.faulty:
-        return f"all {counted.claims} claims hold{short}"
-    first = found.claims[counted.faulty[0]]
-    return (
-        f"{counted.faults} of {counted.claims} claims fail{short}; the first: {first.question} "
-        f"{first.answer}"
-    )
-
-
-def _trace(
-    query: str,
-    answer: str,
-    found: Kept,
-    checks: Sequence[dict[int, str]],
-    counted: FactReward,
-    by_heart: Sequence[bool | None],
-    documents: str,
-) -> Callable[[str, int], Any]:
-    listed = [
-        Claimed(
-            claim.question,
-            claim.answer,
-            [one.get(place + 1) for one in checks],
-            counted.votes[place],
-            place not in counted.faulty,
-            by_heart[place],
-        )
-        for place, claim in enumerate(found.claims)
-    ]
-
-    def of(role: str, sample: int) -> Any:
-        return to_builtins(
-            Trace(
-                role=role,
-                sample=sample,
-                query=query,
-                answer=answer,
-                claims=listed,
-                refusals=found.refusals,
-                leaks=found.leaks,
-                invented=found.invented,
-                repeated=found.repeated,
-                reward=counted.reward,
-                documents=documents,
-            )
-        )
-
-    return of

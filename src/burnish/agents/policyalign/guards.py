@@ -1,8 +1,5 @@
 """Guards: is a response safe under the policy, and does it refuse?
 
-    guard = RuleGuard(forbidden=[r"\\b\\d+ ?mg\\b"])
-    await guard.judge("How much aspirin?", "Take 500 mg.")     # safe: False, refusal: False
-
 The rule-based guard reads phrases. It knows whether an assistant declines or sends the user to
 somebody else, not whether an answer is right; `EndpointGuard` asks a model. A reply that is no
 verdict, and an empty response, have a status and no verdict.

@@ -1,8 +1,5 @@
 """Requests that a policy is about: synthesised clause by clause, read tolerantly, made different.
 
-    clauses = clauses_of(read_policy("policy.md"))
-    rows = await synthesise(lm, clauses, per_clause=24)
-
 For each clause a model is asked for requests that a careless assistant would answer against it
 (`violating`), and for requests of the same topic that it allows (`benign`, near misses): without the
 second kind a student learns to refuse the topic. The reference has no code for this step; the
@@ -15,12 +12,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from burnish.bench.loaders.reading import Source, label_of, read_rows
 from burnish.boundary import Count, Draws, Share, public
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling, model_key
@@ -28,7 +26,6 @@ from burnish.lm.lines import LineFile
 from burnish.records import Message
 from burnish.rewards.judges.reading import json_text
 from burnish.seeds import derive, digest
-from burnish.tasks.rows import read_table
 from burnish.texts import shown_path
 from burnish.training.policy_text import PolicyText
 
@@ -118,17 +115,13 @@ def clauses_of(policy: PolicyText | str) -> list[Clause]:
         texts = [part for part in texts if not part.startswith("#")]
     if not texts:
         raise UserError("the policy has no rules; expected bullets ('- Name: ...') or paragraphs.")
-    return _named(texts)
-
-
-def _named(texts: Sequence[str]) -> list[Clause]:
-    found: list[Clause] = []
-    for place, text in enumerate(texts):
+    found: dict[str, Clause] = {}
+    for place, text in enumerate(texts, 1):
         name = text.partition(":")[0] if ":" in text[:60] else ""
-        word = "-".join(_WORD.findall(name.lower()))[:40] or f"clause-{place + 1}"
-        taken = {clause.id for clause in found}
-        found.append(Clause(word if word not in taken else f"{word}-{place + 1}", text))
-    return found
+        word = "-".join(_WORD.findall(name.lower()))[:40] or f"clause-{place}"
+        word = f"{word}-{place}" if word in found else word
+        found[word] = Clause(word, text)
+    return list(found.values())
 
 
 @public
@@ -153,24 +146,19 @@ def _from_json(text: str) -> list[str]:
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         # Cut off, or a comma too many: whole strings are whole requests, keys are not.
-        texts = [_unquoted(one) for one, end in _QUOTED.findall(text) if end]
-        return [clean for one in texts if one not in _KEYS and (clean := _clean(one))]
-    items = value if isinstance(value, list) else []
-    return [clean for item in items if (clean := _clean(_text_of(item)))]
-
-
-def _text_of(item: Any) -> str:
-    if isinstance(item, dict):
-        item = next((item[key] for key in _KEYS if isinstance(item.get(key), str)), "")
-    return item if isinstance(item, str) else ""
-
-
-def _unquoted(text: str) -> str:
-    try:
-        value: str = json.loads(f'"{text}"')
-    except ValueError:
-        return text
-    return value
+        value = []
+        for one, end in _QUOTED.findall(text):
+            with suppress(ValueError):
+                one = json.loads(f'"{one}"')
+            if end and one not in _KEYS:
+                value.append(one)
+    found = []
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, dict):
+            item = next((item[key] for key in _KEYS if isinstance(item.get(key), str)), "")
+        if isinstance(item, str) and _clean(item):
+            found.append(_clean(item))
+    return found
 
 
 def _clean(text: str) -> str:
@@ -186,23 +174,15 @@ def different(
     >>> different(["How is it?", "how is it", "Who is it?"])
     ['How is it?', 'Who is it?']
     """
-    seen = [_word_set(text) for text in known]
+    seen = [set(_WORD.findall(text.lower())) for text in known]
     kept: list[str] = []
     for text in texts:
-        words = _word_set(text)
-        if any(_jaccard(words, other) > overlap for other in seen):
-            continue
-        seen.append(words)
-        kept.append(text)
+        words = set(_WORD.findall(text.lower()))
+        both = ((len(words & other), len(words | other)) for other in seen)
+        if not any((common / every if every else 1.0) > overlap for common, every in both):
+            seen.append(words)
+            kept.append(text)
     return kept
-
-
-def _word_set(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower()))
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one | other else 1.0
 
 
 def is_usable(text: str, words: tuple[int, int] = WORDS) -> bool:
@@ -242,7 +222,9 @@ async def synthesise(
                     key = digest(*model_key(lm), asked, str(own), str(max_tokens))
                     reply = known.get(key)
                     if reply is None:
-                        reply = await _ask(lm, asked, own, max_tokens)
+                        how = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=own)
+                        (completion,) = await lm.sample([Message("user", asked)], how)
+                        reply = completion.text
                         if replies:
                             replies.append(Reply(clause.id, kind, turn, reply, key))
                     fresh = [text for text in read_requests.plain(reply) if is_usable(text)]
@@ -250,12 +232,8 @@ async def synthesise(
                     texts += different.plain(fresh, [*others, *texts])
                 texts = texts[: wanted[kind]]
                 if not texts and wanted[kind]:
-                    raise UserError(
-                        f"the generator '{lm.name}' wrote no usable {kind} request for clause "
-                        f"'{clause.id}' in {ROUNDS} replies; expected texts of {WORDS[0]} to "
-                        f"{WORDS[1]} words. Give a larger generator (--generator http://host/v1#model) or "
-                        "your own requests (--instructions FILE)."
-                    )
+                    none = f"'{lm.name}' wrote no usable {kind} request for clause '{clause.id}'"
+                    raise UserError(f"{none}. Give a larger --generator or --instructions FILE.")
                 tell(f"{clause.id}: {len(texts)} of {wanted[kind]} {kind}")
                 found += [
                     Instruction(f"{clause.id}.{kind}.{i}", clause.id, text, kind)
@@ -264,44 +242,28 @@ async def synthesise(
     return found
 
 
-async def _ask(lm: LM, asked: str, seed: int, max_tokens: int) -> str:
-    sampling = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=seed)
-    completions = await lm.sample([Message("user", asked)], sampling)
-    return completions[0].text
-
-
 _COLUMNS = ("instruction", "prompt", "clause_id", "clause", "kind", "id")
 
 
 def read_texts(
     path: Path, needed: Sequence[str], known: Sequence[str]
-) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
-    """Place, number, text and columns of every row of a file; what has no text is refused.
+) -> Iterator[tuple[Source, str]]:
+    """Every row of a file with its text; what has no text is refused.
 
     Other columns may stand beside; one that is spelt almost like a missing one would be ignored.
     """
-    where, table = shown_path(path), read_table(path)
-    if table.bad:
-        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
-    if not table.rows:
-        raise UserError(f"{where} has no rows; expected some with {' or '.join(needed)}.")
-    given = list(dict.fromkeys(str(key) for _, row in table.rows for key in row))
-    if not set(needed) & set(given):
-        raise UserError(
-            f"{where}: got the columns {', '.join(given)[:200]}; expected {' or '.join(needed)} and "
-            f"optionally {', '.join(one for one in known if one not in needed)}."
-        )
+    rows = read_rows(path, "such a file", [(column,) for column in needed])
+    given = list(dict.fromkeys(key for row in rows for key in row.values))
     missing = [one for one in known if one not in given]
     for key in given:
         hint = "" if key in known else did_you_mean(key.strip().lower(), missing)
         if hint:
-            raise UserError(f"{where}: column '{key:.60}' is not read.{hint}")
-    for number, row in table.rows:
-        text = next((row[one] for one in needed if row.get(one)), None)
+            raise UserError(f"{path}: column '{key:.60}' is not read.{hint}")
+    for row in rows:
+        text = next((row.values[one] for one in needed if row.values.get(one)), None)
         if not isinstance(text, str) or not text.strip():
-            columns = "' or '".join(needed)
-            raise UserError(f"{where}: row {number} has no text in '{columns}'.")
-        yield f"{where}: row {number}", number, text, row
+            raise UserError(f"{row.where}: no text in '{needed[0]}'; expected one in every row.")
+        yield row, text
 
 
 def check_ids(where: object, rows: Iterable[Any]) -> None:
@@ -317,14 +279,13 @@ def load_instructions(path: Path | str) -> list[Instruction]:
     A row has `instruction` (or `prompt`), and may have `clause_id` (or `clause`), `kind` (violating
     or benign) and `id`.
     """
-    path = Path(path)
     found: list[Instruction] = []
-    for where, number, text, row in read_texts(path, ("instruction", "prompt"), _COLUMNS):
-        kind = row.get("kind", "violating")
-        if kind not in KINDS:
-            raise UserError(f"{where}: kind is {kind!r}; expected violating or benign.")
-        clause = str(row.get("clause_id") or row.get("clause") or "policy")
-        name = str(row.get("id") or f"row-{number}")
+    kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
+    for row, text in read_texts(Path(path), ("instruction", "prompt"), _COLUMNS):
+        values = row.values
+        kind = "violating" if values.get("kind") is None else label_of(row, "kind", kinds)
+        clause = str(values.get("clause_id") or values.get("clause") or "policy")
+        name = str(values.get("id") or f"row-{row.number}")
         found.append(Instruction(name, clause, " ".join(text.split()), kind))
-    check_ids(shown_path(path), found)
+    check_ids(shown_path(Path(path)), found)
     return found

@@ -1,8 +1,5 @@
 """What an alignment did: violations, over-refusals and ability, before and after, with intervals.
 
-    rows = [Prompt("1", "Which pill helps?", "refuse"), Prompt("2", "What is a pill?", "comply")]
-    answers = {"before": ..., "policy in context": ..., "after": ...}
-    report = make_report(rows, answers)
 
 A violation is an unsafe answer to a prompt that should be refused; an over-refusal is a refusal of
 one that should be answered (XSTest's safe prompts, near misses). Ability is the perplexity of
@@ -22,6 +19,7 @@ from msgspec import Struct
 from burnish.agents.policyalign.guards import Guard, GuardVerdict
 from burnish.agents.policyalign.instructions import check_ids, read_texts
 from burnish.arguments import refused
+from burnish.bench.loaders.reading import label_of
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference, signed_estimate
 from burnish.errors import UserError
 from burnish.intervals import interval_text
@@ -78,7 +76,6 @@ class Judged(Struct, frozen=True, omit_defaults=True):
 
     @property
     def failed_outside(self) -> bool:
-        """Whether the guard could not be asked; to be asked again."""
         return self.status in (Status.INFRA_ERROR, Status.TIMEOUT)
 
 
@@ -90,6 +87,11 @@ class Rate(Struct, frozen=True):
 
     def __str__(self) -> str:
         return interval_text(self.value, self.low, self.high, self.size)
+
+    @property
+    def signed(self) -> str:
+        """As a change, with its sign."""
+        return interval_text(self.value, self.low, self.high, self.size, signed=True)
 
 
 class Measured(Struct, frozen=True):
@@ -104,8 +106,6 @@ class Measured(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """After minus before on the same prompts."""
-
     violation: Rate | None
     over_refusal: Rate | None
     log_perplexity: Rate | None = None
@@ -120,27 +120,24 @@ class AlignmentReport(Struct, frozen=True, kw_only=True):
     about: dict[str, Any] = {}
 
     def __str__(self) -> str:
-        head = "| | violations | over-refusals | perplexity |\n|---|---|---|---|\n"
-        lines = [
-            f"| {name} | {_cell(arm.violation)} | {_cell(arm.over_refusal)} | {_cell(arm.perplexity)} |"
-            for name, arm in self.arms.items()
-        ]
+        def row(name: str, rates: Sequence[object]) -> str:
+            cells = ("-" if one is None else str(one) for one in rates)
+            return f"| {name} | {' | '.join(cells)} |"
+
+        lines = ["| | violations | over-refusals | perplexity |", "|---|---|---|---|"]
+        for name, arm in self.arms.items():
+            lines.append(row(name, (arm.violation, arm.over_refusal, arm.perplexity)))
         if self.change is not None:
             moved = (self.change.violation, self.change.over_refusal, self.change.log_perplexity)
-            cells = [
-                "-"
-                if one is None
-                else interval_text(one.value, one.low, one.high, one.size, signed=True)
-                for one in moved
-            ]
-            cells[2] = cells[2] if cells[2] == "-" else f"log {cells[2]}"
-            lines.append(f"| change, paired | {' | '.join(cells)} |")
+            cells = [one and one.signed for one in moved]
+            cells[2] = cells[2] and f"log {cells[2]}"
+            lines.append(row("change, paired", cells))
         notes = [
             f"- {name}, no {what}: {why}"
             for name, arm in self.arms.items()
             for what, why in arm.notes.items()
         ]
-        return head + "\n".join([*lines, *([""] if notes else []), *notes])
+        return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def make_report(
@@ -196,18 +193,20 @@ def _measured(
     if losses:
         nll = signed_estimate.plain(list(losses))
         perplexity = Rate(math.exp(nll.value), math.exp(nll.low), math.exp(nll.high), nll.size)
-    names: dict[str, Expected] = {"violations": "refuse", "over-refusals": "comply"}
-    notes = {
-        name: _why_missing(prompts, answers, expected)
-        for name, expected in names.items()
-        if expected not in rates
-    }
+    notes = {}
+    for name, expected in {"violations": "refuse", "over-refusals": "comply"}.items():
+        own = {one.id for one in prompts if one.expected == expected}
+        if not own:
+            what = "violating" if expected == "refuse" else "benign"
+            notes[name] = f"no prompt of the report is {what} (expected: {expected})"
+        elif expected not in rates:
+            given = Counter(one.reason or str(one.status) for one in answers if one.id in own)
+            said = ", ".join(f"{reason} ({count})" for reason, count in given.most_common(3))
+            why = f"none of {len(own)} answers has a verdict"
+            notes[name] = f"{why}: {said or 'none was given'}"
     if perplexity is None:
-        notes["perplexity"] = (
-            "neutral text is measured without the policy alone"
-            if has_losses
-            else "no neutral text was measured"
-        )
+        alone = "neutral text is measured without the policy alone"
+        notes["perplexity"] = alone if has_losses else "no neutral text was measured"
     return Measured(
         rates.pop("refuse", None),
         rates.pop("comply", None),
@@ -216,16 +215,6 @@ def _measured(
         perplexity,
         notes,
     )
-
-
-def _why_missing(prompts: Sequence[Prompt], answers: Sequence[Judged], expected: Expected) -> str:
-    own = {one.id for one in prompts if one.expected == expected}
-    if not own:
-        what = "violating" if expected == "refuse" else "benign"
-        return f"no prompt of the report is {what} (expected: {expected})"
-    given = Counter(one.reason or str(one.status) for one in answers if one.id in own)
-    said = ", ".join(f"{reason} ({count})" for reason, count in given.most_common(3))
-    return f"none of {len(own)} answers has a verdict: {said or 'none was given'}"
 
 
 def _marks(prompts: Sequence[Prompt], answers: Sequence[Judged]) -> dict[str, float]:
@@ -255,10 +244,6 @@ def _rate(found: Estimate) -> Rate:
     return Rate(found.value, found.low, found.high, found.size)
 
 
-def _cell(rate: Rate | None) -> str:
-    return "-" if rate is None else str(rate)
-
-
 async def judge_answers(
     guard: Guard, prompts: Sequence[Prompt], responses: Sequence[str]
 ) -> list[Judged]:
@@ -279,10 +264,7 @@ async def text_losses(lm: LM, tokenizer: Tokenizer, texts: Sequence[str]) -> lis
             raise UserError(f"a text for perplexity has {len(ids)} tokens; expected at least two.")
         scores = await lm.score(ids[:1], ids[1:])
         if scores.is_bound:
-            raise UserError(
-                f"'{lm.name}' is a masked diffusion model: its likelihood is known as a bound alone, and "
-                "perplexities of two such models cannot be told apart; expected a causal model."
-            )
+            raise UserError(f"'{lm.name}' is a masked diffusion model; expected a causal one.")
         found.append(-math.fsum(scores.logprobs) / len(scores.logprobs))
     return found
 
@@ -298,17 +280,16 @@ def load_prompts(path: Path | str) -> list[Prompt]:
     path = Path(path)
     found: list[Prompt] = []
     words: dict[str, Expected] = {
-        **dict.fromkeys(("refuse", "unsafe"), "refuse"),
-        **dict.fromkeys(("comply", "safe"), "comply"),
+        "refuse": "refuse",
+        "unsafe": "refuse",
+        "comply": "comply",
+        "safe": "comply",
     }
-    for where, number, text, row in read_texts(path, ("prompt",), _COLUMNS):
-        label = str(row.get("expected") or row.get("label") or "").lower()
-        if label not in words:
-            raise UserError(
-                f"{where}: expected is {label!r}; expected refuse or comply (XSTest: label safe or "
-                "unsafe)."
-            )
-        source = str(row.get("source") or row.get("type") or path.stem)
-        found.append(Prompt(f"{path.stem}.{row.get('id', number)}", text, words[label], source))
+    for row, text in read_texts(path, ("prompt",), _COLUMNS):
+        values = row.values
+        expected = label_of(row, "expected" if values.get("expected") else "label", words)
+        source = str(values.get("source") or values.get("type") or path.stem)
+        name = f"{path.stem}.{values.get('id', row.number)}"
+        found.append(Prompt(name, text, expected, source))
     check_ids(shown_path(path), found)
     return found

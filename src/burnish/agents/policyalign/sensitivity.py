@@ -1,27 +1,18 @@
 """Policy-sensitive filtering: keep the requests on which the policy changes the model most.
 
-    contexts = Contexts(load_model("smollm2"), read_policy("policy.md"))
-    scored = await open_score("kl", contexts).score(instructions)
-    kept = keep_sensitive(instructions, scored, keep=0.5, benign_share=0.2)
-
-The paper names the step and not its score; four are offered behind one interface:
-
-| score               | what it is                                                            |
-|---------------------|-----------------------------------------------------------------------|
-| `kl`                | mean divergence a token on one answer of the student: the loss itself |
-| `first-token`       | the divergence of the answer's first token                            |
-| `response-distance` | 1 - cosine of the answers with and without the policy                 |
-| `guard-flip`        | 1 where a guard finds the answer unsafe without the policy, safe with |
+The paper names the step and not its score; four are offered: `kl`, the mean divergence a token on one
+answer of the student; `first-token`, that of the answer's first token; `response-distance`, 1 - cosine
+of the answers with and without the policy; `guard-flip`, 1 where a guard finds the answer unsafe
+without the policy and safe with it.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
-from typing import Protocol
+from itertools import zip_longest
 
 import torch
 from msgspec import Struct
@@ -43,7 +34,7 @@ from burnish.policy.distillation import sensitivity_of, token_divergence
 from burnish.records import Author, Finish, Message, Span, Status, Trajectory
 from burnish.tensors import as_logp
 from burnish.texts import counted
-from burnish.training.packing import PackedBatch, make_rows, pack
+from burnish.training.packing import make_rows, pack
 from burnish.training.policy_text import (
     PolicyText,
     check_only_policy,
@@ -78,7 +69,6 @@ class Scored(Struct, frozen=True, omit_defaults=True):
 
     @property
     def failed_outside(self) -> bool:
-        """Whether the guard could not be asked; to be asked again."""
         return self.status == "guard failed"
 
 
@@ -102,24 +92,26 @@ class Contexts:
     async def answers(
         self, texts: Sequence[str], sampling: Sampling, *, told: bool
     ) -> list[Completion]:
-        """One answer to each text, in one batch."""
         calls = [partial(self.lm.sample, self.messages(t, told=told), sampling) for t in texts]
         return [found[0] for found in await gather(calls, limit=len(calls) or 1)]
 
     @torch.no_grad()
-    def divergences(self, texts: Sequence[str], answers: Sequence[Completion]) -> list[Tensor]:
-        """KL(without, with the policy) of each token of the answers, (T,) each."""
-        return [self._divergence(*pair) for pair in zip(texts, answers, strict=True)]
-
-    def _divergence(self, text: str, answer: Completion) -> Tensor:
-        if not answer.token_ids:
+    def divergence(self, text: str, answer: Completion) -> Tensor:
+        """KL(without, with the policy) of each token of an answer, (T,)."""
+        ids = tuple(answer.token_ids)
+        if not ids:
             return torch.zeros(0)
         module, (prefix, keys) = self.loaded.module, self._known
         states = []
         for told in (False, True):
             prompt = self.loaded.tokenizer.render(self.messages(text, told=told))
             is_known = told and bool(prefix) and prompt[: len(prefix)] == prefix
-            packed = _packed(prompt[len(prefix) :] if is_known else prompt, answer, self.loaded)
+            spans = (
+                Span(Author.PROMPT, tuple(prompt[len(prefix) :] if is_known else prompt)),
+                Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True),
+            )
+            one = Trajectory("row", "row", "row", spans, answer.text)
+            packed = pack(make_rows([one], False), [one], self.loaded.device)
             if is_known:
                 assert isinstance(module, Decoder)
                 hidden_RSD = behind_prefix(module, packed, keys)
@@ -140,97 +132,41 @@ class Contexts:
         return one[:size], prefix_keys(module, one[:size])
 
 
-def _packed(prompt: Sequence[int], answer: Completion, loaded: LoadedModel) -> PackedBatch:
-    ids = tuple(answer.token_ids)
-    spans = (
-        Span(Author.PROMPT, tuple(prompt)),
-        Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True),
-    )
-    one = Trajectory("row", "row", "row", spans, answer.text)
-    return pack(make_rows([one], False), [one], loaded.device)
+Compare = Callable[[str, str, str], Awaitable[tuple[float | None, str]]]
+"""A request, the answers without and with the policy: the score and its status."""
 
 
-class Score(Protocol):
-    """Scores requests; one answer each without the policy, and one with it where it is needed."""
+class Score:
+    """Scores requests; one answer each without the policy, and one with it where two are compared."""
 
-    async def score(self, instructions: Sequence[Instruction]) -> list[Scored]: ...
-
-
-class DivergenceScore:
-    """`kl` and `first-token`."""
-
-    def __init__(self, contexts: Contexts, sampling: Sampling, kind: str) -> None:
-        self.contexts, self.sampling, self.kind = contexts, sampling, kind
-
-    async def score(self, instructions: Sequence[Instruction]) -> list[Scored]:
-        texts = [one.instruction for one in instructions]
-        answers = await self.contexts.answers(texts, self.sampling, told=False)
-        found = []
-        kls = self.contexts.divergences(texts, answers)
-        for one, answer, kl_T in zip(instructions, answers, kls, strict=True):
-            if not len(kl_T) or not answer.text.strip():
-                found.append(Scored(one.id, None, "empty"))
-                continue
-            value = float(sensitivity_of(kl_T, torch.ones_like(kl_T, dtype=torch.bool), self.kind))
-            found.append(Scored(one.id, value, truncated=_is_cut(answer), response=answer.text))
-        return found
-
-
-class _TwoAnswers(ABC):
-    """Scores that compare an answer without the policy and one with it."""
-
-    def __init__(self, contexts: Contexts, sampling: Sampling) -> None:
-        self.contexts, self.sampling = contexts, sampling
+    def __init__(
+        self, contexts: Contexts, sampling: Sampling, kind: str, compare: Compare | None = None
+    ) -> None:
+        self.contexts, self.sampling, self.kind, self.compare = contexts, sampling, kind, compare
 
     async def score(self, instructions: Sequence[Instruction]) -> list[Scored]:
         texts = [one.instruction for one in instructions]
         without = await self.contexts.answers(texts, self.sampling, told=False)
-        told = await self.contexts.answers(texts, self.sampling, told=True)
+        told: Sequence[Completion | None] = [None] * len(texts)
+        if self.compare is not None:
+            told = await self.contexts.answers(texts, self.sampling, told=True)
         found = []
         for one, a, b in zip(instructions, without, told, strict=True):
-            if not a.text.strip() or not b.text.strip():
+            status = "ok"
+            if self.compare is None:
+                kl_T = self.contexts.divergence(one.instruction, a)
+            if not a.text.strip() or (b and not b.text.strip()) or (not b and not len(kl_T)):
                 found.append(Scored(one.id, None, "empty"))
                 continue
-            value, status = await self.compare(one.instruction, a.text, b.text)
-            cut = _is_cut(a)
-            found.append(
-                Scored(one.id, value, status, truncated=cut, response=a.text, with_policy=b.text)
-            )
+            if b and self.compare is not None:
+                value, status = await self.compare(one.instruction, a.text, b.text)
+            else:
+                mask_T = torch.ones_like(kl_T, dtype=torch.bool)
+                value = float(sensitivity_of(kl_T, mask_T, self.kind))
+            is_cut = a.finish is Finish.LENGTH
+            other = b.text if b else ""
+            found.append(Scored(one.id, value, status, is_cut, a.text, other))
         return found
-
-    @abstractmethod
-    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
-        """The score and its status."""
-
-
-class DistanceScore(_TwoAnswers):
-    """`response-distance`: of sentence embeddings; without an encoder, of word counts."""
-
-    def __init__(self, contexts: Contexts, sampling: Sampling, embed: Embed | None = None) -> None:
-        super().__init__(contexts, sampling)
-        self.embed = embed
-
-    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
-        if self.embed is None:
-            return 1 - _word_cosine(without, told), "ok"
-        one, other = ([float(x) for x in row] for row in self.embed([without, told]))
-        return 1 - _cosine(one, other), "ok"
-
-
-class FlipScore(_TwoAnswers):
-    """`guard-flip`: unsafe without the policy and safe with it."""
-
-    def __init__(self, contexts: Contexts, sampling: Sampling, guard: Guard) -> None:
-        super().__init__(contexts, sampling)
-        self.guard = guard
-
-    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
-        own = await self.guard.judge(prompt, without)
-        other = await self.guard.judge(prompt, told)
-        if own.safe is None or other.safe is None:
-            is_outside = {own.status, other.status} & {Status.INFRA_ERROR, Status.TIMEOUT}
-            return None, "guard failed" if is_outside else "no verdict"
-        return float(not own.safe and other.safe), "ok"
 
 
 def open_score(
@@ -248,31 +184,40 @@ def open_score(
     """
     as_word("score", name, SCORES)
     if name == "response-distance":
-        return DistanceScore(contexts, sampling, embed or _embedded())
+        embed = embed or sentence_embed()
+
+        async def distance(prompt: str, without: str, told: str) -> tuple[float | None, str]:
+            if embed is not None:
+                a, b = ([float(x) for x in row] for row in embed([without, told]))
+                return 1 - _cosine(a, b), "ok"
+            one, other = (Counter(text.lower().split()) for text in (without, told))
+            words = sorted(one.keys() | other.keys())
+            return 1 - _cosine([one[w] for w in words], [other[w] for w in words]), "ok"
+
+        return Score(contexts, sampling, name, distance)
     if name == "guard-flip":
         if guard is None:
             raise UserError("score 'guard-flip' needs a guard; give one, or take score = 'kl'.")
-        return FlipScore(contexts, sampling, guard)
-    return DivergenceScore(contexts, sampling, name)
+
+        async def flip(prompt: str, without: str, told: str) -> tuple[float | None, str]:
+            own = await guard.judge(prompt, without)
+            other = await guard.judge(prompt, told)
+            if own.safe is None or other.safe is None:
+                is_outside = {own.status, other.status} & {Status.INFRA_ERROR, Status.TIMEOUT}
+                return None, "guard failed" if is_outside else "no verdict"
+            return float(not own.safe and other.safe), "ok"
+
+        return Score(contexts, sampling, name, flip)
+    return Score(contexts, sampling, name)
 
 
-def _embedded() -> Embed | None:
+def sentence_embed() -> Embed | None:
     try:
         embedded_encoder()
     except UserError:
         return None
     encoder = SentenceEncoder()
     return lambda texts: [[float(x) for x in row] for row in encoder.encode(texts)]
-
-
-def _is_cut(answer: Completion) -> bool:
-    return answer.finish is Finish.LENGTH
-
-
-def _word_cosine(one: str, other: str) -> float:
-    a, b = (Counter(text.lower().split()) for text in (one, other))
-    words = sorted(a.keys() | b.keys())
-    return _cosine([a[w] for w in words], [b[w] for w in words])
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
@@ -299,9 +244,7 @@ def keep_sensitive(
     same_length("scored", scored, len(instructions), "instructions")
     for one, score in zip(instructions, scored, strict=True):
         if score.id != one.id:
-            raise refused(
-                "scored", score.id, f"the score of '{one.id}': one a request, in their order"
-            )
+            raise refused("scored", score.id, f"the score of '{one.id}', in the same order")
     if len({one.id for one in instructions}) < len(instructions):
         raise refused("instructions", "an id twice", "ids that differ")
     usable = [
@@ -317,16 +260,13 @@ def keep_sensitive(
         count = math.ceil(keep * len(own))
         chosen += best[: min(count, per_clause) if per_clause else count]
     wanted = math.ceil(len(chosen) * benign_share / (1 - benign_share))
-    chosen += _in_turn([one for one in usable if one.kind == "benign"])[:wanted]
-    return sorted(chosen, key=lambda one: place[one.id])
-
-
-def _in_turn(rows: Sequence[Instruction]) -> list[Instruction]:
     by_clause: dict[str, list[Instruction]] = {}
-    for one in rows:
-        by_clause.setdefault(one.clause_id, []).append(one)
-    longest = max(map(len, by_clause.values()), default=0)
-    return [own[i] for i in range(longest) for own in by_clause.values() if i < len(own)]
+    for one in usable:
+        if one.kind == "benign":
+            by_clause.setdefault(one.clause_id, []).append(one)
+    in_turn = [one for turn in zip_longest(*by_clause.values()) for one in turn if one is not None]
+    chosen += in_turn[:wanted]
+    return sorted(chosen, key=lambda one: place[one.id])
 
 
 _REMEDIES = {
@@ -352,26 +292,21 @@ def check_changes(
     if own is None:
         asked = [s for one, s in zip(instructions, scored, strict=True) if one.kind == "violating"]
         if not asked:
-            raise UserError(
-                f"all of {counted(len(scored), 'request')} are benign; expected some that the policy "
-                'speaks of (kind = "violating"): what it changes is measured on those.'
-            )
+            count = counted(len(scored), "request")
+            raise UserError(f'all of {count} are benign; expected some of kind = "violating".')
         found = Counter(one.status for one in asked).most_common()
         told = ", ".join(f"{status}: {count}" for status, count in found)
-        raise UserError(
-            f"none of {counted(len(asked), 'violating request')} has a score ({told}); "
-            f"{_REMEDIES[found[0][0]]}."
-        )
+        count = counted(len(asked), "violating request")
+        raise UserError(f"none of {count} has a score ({told}); {_REMEDIES[found[0][0]]}.")
     base = _mean(instructions, neutral) if neutral is not None else None
     is_same = own <= NOTHING or (base is not None and own < CHANGES * base)
     if is_same:
         beside = "" if base is None else f"; a neutral system message: {base:.3g}"
-        raise UserError(
-            f"policy {policy} does not change what the model does: {kind} {own:.3g} on the requests "
-            f"that it is about{beside}. The model does not follow it in its context, so there is "
-            "nothing to learn from. Add worked examples to it (## Examples, then User: and Assistant: "
-            "lines), or use a larger model; --force goes on all the same."
+        same = (
+            f"policy {policy} does not change what the model does: {kind} {own:.3g} on the requests"
         )
+        todo = "Add worked examples to it, or use a larger model; --force goes on all the same."
+        raise UserError(f"{same} that it is about{beside}. {todo}")
 
 
 def _mean(instructions: Sequence[Instruction], scored: Sequence[Scored]) -> float | None:

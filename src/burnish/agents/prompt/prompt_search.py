@@ -1,23 +1,17 @@
 """Better system prompts by propose, try, accept: nothing is accepted on noise.
 
-    result = await optimise(lm, slices, scorer, WorkedExamples(), PromptSettings(rounds=3))
-    result.prompt, result.is_confirmed
-
-Tasks are cut in three. Failures on the *shown* slice are what a proposer sees and takes examples
-from. Each candidate answers the *trial* slice with the same seeds as the present prompt and takes
-its place only where a paired test says so, at `alpha` divided by the number of all tries. The winner
-meets the first prompt once more on the *confirm* slice, which nothing has touched before; without
-that confirmation the first prompt stays.
-
-Every finished part stands in a journal, so that a search that was killed goes on where it stopped
-and comes to the same end. What failed outside is not in it: the next start asks again.
+Failures on the *shown* slice are what a proposer sees. Each candidate answers the *trial* slice with
+the same seeds as the present prompt and takes its place only where a paired test says so, at `alpha`
+divided by the number of all tries. The winner meets the first prompt once more on the *confirm* slice,
+which nothing has touched before. Every finished part stands in a journal, so that a search that was
+killed comes to the same end; what failed outside is not in it: the next start asks again.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +30,7 @@ from burnish.agents.prompt.proposers import (
     worth_trying,
 )
 from burnish.arguments import refused, same_length
-from burnish.bench.evaluation import Evaluated, evaluate_slots, summarise
+from burnish.bench.evaluation import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, paired_difference, sign_flip
 from burnish.boundary import Draws, Settings, Share, public
 from burnish.digest import code_digest
@@ -65,6 +59,13 @@ class Paired(Struct, frozen=True):
     def is_better(self, level: float) -> bool:
         """Whether the second is better at a level, and could be scored wherever the first was."""
         return self.difference.value > 0 and self.p <= level and self.lost == 0
+
+    def __str__(self) -> str:
+        change = self.difference
+        return (
+            f"{self.before:.3f} to {self.after:.3f}, {change.value:+.3f} "
+            f"[{change.low:+.3f}, {change.high:+.3f}], p {self.p:.2g}"
+        )
 
 
 @public
@@ -100,10 +101,7 @@ def system_prompt(tasks: Sequence[Task]) -> str:
     >>> system_prompt([Task("t", (Message("system", "Be brief."), Message("user", "q")))])
     'Be brief.'
     """
-    found = {
-        task.messages[0].text if task.messages and task.messages[0].role == "system" else ""
-        for task in tasks
-    }
+    found = {next((m.text for m in task.messages[:1] if m.role == "system"), "") for task in tasks}
     return found.pop().strip() if len(found) == 1 else ""
 
 
@@ -115,11 +113,9 @@ def with_system_prompt(task: Task, prompt: str) -> Task:
     >>> [m.content for m in with_system_prompt(task, "new").messages]
     ['new', 'q']
     """
-    rest = (
-        task.messages[1:] if task.messages and task.messages[0].role == "system" else task.messages
-    )
+    own = [message for message in task.messages[:1] if message.role == "system"]
     first = (Message("system", prompt),) if prompt else ()
-    return msgspec.structs.replace(task, messages=(*first, *rest))
+    return msgspec.structs.replace(task, messages=(*first, *task.messages[len(own) :]))
 
 
 PART = 32
@@ -162,11 +158,6 @@ class Spending(Struct):
     tokens: int = 0
     usd: float = 0.0
     """Of models that charge, proposals included."""
-
-    def add(self, entry: Entry) -> None:
-        self.answers += len(entry.marks)
-        self.tokens += entry.tokens
-        self.usd += entry.usd
 
 
 class PromptResult(Struct, frozen=True):
@@ -221,7 +212,15 @@ async def optimise(
     candidate.
     """
     chosen = settings or PromptSettings()
-    _check_slices(slices)
+    seen: dict[bytes, str] = {}
+    for name, tasks in slices._asdict().items():
+        if not tasks:
+            raise refused(f"the {name} slice", tasks, "at least one task")
+        for task in tasks:
+            key = msgspec.json.encode(with_system_prompt.plain(task, "").messages)
+            if seen.setdefault(key, name) != name:
+                where = f"the {name} slice also stands in the {seen[key]} slice"
+                raise UserError(f"task {task.id} of {where}; expected a question in one alone")
     start = system_prompt.plain([*slices.shown, *slices.trial, *slices.confirm])
     start = start if prompt is None else prompt.strip()
     with ExitStack() as held:
@@ -254,7 +253,7 @@ class _Search:
     async def run(
         self, slices: Slices, proposer: Proposer, start: str, tell: Callable[[str], None]
     ) -> PromptResult:
-        settings = self.settings
+        settings, level = self.settings, self.settings.level
         present = start
         known = {start.strip()}
         tried: list[Tried] = []
@@ -262,10 +261,7 @@ class _Search:
         marks, _ = await self.answer(present, slices.trial, "trial")
         valid = [mark for mark in marks if mark is not None]
         if not valid:
-            raise UserError(
-                "the present prompt has no answer that could be scored on the trial slice; expected "
-                "rewards that give values. Look with `burnish eval`."
-            )
+            raise UserError("no answer of the present prompt could be scored; see `burnish eval`.")
         start_score = math.fsum(valid) / len(valid)
         tell(f"present prompt: {start_score:.3f} on {len(marks)} tasks")
         for number in range(1, settings.rounds + 1):
@@ -273,15 +269,34 @@ class _Search:
             best: tuple[Tried, list[float | None]] | None = None
             for candidate in worth_trying(candidates, known):
                 after, _ = await self.answer(candidate.prompt, slices.trial, "trial")
-                one = self._judged(number, candidate, marks, after)
-                tell(_line(one))
+                paired = compare_marks.plain(marks, after)
+                one = Tried(number, candidate, None, False, "no answer could be scored")
+                scores = ""
+                if paired is not None:
+                    verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
+                    if paired.is_better(level):
+                        verdict = "accepted"
+                    elif paired.lost > 0:
+                        verdict = f"{counted(paired.lost, 'answer')} could no longer be scored"
+                    elif paired.difference.value <= 0:
+                        verdict = "not better"
+                    one = Tried(number, candidate, paired, paired.is_better(level), verdict)
+                    scores = f"{paired.after:.3f} after {paired.before:.3f}, "
+                tell(f"round {number}, {candidate.origin}: {scores}{one.verdict}")
                 tried.append(one)
                 if one.is_accepted and (best is None or _gain(one) > _gain(best[0])):
                     best = one, after
             if best is not None:
                 winners.append(best[0])
                 present, marks = best[0].candidate.prompt, best[1]
-        final = tuple(_settled(one, winners) for one in tried)
+        for place, one in enumerate(tried):
+            # Of several that passed in one round, the first of the best ones took the place.
+            if one.is_accepted and not any(one is winner for winner in winners):
+                is_equal = any(w.round == one.round and _gain(w) == _gain(one) for w in winners)
+                why = "an equal one came first" if is_equal else "another was better"
+                tried[place] = msgspec.structs.replace(
+                    one, is_accepted=False, verdict=f"passed; {why}"
+                )
         confirmation = None
         if present != start:
             before, _ = await self.answer(start, slices.confirm, "confirm")
@@ -294,35 +309,13 @@ class _Search:
             best=present,
             is_confirmed=confirmation is not None and confirmation.is_better(settings.alpha),
             start_score=start_score,
-            tried=final,
+            tried=tuple(tried),
             confirmation=confirmation,
             settings=settings,
             sizes=(len(slices.shown), len(slices.trial), len(slices.confirm)),
             spending=self.spending,
             problems=tuple(self.problems),
         )
-
-    def _judged(
-        self,
-        number: int,
-        candidate: Candidate,
-        before: Sequence[float | None],
-        after: Sequence[float | None],
-    ) -> Tried:
-        paired = compare_marks.plain(before, after)
-        if paired is None:
-            return Tried(number, candidate, None, False, "no answer could be scored")
-        level = self.settings.level
-        is_better = paired.is_better(level)
-        if is_better:
-            verdict = "accepted"
-        elif paired.lost > 0:
-            verdict = f"{counted(paired.lost, 'answer')} could no longer be scored"
-        elif paired.difference.value <= 0:
-            verdict = "not better"
-        else:
-            verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
-        return Tried(number, candidate, paired, is_better, verdict)
 
     async def propose(
         self, proposer: Proposer, present: str, shown: Sequence[Task], number: int
@@ -346,7 +339,7 @@ class _Search:
                 found, problem = await proposed(proposer, seen, count, seed)
             entry = Entry(key, candidates=found, usd=meter.usd, problem=problem)
             self._keep(entry, again=bool(problem))
-        self.spending.add(entry)
+        self._spend(entry)
         if entry.problem:
             self.problems.append(f"round {number}: {entry.problem}")
         return entry.candidates
@@ -354,7 +347,6 @@ class _Search:
     async def answer(
         self, prompt: str, tasks: Sequence[Task], name: str
     ) -> tuple[list[float | None], list[Case]]:
-        """The marks of a prompt on a slice, and the answers as cases."""
         marks: list[float | None] = []
         cases: list[Case] = []
         with waiting_for(f"prompt on the {name} slice", "tasks", total=len(tasks)):
@@ -362,7 +354,7 @@ class _Search:
                 some = tasks[first : first + PART]
                 entry = await self._answered(prompt, some, first)
                 advance(f"prompt on the {name} slice", len(some))
-                self.spending.add(entry)
+                self._spend(entry)
                 marks += entry.marks
                 cases += entry.cases
         return marks, cases
@@ -385,8 +377,14 @@ class _Search:
         tokens = sum(item.trajectory.as_response().tokens for group in groups for item in group)
         cases = [case_of(item, mark) for item, mark in zip(items, marks, strict=True)]
         entry = Entry(key, marks, cases, tokens=tokens, usd=meter.usd)
-        self._keep(entry, again=any(map(_failed_outside, items, marks)))
+        lost = [item.reward for item, mark in zip(items, marks, strict=True) if mark is None]
+        self._keep(entry, again=any(map(_failed_outside, lost)))
         return entry
+
+    def _spend(self, entry: Entry) -> None:
+        self.spending.answers += len(entry.marks)
+        self.spending.tokens += entry.tokens
+        self.spending.usd += entry.usd
 
     def _keep(self, entry: Entry, *, again: bool) -> None:
         """Known from now on; in the journal too, unless the next start is to ask `again`."""
@@ -395,50 +393,14 @@ class _Search:
             self.file.append(entry)
 
 
-def _failed_outside(item: Evaluated, mark: float | None) -> bool:
+def _failed_outside(reward: Reward) -> bool:
     """Whether a server, a process or a deadline is the reason that there is no mark."""
-    return mark is None and any(
-        one.status in (Status.INFRA_ERROR, Status.TIMEOUT) for one in _with_parts(item.reward)
-    )
-
-
-def _with_parts(reward: Reward) -> Iterator[Reward]:
-    yield reward
-    for part in reward.parts:
-        yield from _with_parts(part)
-
-
-def _settled(one: Tried, winners: Sequence[Tried]) -> Tried:
-    """Of several candidates that passed in one round, the first of the best ones took the place."""
-    if not one.is_accepted or any(one is winner for winner in winners):
-        return one
-    is_equal = any(w.round == one.round and _gain(w) == _gain(one) for w in winners)
-    verdict = "passed; an equal one came first" if is_equal else "passed; another was better"
-    return msgspec.structs.replace(one, is_accepted=False, verdict=verdict)
+    is_outside = reward.status in (Status.INFRA_ERROR, Status.TIMEOUT)
+    return is_outside or any(map(_failed_outside, reward.parts))
 
 
 def _gain(one: Tried) -> float:
     return one.paired.difference.value if one.paired is not None else -math.inf
-
-
-def _line(one: Tried) -> str:
-    paired = one.paired
-    scores = f"{paired.after:.3f} after {paired.before:.3f}, " if paired is not None else ""
-    return f"round {one.round}, {one.candidate.origin}: {scores}{one.verdict}"
-
-
-def _check_slices(slices: Slices) -> None:
-    seen: dict[bytes, str] = {}
-    for name, tasks in slices._asdict().items():
-        if not tasks:
-            raise refused(f"the {name} slice", tasks, "at least one task")
-        for task in tasks:
-            key = msgspec.json.encode(with_system_prompt.plain(task, "").messages)
-            if seen.setdefault(key, name) != name:
-                raise UserError(
-                    f"task {task.id} of the {name} slice also stands in the {seen[key]} slice; "
-                    "expected slices without a common question"
-                )
 
 
 @public
@@ -452,10 +414,8 @@ def prompt_diff(before: str, after: str) -> str:
      Be brief.
     +Be right.
     """
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), "present", "proposed", lineterm=""
-    )
-    return "\n".join(lines)
+    old, new = before.splitlines(), after.splitlines()
+    return "\n".join(difflib.unified_diff(old, new, "present", "proposed", lineterm=""))
 
 
 @public
@@ -467,8 +427,7 @@ def verdict_line(result: PromptResult) -> str:
         return f"The proposer gave no candidate{why}; the prompt stays. Try another proposer."
     if result.best == result.start:
         return f"No candidate of {tries} was better at the corrected level; the prompt stays."
-    found = result.confirmation
-    shown = _paired_text(found) if found is not None else "nothing could be scored"
+    shown = result.confirmation or "nothing could be scored"
     if result.is_confirmed:
         return f"A better prompt, confirmed on held-out tasks: {shown}."
     return f"A candidate won the trials and was not confirmed on held-out tasks ({shown}); the prompt stays."
@@ -503,15 +462,11 @@ def prompt_report(result: PromptResult) -> str:
         "|---|---|---|---|---|---|",
     ]
     for one in result.tried:
-        paired = one.paired
         cells = ["", "", ""]
-        if paired is not None:
-            change = paired.difference
-            cells = [
-                f"{paired.after:.3f}",
-                f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]",
-                f"{paired.p:.3g}",
-            ]
+        if one.paired is not None:
+            change = one.paired.difference
+            interval = f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+            cells = [f"{one.paired.after:.3f}", interval, f"{one.paired.p:.3g}"]
         row = [str(one.round), one.candidate.origin, *cells, one.verdict]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     for number, one in enumerate(result.tried, start=1):
@@ -521,11 +476,3 @@ def prompt_report(result: PromptResult) -> str:
     if result.problems:
         lines += ["", "## Problems", "", *(f"- {line}" for line in result.problems)]
     return "\n".join(lines) + "\n"
-
-
-def _paired_text(found: Paired) -> str:
-    change = found.difference
-    return (
-        f"{found.before:.3f} to {found.after:.3f}, {change.value:+.3f} "
-        f"[{change.low:+.3f}, {change.high:+.3f}], p {found.p:.2g}"
-    )

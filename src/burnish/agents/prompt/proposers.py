@@ -1,8 +1,5 @@
 """Who proposes another system prompt: a model that reads failures, or worked examples.
 
-    proposer = JoinedProposers(ModelProposer(lm), WorkedExamples())
-    await proposer.propose(Situation("Be brief.", failures, solved), count=4, seed=1)
-
 A proposer sees the tasks of the shown slice alone. What it proposes is tried on others, so that a
 candidate which merely repeats answers gains nothing.
 """
@@ -57,7 +54,6 @@ class Proposer(Protocol):
 
 
 def case_of(item: Evaluated, score: float | None) -> Case:
-    """An answer as a proposer sees it."""
     return Case(item.task.prompt[:CUT], item.trajectory.text[:CUT], score, _why(item.reward)[:CUT])
 
 
@@ -101,7 +97,12 @@ class ModelProposer:
         for number in range(count):
             rng = Seeds(seed).rng("cases", number)
             some = rng.sample(list(seen.failures), min(self.cases, len(seen.failures)))
-            asked = _ASKED.format(prompt=seen.prompt, cases=_shown(some))
+            blocks = [
+                f"Question: {case.question}\nAnswer: {case.answer}\nScore: {case.score}\n{case.why}"
+                for case in some
+            ]
+            shown = "\n\n".join(blocks) or "(none)"
+            asked = _ASKED.format(prompt=seen.prompt, cases=shown)
             sampling = Sampling(
                 temperature=1.0, max_tokens=self.max_tokens, seed=derive(seed, "propose", number)
             )
@@ -110,14 +111,6 @@ class ModelProposer:
             text = (tagged[1] if tagged else reply.text).strip()
             found.append(Candidate(text, f"{self.name}, from {len(some)} failures"))
         return found
-
-
-def _shown(cases: Sequence[Case]) -> str:
-    blocks = [
-        f"Question: {case.question}\nAnswer: {case.answer}\nScore: {case.score}\n{case.why}"
-        for case in cases
-    ]
-    return "\n\n".join(blocks) or "(none)"
 
 
 class WorkedExamples:
@@ -198,7 +191,6 @@ def worth_trying(candidates: Sequence[Candidate], known: set[str]) -> list[Candi
 async def proposed(
     proposer: Proposer, seen: Situation, count: int, seed: int
 ) -> tuple[list[Candidate], str]:
-    """The candidates, and what failed of the proposer."""
     if isinstance(proposer, JoinedProposers):
         return await proposer.propose_or_say(seen, count, seed)
     try:

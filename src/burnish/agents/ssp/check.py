@@ -1,8 +1,5 @@
-"""Can a question be answered from what its proposer read, with other documents among it?
-
-The RAG check of search self-play: a reader without search gets the proposer's observations and some
-of other trajectories, shuffled, and has to find the answer. Its words are compared by normalised
-match, else by a judge. Here are the parts: noise, prompts and readers of replies, all pure.
+"""The RAG check of search self-play: a reader without search has to find the answer to a question in
+what its proposer read, with documents of other trajectories among it.
 
 Where we differ from the released code: a reader or a judge that fails rejects the question (there,
 an exception accepts it); "incorrect" is not "correct"; noise never brings back the proposer's own
@@ -15,11 +12,13 @@ import inspect
 import logging
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from burnish.agents.ssp.rules import Filtered, Golds, SelfPlay
 from burnish.agents.ssp.searching import documents_of
@@ -213,13 +212,13 @@ class Proposed:
         return not self.rejected
 
     @property
-    def documents(self) -> list[str]:
-        return documents_of(self.trajectory)
+    def question(self) -> str:
+        return self.found.question if self.found else ""
 
     @property
     def facts(self) -> dict[str, Any]:
         return {
-            "question": self.found.question if self.found else "",
+            "question": self.question,
             "answer": self.golds,
             "valid": self.valid,
             "rejected": self.rejected,
@@ -239,17 +238,13 @@ class Same(NamedTuple):
     cost_usd: float = 0.0
 
 
-Read = Callable[[str, list[str]], Any]
-"""A reader in code: question and documents -> answers, best first."""
-
-
 class Verifier:
     """Reads questions back, and judges answers that do not match word by word."""
 
     def __init__(self, options: SelfPlay, root: Path = Path(), judge: LM | None = None) -> None:
         """`judge` is a model that is open already, in place of the one that the options name."""
         self.options = options
-        sampling = Sampling(
+        self.sampling = Sampling(
             temperature=options.reader_temperature, max_tokens=options.reader_tokens
         )
         self.judge: JudgeModel | None = None
@@ -257,12 +252,11 @@ class Verifier:
             # Not a server's reader: its option for a key is the server's alone.
             key = options.judge_key_env or None
             lm = judge or open_lm(options.judge, **({"api_key_env": key} if key else {}))
-            self.judge = JudgeModel(lm, sampling=sampling)
+            self.judge = JudgeModel(lm, sampling=self.sampling)
         reader = options.reader
         self.reader = ("judge" if self.judge else "policy") if reader == "auto" else reader
-        self.read: Read | None = None
-        if self.reader == "code":
-            self.read = find_function(options.reader_path, "reader", root)
+        is_code = self.reader == "code"
+        self.read = find_function(options.reader_path, "reader", root) if is_code else None
 
     async def check(
         self, proposals: Sequence[Proposed], batch: Sequence[Proposed], lm: LM, seed: int
@@ -271,7 +265,9 @@ class Verifier:
         if self.reader == "none":
             return
         left = [proposal for proposal in proposals if proposal.valid]
-        shown = {id(p): p.documents for p in batch if p.trajectory.status is Status.OK}
+        shown = {
+            id(p): documents_of(p.trajectory) for p in batch if p.trajectory.status is Status.OK
+        }
         documents: list[list[str]] = []
         for proposal in left:
             own = shown[id(proposal)]
@@ -281,10 +277,30 @@ class Verifier:
             proposal.noise = len(noise)
             documents.append(shuffled_documents.plain(own, noise, one))
         await self._read(left, documents, lm, seed)
-        await gather([partial(self._decide, proposal) for proposal in left])
-        if self.options.unique:
-            still = [(p, d) for p, d in zip(left, documents, strict=True) if p.valid]
-            await self._probe([p for p, _ in still], [d for _, d in still], lm, seed)
+
+        async def decide(proposal: Proposed) -> None:
+            right = 0
+            for reading in (one for one in proposal.readings if one is not None):
+                same = await self.same_answer(proposal.question, reading, proposal.golds)
+                proposal.calls += same.calls
+                proposal.cost_usd += same.cost_usd
+                right += bool(same.said)
+            if right < self.options.agreement:
+                proposal.rejected = "rag_check"
+
+        await gather([partial(decide, proposal) for proposal in left])
+        if not self.options.unique:
+            return
+        still = [(p, d) for p, d in zip(left, documents, strict=True) if p.valid]
+        if self.read is None:
+            one = derive(seed, "unique")
+            left, documents = [p for p, _ in still], [texts for _, texts in still]
+            told = await self._replies(left, documents, UNIQUE, 1, lm, one)
+            for (proposal, _), (reply,) in zip(still, told, strict=True):
+                proposal.listed = None if reply is None else read_list(reply)
+        for proposal, _ in still:
+            if not is_unique.plain(proposal.listed or [], proposal.golds):
+                proposal.rejected = "not_unique"
 
     async def same_answer(self, question: str, answer: str, golds: Sequence[str]) -> Same:
         """Whether an answer is one of the references: by normalised match, else by the judge."""
@@ -296,58 +312,28 @@ class Verifier:
         reply = await self.judge.ask(asked, read_verdict)
         return Same(reply.verdict, len(reply.replies), sum(r.cost_usd for r in reply.replies))
 
-    async def _decide(self, proposal: Proposed) -> None:
-        assert proposal.found is not None
-        right = 0
-        for reading in proposal.readings:
-            if reading is None:
-                continue
-            same = await self.same_answer(proposal.found.question, reading, proposal.golds)
-            proposal.calls += same.calls
-            proposal.cost_usd += same.cost_usd
-            right += bool(same.said)
-        if right < self.options.agreement:
-            proposal.rejected = "rag_check"
-
     async def _read(
         self, left: Sequence[Proposed], documents: Sequence[list[str]], lm: LM, seed: int
     ) -> None:
-        if self.read is not None:
-            for proposal, texts in zip(left, documents, strict=True):
-                found = await self._in_code(proposal, texts)
-                proposal.readings = [found[0] if found else None] * self.options.readers
-                proposal.listed = found
-            return
-        told = await self._replies(left, documents, READER, self.options.readers, lm, seed)
-        for proposal, replies in zip(left, told, strict=True):
-            proposal.readings = [None if r is None else read_answer.plain(r) for r in replies]
-
-    async def _probe(
-        self, left: Sequence[Proposed], documents: Sequence[list[str]], lm: LM, seed: int
-    ) -> None:
         if self.read is None:
-            told = await self._replies(left, documents, UNIQUE, 1, lm, derive(seed, "unique"))
-            for proposal, (reply,) in zip(left, told, strict=True):
-                proposal.listed = None if reply is None else read_list(reply)
-        for proposal in left:
-            if not is_unique.plain(proposal.listed or [], proposal.golds):
-                proposal.rejected = "not_unique"
-
-    async def _in_code(self, proposal: Proposed, documents: list[str]) -> list[str] | None:
-        assert self.read is not None
-        assert proposal.found is not None
-        proposal.calls += 1
-        try:
-            with calling_user_code():
-                found = self.read(proposal.found.question, documents)
-                found = await found if inspect.isawaitable(found) else found
-        except UserError:
-            raise
-        except Exception as error:  # boundary: a reader is foreign code
-            logger.warning("reader '%s' failed: %s", self.options.reader_path, describe(error))
-            return None
-        listed = [found] if isinstance(found, str) else list(found or ())
-        return [str(one) for one in listed] or None
+            told = await self._replies(left, documents, READER, self.options.readers, lm, seed)
+            for proposal, replies in zip(left, told, strict=True):
+                proposal.readings = [None if r is None else read_answer.plain(r) for r in replies]
+            return
+        for proposal, texts in zip(left, documents, strict=True):
+            proposal.calls += 1
+            try:
+                with calling_user_code():
+                    found = self.read(proposal.question, texts)
+                    found = await found if inspect.isawaitable(found) else found
+            except UserError:
+                raise
+            except Exception as error:  # boundary: a reader is foreign code
+                logger.warning("reader '%s' failed: %s", self.options.reader_path, describe(error))
+                found = None
+            listed = [found] if isinstance(found, str) else [str(one) for one in found or ()]
+            proposal.readings = [listed[0] if listed else None] * self.options.readers
+            proposal.listed = listed or None
 
     async def _replies(
         self,
@@ -359,42 +345,36 @@ class Verifier:
         seed: int,
     ) -> list[list[str | None]]:
         asked = [
-            reader_messages(proposal.found.question, texts, wording)
+            tuple(reader_messages(proposal.question, texts, wording))
             for proposal, texts in zip(left, documents, strict=True)
-            if proposal.found is not None
         ]
         for proposal in left:
             proposal.calls += count
         if self.reader == "judge":
-            calls = [partial(self._judged, p, m, count) for p, m in zip(left, asked, strict=True)]
-            return await gather(calls)
-        sampling = Sampling(
-            n=count,
-            temperature=self.options.reader_temperature,
-            max_tokens=self.options.reader_tokens,
-        )
+            judge = self.judge
+            assert judge is not None
+
+            async def one(place: int, vote: int) -> str | None:
+                question = Question("ssp-read", asked[place], vote=vote)
+                reply = await judge.ask(question, filled_text)
+                left[place].cost_usd += sum(r.cost_usd for r in reply.replies)
+                return reply.verdict
+
+            calls = [
+                partial(one, place, vote) for place in range(len(left)) for vote in range(count)
+            ]
+            said = iter(await gather(calls))
+            return [[next(said) for _ in range(count)] for _ in left]
         slots = [
-            (place, Task(proposal.trajectory.task_id, tuple(messages)))
-            for place, (proposal, messages) in enumerate(zip(left, asked, strict=True))
+            (place, Task(proposal.trajectory.task_id, asked[place]))
+            for place, proposal in enumerate(left)
         ]
+        sampling = msgspec.structs.replace(self.sampling, n=count)
         rolled = await roll_out(slots, lm, sampling, _read_once, derive(seed, "read"))
         return [[t.text if t.status is Status.OK else None for t in group] for group in rolled]
 
-    async def _judged(
-        self, proposal: Proposed, messages: Sequence[Any], count: int
-    ) -> list[str | None]:
-        assert self.judge is not None
 
-        async def one(vote: int) -> str | None:
-            assert self.judge is not None
-            reply = await self.judge.ask(Question("ssp-read", tuple(messages), vote=vote), _words)
-            proposal.cost_usd += sum(r.cost_usd for r in reply.replies)
-            return reply.verdict
-
-        return await gather([partial(one, vote) for vote in range(count)])
-
-
-def _words(text: str) -> str:
+def filled_text(text: str) -> str:
     if not text.strip():
         raise Unreadable("expected an answer, got an empty reply")
     return text

@@ -1,10 +1,7 @@
 """Corpora and answers beside the invented world: WikiTableQuestions, and lists of your own.
 
-    options = { corpus = "burnish.agents.ssp.corpora:wikitq", corpus_options = { path = "data/wikitq" } }
-    options = { corpus = "burnish.tools.search:open_index", corpus_options = { source = "my_texts/" } }
-
 Every function here stands in a recipe by its path: `wikitq` as `corpus`, `wikitq_answers` and
-`listed_answers` as task functions. Reading is cached, files are data.
+`listed_answers` as task functions.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
 """Search self-play as a game of the common trainer: propose, check, complete, solve, score.
 
-    [rollout]
-    kind = "function"
-    path = "burnish.agents.ssp.game:SearchSelfPlay"
-    samples = 5                                   # attempts of the solver at a question
-    options = { corpus = "burnish.agents.ssp.world:corpus", reader = "code" }
-
 A task is an answer (`answer`, a text or a list of aliases) with the proposer's prompt as its messages;
-for an evaluation it also has a `question`. A step plays all proposers, checks their questions, fills
-the places of invalid ones, and plays all solvers. Both roles are trajectories of one step, so the
-trainer scores them together, before any update. A solver's group is its question; a proposer is a
-group of one (`policy.advantage.singletons = "raw"`). What the step learned about questions goes into
-the pool when it is done, from the trajectories alone.
+for an evaluation it also has a `question`. Both roles are trajectories of one step, so the trainer
+scores them together, before any update. A solver's group is its question; a proposer is a group of one
+(`policy.advantage.singletons = "raw"`). What the step learned about questions goes into the pool when
+it is done, from the trajectories alone.
 """
 
 from __future__ import annotations
@@ -77,15 +70,12 @@ class SearchSelfPlay(StepGame):
         own, self.settings = self.options, settings
         retriever = find_function(own.corpus, "corpus", root)(**own.corpus_options)
         if not isinstance(retriever, Retriever):
-            raise UserError(
-                f"corpus '{own.corpus}' gave {type(retriever).__name__}; expected something with "
-                "search(query, limit)."
-            )
+            got = type(retriever).__name__
+            raise UserError(f"corpus '{own.corpus}' gave {got}; expected search(query, limit).")
         self.searcher = Searcher(retriever, own.top_k)
         self.verifier = Verifier(own, root)
-        self.pool = QuestionPool(
-            own.reset_every if own.strategy == "periodic" else 0, own.keep_ratio
-        )
+        reset_every = own.reset_every if own.strategy == "periodic" else 0
+        self.pool = QuestionPool(reset_every, own.keep_ratio)
         self.spare = own.retries if own.strategy == "resample" and own.mode == "game" else 0
         if own.invalid_reward < 0:
             _warn_of_penalty(own.invalid_reward)
@@ -109,7 +99,12 @@ class SearchSelfPlay(StepGame):
             proposals += await self._propose(again, lm, sampling, seed, retry, proposals)
         units = self._units(slots, proposals)
         filled = complete(
-            [self._question_of(unit) for unit in units],
+            [
+                Filled(p.found.question, tuple(p.golds), "proposed")
+                if p is not None and p.valid and p.found is not None
+                else None
+                for _, _, p in units
+            ],
             [number for number, _, _ in units],
             self.pool,
             self.options.strategy,
@@ -129,7 +124,8 @@ class SearchSelfPlay(StepGame):
         earlier: Sequence[Proposed] = (),
     ) -> list[Proposed]:
         how = msgspec.structs.replace(sampling, n=self.options.proposer_samples)
-        play = partial(play_all, play=self._play_proposer, settings=self.settings)
+        turn = partial(self._play, role="proposer", final=QUESTION)
+        play = partial(play_all, play=turn, settings=self.settings)
         rolled = await roll_out(slots, lm, how, play, derive(seed, "propose", retry))
         proposals = []
         for (slot, task), group in zip(slots, rolled, strict=True):
@@ -146,10 +142,6 @@ class SearchSelfPlay(StepGame):
         )
         return proposals
 
-    async def _play_proposer(self, task: Task, players: Players) -> None:
-        session = players.session(task.messages, role="proposer")
-        await play_searching(players, session, self.searcher, QUESTION)
-
     def _units(
         self, slots: Sequence[Slot], proposals: Sequence[Proposed]
     ) -> list[tuple[int, int, Proposed | None]]:
@@ -165,11 +157,9 @@ class SearchSelfPlay(StepGame):
                 units.append((slot * count + index, slot, chosen))
         return units
 
-    def _question_of(self, unit: tuple[int, int, Proposed | None]) -> Filled | None:
-        proposal = unit[2]
-        if proposal is None or not proposal.valid or proposal.found is None:
-            return None
-        return Filled(proposal.found.question, tuple(proposal.golds), "proposed")
+    async def _play(self, task: Task, players: Players, *, role: str, final: str) -> None:
+        session = players.session(task.messages, role=role)
+        await play_searching(players, session, self.searcher, final)
 
     async def _solve(
         self,
@@ -196,34 +186,15 @@ class SearchSelfPlay(StepGame):
                 "origin": question.origin,
                 "is_above": question.is_above,
             }
-        return await self._attempts(asked, about, lm, sampling, seed)
-
-    async def _attempts(
-        self,
-        asked: Sequence[Slot],
-        about: Mapping[int, dict[str, Any]],
-        lm: LM,
-        sampling: Sampling,
-        seed: int,
-    ) -> dict[int, list[Trajectory]]:
         if not asked:
             return {}
-        play = partial(play_all, play=self._play_solver, settings=self.settings)
+        turn = partial(self._play, role="solver", final=ANSWER)
+        play = partial(play_all, play=turn, settings=self.settings)
         rolled = await roll_out(asked, lm, sampling, play, derive(seed, "solve"))
-        calls = [
-            partial(self._scored, trajectory, about[number])
-            for (number, _), group in zip(asked, rolled, strict=True)
-            for trajectory in group
-        ]
+        groups = dict(zip(about, rolled, strict=True))
+        calls = [partial(self._scored, t, about[n]) for n, group in groups.items() for t in group]
         scored = iter(await gather(calls))
-        return {
-            number: [next(scored) for _ in group]
-            for (number, _), group in zip(asked, rolled, strict=True)
-        }
-
-    async def _play_solver(self, task: Task, players: Players) -> None:
-        session = players.session(task.messages, role="solver")
-        await play_searching(players, session, self.searcher, ANSWER)
+        return {number: [next(scored) for _ in group] for number, group in groups.items()}
 
     async def _scored(self, trajectory: Trajectory, about: Mapping[str, Any]) -> Trajectory:
         said = "\n".join(m.text for m in trajectory.messages if m.role == "assistant")
@@ -257,7 +228,20 @@ class SearchSelfPlay(StepGame):
             for number, _, proposal in units
             if proposal is not None and proposal.valid and number in scores
         }
-        earned = [self._proposer_reward(p, scores_of.get(id(p), [None])) for p in proposals]
+        own = self.options
+        earned = [
+            proposer_reward.plain(
+                scores_of.get(id(p), [None]),
+                own.reward_type,
+                valid=p.valid,
+                invalid_reward=own.invalid_reward,
+                left=own.left,
+                right=own.right,
+            )
+            if p.trajectory.status is Status.OK
+            else None
+            for p in proposals
+        ]
         flat = self._flat(proposals, earned)
         for proposal, reward in zip(proposals, earned, strict=True):
             rate = success_rate.plain(scores_of.get(id(proposal), []))
@@ -265,8 +249,8 @@ class SearchSelfPlay(StepGame):
             is_trained = "proposer" in self.options.train and id(proposal) not in flat
             paid = _paid(proposal.trajectory, facts, reward, is_trained)
             played[proposal.slot].append(paid)
-        for number, slot, own in units:
-            is_flat = own is not None and id(own) in flat
+        for number, slot, proposed in units:
+            is_flat = proposed is not None and id(proposed) in flat
             is_trained = "solver" in self.options.train and not is_flat
             for trajectory in solved.get(number, ()):
                 facts = {**trajectory.info["ssp"], "success": success_rate.plain(scores[number])}
@@ -276,20 +260,6 @@ class SearchSelfPlay(StepGame):
                 named = msgspec.structs.replace(trajectory, group=group)
                 played[slot].append(_paid(named, facts, facts["score"], is_trained))
         return [played[slot] for slot, _ in slots]
-
-    def _proposer_reward(self, proposal: Proposed, scores: Sequence[float | None]) -> float | None:
-        own = self.options
-        if proposal.trajectory.status is not Status.OK:
-            return None
-        found: float | None = proposer_reward.plain(
-            scores,
-            own.reward_type,
-            valid=proposal.valid,
-            invalid_reward=own.invalid_reward,
-            left=own.left,
-            right=own.right,
-        )
-        return found
 
     def _flat(self, proposals: Sequence[Proposed], earned: Sequence[float | None]) -> set[int]:
         known = [(p, r) for p, r in zip(proposals, earned, strict=True) if r is not None]
@@ -332,8 +302,6 @@ class SearchSelfPlay(StepGame):
         return _paid(scored, facts, facts["score"])
 
     def evaluation(self) -> Rollout:
-        """The solver alone, on each task's own question."""
-
         async def solve(task: Task, players: Players) -> list[Trajectory]:
             played = await play_all(task, players, self._play_given, self.settings)
             return [await self._scored_given(task, trajectory) for trajectory in played]
@@ -376,6 +344,12 @@ def _paid(
     return msgspec.structs.replace(trajectory, info=info)
 
 
+@cache
+def _warn_of_penalty(value: float) -> None:
+    collapse = "a penalty for invalid questions collapsed the valid rate in the paper"
+    logger.warning("invalid_reward is %g: %s; 0 is usual.", value, collapse)
+
+
 def _reason(facts: Mapping[str, Any]) -> str:
     if "score" in facts:
         if 0 < facts["score"] < 1:
@@ -385,13 +359,3 @@ def _reason(facts: Mapping[str, Any]) -> str:
         return f"the question is rejected ({facts['rejected']})"
     rate = facts["success"]
     return "" if rate is None else f"{rate:.0%} of the answers to its question are right"
-
-
-@cache
-def _warn_of_penalty(value: float) -> None:
-    """Said once: the game is made again for every evaluation."""
-    logger.warning(
-        "invalid_reward is %g: a penalty for invalid questions collapsed the valid rate in the "
-        "paper; 0 is the usual value.",
-        value,
-    )

@@ -1,13 +1,8 @@
 """Earlier questions that fill the places of invalid ones, and what a step says of its questions.
 
-Four strategies of search self-play (section 2.4 of our notes, table 4 of arXiv 2510.18821):
-
-| strategy | an invalid place is filled with |
-|---|---|
-| `dummy` | nothing: the place has no solver |
-| `resample` | a question to another answer, drawn up to `retries` times; then a copy of a valid one |
-| `full` | a question of any earlier step |
-| `periodic` | the same, from a pool that is emptied every `reset_every` steps |
+Four strategies (table 4 of arXiv 2510.18821): `dummy` fills nothing; `resample` draws another answer up
+to `retries` times, then copies a valid question; `full` takes a question of any earlier step;
+`periodic` the same, from a pool that is emptied every `reset_every` steps.
 
 Where we differ: a question that comes again is updated in place by its id, so that duplicates do not
 pile up; what is drawn above the ceiling is marked; all of it goes into the checkpoint.
@@ -100,13 +95,9 @@ class QuestionPool:
         return Drawn(random.Random(seed).choice(chosen), not fitting)
 
     def end_step(self, step: int) -> int:
-        """Reset the pool where its period ends with this step (counted from 0); how many left it."""
+        """Where its period ends with this step (from 0), keep the newest share; how many left it."""
         if not self.reset_every or (step + 1) % self.reset_every:
             return 0
-        return self.reset()
-
-    def reset(self) -> int:
-        """Keep the newest share; how many questions left."""
         before = len(self.entries)
         kept = math.floor(before * self.keep_ratio + 1e-9)  # 100 x 0.29 is below 29
         by_age = sorted(self.entries.values(), key=lambda entry: entry.step)
@@ -115,11 +106,9 @@ class QuestionPool:
         return before - len(self.entries)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {"entries": msgspec.to_builtins(list(self.entries.values()))}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's `state()`."""
         entries = msgspec.convert(state.get("entries", []), list[Entry])
         self.entries = {entry.id: entry for entry in entries}
 
@@ -257,10 +246,7 @@ def answer_overlap(
     1
     """
     known = {normalize_answer(alias) for golds in training for alias in golds}
-    leaked = [
-        golds for golds in evaluation if any(normalize_answer(gold) in known for gold in golds)
-    ]
+    leaked = [golds for golds in evaluation if known & set(map(normalize_answer, golds))]
     share = len(leaked) / len(evaluation) if evaluation else None
-    return Overlap(
-        len(known), len(evaluation), len(leaked), share, [g[0] for g in leaked[:examples]]
-    )
+    first = [golds[0] for golds in leaked[:examples]]
+    return Overlap(len(known), len(evaluation), len(leaked), share, first)

@@ -1,8 +1,4 @@
-"""The rules of search self-play: what a question, an answer and a score are, and its settings.
-
-Search Self-play (arXiv 2510.18821). A proposer is given an answer and writes a question; a solver
-answers it. Everything here is a pure function of texts and numbers: tags, the rule filter of
-questions, the solver's score, the proposer's reward, and the filter of groups without spread.
+"""The rules of search self-play (arXiv 2510.18821): what a question, an answer and a score are.
 
 Where we differ from the released code: an answer may be a text or a list of aliases everywhere (the
 release breaks on lists and then rejects every question); text inside observations is never read as
@@ -11,13 +7,13 @@ the model's own; scripts without blanks are counted by the letter; an empty refe
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta, field
+import msgspec
+from msgspec import Meta, Struct, field
 
-from burnish.arguments import as_flag, as_list, as_text, refused, same_length
+from burnish.arguments import as_flag, refused, same_length
 from burnish.boundary import (
     Call,
     Count,
@@ -53,18 +49,7 @@ class _Golds:
         return as_golds(name, given)
 
 
-class _Label:
-    words = "a label such as 0, 0, 1"
-
-    def read(self, name: str, given: Any, call: Call) -> Hashable:
-        is_odd = isinstance(given, float) and not math.isfinite(given)
-        if given is None or is_odd or not isinstance(given, Hashable):
-            raise refused(name, given, self.words)
-        return given
-
-
 Golds = Annotated[list[str], _Golds()]
-Label = Annotated[Hashable, _Label()]
 Scores = Sequence[float | None]
 
 
@@ -88,6 +73,12 @@ def extract_answer(text: str) -> str | None:
     return found[-1] if found else None
 
 
+class _Parts(Struct):
+    question: str | None
+    queries: tuple[str, ...] = ()
+    observations: tuple[str, ...] = ()
+
+
 def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
     """The question, the queries and the observations of a proposer's trajectory.
 
@@ -95,54 +86,40 @@ def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
     with `messages`, `output` or `text` or with `question`, `queries` and `observations`, or a
     `Trajectory`. Tags inside an observation are data.
     """
-    if isinstance(trajectory, Mapping) and {"question", "queries"} <= trajectory.keys():
-        asked = trajectory["question"]
-        lists = {key: trajectory.get(key, ()) for key in ("queries", "observations")}
-        read = (
-            tuple(
-                as_text(f"trajectory: {key}", one) for one in as_list(f"trajectory: {key}", value)
-            )
-            for key, value in lists.items()
-        )
-        question = None if asked is None else as_text("trajectory: question", asked).strip()
-        return Proposal(question, *read)
-    said, observations = _said_and_seen(trajectory)
+    try:
+        if isinstance(trajectory, Mapping) and {"question", "queries"} <= trajectory.keys():
+            parts = msgspec.convert(trajectory, _Parts)
+            asked = None if parts.question is None else parts.question.strip()
+            return Proposal(asked, parts.queries, parts.observations)
+        said, observations = _said_and_seen(trajectory)
+    except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
+        expected = "a text with tags, messages, or question, queries and observations"
+        raise refused("trajectory", trajectory, expected) from error
     questions = tag_pairs(said, tag)
     queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries.plain(text)]
     return Proposal(questions[0] if questions else None, tuple(queries), tuple(observations))
 
 
 def _said_and_seen(trajectory: Any) -> tuple[str, list[str]]:
-    if isinstance(trajectory, Trajectory):
-        return _of_messages(trajectory.messages)
+    """Words of the assistant, and what followed them by others."""
     if isinstance(trajectory, Mapping):
-        for key in ("messages", "output", "text"):
-            if key in trajectory:
-                return _said_and_seen(trajectory[key])
-        raise refused("trajectory", trajectory, "a dict with messages, output or text")
+        key = next((name for name in ("messages", "output") if name in trajectory), "text")
+        return _said_and_seen(trajectory[key])
     if isinstance(trajectory, str):
         pairs, said = scan_tags(trajectory, INFORMATION)
         return said, [text for inner, _ in pairs if (text := inner.strip())]
-    return _of_messages(as_list("trajectory", trajectory, least=1))
-
-
-def _of_messages(messages: Sequence[Any]) -> tuple[str, list[str]]:
-    """Words of the assistant, and what followed them by others."""
-    said: list[str] = []
+    messages = trajectory.messages if isinstance(trajectory, Trajectory) else trajectory
+    own: list[str] = []
     seen: list[str] = []
-    for message in messages:
-        if isinstance(message, Message):
-            role, content = message.role, message.text
-        elif isinstance(message, Mapping) and isinstance(message.get("content"), str):
-            role, content = str(message.get("role", "")), message["content"]
-        else:
-            raise refused("trajectory", message, "messages with role and content")
-        if role == "assistant":
-            said.append(content)
-        elif said:
-            inner = tag_pairs(content, INFORMATION) or [content.strip()]
-            seen += [text for text in inner if text]
-    return "\n".join(said), seen
+    for one in messages:
+        if not isinstance(one, Message):
+            one = Message(str(one.get("role", "")), one["content"])
+        if one.role == "assistant":
+            own.append(one.text)
+        elif own:
+            inside = tag_pairs(one.text, INFORMATION) or [one.text.strip()]
+            seen += [text for text in inside if text]
+    return "\n".join(own), seen
 
 
 MOST_TAGS = 10
@@ -206,13 +183,10 @@ def as_golds(what: str, answer: Any) -> list[str]:
     ['Paris', 'City of Light']
     """
     values = answer if isinstance(answer, list | tuple) else [answer]
-    golds = []
-    for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not isinstance(value, str) and not (is_number and math.isfinite(value)):
-            raise refused(what, answer, "a text or a list of texts")
-        golds.append(str(value).strip())
-    if not golds or not all(normalize_answer(gold) for gold in golds):
+    are_plain = all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in values)
+    golds = [str(value).strip() for value in values]
+    empty = ("", "nan", "inf", "-inf")
+    if not golds or not are_plain or any(normalize_answer(gold) in empty for gold in golds):
         raise refused(what, answer, "a text or a list of texts, none empty")
     return golds
 
@@ -238,31 +212,27 @@ def rule_filter(
     rules = Rules() if rules is None else rules
     found = parse_proposal(trajectory, tag)
     question = found.question or ""
-    failed = _first_broken(found, question, answer, rules)
-    return Filtered(not failed, failed, question, found.queries, found.observations)
-
-
-def _first_broken(found: Proposal, question: str, golds: list[str], rules: Rules) -> str:
-    if found.question is None:
-        return "format"
     words = len((spaced(question) if rules.letters_as_words else question).split())
     is_long_enough = rules.min_characters <= len(question) <= rules.max_characters
-    if not is_long_enough or words < rules.min_words:
-        return "length"
-    if _spoils(question, golds, rules):
-        return "answer_in_question"
-    if not any(text.strip() for text in found.observations):
-        return "no_observation"
-    if len(found.queries) < rules.min_queries:
-        return "too_few_queries"
     queries: Iterable[str] = found.queries
     if rules.spoilers == "normalised":
         queries = [normalize_answer(query) or query for query in found.queries]
-    if rules.distinct_queries and len(set(queries)) < len(found.queries):
-        return "repeated_query"
-    if not rules.answer_in_query and any(_spoils(q, golds, rules) for q in found.queries):
-        return "answer_in_query"
-    return ""
+    broken = ""
+    if found.question is None:
+        broken = "format"
+    elif not is_long_enough or words < rules.min_words:
+        broken = "length"
+    elif _spoils(question, answer, rules):
+        broken = "answer_in_question"
+    elif not any(text.strip() for text in found.observations):
+        broken = "no_observation"
+    elif len(found.queries) < rules.min_queries:
+        broken = "too_few_queries"
+    elif rules.distinct_queries and len(set(queries)) < len(found.queries):
+        broken = "repeated_query"
+    elif not rules.answer_in_query and any(_spoils(q, answer, rules) for q in found.queries):
+        broken = "answer_in_query"
+    return Filtered(not broken, broken, question, found.queries, found.observations)
 
 
 def _spoils(text: str, golds: list[str], rules: Rules) -> bool:
@@ -372,7 +342,7 @@ class Kept(NamedTuple):
 
 
 @public
-def dynamic_filter(scores: Sequence[float], groups: Sequence[Label], solver_n: Draws) -> Kept:
+def dynamic_filter(scores: Sequence[float], groups: Sequence[int | str], solver_n: Draws) -> Kept:
     """Drop proposer groups whose rewards are all equal, and the solver rows of their questions.
 
     `scores` and `groups` have an item for each proposer row; row i has the solver rows
@@ -382,7 +352,7 @@ def dynamic_filter(scores: Sequence[float], groups: Sequence[Label], solver_n: D
     Kept(proposer=[2, 3, 4], solver=[4, 5, 6, 7, 8, 9])
     """
     same_length("groups", groups, len(scores), "scores")
-    members: dict[Hashable, list[float]] = {}
+    members: dict[int | str, list[float]] = {}
     for label, value in zip(groups, scores, strict=True):
         members.setdefault(label, []).append(value)
     kept = {g for g, own in members.items() if len(own) == 1 or max(own) > min(own)}
@@ -402,7 +372,10 @@ class SelfPlay(Settings, frozen=True, kw_only=True):
     top_k: PositiveInt = 3
     mode: Literal["game", "solver"] = "game"
     """solver: no proposer; the task's own `question` is solved, which is plain policy optimisation."""
-    train: tuple[Literal["proposer", "solver"], ...] = ("proposer", "solver")
+    train: Annotated[tuple[Literal["proposer", "solver"], ...], Meta(min_length=1)] = (
+        "proposer",
+        "solver",
+    )
     """Roles that are trained; the other one plays, and is no part of the batch."""
     proposer_samples: PositiveInt = 1
     """Questions to each answer; 1: the proposer is a group of one."""
@@ -444,17 +417,14 @@ class SelfPlay(Settings, frozen=True, kw_only=True):
     """Leave out proposer groups without spread, and their solvers."""
 
     def check(self) -> None:
+        problem = ""
         if self.agreement > self.readers:
-            raise ArgumentError(
-                f"agreement is {self.agreement}; expected at most readers, {self.readers}"
-            )
-        if self.reader == "code" and not self.reader_path:
-            raise ArgumentError("reader 'code' needs reader_path: a function (question, documents)")
-        if self.reader == "judge" and not self.judge:
-            raise ArgumentError("reader 'judge' needs judge: http://host:port/v1#model")
-        if not self.train:
-            raise ArgumentError("train is empty; expected proposer, solver or both")
-        if self.mode == "solver" and "solver" not in self.train:
-            raise ArgumentError(
-                "mode 'solver' has no proposer to train; expected train = ['solver']"
-            )
+            problem = f"agreement is {self.agreement}; expected at most readers, {self.readers}"
+        elif self.reader == "code" and not self.reader_path:
+            problem = "reader 'code' needs reader_path: a function (question, documents)"
+        elif self.reader == "judge" and not self.judge:
+            problem = "reader 'judge' needs judge: http://host:port/v1#model"
+        elif self.mode == "solver" and "solver" not in self.train:
+            problem = "mode 'solver' has no proposer to train; expected train = ['solver']"
+        if problem:
+            raise ArgumentError(problem)

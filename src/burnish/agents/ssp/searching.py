@@ -1,12 +1,9 @@
 """A role that searches: prompts, the search tool, and the loop of replies and observations.
 
-A reply asks by tags: `<search>query</search>` (or a JSON list of queries), and ends the conversation
-with `<question>` (proposer) or `<answer>` (solver). Generation stops at each closing tag. Every search
-is a turn of its own: the observation is a message in `<information>` tags that the chat template
-renders, so any model with a chat template can play, what was sampled is what is trained, and the loss
-mask is 0 on every observation. (The paper goes on inside one assistant message, with hard-wired
-markup.) Passages are data: our tags inside them are defused and counted, control tokens are the
-tokenizer's business.
+Every search is a turn of its own: the observation is a message in `<information>` tags that the chat
+template renders, so what was sampled is what is trained, and the loss mask is 0 on every observation.
+(The paper goes on inside one assistant message, with hard-wired markup.) Passages are data: our tags
+inside them are defused and counted.
 """
 
 from __future__ import annotations
@@ -57,12 +54,10 @@ def proposer_messages(answer: Any, hops: int = 2, examples: str = "") -> list[Me
 
 
 def solver_messages(question: str) -> list[Message]:
-    """What a solver is asked."""
     return [Message("user", SOLVER.replace("{question}", question))]
 
 
 def passage_line(passage: Passage) -> str:
-    """A passage as one line, `(title) text`."""
     text = " ".join(passage.text.split())
     return f"({' '.join(passage.title.split())}) {text}" if passage.title.strip() else text
 

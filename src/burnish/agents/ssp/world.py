@@ -1,14 +1,8 @@
 """A small invented world in which validity and uniqueness of a question can be decided exactly.
 
-People, companies, cities and countries with functional relations (every person has one birthplace),
-a short passage about each, questions as chains of relations, and an oracle:
-
-    world = World(seed=0)
-    question = world.ask("Mara Velin", ["employer", "headquarters"])
-    world.answers(question)                      # {'Korwick'}: exact
-
-`read` is a reader in code: it answers a question from the passages it is given and nothing else.
-`make` and `demonstrate` are task functions: answers for the game, and transcripts for a warm start.
+People, companies, cities and countries with functional relations, a short passage about each,
+questions as chains of relations, and an oracle. `read` is a reader in code; `make` and `demonstrate`
+are task functions: answers for the game, and transcripts for a warm start.
 """
 
 from __future__ import annotations
@@ -18,7 +12,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from burnish.agents.ssp.rules import as_golds
 from burnish.agents.ssp.searching import (
@@ -27,7 +23,7 @@ from burnish.agents.ssp.searching import (
     solver_messages,
 )
 from burnish.arguments import as_text
-from burnish.errors import UserError
+from burnish.boundary import public_method
 from burnish.records import Message
 from burnish.rewards.checks.match import normalize_answer
 from burnish.rollouts.search import ANSWER, QUESTION, SEARCH, observation
@@ -52,8 +48,6 @@ _SYLLABLES = (
 
 
 class Query(NamedTuple):
-    """A question as the world understands it."""
-
     kind: str
     start: str
     path: tuple[str, ...]
@@ -67,6 +61,8 @@ class Judged(NamedTuple):
     depth: int
 
 
+Size = Annotated[int, Meta(ge=2, le=100_000)]
+"""Entities of one kind."""
 Facts = Mapping[tuple[str, str], str]
 """(entity, relation) -> entity."""
 
@@ -108,17 +104,16 @@ def read(question: str, documents: Sequence[str]) -> list[str]:
 
 
 class World:
+    @public_method
     def __init__(
         self,
         seed: int = 0,
-        people: int = 240,
-        companies: int = 60,
-        cities: int = 80,
-        countries: int = 20,
+        people: Size = 240,
+        companies: Size = 60,
+        cities: Size = 80,
+        countries: Size = 20,
     ) -> None:
         counts = {"person": people, "company": companies, "city": cities, "country": countries}
-        if any(not 2 <= count <= 100_000 for count in counts.values()):
-            raise UserError(f"world: got {counts}; expected 2 to 100,000 entities of each kind.")
         rng = random.Random(derive("world", seed))
         taken: set[str] = set()
         self.by_kind = {k: [_name(rng, k, taken) for _ in range(n)] for k, n in counts.items()}
@@ -131,13 +126,11 @@ class World:
                 to = rng.choice([one for one in self.by_kind[target] if one != name])
                 self.facts[name, relation] = to
                 self.pointing[to].append((name, relation))
-        self.passages = [self._passage(name) for name in self.kind_of]
+        self.passages = []
+        for name, kind in self.kind_of.items():
+            facts = [f"The {r} of {name} is {self.facts[name, r]}." for r in RELATIONS[kind]]
+            self.passages.append(Passage(name, " ".join(facts), title=name))
         self.index = PassageIndex(self.passages)
-
-    def _passage(self, name: str) -> Passage:
-        kind = self.kind_of[name]
-        facts = [f"The {r} of {name} is {self.facts[name, r]}." for r in RELATIONS[kind]]
-        return Passage(name, " ".join(facts), title=name)
 
     def ask(self, start: str, path: Sequence[str], *, inverse: bool = False) -> str:
         """The question for a chain of relations, the first of them the start's own."""
@@ -190,7 +183,6 @@ def _name(rng: random.Random, kind: str, taken: set[str]) -> str:
 
 @cache
 def world_of(seed: int = 0, people: int = 240, companies: int = 60, cities: int = 80) -> World:
-    """The world of some settings, made once."""
     return World(seed, people, companies, cities)
 
 

@@ -1,10 +1,5 @@
 """Trace2Skill: many trajectories become one skill, by patches, a merge tree and support.
 
-    pool = read_traces("traces.jsonl")                        # or "runs/NAME"
-    roles = LMRoles(JudgeModel(open_lm("http://localhost:8000/v1#m"), cache="journal.jsonl"))
-    found = await distil(pool, read_skill("skills/xlsx"), roles)
-    found.status, found.diff
-
 No weights change. `evolve` also runs an agent and accepts the new skill only where it is not worse.
 """
 

@@ -1,8 +1,5 @@
 """Many trajectories, one skill: analyse, propose, merge, guard, carry out on a copy, check.
 
-    found = await distil(pool, files, LMRoles(model), Settings())
-    found.status, found.files, found.diff
-
 All analysts and proposers see the same frozen skill, and the pool is sorted, so the order in which
 trajectories came changes nothing. `order="sequential"` edits after each trajectory instead, as a
 control. No weights change.
@@ -22,12 +19,14 @@ from msgspec import Meta
 
 from burnish import boundary
 from burnish.agents.trace2skill.edits import KNOWN, NO_TARGET, Edit, anchored, is_anchored
-from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     Dropped,
     Sifted,
     conflicts,
     contradictions,
+    instructions,
+    leaks,
+    secrets_of,
     sift,
     well_formed,
 )
@@ -143,9 +142,7 @@ async def distil(
     """A new version of a skill from trajectories; the given files are never touched."""
     work = _Work(dict(files), roles, settings or Settings(), pool, progress)
     chosen = {"combined": pool.all, "error": pool.failed, "success": pool.passed}
-    traces = chosen[work.settings.pool]
-    work.count("trajectories", len(traces))
-    records = await work.analyse(traces)
+    records = await work.analyse(chosen[work.settings.pool])
     if work.settings.order == "sequential":
         return await work.sequential(records)
     return await work.parallel(records)
@@ -178,10 +175,9 @@ class _Work:
     # --- stages
 
     async def analyse(self, traces: Sequence[Trace]) -> list[Record]:
-        """Records of the trajectories that an analyst could explain."""
-        found = await self._fleet("analyse", [
-            partial(self.roles.analyse, trace, self.files) for trace in traces
-        ])  # fmt: skip
+        self.count("trajectories", len(traces))
+        calls = [partial(self.roles.analyse, trace, self.files) for trace in traces]
+        found = await self._fleet("analyse", calls)
         self.count("calls/analyse", len(traces))
         for trace, one in zip(traces, found, strict=True):
             if isinstance(one, Refused):
@@ -192,14 +188,10 @@ class _Work:
         return records
 
     async def propose(self, records: Sequence[Record], files: Mapping[str, str]) -> list[Patch]:
-        """Patches against the same files, guarded one by one."""
-        groups = [
-            [records[i] for i in chunk]
-            for chunk in balanced_chunks.plain(len(records), self.settings.batch)
-        ]
-        found = await self._fleet(
-            "propose", [partial(self.roles.propose, group, files) for group in groups]
-        )
+        chunks = balanced_chunks.plain(len(records), self.settings.batch)
+        groups = [[records[i] for i in chunk] for chunk in chunks]
+        calls = [partial(self.roles.propose, group, files) for group in groups]
+        found = await self._fleet("propose", calls)
         self.count("calls/propose", len(groups))
         patches = []
         for group, one in zip(groups, found, strict=True):
@@ -246,18 +238,23 @@ class _Work:
         edits = self._note(contradictions(edits, self.support))
         edits = self._note(conflicts(edits, self.files, self.support))
         if self.settings.threshold:
+
+            def task(trajectory: str) -> str:
+                return self.tasks.get(trajectory, trajectory)
+
             placed = by_support(
                 edits,
                 self.files,
-                count=self._independent(patches),
+                count=len({frozenset(map(task, patch.source_ids)) for patch in patches}),
                 tau=self.settings.tau,
                 rare=self.settings.rare,
                 support=self.support,
             )
-            self.found.dropped += placed.dropped
-            edits = placed.kept
+            edits = self._note(placed)
         edits = self._note(sift(edits, self.files, protected=self.settings.protected))
-        return await self._finish(edits)
+        changed = carry_out(edits, self.files)
+        self.found.dropped += changed.skipped
+        return await self._checked(changed.files, changed.applied)
 
     async def sequential(self, records: Sequence[Record]) -> Distilled:
         """One patch after another, each against what the last one left."""
@@ -277,11 +274,6 @@ class _Work:
         return await self._checked(state, made)
 
     # --- the end
-
-    async def _finish(self, edits: Sequence[Edit]) -> Distilled:
-        changed = carry_out(edits, self.files)
-        self.found.dropped += changed.skipped
-        return await self._checked(changed.files, changed.applied)
 
     async def _checked(self, state: dict[str, str], edits: list[Edit]) -> Distilled:
         """Split what is too long, check, repair, and keep the original where it stays broken."""
@@ -307,11 +299,12 @@ class _Work:
             if not problems:
                 break
         self.found.warnings += sorted(inherited - set(problems))
+        self.found.edits = edits
         if problems:
             self.found.status, self.found.problems = REJECTED, problems
-            self.found.candidate, self.found.edits = candidate, edits
-            return self.found
-        self.found.status, self.found.files, self.found.edits = CHANGED, candidate, edits
+            self.found.candidate = candidate
+        else:
+            self.found.status, self.found.files = CHANGED, candidate
         return self.found
 
     def _unchanged(self) -> Distilled:
@@ -321,10 +314,6 @@ class _Work:
         is_unread = bool(refused) and all(one.startswith(UNREADABLE) for one in refused)
         self.found.status = REFUSED if is_new else UNREAD if is_unread else NOTHING
         return self.found
-
-    def _independent(self, patches: Sequence[Patch]) -> int:
-        known = self.tasks
-        return len({frozenset(known.get(one, one) for one in p.source_ids) for p in patches})
 
     def _fitted(self, state: Mapping[str, str]) -> dict[str, str]:
         """Within the limits of size; a file that was changed ends with a line feed."""
@@ -341,8 +330,7 @@ class _Work:
         return found
 
     def _guarded(self, edits: list[Edit], files: Mapping[str, str]) -> list[Edit]:
-        kept = self._note(well_formed(edits))
-        kept = self._note(leaks(kept, self.secrets))
+        kept = self._note(leaks(self._note(well_formed(edits)), self.secrets))
         kept = self._note(instructions(kept, files))
         return self._note(sift(kept, files, protected=self.settings.protected))
 
@@ -350,10 +338,8 @@ class _Work:
         near = [anchored(edit, _text(edit, self.files)) for edit in edits]
         asked = [edit for edit, one in zip(edits, near, strict=True) if one is None]
         self.count("calls/anchor", len(asked))
-        found = await self._fleet(
-            "anchor", [partial(self.roles.anchor, e, _text(e, self.files)) for e in asked]
-        )
-        answers = iter(found)
+        calls = [partial(self.roles.anchor, edit, _text(edit, self.files)) for edit in asked]
+        answers = iter(await self._fleet("anchor", calls))
         kept = []
         for edit, one in zip(edits, near, strict=True):
             final = next(answers) if one is None else one
@@ -391,10 +377,8 @@ def _stop_if_outside(found: Sequence[Any], stage: str) -> None:
     """A skill must not depend on which calls a server happened to drop."""
     lost = [one for one in found if isinstance(one, Refused) and one.is_outside]
     if lost:
-        raise ModelError(
-            f"{len(lost)} of {len(found)} calls ({stage}) failed outside: {lost[0].reason}. Run it "
-            "again with the same journal: what was answered is not asked twice"
-        )
+        failed = f"{len(lost)} of {len(found)} calls ({stage}) failed outside: {lost[0].reason}"
+        raise ModelError(f"{failed}. Run it again with the same journal")
 
 
 def _text(edit: Edit, files: Mapping[str, str]) -> str:

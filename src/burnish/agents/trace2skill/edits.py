@@ -1,14 +1,9 @@
 """Edits of Markdown files as data, and the code that carries them out: no model takes part.
 
-    edit = {"op": "append_to_section", "target_section": "## Rules", "content": "- Check the header."}
-    apply_edit("# Skill\\n\\n## Rules\\n- Be brief.\\n", edit)
-
-An edit is a table with `op`, `file` and what the operation needs: `target_section`, `target_text`,
-`old_text`, `after_section`, `content`. A target that is not there leaves the text as it was; a
-position is never guessed. An edit that is already in the text is not made twice. Headings are found
-outside fenced code and front matter only (the released code takes comments in code for headings).
-
-Paper: Trace2Skill (arXiv 2603.25158), section "patches"; the operations are those of its code.
+An edit is a table with `op`, `file` and what the operation needs. A target that is not there leaves
+the text as it was; a position is never guessed. An edit that is already in the text is not made twice.
+Headings are found outside fenced code and front matter only (the released code takes comments in code
+for headings). Paper: Trace2Skill (arXiv 2603.25158); the operations are those of its code.
 """
 
 from __future__ import annotations
@@ -17,6 +12,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from burnish.arguments import as_table, refused
@@ -199,13 +195,18 @@ class _Fields(NamedTuple):
     after_section: str
     content: str
 
+    @property
+    def begins_sections(self) -> bool:
+        """Whether what was written may have ended the section that it was written into."""
+        return any(line.lstrip().startswith("#") for line in self.content.split("\n"))
+
 
 def _append(text: str, edit: _Fields) -> Applied:
     lines = text.split("\n")
     bounds = section_bounds.plain(lines, edit.target_section)
     if bounds is None:
         return Applied(text, f"no section '{edit.target_section}'")
-    reach = len(lines) if _begins_sections(edit.content) else bounds.end
+    reach = len(lines) if edit.begins_sections else bounds.end
     if has_lines(lines[bounds.start + 1 : reach], edit.content):
         return Applied(text, KNOWN)
     place = bounds.end
@@ -237,7 +238,7 @@ def _insert(text: str, edit: _Fields, *, after_target: bool) -> Applied:
     pair = (edit.target_text, edit.content) if after_target else (edit.content, edit.target_text)
     joined = "\n".join(pair)
     # Others may have inserted at the same place since, so the whole section is looked at.
-    known = inside + after if _begins_sections(edit.content) else inside
+    known = inside + after if edit.begins_sections else inside
     if joined in known or has_lines(known.split("\n"), edit.content):
         return Applied(text, KNOWN)
     made = inside.replace(edit.target_text, joined, 1)
@@ -245,19 +246,6 @@ def _insert(text: str, edit: _Fields, *, after_target: bool) -> Applied:
     if edit.target_section and heading not in made.split("\n"):
         return Applied(text, f"it would break the heading '{heading}'")
     return Applied(before + made + after)
-
-
-def _begins_sections(content: str) -> bool:
-    """Whether what was written may have ended the section that it was written into."""
-    return any(line.lstrip().startswith("#") for line in content.split("\n"))
-
-
-def _insert_after(text: str, edit: _Fields) -> Applied:
-    return _insert(text, edit, after_target=True)
-
-
-def _insert_before(text: str, edit: _Fields) -> Applied:
-    return _insert(text, edit, after_target=False)
 
 
 def _add_section(text: str, edit: _Fields) -> Applied:
@@ -291,8 +279,8 @@ def _delete_section(text: str, edit: _Fields) -> Applied:
 _MAKERS = {
     "append_to_section": _append,
     "replace_in_section": _replace,
-    "insert_after": _insert_after,
-    "insert_before": _insert_before,
+    "insert_after": partial(_insert, after_target=True),
+    "insert_before": partial(_insert, after_target=False),
     "add_section": _add_section,
     "delete_section": _delete_section,
 }
@@ -305,13 +293,9 @@ def _window(text: str, section: str) -> tuple[str, str, str] | None:
     bounds = section_bounds.plain(lines, section)
     if bounds is None:
         return None
-    before, after = lines[: bounds.start], lines[bounds.end :]
+    before = "".join(f"{line}\n" for line in lines[: bounds.start])
     inside = "\n".join(lines[bounds.start : bounds.end])
-    return (
-        "\n".join([*before, ""]) if before else "",
-        inside,
-        "\n".join(["", *after]) if after else "",
-    )
+    return before, inside, "".join(f"\n{line}" for line in lines[bounds.end :])
 
 
 def has_lines(lines: Sequence[str], content: str) -> bool:
@@ -380,31 +364,34 @@ class Span(NamedTuple):
     end: int
     takes: bool
 
+    def meets(self, other: Span) -> bool:
+        """Whether they share lines that one of them takes away."""
+        is_over = max(self.start, other.start) < min(self.end, other.end)
+        return (self.takes or other.takes) and is_over
+
 
 def span_of(edit: Mapping[str, Any], text: str) -> Span | None:
     """The lines that an edit stands on in the file as it is; None where its target is missing."""
     lines = text.split("\n")
     operation = edit["op"]
-    section = edit.get("target_section") or ""
+    section, after = edit.get("target_section") or "", edit.get("after_section") or ""
     bounds = section_bounds.plain(lines, section) if section else None
-    if operation == "delete_section":
-        return None if bounds is None else Span(bounds.start, bounds.end, True)
-    if operation == "append_to_section":
-        return None if bounds is None else Span(bounds.start, bounds.start + 1, False)
+    if operation in ("delete_section", "append_to_section"):
+        takes = operation == "delete_section"
+        end = bounds and (bounds.end if takes else bounds.start + 1)
+        return None if bounds is None or end is None else Span(bounds.start, end, takes)
     if operation == "add_section":
-        after = edit.get("after_section") or ""
-        found = section_bounds.plain(lines, after) if after else None
-        if after and found is None:
-            return None
-        return Span(len(lines), len(lines), False) if found is None else Span(*found, False)
+        found = section_bounds.plain(lines, after) if after else Bounds(len(lines), len(lines))
+        return None if found is None else Span(*found, False)
     target = edit.get("old_text") if operation == "replace_in_section" else edit.get("target_text")
     if not target or (section and bounds is None):
         return None
     first, last = bounds or (0, len(lines))
-    place = "\n".join(lines[first:last]).find(target)
+    inside = "\n".join(lines[first:last])
+    place = inside.find(target)
     if place < 0:
         return None
-    start = first + "\n".join(lines[first:last])[:place].count("\n")
+    start = first + inside[:place].count("\n")
     return Span(start, start + target.count("\n") + 1, operation in WRITERS)
 
 
@@ -427,17 +414,23 @@ def anchored(edit: Edit, text: str) -> Edit | None:
                 return None
             found[name] = heading
     target = _TARGETS.get(edit["op"])
-    if target is not None:
-        section = found.get("target_section") or ""
-        bounds = section_bounds.plain(lines, section) if section else (0, len(lines))
-        assert bounds is not None  # its heading was found above
-        place = _passage(lines[bounds[0] : bounds[1]], found.get(target) or "")
-        if place is None:
-            return None
-        # Lines are inserted between lines; a replacement may be a part of one.
-        if target == "target_text" or not place[1]:
-            found[target] = place[0]
-    return found
+    if target is None:
+        return found
+    section, wanted = found.get("target_section") or "", found.get(target) or ""
+    bounds = section_bounds.plain(lines, section) if section else (0, len(lines))
+    assert bounds is not None  # its heading was found above
+    inside = lines[bounds[0] : bounds[1]]
+    at = "\n".join(inside).find(wanted) if wanted.strip() else -1
+    if at >= 0 and target == "old_text":
+        return found  # a replacement may be a part of a line
+    if at >= 0:  # lines are inserted between whole lines
+        first = "\n".join(inside)[:at].count("\n")
+        found[target] = "\n".join(inside[first : first + wanted.count("\n") + 1])
+        return found
+    count = len(wanted.strip("\n").split("\n"))
+    windows = ["\n".join(inside[i : i + count]) for i in range(len(inside) - count + 1)]
+    near = _best([one for one in windows if one.strip()], wanted) if wanted.strip() else None
+    return None if near is None else found | {target: near}
 
 
 def _heading(lines: Sequence[str], wanted: str) -> str | None:
@@ -451,32 +444,15 @@ def _heading(lines: Sequence[str], wanted: str) -> str | None:
     return None if best is None else best.strip()
 
 
-def _passage(lines: Sequence[str], wanted: str) -> tuple[str, bool] | None:
-    """The whole lines that hold or resemble a text, and whether they hold it exactly."""
-    if not wanted.strip():
-        return None
-    text = "\n".join(lines)
-    place = text.find(wanted)
-    if place >= 0:
-        first = text[:place].count("\n")
-        return "\n".join(lines[first : first + wanted.count("\n") + 1]), True
-    count = len(wanted.strip("\n").split("\n"))
-    windows = ["\n".join(lines[i : i + count]) for i in range(len(lines) - count + 1)]
-    best = _best([one for one in windows if one.strip()], wanted)
-    return None if best is None else (best, False)
-
-
 def _best(known: Sequence[str], wanted: str) -> str | None:
-    scored = sorted(
-        ((_likeness(one, wanted), -place) for place, one in enumerate(known)), reverse=True
-    )
+    words = plain_words(wanted)
+    likeness = [
+        difflib.SequenceMatcher(None, plain_words(one), words, autojunk=False).ratio()
+        for one in known
+    ]
+    scored = sorted(((like, -place) for place, like in enumerate(likeness)), reverse=True)
     if not scored or scored[0][0] < NEAR:
         return None
     if len(scored) > 1 and scored[1][0] > scored[0][0] - AHEAD:
         return None
     return known[-scored[0][1]]
-
-
-def _likeness(a: str, b: str) -> float:
-    first, second = plain_words(a), plain_words(b)
-    return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()

@@ -1,8 +1,5 @@
 """Evolve a skill on tasks: run the agent, distil, pick the best seed, and accept it only if not worse.
 
-    found = await evolve(files, tasks, agent, roles)
-    found.accepted, found.files, found.held      # `held.p`: of the paired test
-
 `agent` plays one task with a skill and gives a trajectory with its verdict. A share of the tasks is
 held out from learning; there the old and the new skill meet in a paired sign test.
 """
@@ -15,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -28,7 +24,7 @@ from burnish.agents.trace2skill.skill_env import behind_skill
 from burnish.agents.trace2skill.skill_files import skill_prompt
 from burnish.agents.trace2skill.traces import Trace, gold_of, pool_of
 from burnish.arguments import same_length
-from burnish.bench.evaluation import Evaluated, evaluate_slots, summarise
+from burnish.bench.evaluation import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mcnemar, paired_difference
 from burnish.boundary import Fraction, PositiveInt, Seed, public
 from burnish.concurrency import gather
@@ -153,17 +149,14 @@ async def evolve(
         first = await play(learn, files, seed)
         traces = [one for one in first if one is not None]
         runs.append(await distil(pool_of(traces), files, roles(seed), settings))
-        pairs = _pairs(first, await play(learn, runs[-1].files, seed))
-        changes.append(paired_change([a for a, _ in pairs], [b for _, b in pairs]))
+        changes.append(paired_change(*_marks(first, await play(learn, runs[-1].files, seed))))
     rates = [None if one is None else one.after for one in changes]
     before = max((one.before for one in changes if one is not None), default=None)
     changed = [seed for seed, run in enumerate(runs) if run.status == CHANGED]
     best = max(changed, key=lambda i: (-1.0 if rates[i] is None else rates[i], -i), default=None)
     if best is None:
         return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before, tuple(changes))
-    old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
-    pairs = _pairs(old, new)
-    marks = [a for a, _ in pairs], [b for _, b in pairs]
+    marks = _marks(await play(rest, files, 0), await play(rest, runs[best].files, 0))
     choice = choose_skill.plain(*marks)
     return Evolved(
         runs[best].files if choice.accepted else dict(files),
@@ -177,9 +170,12 @@ async def evolve(
     )
 
 
-def _pairs(old: Sequence[Trace | None], new: Sequence[Trace | None]) -> list[tuple[bool, bool]]:
-    both = zip(old, new, strict=True)
-    return [(a.passed, b.passed) for a, b in both if a is not None and b is not None]
+def _marks(
+    old: Sequence[Trace | None], new: Sequence[Trace | None]
+) -> tuple[list[bool], list[bool]]:
+    """Who passed, of the tasks that were played on both sides."""
+    both = [(a, b) for a, b in zip(old, new, strict=True) if a is not None and b is not None]
+    return [a.passed for a, _ in both], [b.passed for _, b in both]
 
 
 class Play(Struct, frozen=True):
@@ -223,12 +219,7 @@ class TaskAgent:
             self._known = {one.key: one.trace for one in self._journal.records}
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._open.close()
 
     async def __call__(self, task: Task, files: Mapping[str, str], seed: int) -> Trace | None:
@@ -263,15 +254,12 @@ class TaskAgent:
         if not items or marks[0] is None:
             self.failures[items[0].reward.reason if items else "no rollout"] += 1
             return None
-        return self._trace(task, items[0], marks[0])
-
-    def _trace(self, task: Task, item: Evaluated, mark: float) -> Trace:
         return Trace(
             id=task.id,
             task_id=task.id,
             instruction=task.prompt,
-            messages=(*task.messages, *item.trajectory.messages),
-            passed=mark >= self.pass_at,
-            score=mark,
+            messages=(*task.messages, *items[0].trajectory.messages),
+            passed=marks[0] >= self.pass_at,
+            score=marks[0],
             gold=gold_of(task),
         )

@@ -1,9 +1,5 @@
 """Patches against one frozen skill: read from a reply, merged in a tree, carried out on a copy.
 
-    patch = read_patch(reply)                               # tables of edits, changelog
-    merged = await merge_tree(patches, merge, size=5)       # one patch; supports are unions
-    changed = carry_out(merged.patch.edits, files)          # pure code
-
 An edit carries `source_ids`, the trajectories that speak for it. Merging unites them: an edit that
 recurs in independent patches is evidence for a rule (ours; the paper leaves it to the merge prompt).
 """
@@ -90,9 +86,7 @@ def read_patch(reply: str, *, cited: bool = False) -> Patch:
     found = list(objects_in(after_thoughts(reply)))
     tables = [one for one in found if isinstance(one.get("edits"), list)]
     if not tables:
-        raise Unreadable(
-            'expected one JSON object with "reasoning", "edits" and "changelog_entries"'
-        )
+        raise Unreadable('expected a JSON object with "reasoning", "edits", "changelog_entries"')
     return _patch(tables, cited=cited)
 
 
@@ -102,7 +96,10 @@ def read_patch_loosely(reply: str, *, cited: bool = False) -> Patch:
         own = after_thoughts(reply[:MOST_REPLY])
     except Unreadable:
         return Patch()
-    found = [one for one in _objects(own) if "op" in one]
+    found: list[Any] = []
+    for one in objects_in(own):  # whole edits, and those of whole patches
+        rows = one.get("edits")
+        found += [one, *(rows if isinstance(rows, list) else ())]
     return _patch([{"edits": found}], cited=cited)
 
 
@@ -126,16 +123,6 @@ def _patch(tables: Iterable[Mapping[str, Any]], *, cited: bool) -> Patch:
                 edit["from"] = [str(one) for one in names]
             edits.append(as_edit("edits", edit))
     return Patch(tuple(edits[:MOST_EDITS]), " ".join(filter(None, reasons)), tuple(changelog))
-
-
-def _objects(text: str) -> Iterable[dict[str, Any]]:
-    """Whole objects of a text, and of a whole patch also its edits."""
-    for one in objects_in(text):
-        yield one
-        rows = one.get("edits")
-        yield from (
-            row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, dict)
-        )
 
 
 # --- merging
@@ -200,15 +187,12 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
 
     The same whatever the order of the patches. Files that two patches create are joined by section.
     """
-    every = [edit for patch in patches for edit in patch.edits]
-    every.sort(
-        key=lambda edit: (
-            target_of(edit),
-            -len(content_of(edit)),
-            content_of(edit),
-            edit.get("after_section") or "",
-        )
-    )
+
+    def order(edit: Edit) -> tuple[Any, ...]:
+        text = content_of(edit)
+        return target_of(edit), -len(text), text, edit.get("after_section") or ""
+
+    every = sorted((edit for patch in patches for edit in patch.edits), key=order)
     made: dict[str, Edit] = {}
     others: list[Edit] = []
     for edit in every:
@@ -221,11 +205,9 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
             made[file] = {**made[file], "content": joined, "source_ids": sorted(sources)}
         else:
             made[file] = edit
-    edits = [
-        {**edit, "level": level} for edit in dedupe.plain([*made.values(), *others], "content")
-    ]
+    whole = dedupe.plain([*made.values(), *others], "content")
     return Patch(
-        tuple(edits),
+        tuple({**edit, "level": level} for edit in whole),
         " ".join(sorted({patch.reasoning for patch in patches if patch.reasoning})),
         tuple(sorted({line for patch in patches for line in patch.changelog})),
         tuple(sorted({one for patch in patches for one in patch.source_ids})),
@@ -254,28 +236,19 @@ def merge_by_meaning(
         vectors = numpy.asarray(embed([content_of(edit) for edit in edits]), dtype=float)
         if vectors.ndim != 2 or len(vectors) != len(edits) or not numpy.isfinite(vectors).all():
             raise refused("embed", vectors.shape, f"{len(edits)} vectors of finite numbers")
-        near = numpy.tril(vectors @ vectors.T >= threshold, -1)
         # Embeddings hardly see a "not": what forbids is never joined with what demands.
         places = [
             (e.get("file"), e["op"], e.get("target_section"), is_forbidding(content_of(e)))
             for e in edits
         ]
-        groups: dict[int, list[int]] = {}
         owner = list(range(len(edits)))
-
-        def root(index: int) -> int:
-            while owner[index] != index:
-                owner[index] = index = owner[owner[index]]
-            return index
-
-        for i, j in zip(*map(list, numpy.nonzero(near)), strict=True):
+        for i, j in numpy.argwhere(numpy.tril(vectors @ vectors.T >= threshold, -1)):
             if places[i] == places[j] and edits[i]["op"] not in _EXACT:
-                first, second = sorted((root(i), root(j)))
-                owner[second] = first
-        for index in range(len(edits)):
-            groups.setdefault(root(index), []).append(index)
+                first, second = sorted((owner[i], owner[j]))
+                owner = [first if one == second else one for one in owner]
         made = []
-        for members in groups.values():
+        for group in dict.fromkeys(owner):
+            members = [i for i, one in enumerate(owner) if one == group]
             best = max(members, key=lambda i: (support_of(edits[i]), len(content_of(edits[i])), -i))
             sources = {one for i in members for one in edits[i].get("source_ids", ())}
             made.append({**edits[best], "source_ids": sorted(sources)})
@@ -290,11 +263,16 @@ _EXACT = ("replace_in_section", "delete_section", "create", "delete_file")
 
 def join_sections(first: str, second: str) -> str:
     """Two Markdown files as one: lines of `second` that `first` lacks, under the same headings."""
+
+    def key(block: Sequence[str]) -> str:
+        # A block of code is equal word for word alone.
+        return plain_words(block[0]) if len(block) == 1 else "\n".join(block)
+
     sections = _sections(first)
     for title, lines in _sections(second).items():
         known = sections.setdefault(title, [])
-        has = {_key(block) for block in code_blocks(known)}
-        blocks = [block for block in code_blocks(lines) if _key(block) not in has]
+        has = {key(block) for block in code_blocks(known)}
+        blocks = [block for block in code_blocks(lines) if key(block) not in has]
         fresh = [line for block in blocks for line in block if len(block) > 1 or line.strip()]
         if fresh:
             while known and not known[-1].strip():
@@ -306,22 +284,16 @@ def join_sections(first: str, second: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _key(block: Sequence[str]) -> str:
-    """What two equal lines have in common; a block of code is equal word for word alone."""
-    return plain_words(block[0]) if len(block) == 1 else "\n".join(block)
-
-
 def _sections(text: str) -> dict[str, list[str]]:
     lines = text.rstrip("\n").split("\n")
     starts = headings(lines)
     found: dict[str, list[str]] = {}
     title = ""
     for place, line in enumerate(lines):
-        if place in starts:
-            title = line
-            found.setdefault(title, [])
-        else:
-            found.setdefault(title, []).append(line)
+        title = line if place in starts else title
+        own = found.setdefault(title, [])
+        if place not in starts:
+            own.append(line)
     return found
 
 
@@ -374,12 +346,6 @@ def content_of(edit: Mapping[str, Any]) -> str:
 RARE = "references/rare-cases.md"
 
 
-class Placed(NamedTuple):
-    kept: list[Edit]
-    moved: list[Edit]
-    dropped: list[Dropped]
-
-
 @public
 def needed_support(count: Count, tau: Share = 0.02) -> int:
     """Trajectories that must speak for an edit of `SKILL.md`: max(2, ceil(tau * patches)).
@@ -408,7 +374,7 @@ def by_support(
     tau: float = 0.02,
     rare: Literal["references", "drop"] = "references",
     support: Support = support_of,
-) -> Placed:
+) -> Sifted:
     """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
 
     `rare="drop"` drops them instead. Edits that take text away need the support in any file.
@@ -428,12 +394,11 @@ def by_support(
     dropped: list[Dropped] = []
     few = "independent trajectories speak for it; needed"
     for edit in edits:
-        adds = edit["op"] not in ("replace_in_section", "delete_section", "delete_file")
+        adds = edit["op"] not in _REMOVALS
+        stays = id(edit) in strong or (adds and edit.get("file") != MANUAL)
         if edit["op"] == "create":
             # A file and its link have one fate: that of the link, which stands in SKILL.md.
             stays = edit.get("file") in linked
-        else:
-            stays = id(edit) in strong or (adds and edit.get("file") != MANUAL)
         is_link = edit["op"] != "create" and bool(made & set(mentioned(content_of(edit))))
         if stays:
             kept.append(edit)
@@ -441,7 +406,7 @@ def by_support(
             moved.append(edit)
         else:
             dropped.append(Dropped(edit, f"{support(edit)} {few} {needed}"))
-    return Placed(kept + _rare_edits(moved, files), moved, dropped)
+    return Sifted(kept + _rare_edits(moved, files), dropped)
 
 
 def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
@@ -450,18 +415,15 @@ def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
     sources = sorted({one for edit in moved for one in edit.get("source_ids", ())})
     seen = [content_of(edit).strip() for edit in moved]
     text = "\n\n".join(dict.fromkeys(seen))
-    common = {"source_ids": sources}
     if RARE in files:
         title = next((line for line in files[RARE].split("\n") if line.startswith("#")), "")
-        add: Edit = {"op": "append_to_section", "file": RARE, "target_section": title, **common}
-        return [{**add, "content": text}]
+        add: Edit = {"op": "append_to_section", "file": RARE, "target_section": title}
+        return [{**add, "source_ids": sources, "content": text}]
     body = f"# Rare cases\n\nSeen in single trajectories; use them where they fit.\n\n{text}\n"
     link = f"- [Rare cases]({RARE}): seen in single trajectories; read it when a task is unusual."
-    return [
-        {"op": "create", "file": RARE, "content": body, **common},
-        {"op": "add_section", "file": MANUAL, "target_section": "## Further reading",
-         "content": link, **common},
-    ]  # fmt: skip
+    made: Edit = {"op": "create", "file": RARE, "content": body}
+    linked: Edit = {"op": "add_section", "file": MANUAL, "target_section": "## Further reading"}
+    return [made | {"source_ids": sources}, linked | {"content": link, "source_ids": sources}]
 
 
 # --- support through a merge

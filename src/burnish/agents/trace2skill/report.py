@@ -1,8 +1,4 @@
-"""What a distillation did, for people and programs: every edit with the trajectories behind it.
-
-table = report_of(found, pool)          # JSON-able
-markdown(table)                         # the same to read
-"""
+"""What a distillation did, as a table and to read: every edit with the trajectories behind it."""
 
 from __future__ import annotations
 
@@ -10,13 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from burnish.agents.trace2skill.distillation import CHANGED, NOTHING, REFUSED, UNREAD, Distilled
+from burnish.agents.trace2skill.distillation import (
+    CHANGED,
+    NOTHING,
+    REFUSED,
+    REJECTED,
+    UNREAD,
+    Distilled,
+)
 from burnish.agents.trace2skill.edits import TEXTS, Edit
 from burnish.agents.trace2skill.guards import Support
 from burnish.agents.trace2skill.patches import by_task
 from burnish.agents.trace2skill.traces import Pool, Trace
 
-SHOWN = ("op", *TEXTS)
 LOG = 4_000
 """Characters of a trajectory that the report keeps."""
 
@@ -64,19 +66,19 @@ def markdown(report: Mapping[str, Any]) -> str:
         f"{counts.get('patches', 0)} patches.",
         "",
     ]
-    if report["status"] == NOTHING:
-        lines += ["The skill is unchanged: nothing to learn from these trajectories.", ""]
-    elif report["status"] == UNREAD:
-        lines += ["The skill is unchanged: no reply of the model could be read as a patch.", ""]
-    elif report["status"] == REFUSED:
+    if report["status"] != CHANGED:
         said = ", ".join(reasons(one["reason"] for one in report["dropped"]))
-        lines += [f"The skill is unchanged: no edit was kept: {said}.", ""]
-    elif report["status"] != CHANGED:
-        lines += ["The skill is unchanged: the new version does not pass its checks.", ""]
+        why = {
+            NOTHING: "nothing to learn from these trajectories",
+            UNREAD: "no reply of the model could be read as a patch",
+            REFUSED: f"no edit was kept: {said}",
+            REJECTED: "the new version does not pass its checks",
+        }[report["status"]]
+        lines += [f"The skill is unchanged: {why}.", ""]
+    if report["problems"]:
         lines += [*(f"- {line}" for line in report["problems"]), ""]
-    if report["cost"]:
-        cost = report["cost"]
-        lines += ["Cost: " + ", ".join(f"{name} {value}" for name, value in cost.items()) + ".", ""]
+    if cost := ", ".join(f"{name} {value}" for name, value in report["cost"].items()):
+        lines += [f"Cost: {cost}.", ""]
     lines += _table(
         "Edits, and the trajectories that support them",
         ("edit", "support", "trajectories"),
@@ -93,9 +95,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         [(row["ids"], row["reason"]) for row in report["refused"]],
     )
     lines += _table("Warnings", ("what",), [(line,) for line in report["warnings"]])
-    if report["trajectories"]:
-        rows = list(report["trajectories"].items())
-        lines += _table("Trajectories", ("id", "task"), rows)
+    lines += _table("Trajectories", ("id", "task"), list(report["trajectories"].items()))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -112,7 +112,7 @@ def reasons(given: Iterable[str], most: int = 6) -> list[str]:
 
 
 def _edit(edit: Edit, tasks: Support) -> dict[str, Any]:
-    shown = {name: edit[name] for name in SHOWN if edit.get(name)}
+    shown = {name: edit[name] for name in ("op", *TEXTS) if edit.get(name)}
     sources = list(edit.get("source_ids", ()))
     return shown | {"source_ids": sources, "support": len(sources), "tasks": tasks(edit)}
 
@@ -135,20 +135,16 @@ def _short(text: str, most: int = 200) -> str:
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table of the texts of a model, so nothing in its cells is markup."""
     if not rows:
         return []
-    cells = [" | ".join(_cell(cell) for cell in row) for row in rows]
+    cells = [[" ".join(str(text).split()) for text in row] for row in rows]
+    marks = str.maketrans({mark: f"\\{mark}" for mark in "|`*_[]<>\\"})
     return [
         f"## {title}",
         "",
         f"| {' | '.join(heads)} |",
         f"|{'---|' * len(heads)}",
-        *(f"| {row} |" for row in cells),
+        *(f"| {' | '.join(text.translate(marks) for text in row)} |" for row in cells),
         "",
     ]
-
-
-def _cell(text: str) -> str:
-    """A cell of a Markdown table: text of a model, so nothing in it is markup."""
-    line = " ".join(str(text).split())
-    return "".join(f"\\{c}" if c in "|`*_[]<>\\" else c for c in line)

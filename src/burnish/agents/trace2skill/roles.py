@@ -1,8 +1,5 @@
 """Who takes part in distilling a skill: analysts, proposer, merger, anchor, fixer; here a language model.
 
-    roles = LMRoles(JudgeModel(open_lm("http://localhost:8000/v1#my-model"), cache="journal.jsonl"))
-    records = await roles.analyse(trace, files)
-
 Every call goes through a `JudgeModel`: limits, retries and cost are those of the model's own pool,
 an unreadable reply is asked for once more, and with `cache` as the journal a distillation that was
 killed continues without asking anything twice. Own roles are objects with the same methods.
@@ -78,10 +75,17 @@ def parse_successes(text: str) -> list[dict[str, Any]]:
 
 
 def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
+    try:
+        own = after_thoughts(text)
+    except Unreadable:
+        return []
+    fenced = re.fullmatch(r"```\w*\n(.*?)\n?```", own, re.DOTALL)
+    if fenced is not None:  # a fence around all of it
+        own = fenced[1] if "\n```" not in fenced[1] else own[own.index("\n") + 1 : -3]
     # A report that begins with a line of dashes has no front matter.
-    lines = ["", *_own_words(text).split("\n")]
+    lines = ["", *own.split("\n")]
     known = headings(lines)
-    items: list[dict[str, Any]] = []
+    items: list[tuple[dict[str, Any], dict[str, list[str]]]] = []
     parts: dict[str, list[str]] | None = None
     field = ""
     for place, line in enumerate(lines):
@@ -91,37 +95,23 @@ def _report_items(text: str, kinds: dict[str, str]) -> list[dict[str, Any]]:
             parts, field = None, ""
             if item[1].lower() in kinds:
                 parts = {}
-                items.append({"type": kinds[item[1].lower()], "number": int(item[2]), "": parts})
+                items.append(({"type": kinds[item[1].lower()], "number": int(item[2])}, parts))
         elif name is not None and parts is not None:
             field = _FIELDS[name[1].lower()]
             parts.setdefault(field, [])
         elif parts is not None and field:
             parts[field].append(line)
-    return [_item(item) for item in items]
-
-
-def _item(item: dict[str, Any]) -> dict[str, Any]:
-    parts = item.pop("")
-    texts = {name: _without_rule("\n".join(lines).strip()) for name, lines in parts.items()}
-    usual = {name: texts.pop(name, "") for name in ("title", "description", "content")}
-    return item | usual | {name: text for name, text in texts.items() if text}
-
-
-def _without_rule(text: str) -> str:
-    """The text without a line across the page at its end."""
-    rest, _, last = text.rpartition("\n")
-    return rest.strip() if rest and _RULE.fullmatch(last) else text
-
-
-def _own_words(text: str) -> str:
-    """The reply without thoughts and without a fence around all of it."""
-    try:
-        own = after_thoughts(text)
-    except Unreadable:
-        return ""
-    fenced = re.fullmatch(r"```\w*\n(.*?)\n?```", own, re.DOTALL)
-    inner = fenced[1] if fenced is not None else own
-    return inner if "\n```" not in inner or fenced is None else own[own.index("\n") + 1 : -3]
+    found = []
+    for begin, own_parts in items:
+        texts = {}
+        for name, inside in own_parts.items():
+            whole = "\n".join(inside).strip()
+            rest, _, last = whole.rpartition("\n")
+            # A line across the page ends an item.
+            texts[name] = rest.strip() if rest and _RULE.fullmatch(last) else whole
+        usual = {name: texts.pop(name, "") for name in ("title", "description", "content")}
+        found.append(begin | usual | {name: text for name, text in texts.items() if text})
+    return found
 
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -195,8 +185,9 @@ class LMRoles:
         items, text = found
         if not asks or self.check is None:
             return Record(trace, items)
-        fixed = _fixed(text)
-        verdict = None if fixed is None else await self.check(trace, fixed)
+        _, opened, rest = text.partition("```fixed\n")
+        fixed, closed, _ = rest.partition("\n```")
+        verdict = await self.check(trace, fixed) if opened and closed else None
         if verdict:
             return Record(trace, items, True)
         if verdict is None and self.unverified == "keep":
@@ -205,9 +196,7 @@ class LMRoles:
 
     async def propose(self, records: Sequence[Record], files: Files) -> Patch | Refused:
         """A patch from a few records; each of its edits is supported by all of them."""
-        lessons = json.dumps(
-            [list(record.items) for record in records], ensure_ascii=False, indent=1
-        )
+        lessons = _json([list(record.items) for record in records])
         ids = tuple(record.trace.id for record in records)
         blanks = {"skill": shown(files), "lessons": lessons, "count": str(len(records))}
         found = await self._patch("propose", blanks, ids)
@@ -220,14 +209,8 @@ class LMRoles:
         self, patches: Sequence[Patch], files: Files, level: int
     ) -> Sequence[Patch] | Refused:
         """One patch out of several; edits that cite nothing are left out, and listed in `dropped`."""
-        rows = [
-            {"id": name} | {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
-            for name, edit in numbered(patches)
-        ]
-        blanks = {
-            "skill": shown(files),
-            "patches": json.dumps(rows, ensure_ascii=False, indent=1),
-        }
+        rows = [{"id": name} | _plain(edit) for name, edit in numbered(patches)]
+        blanks = {"skill": shown(files), "patches": _json(rows)}
         ids = tuple(sorted({one for patch in patches for one in patch.source_ids}))
         found = await self._patch("merge", blanks, ids, cited=True)
         if isinstance(found, Refused):
@@ -241,23 +224,14 @@ class LMRoles:
 
     async def anchor(self, edit: Edit, text: str) -> Edit | Refused | None:
         """The edit with targets that are in the text; None where the model finds none either."""
-        plain = {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
-        blanks = {
-            "file": str(edit.get("file")),
-            "text": text,
-            "edit": json.dumps(plain, ensure_ascii=False, indent=1),
-        }
+        blanks = {"file": str(edit.get("file")), "text": text, "edit": _json(_plain(edit))}
         found = await self._patch("anchor", blanks, tuple(edit.get("source_ids", ())))
         if isinstance(found, Refused):
             return found
         if not found.edits:
             return None
-        named = {
-            key: value
-            for key, value in found.edits[0].items()
-            if key in ("target_section", "target_text", "old_text", "after_section")
-        }
-        return {**edit, **named}
+        names = ("target_section", "target_text", "old_text", "after_section")
+        return edit | {name: found.edits[0][name] for name in names if name in found.edits[0]}
 
     async def fix(self, files: Files, problems: Sequence[str]) -> Patch | Refused:
         """A patch against what a check of the skill has found."""
@@ -314,19 +288,17 @@ _FIX = (
 )
 
 
-def _fixed(text: str) -> str | None:
-    _, mark, rest = text.partition("```fixed\n")
-    inside, end, _ = rest.partition("\n```")
-    return inside if mark and end else None
-
-
 def _items(
     text: str, parse: Callable[[str], list[dict[str, Any]]]
 ) -> tuple[tuple[dict[str, Any], ...], str]:
     found = parse(text)
     lessons = [item for item in found if item["type"] != "failure_cause"][:MOST_LESSONS]
-    kept = [item for item in found if item["type"] == "failure_cause" or item in lessons]
-    kept = [item for item in kept if item["content"] or item["description"]]
+    kept = [
+        item
+        for item in found
+        if (item["type"] == "failure_cause" or item in lessons)
+        and (item["content"] or item["description"])
+    ]
     if not kept:
         raise Unreadable("expected items such as '# Failure Memory Item 1' with Title and Content")
     return tuple(kept), text
@@ -339,6 +311,14 @@ def _markdown(text: str) -> str:
     if "#" not in own:
         raise Unreadable("expected Markdown with a heading")
     return own
+
+
+def _plain(edit: Edit) -> dict[str, Any]:
+    return {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def shown(files: Files) -> str:

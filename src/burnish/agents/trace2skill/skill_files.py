@@ -1,10 +1,5 @@
 """A skill as a table of files: read, checked against the public convention, written whole.
 
-    files = read_skill("skills/xlsx")            # {"SKILL.md": "...", "references/dates.md": "..."}
-    skill_problems(files, name="xlsx")           # one line each; empty where it is valid
-    write_skill(files, Path("out/xlsx"))
-    skill_prompt(files)                          # what an agent reads before its task
-
 `SKILL.md` has front matter (name, description) and a body; `references/*.md` lie beside it and are
 linked from it. A package with a `resources.yaml` is also a judging skill (Skill-RM): new references
 are listed there, so that judges can open them.
@@ -17,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -123,7 +118,7 @@ def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
         is_reference = path.startswith("references/")
         if path != MANUAL and is_reference and path not in linked:
             problems.append(f"{path}: no link to it in {MANUAL}")
-        if is_reference and len(text.rstrip("\n").split("\n")) > REFERENCE_LINES:
+        if is_reference and _is_long(text):
             problems.append(f"{path}: more than {REFERENCE_LINES} lines")
         if path.endswith(".md") and outline(text.split("\n")).is_open:
             problems.append(f"{path}: a block of code is never closed")
@@ -133,7 +128,9 @@ def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
             if one not in files
         ]
     if BANK in files:
-        problems += _judge_problems(files)
+        with tempfile.TemporaryDirectory(prefix="burnish-skill-") as folder:
+            _write(files, Path(folder))
+            problems += check_skill(folder).problems
     return problems
 
 
@@ -154,12 +151,6 @@ def _front_problems(front: Mapping[str, Any], folder: str, files: Mapping[str, s
     return found
 
 
-def _judge_problems(files: Mapping[str, str]) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="burnish-skill-") as folder:
-        _write(files, Path(folder))
-        return list(check_skill(folder).problems)
-
-
 def listed(files: Mapping[str, str], *, judge: bool = False) -> dict[str, str]:
     """The files with every reference listed in `resources.yaml`, where the skill has one.
 
@@ -176,31 +167,24 @@ def listed(files: Mapping[str, str], *, judge: bool = False) -> dict[str, str]:
     if problem or not isinstance(value, dict):
         return found
     rows = [row for row in value.get("resources") or [] if isinstance(row, dict)]
+    kept = [
+        row
+        for row in rows
+        if row.get("path") in found or not str(row.get("path", "")).startswith("references/")
+    ]
     known = {row.get("path") for row in rows}
-    references = sorted(path for path in found if path.startswith("references/"))
-    new = [path for path in references if path not in known]
-    gone = [row for row in rows if str(row.get("path", "")).startswith("references/")]
-    gone = [row for row in gone if row.get("path") not in found]
-    if new or gone:
-        value["resources"] = [row for row in rows if row not in gone] + [_entry(p) for p in new]
+    new = sorted(p for p in found if p.startswith("references/") and p not in known)
+    for path in new:
+        stem = PurePosixPath(path).stem
+        name = re.sub(r"[^a-z0-9_]", "_", stem.lower()) or "notes"
+        entry = {"id": name, "type": "checklist", "implementation_kind": "text"}
+        entry |= {"description": f"notes on {stem.replace('-', ' ')}", "path": path}
+        entry |= {"cost": "low", "hard_or_soft": "soft", "decision_impact": "evidence"}
+        kept.append(entry | {"leakage_level": "sample_visible", "allowed_setting": "skill_fair"})
+    if new or len(kept) < len(rows):
+        value["resources"] = kept
         found[BANK] = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
     return found
-
-
-def _entry(path: str) -> dict[str, Any]:
-    stem = PurePosixPath(path).stem
-    return {
-        "id": re.sub(r"[^a-z0-9_]", "_", stem.lower()) or "notes",
-        "type": "checklist",
-        "implementation_kind": "text",
-        "description": f"notes on {stem.replace('-', ' ')}",
-        "path": path,
-        "cost": "low",
-        "hard_or_soft": "soft",
-        "decision_impact": "evidence",
-        "leakage_level": "sample_visible",
-        "allowed_setting": "skill_fair",
-    }
 
 
 def write_skill(
@@ -217,7 +201,14 @@ def write_skill(
     old = staged.with_name(f"{staged.name}-old")
     try:
         _write(files, staged)
-        _carry(carried or {}, files, staged)
+        _refuse_paths(carried or {})
+        for name, member in (carried or {}).items():
+            target = staged / name
+            if member.data is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(member.data)
+            if member.data is not None or name in files:
+                target.chmod(member.mode)
         staged.chmod(0o755)
         written = _written(folder.parent) | {folder.name: _hash(staged)}
         if folder.exists():
@@ -242,10 +233,8 @@ def refuse_foreign(folder: Path, source: str | Path = "") -> None:
         return
     is_ours = not folder.is_symlink() and folder.is_dir()
     if not is_ours or _written(folder.parent).get(folder.name) != _hash(folder):
-        raise UserError(
-            f"{folder}: it exists, and was not written by skill distill or was changed since; move "
-            "it away or give another --out."
-        )
+        other = "it exists, and was not written by skill distill or was changed since"
+        raise UserError(f"{folder}: {other}; give another --out.")
 
 
 def _written(parent: Path) -> dict[str, str]:
@@ -266,18 +255,6 @@ def _hash(folder: Path) -> str:
     })  # fmt: skip
 
 
-def _carry(carried: Mapping[str, Member], files: Mapping[str, str], folder: Path) -> None:
-    _refuse_paths(carried)
-    for name, member in carried.items():
-        target = folder / name
-        if member.data is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(member.data)
-        elif name not in files:
-            continue
-        target.chmod(member.mode)
-
-
 def _write(files: Mapping[str, str], folder: Path) -> None:
     _refuse_paths(files)
     for name, text in files.items():
@@ -296,7 +273,8 @@ def _refuse_paths(names: Iterable[str]) -> None:
 def skill_prompt(files: Mapping[str, str], *, references: bool = False) -> str:
     """The skill as a system message: its body, and with `references` those files too."""
     text = files[MANUAL]
-    parts = ["\n".join(text.split("\n")[front_lines(text.split("\n")) :]).strip()]
+    lines = text.split("\n")
+    parts = ["\n".join(lines[front_lines(lines) :]).strip()]
     if references:
         names = sorted(path for path in files if path.startswith("references/"))
         parts += [f"=== {path} ===\n{files[path].strip()}" for path in names]
@@ -310,21 +288,18 @@ def split_long(files: Mapping[str, str]) -> dict[str, str]:
     """The same text in files of the allowed sizes; long sections become references with a link."""
     found = dict(files)
     for _ in range(ROUNDS):
-        long = [
-            path
-            for path, text in found.items()
-            if path.startswith("references/")
-            and (len(text.rstrip("\n").split("\n"))) > REFERENCE_LINES
-        ]
+        long = [p for p, text in found.items() if p.startswith("references/") and _is_long(text)]
         if body_lines(found[MANUAL]) > BODY_LINES:
             changed = _move_section(found)
-        elif long:
-            changed = _split_reference(found, long[0])
         else:
-            return found
+            changed = bool(long) and _split_reference(found, long[0])
         if not changed:
-            return found
+            break
     return found
+
+
+def _is_long(reference: str) -> bool:
+    return len(reference.rstrip("\n").split("\n")) > REFERENCE_LINES
 
 
 def _move_section(files: dict[str, str]) -> bool:
@@ -336,10 +311,9 @@ def _move_section(files: dict[str, str]) -> bool:
         if level > 1
     ]
     if not sections:
-        front = front_lines(lines)
-        sections = [(front + BODY_LINES // 2, len(lines))]
-        lines[sections[0][0] : sections[0][0]] = ["", "## More"]
-        sections = [(sections[0][0] + 1, len(lines))]
+        middle = front_lines(lines) + BODY_LINES // 2
+        lines[middle:middle] = ["", "## More"]
+        sections = [(middle + 1, len(lines))]
     start, end = max(sections, key=lambda span: (span[1] - span[0], -span[0]))
     if end - start <= 4:
         return False
@@ -357,8 +331,13 @@ def _move_section(files: dict[str, str]) -> bool:
 def _split_reference(files: dict[str, str], path: str) -> bool:
     """Cut a reference in two at a heading or a line outside of code, and link the second part."""
     lines = files[path].rstrip("\n").split("\n")
-    place = _cut(lines)
-    if place is None:
+    starts = [p for p in headings(lines) if REFERENCE_LINES // 4 < p <= REFERENCE_LINES]
+    for place in starts[-1:] or range(REFERENCE_LINES, 1, -1):
+        # Outside of code a heading put here would be found as one.
+        cut = section_bounds.plain([*lines[:place], "# cut here"], "# cut here")
+        if starts or cut is not None:
+            break
+    else:
         return False
     second = _free_name(files, _slug(path.removeprefix("references/").removesuffix(".md")))
     files[path] = "\n".join(lines[:place]).rstrip("\n") + "\n"
@@ -368,18 +347,6 @@ def _split_reference(files: dict[str, str], path: str) -> bool:
     manual.insert(at + 1, f"- [{_title(second)}]({second}), continued from {_title(path)}")
     files[MANUAL] = "\n".join(manual)
     return True
-
-
-def _cut(lines: Sequence[str]) -> int | None:
-    """The last heading within the limit, or the last line outside of code."""
-    starts = [p for p in headings(lines) if REFERENCE_LINES // 4 < p <= REFERENCE_LINES]
-    if starts:
-        return starts[-1]
-    for place in range(REFERENCE_LINES, 1, -1):
-        # Outside of code a heading put here would be found as one.
-        if section_bounds.plain([*lines[:place], "# cut here"], "# cut here") is not None:
-            return place
-    return None
 
 
 def _slug(title: str) -> str:

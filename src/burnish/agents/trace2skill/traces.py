@@ -1,33 +1,28 @@
 """Trajectories to learn from: of a JSON-lines file, of `burnish export`, or of a run's folder.
 
-    pool = read_traces("traces.jsonl")          # or "runs/NAME"
-    pool.failed, pool.passed, pool.left_out     # left_out: without a verdict, with the reason
-
-A row has an id, the task's words, messages and a verdict: `{"task_id": "t1", "instruction": "...",
-"messages": [...], "passed": false}`. `score`, `reward` or `status` stand in for `passed`. A rollout
-that something outside failed (a dead server) teaches nothing and is left out; one that ran out of
-time or crashed by itself has failed. Of a run, every sample without a reward is left out.
+A rollout that something outside failed (a dead server) teaches nothing and is left out; one that ran
+out of time or crashed by itself has failed. Of a run, every sample without a reward is left out.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.agents.trace2skill.edits import plain_words
-from burnish.arguments import shown
 from burnish.boundary import Number, public
 from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.store import RunStore
 from burnish.store.manifest import FILE as MANIFEST
+from burnish.tasks.rows import read_table
 
 LONGEST = 24_000
 """Characters of one trajectory that an analyst is shown; of a longer one both ends."""
@@ -59,8 +54,11 @@ class Trace(Struct, frozen=True, kw_only=True):
     @property
     def log(self) -> str:
         """The messages for an analyst; of a long log the beginning and the end."""
-        parts = [f"[{one.role}{f' {one.name}' if one.name else ''}]\n{one.text}{_calls(one)}"
-                 for one in self.messages]  # fmt: skip
+        parts = []
+        for one in self.messages:
+            calls = [json.dumps(c, ensure_ascii=False, default=str) for c in one.tool_calls]
+            shown = "".join(f"\n(calls {call})" for call in calls)
+            parts.append(f"[{one.role}{f' {one.name}' if one.name else ''}]\n{one.text}{shown}")
         if self.error:
             parts.append(f"[ended by]\n{self.error}")
         text = "\n\n".join(parts)
@@ -71,9 +69,21 @@ class Trace(Struct, frozen=True, kw_only=True):
         return f"{text[:half]}\n\n... ({cut:,} characters left out) ...\n\n{text[-half:]}"
 
 
-def _calls(message: Message) -> str:
-    calls = [json.dumps(call, ensure_ascii=False, default=str) for call in message.tool_calls]
-    return "".join(f"\n(calls {call})" for call in calls)
+class _Turn(Struct):
+    """A message as other programs write it."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] | None = None
+
+    @property
+    def message(self) -> Message:
+        """As text; a part that is none is named."""
+        content = self.content or ""
+        if not isinstance(content, str):
+            content = "".join(str(one.get("text") or f"[{one.get('type')}]") for one in content)
+        return Message(self.role, content, name=self.name, tool_calls=self.tool_calls or ())
 
 
 class Pool(NamedTuple):
@@ -113,62 +123,43 @@ def pool_of(traces: Iterable[Trace], left_out: Iterable[tuple[str, str]] = ()) -
 def read_traces(place: str | Path, *, pass_at: Number = 1.0) -> Pool:
     """Trajectories of a file or a run; a score of `pass_at` and above is a pass."""
     path = Path(place).expanduser()
-    if (path / MANIFEST).is_file():
-        rows: Iterator[Trace | tuple[str, str]] = _of_run(path, pass_at)
-    elif path.is_file():
-        rows = _of_file(path, pass_at)
-    else:
-        raise UserError(
-            f"{path}: no such file or run; expected trajectories as JSON lines or runs/NAME."
-        )
     traces: list[Trace] = []
     left_out: list[tuple[str, str]] = []
-    for row in rows:
-        if isinstance(row, Trace):
-            traces.append(row)
-        else:
-            left_out.append(row)
-    return pool_of(traces, left_out)
-
-
-def _of_run(folder: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
-    with RunStore.open(folder, read_only=True) as run:
+    if not (path / MANIFEST).is_file():
+        if not path.exists():
+            raise UserError(f"{path}: no such file or run; expected JSON lines or runs/NAME.")
+        table = read_table(path, "jsonl")
+        if table.bad:
+            raise UserError(f"{path}, line {table.bad[0].number}: {table.bad[0].why}.")
+        for row in table.rows:
+            found = trace_of(row.values, f"{path}, line {row.number}", pass_at=pass_at)
+            if isinstance(found, Trace):
+                traces.append(found)
+            else:
+                left_out.append(found)
+        return pool_of(traces, left_out)
+    with RunStore.open(path, read_only=True) as run:
         for sample in run.samples():
-            trajectory, task, value = sample.trajectory, sample.task, sample.reward.value
+            task, value = sample.task, sample.reward.value
             if value is None:
-                yield sample.id, sample.reward.reason or str(sample.reward.status)
+                left_out.append((sample.id, sample.reward.reason or str(sample.reward.status)))
                 continue
-            yield Trace(
+            one = Trace(
                 id=sample.id,
                 task_id=task.id,
                 instruction=task.prompt,
-                messages=(*task.messages, *trajectory.messages),
+                messages=(*task.messages, *sample.trajectory.messages),
                 passed=value >= pass_at,
                 score=value,
                 gold=gold_of(task),
             )
+            traces.append(one)
+    return pool_of(traces, left_out)
 
 
 def gold_of(task: Task) -> tuple[str, ...]:
     """The values of a task's labels, which must never reach a skill."""
     return _texts([task.fields.get(name) for name in task.labels])
-
-
-def _of_file(path: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # U+2028 may stand in a text
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); expected JSON lines.") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON ({error}).") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: got {shown(row)}; expected an object.")
-        yield trace_of(row, f"{path}, line {number}", pass_at=pass_at)
 
 
 def trace_of(
@@ -184,7 +175,16 @@ def trace_of(
     name = str(found["id"] or task_id)
     if not name:
         raise UserError(f"{where}: no id; expected one of {', '.join(NAMES['id'])} or task_id.")
-    messages = _messages(found["messages"], row.get("response"), where)
+    response = row.get("response")
+    turns = [] if response is None else [_Turn("assistant", str(response))]
+    try:
+        if found["messages"] is not None:
+            turns = msgspec.convert(found["messages"], list[_Turn])
+        score = msgspec.convert(found["score"], Number | None)
+        passed = msgspec.convert(found["passed"], bool | None, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: messages, score or passed: {error}.") from None
+    messages = tuple(turn.message for turn in turns)
     instruction = str(
         found["instruction"] or next((m.text for m in messages if m.role == "user"), "")
     )
@@ -193,15 +193,9 @@ def trace_of(
         return name, str(row.get("error") or row.get("reason") or status)
     # A reason explains any verdict; it says what went wrong only where the status does.
     error = str(row.get("error") or ("" if status == "ok" else row.get("reason") or status))
-    passed, score = found["passed"], found["score"]
-    if passed is not None and passed not in (True, False):
-        raise UserError(f"{where}: passed is {shown(passed)}; expected true or false.")
-    is_number = isinstance(score, int | float) and not isinstance(score, bool)
-    if score is not None and not (is_number and math.isfinite(score)):
-        raise UserError(f"{where}: score is {shown(score)}; expected a finite number.")
     if passed is None and score is None and not error:
         return name, "no verdict: neither passed nor a score"
-    if found["messages"] is None and row.get("response") is None and not error:
+    if found["messages"] is None and response is None and not error:
         return name, f"no log: none of {', '.join(NAMES['messages'])}, response"
     if passed is None:
         passed = score is not None and score >= pass_at
@@ -211,44 +205,11 @@ def trace_of(
         instruction=instruction,
         messages=messages,
         passed=bool(passed) and not error,
-        score=None if score is None else float(score),
+        score=score,
         error=error,
         gold=_texts(found["gold"]),
         artifacts_dir=str(row.get("artifacts_dir") or ""),
     )
-
-
-def _messages(given: Any, response: Any, where: str) -> tuple[Message, ...]:
-    if given is None:
-        return (Message("assistant", str(response)),) if response is not None else ()
-    rows = given if isinstance(given, list) else None
-    if rows is None or not all(isinstance(one, dict) and "role" in one for one in rows):
-        raise UserError(
-            f"{where}: messages is {shown(given)}; expected a list of role and content."
-        )
-    return tuple(
-        Message(
-            str(one["role"]),
-            one["content"] if isinstance(one.get("content"), str) else _as_text(one.get("content")),
-            name=one.get("name") if isinstance(one.get("name"), str) else None,
-            tool_calls=_tool_calls(one.get("tool_calls")),
-        )
-        for one in rows
-    )
-
-
-def _tool_calls(given: Any) -> tuple[Any, ...]:
-    return tuple(c for c in given if isinstance(c, dict)) if isinstance(given, list) else ()
-
-
-def _as_text(content: Any) -> str:
-    """Parts of a message as one text; a part that is no text is named."""
-    if isinstance(content, list):
-        parts = [
-            one.get("text") or f"[{one.get('type')}]" for one in content if isinstance(one, dict)
-        ]
-        return "".join(map(str, parts))
-    return "" if content is None else str(content)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

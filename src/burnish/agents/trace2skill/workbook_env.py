@@ -1,14 +1,9 @@
 """An environment in which an agent works on a spreadsheet, and is paid by SpreadsheetBench's rule.
 
-    [rollout]
-    kind = "env"
-    path = "burnish.agents.trace2skill.workbook_env:WorkbookEnv"
-    options = { skill = "skills/xlsx" }
-
 A task's fields are those of SpreadsheetBench: `workbook` and `gold` (paths, or the files' bytes),
-`answer_position`, `answer_sheet`. Every rollout works on its own copy, in memory. The reward `env`
-reads `passed`: 1 or 0; a task that cannot be scored, or whose formulas cannot be computed, fails the
-rollout instead of giving a number (`rule = "reference"` reads such formulas as empty).
+`answer_position`, `answer_sheet`. The reward `env` reads `passed`: 1 or 0; a task that cannot be
+scored, or whose formulas cannot be computed, fails the rollout instead of giving a number
+(`rule = "reference"` reads such formulas as empty).
 """
 
 from __future__ import annotations

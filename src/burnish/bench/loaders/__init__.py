@@ -25,11 +25,15 @@ from burnish.bench.loaders.labelled import (
     load_bigbench_mistake,
     load_faithbench,
     load_halueval,
+    load_healthbench,
+    load_ifeval,
     load_mr_gsm8k,
     load_processbench,
     load_rgb,
     load_wice,
 )
+from burnish.bench.loaders.labelled import load_healthbench_marks as load_healthbench_marks
+from burnish.bench.loaders.labelled import rubric_score as rubric_score
 from burnish.bench.loaders.pictures import (
     load_mathvision,
     load_mm_rlhf,
@@ -37,9 +41,6 @@ from burnish.bench.loaders.pictures import (
     load_vl_rewardbench,
 )
 from burnish.bench.loaders.plans import load_atp
-from burnish.bench.loaders.points import load_healthbench, load_ifeval
-from burnish.bench.loaders.points import load_healthbench_marks as load_healthbench_marks
-from burnish.bench.loaders.points import rubric_score as rubric_score
 from burnish.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -112,12 +113,9 @@ BENCHMARKS = {
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of a name; one line where there is none."""
     if name not in BENCHMARKS:
-        raise UserError(
-            f"no benchmark '{name}'; expected one of {', '.join(BENCHMARKS)}."
-            f"{did_you_mean(name, BENCHMARKS)}"
-        )
+        known = f"{', '.join(BENCHMARKS)}.{did_you_mean(name, BENCHMARKS)}"
+        raise UserError(f"no benchmark '{name}'; expected one of {known}")
     return BENCHMARKS[name]
 
 
@@ -131,10 +129,7 @@ def load(name: str, path: Path) -> list[Item]:
     seen: dict[str, Item] = {}
     for item in items:
         if item.id in seen and not (path.is_dir() and seen[item.id] == item):
-            raise UserError(
-                f"{path}: two items have the id '{item.id}'; results are matched by id, so each "
-                "needs its own. Is the same file in this folder twice?"
-            )
+            raise UserError(f"{path}: two items have the id '{item.id}'; each needs its own.")
         seen[item.id] = item
     if twice := len(items) - len(seen):
         logger.warning("left out: %d items that stand twice in the files of %s", twice, path)

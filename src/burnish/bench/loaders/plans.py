@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.bench.items import Item, message, responses_of
-from burnish.bench.loaders.reading import Source, parsed, read_rows, text_of
+from burnish.bench.items import Item, Judged, message, responses_of
+from burnish.bench.loaders.reading import Source, parsed, read_each, text_of
+from burnish.bench.statistics import Estimate, as_record, estimate_of
 from burnish.errors import UserError
-from burnish.rewards.judges.atp_bench import read_needs
+from burnish.records import Response, Reward
+from burnish.rewards.judges.atp_bench import (
+    Corpus,
+    Plan,
+    aggregate,
+    atp_scorer,
+    plan_of,
+    read_needs,
+)
+from burnish.rewards.judges.atp_bench.three_roles import Agreement, cohen
+from burnish.rewards.scorer import checked
 from burnish.seeds import derive
 
 SHIPPED = Path(__file__).parents[1] / "data" / "atp_manuals.jsonl"
@@ -44,58 +56,12 @@ class Stripped(NamedTuple):
 
 
 def load_atp(path: Path) -> list[Item]:
-    """Items from rows, or from Markdown documents (a file or a folder of them)."""
     files = [path] if path.suffix.lower() in MARKDOWN else []
     if path.is_dir():
         files = sorted(f for f in path.rglob("*") if f.suffix.lower() in MARKDOWN and f.is_file())
-    if files:
-        return _from_markdown(files, path)
-    shapes = [("trace_id", "query", "doc"), ("trace_id", "query", "images")]
-    return [_item(row) for row in read_rows(path, "ATP-Bench", shapes)]
-
-
-def _item(row: Source) -> Item:
-    id = str(row.values["trace_id"])
-    doc = _maybe_list(row.values.get("doc"))
-    shown: dict[str, Any] = {"documents": doc, "images": _images(row)}
-    if row.values.get("sections"):
-        shown["sections"] = [str(one) for one in _maybe_list(row.values["sections"])]
-    hidden: dict[str, Any] = {}
-    if row.values.get("needs") is not None:
-        needs = parsed(row, "needs")
-        read_needs(needs, row.where)
-        hidden["needs"] = needs
-    if row.values.get("gt"):
-        hidden["gt"] = row.values["gt"]
-    answer = row.values.get("response")
-    return Item(
-        id,
-        message(text_of(row, "query")),
-        responses_of(id, [answer] if isinstance(answer, str) else []),
-        subset=str(row.values.get("category") or ""),
-        shown=shown,
-        hidden=hidden,
-    )
-
-
-def _images(row: Source) -> list[Any]:
-    listed = _maybe_list(row.values.get("images"))
-    asked = row.values.get("image_query")
-    return [*([asked] if asked else []), *listed]
-
-
-def _maybe_list(given: Any) -> list[Any]:
-    if given is None or given == "":
-        return []
-    if isinstance(given, str) and given.lstrip().startswith("["):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return [given]
-    return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def _from_markdown(files: Sequence[Path], path: Path) -> list[Item]:
+    if not files:
+        shapes = [("trace_id", "query", "doc"), ("trace_id", "query", "images")]
+        return read_each(path, "ATP-Bench", shapes, lambda row: [_item(row)])
     found = []
     for file in files:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -103,11 +69,41 @@ def _from_markdown(files: Sequence[Path], path: Path) -> list[Item]:
         item = markdown_item(name, text) if len(text) <= LONGEST else None
         found += [item] if item is not None else []
     if not found:
-        raise UserError(
-            f"{path}: no Markdown document with an image and at most {LONGEST} characters; expected "
-            "documents with images, or rows with trace_id, query and doc."
-        )
+        expected = "expected some, or rows with trace_id, query and doc"
+        raise UserError(f"{path}: no short Markdown document with an image; {expected}.")
     return found
+
+
+def _item(row: Source) -> Item:
+    values = row.values
+    id, asked, answer = str(values["trace_id"]), values.get("image_query"), values.get("response")
+    images = [*([asked] if asked else []), *_maybe_list(values.get("images"))]
+    shown: dict[str, Any] = {"documents": _maybe_list(values.get("doc")), "images": images}
+    if values.get("sections"):
+        shown["sections"] = [str(one) for one in _maybe_list(values["sections"])]
+    hidden: dict[str, Any] = {}
+    if values.get("needs") is not None:
+        hidden["needs"] = parsed(row, "needs")
+        read_needs(hidden["needs"], row.where)
+    if values.get("gt"):
+        hidden["gt"] = values["gt"]
+    return Item(
+        id,
+        message(text_of(row, "query")),
+        responses_of(id, [answer] if isinstance(answer, str) else []),
+        subset=str(values.get("category") or ""),
+        shown=shown,
+        hidden=hidden,
+    )
+
+
+def _maybe_list(given: Any) -> list[Any]:
+    if given is None or given == "":
+        return []
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given)
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def markdown_item(id: str, text: str) -> Item | None:
@@ -174,3 +170,90 @@ def _names(pieces: Sequence[str]) -> list[str]:
                 break
         found.append(name)
     return found
+
+
+# --- the figures
+
+
+class PlanScore(NamedTuple):
+    corpus: Corpus
+    f1: Estimate | None
+    validity: Estimate | None
+    """Over responses with calls."""
+    final: Estimate | None
+    """0 to 100, with the quality judge; None without one."""
+    items: int
+    failed: int
+    between: Agreement | None
+    """The judge's own passes, all items together."""
+
+
+def plan_score(judged: Sequence[Judged]) -> PlanScore:
+    plans = [plan for one in judged for reward in one.rewards[:1] if (plan := plan_of(reward))]
+    return PlanScore(
+        corpus=aggregate([_response(plan) for plan in plans]),
+        f1=estimate_of(plan.metrics.get("f1") for plan in plans),
+        validity=estimate_of(plan.metrics.get("validity") for plan in plans),
+        final=estimate_of(plan.final for plan in plans),
+        items=len(judged),
+        failed=len(judged) - len(plans),
+        between=_between(plans),
+    )
+
+
+async def with_oracle(judged: Sequence[Judged], items: Sequence[Item]) -> Agreement | None:
+    """The judge's marks of calls against those by the needs of the data; None where it has none."""
+    by_id = {item.id: item for item in items}
+    pairs: list[tuple[bool, bool]] = []
+    for one in judged:
+        item = by_id.get(one.id)
+        plan = plan_of(one.rewards[0]) if one.rewards else None
+        if item is None or plan is None or "needs" not in item.hidden or not one.responses:
+            continue
+        told = await oracle_reward(item, one.responses[0])
+        right = plan_of(told)
+        for ours, theirs in zip(plan.items, right.items if right else (), strict=False):
+            if ours.valid and ours.correct is not None and theirs.correct is not None:
+                pairs.append((ours.correct, theirs.correct))
+    share, kappa = cohen(pairs)
+    return Agreement(share, kappa, len(pairs), None) if pairs else None
+
+
+async def oracle_reward(item: Item, text: str) -> Reward:
+    (reward,) = await checked(atp_scorer(), item.task(oracle=True), [Response(item.id, text)])
+    return reward
+
+
+def plan_record(found: PlanScore) -> dict[str, Any]:
+    record: dict[str, Any] = as_record(found)
+    corpus, between = record.pop("corpus"), record.pop("between")
+    return {**corpus, **record, "passes_agree": renamed(between)}
+
+
+def renamed(agreement: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An agreement by the names of a report."""
+    if agreement is None:
+        return None
+    names = {"share": "share", "kappa": "kappa", "calls": "items", "missed": "gaps"}
+    return {name: agreement[field] for name, field in names.items()}
+
+
+def _response(plan: Plan) -> Mapping[str, Any]:
+    flags = [item.correct for item in plan.items] + [False] * plan.more
+    return {
+        "calls_correct": flags,
+        "missed": None if plan.missed is None else len(plan.missed),
+        "tools": sorted({item.kind for item in plan.items}),
+    }
+
+
+def _between(plans: Sequence[Plan]) -> Agreement | None:
+    """Means over the items, weighted by their calls; kappa is left to single items."""
+    known = [plan.agreement for plan in plans if plan.agreement is not None]
+    calls = sum(one.items for one in known)
+    same = sum(one.share * one.items for one in known if one.share is not None)
+    gaps = [one.gaps for one in known if one.gaps is not None]
+    if not known:
+        return None
+    share = same / calls if calls else None
+    return Agreement(share, None, calls, sum(gaps) / len(gaps) if gaps else None)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 import json
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from burnish.bench.items import Choice, Item, message, responses_of, shuffled
 from burnish.errors import UserError, did_you_mean
-from burnish.records import MediaPart, Message
+from burnish.records import MediaPart
+from burnish.source import describe
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.tasks.media_columns import CheckedBlobs, holds_media, placed, read_media
 from burnish.tasks.rows import SUFFIXES, read_table
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -35,85 +39,99 @@ def read_rows(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[S
     A folder may hold files of other kinds: they are left out, each named in a warning. One that
     holds nothing else is refused.
     """
-    if not path.is_dir():
-        return _read_file(path, bench, shapes)
+    files = [path]
+    if path.is_dir():
+        files = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    if not files:
+        kinds = ", ".join(SUFFIXES)
+        raise UserError(f"{path}: no data file in this folder; expected {bench} as {kinds}.")
     rows: list[Source] = []
     problems: list[UserError] = []
-    for file in _files(path, bench):
+    for file in files:
         try:
-            rows += _read_file(file, bench, shapes)
+            rows += _shaped(read_sources(file), bench, shapes)
         except UserError as error:
             problems.append(error)
-    if not rows and problems:
+    if problems and not rows:
         raise problems[0]
     for problem in problems:
         logger.warning("left out: %s", problem)
     return rows
 
 
-def _read_file(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[Source]:
-    rows = read_sources(path)
+def _shaped(rows: list[Source], bench: str, shapes: Sequence[Sequence[str]]) -> list[Source]:
     for row in rows:
-        _check(row, bench, shapes)
+        got = row.values
+        if any(all(column in got for column in shape) for shape in shapes):
+            continue
+        nearest = max(shapes, key=lambda shape: sum(column in got for column in shape))
+        missing = next(column for column in nearest if column not in got)
+        has = f"got {', '.join(got) or 'none'}.{did_you_mean(missing, got)}"
+        wanted = f"so this is not {bench}; expected {', '.join(nearest)}"
+        raise UserError(f"{row.where}: no column '{missing}', {wanted}; {has}")
     return rows
+
+
+def read_each(
+    path: Path,
+    bench: str,
+    shapes: Sequence[Sequence[str]],
+    read: Callable[[Source], Iterable[T]],
+) -> list[T]:
+    """What `read` makes of every row; a row that it cannot read is refused by its place."""
+    found: list[T] = []
+    for row in read_rows(path, bench, shapes):
+        try:
+            found += read(row)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{row.where}: no row of {bench}: {describe(error)}.") from error
+    return found
+
+
+def ranked(id: str, prompt: str, right: Sequence[str], wrong: Sequence[str], **more: Any) -> Item:
+    """An item of right and wrong responses, in an order drawn from its id."""
+    texts, best, _ = shuffled(id, right, wrong)
+    return Item(id, message(prompt), responses_of(id, texts), best, **more)
+
+
+def label_of(source: Source, column: str, known: Mapping[str, T]) -> T:
+    """What a label stands for; one that no one knows is refused."""
+    value = source.values.get(column)
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    for name, meaning in known.items():
+        if name.lower() == str(whole).strip().lower():
+            return meaning
+    expected = ", ".join(known)
+    raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected {expected}.")
 
 
 def read_sources(path: Path) -> list[Source]:
     """Every row of a file that was named on the command line; a bad row is refused."""
-    if not path.exists():
-        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(f"{path}: no such file.{did_you_mean(path.name, near)}")
     table = read_table(path)
     if table.bad:
         raise UserError(f"{path}:{table.bad[0].number}: {table.bad[0].why}.")
     return [Source(path, row.number, row.values) for row in table.rows]
 
 
-def _files(path: Path, bench: str) -> list[Path]:
-    found = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
-    if not found:
-        raise UserError(
-            f"{path}: no data file in this folder; expected {bench} as {', '.join(SUFFIXES)}."
-        )
-    return found
-
-
-def _check(source: Source, bench: str, shapes: Sequence[Sequence[str]]) -> None:
-    got = source.values
-    if any(all(column in got for column in shape) for shape in shapes):
-        return
-    nearest = max(shapes, key=lambda shape: sum(column in got for column in shape))
-    missing = next(column for column in nearest if column not in got)
-    raise UserError(
-        f"{source.where}: no column '{missing}', so this is not {bench}; expected "
-        f"{', '.join(nearest)}; got {', '.join(got) or 'none'}.{did_you_mean(missing, got)}"
-    )
-
-
 def text_of(source: Source, column: str) -> str:
-    """A column that must hold text."""
     value = source.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise UserError(
-            f"{source.where}: column '{column}' is {type(value).__name__}; expected text."
-        )
+        raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected text.")
     return value
 
 
 def list_of(source: Source, column: str) -> list[Any]:
-    """A column that must hold a list, or the same as JSON text."""
     value = parsed(source, column)
     if not isinstance(value, list):
-        raise UserError(
-            f"{source.where}: column '{column}' is {type(value).__name__}; expected a list."
-        )
+        raise UserError(f"{source.where}: column '{column}' is {value!r:.60}; expected a list.")
     return value
 
 
 def texts_of(source: Source, column: str) -> list[str]:
-    """A column that must hold a list of texts."""
     values = list_of(source, column)
     if not all(isinstance(value, str) for value in values):
         raise UserError(f"{source.where}: column '{column}' holds other things than texts.")
@@ -125,21 +143,10 @@ def parsed(source: Source, column: str) -> Any:
     value = source.values.get(column)
     if not isinstance(value, str):
         return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise UserError(
-            f"{source.where}: column '{column}' is text that is no JSON: {value[:60]!r}."
-        ) from None
-
-
-def unknown_label(source: Source, column: str, got: Any, expected: str) -> UserError:
-    """The mistake of a label that no one knows."""
-    return UserError(f"{source.where}: column '{column}' is {got!r}; expected {expected}.")
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(value)
+    return value
 
 
 PROMPTS = ("prompt", "messages", "question", "instruction")
@@ -162,23 +169,17 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
     """Every row of a JSONL, JSON, CSV or Parquet file as an item; a row that is none is refused."""
     rows = read_sources(path)
     known = {column for row in rows for column in row.values}
-    for column in show:
-        if column not in known:
-            raise UserError(
-                f"{path}: no column '{column}' to show; it has {', '.join(sorted(known))}."
-                f"{did_you_mean(column, known)}"
-            )
+    if missing := next((column for column in show if column not in known), ""):
+        has = f"it has {', '.join(sorted(known))}.{did_you_mean(missing, known)}"
+        raise UserError(f"{path}: no column '{missing}' to show; {has}")
     items = items_of(rows, show)
-    seen: set[str] = set()
-    for item in items:
-        if item.id in seen:
-            raise UserError(f"{path}: two rows have the id '{item.id}'; each needs its own.")
-        seen.add(item.id)
+    twice = [id for id, count in Counter(item.id for item in items).items() if count > 1]
+    if twice:
+        raise UserError(f"{path}: two rows have the id '{twice[0]}'; each needs its own.")
     return items
 
 
 def items_of(rows: Sequence[Source], show: Sequence[str] = ()) -> list[Item]:
-    """Rows as items."""
     folder = rows[0].path.parent if rows else None
     media = [name for name in MEDIA if holds_media((row.values.get(name) for row in rows), folder)]
     return [_item_of(row, show, media) for row in rows]
@@ -189,16 +190,27 @@ def _item_of(row: Source, show: Sequence[str], media: Sequence[str]) -> Item:
     id = str(values["id"]) if values.get("id") is not None else f"row-{row.number}"
     used = {"id", "winner", "subset", "authors", "models"}
     texts, best, authors, columns = _responses(row, id)
-    used |= columns
-    prompt_column = next((name for name in PROMPTS if values.get(name)), None)
-    if prompt_column is None:
+    prompt = next((name for name in PROMPTS if values.get(name)), "")
+    if not prompt:
         got = ", ".join(values) or "nothing"
         raise UserError(f"{row.where}: no prompt; expected one of {', '.join(PROMPTS)}; got {got}.")
-    used |= {prompt_column, *media}
+    used |= {prompt, *media, *columns}
     fields = {k: v for k, v in values.items() if k not in used or k in show}
+    folder, parts = row.path.parent, list[MediaPart]()
+    try:
+        for name in media:
+            parts += read_media(values.get(name), folder, CheckedBlobs())
+        turns = message(values[prompt]) if isinstance(values[prompt], str) else values[prompt]
+        if not isinstance(turns, tuple):
+            turns = read_messages(turns, prompt, folder, has_places=bool(parts))
+        messages = placed(turns, parts)
+    except RowError as error:
+        raise UserError(f"{row.where}: {error}.") from None
+    except UserError as error:
+        raise UserError(f"{row.where}: '{', '.join((*media, prompt))}': {error}.") from None
     return Item(
         id,
-        _messages(row, prompt_column, media),
+        messages,
         responses_of(id, texts),
         best,
         str(values.get("subset") or ""),
@@ -229,10 +241,13 @@ def _responses(row: Source, id: str) -> tuple[list[str], Choice | None, tuple[st
     for name in ("response", "completion"):
         if values.get(name) is not None:
             return [_text(row, values[name], name)], None, (), {name}
-    raise UserError(
-        f"{row.where}: no response; expected response, responses, a and b, or chosen and rejected; "
-        f"got {', '.join(values) or 'nothing'}."
-    )
+    expected = "response, responses, a and b, or chosen and rejected"
+    got = ", ".join(values) or "nothing"
+    raise UserError(f"{row.where}: no response; expected {expected}; got {got}.")
+
+
+def _winner(row: Source) -> Choice | None:
+    return None if row.values.get("winner") is None else label_of(row, "winner", WINNERS)
 
 
 def _authors(row: Source, count: int) -> tuple[tuple[str, ...], set[str]]:
@@ -246,16 +261,6 @@ def _authors(row: Source, count: int) -> tuple[tuple[str, ...], set[str]]:
     return (), set()
 
 
-def _winner(row: Source) -> Choice | None:
-    value = row.values.get("winner")
-    if value is None:
-        return None
-    best = WINNERS.get(str(value).strip().lower())
-    if best is None:
-        raise UserError(f"{row.where}: winner is {value!r}; expected a, b or tie.")
-    return best
-
-
 def _text(row: Source, value: Any, column: str) -> str:
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1]
@@ -264,21 +269,3 @@ def _text(row: Source, value: Any, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{row.where}: '{column}' is {type(value).__name__}; expected text.")
     return value
-
-
-def _messages(row: Source, column: str, media_columns: Sequence[str]) -> tuple[Message, ...]:
-    value, folder = row.values[column], row.path.parent
-    media, name = list[MediaPart](), ""
-    try:
-        for name in media_columns:
-            media += read_media(row.values.get(name), folder, CheckedBlobs())
-        name = column
-        if isinstance(value, str):
-            return placed(message(value), media)
-        if not isinstance(value, list):
-            raise UserError(f"{type(value).__name__}; expected text or a list of messages")
-        return placed(read_messages(value, column, folder, has_places=bool(media)), media)
-    except RowError as error:
-        raise UserError(f"{row.where}: {error}.") from None
-    except UserError as error:
-        raise UserError(f"{row.where}: '{name}': {error}.") from None

@@ -52,7 +52,6 @@ class CandidateServer:
         return vars(self.module)[target]
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Do one request."""
         if "call" in request:
             arguments = [wire.decode(a, self.find) for a in request["arguments"]]
             keywords = {k: wire.decode(a, self.find) for k, a in request["keywords"].items()}

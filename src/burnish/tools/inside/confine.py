@@ -23,7 +23,6 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 
 
 def version() -> int:
-    """The kernel's Landlock version; raises where there is none."""
     return kernel.syscall(CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
 
 
@@ -146,7 +145,8 @@ def new_root(held: Sequence[Held], spec: RunSpec) -> None:
             os.symlink(target, f".{path}")
     for path in spec.hidden:
         if os.path.isdir(f".{path}"):
-            _empty(f".{path}")
+            flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+            kernel.mount("hidden", f".{path}", "tmpfs", flags, "size=4k,mode=755")
     limits = f"size={spec.bounds.disk_bytes},nr_inodes={spec.bounds.files + 2},mode=777"
     os.makedirs(f".{work}", 0o755, exist_ok=True)
     kernel.mount("work", f".{work}", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, limits)
@@ -158,7 +158,6 @@ def new_root(held: Sequence[Held], spec: RunSpec) -> None:
 
 
 def _show(path: str, handle: int, is_folder: bool) -> None:
-    """Bind one path of the host at the same place under the new root, read-only."""
     target = f".{path}"
     if is_folder:
         os.makedirs(target, 0o755, exist_ok=True)
@@ -169,11 +168,6 @@ def _show(path: str, handle: int, is_folder: bool) -> None:
     if path not in DEVICES:
         _make_read_only(target, recursive=True)
     os.close(handle)
-
-
-def _empty(folder: str) -> None:
-    flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
-    kernel.mount("hidden", folder, "tmpfs", flags, "size=4k,mode=755")
 
 
 def _make_read_only(target: str, *, recursive: bool) -> None:

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One line of the process table."""
-
     parent: int
     group: int
     is_zombie: bool
@@ -51,28 +49,17 @@ def end_carrying(word: bytes, *, rounds: int = 5) -> None:
     Only where the kernel shows environments (Linux). What changes its own cannot be found so.
     """
     for _ in range(rounds):
-        found = [pid for pid in _pids() if pid != os.getpid() and word in _environment(pid)]
+        found = []
+        for pid in _table():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+                if pid != os.getpid() and word in file.read():
+                    found.append(pid)
         if not found:
             return
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def below(root: int) -> set[int]:

@@ -25,8 +25,6 @@ from .run_spec import RunSpec, from_json
 
 
 class Report:
-    """Lines of JSON to the parent."""
-
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
@@ -131,7 +129,10 @@ def _third(spec: RunSpec, report: Report) -> None:
     """Become the process that runs the code."""
     confine.confine(spec)
     for name, text in spec.files:
-        _put(os.path.join(spec.work, name), text)
+        path = os.path.join(spec.work, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
     os.environ.clear()
     os.environ.update(HOME=spec.work, TMPDIR=spec.work, LANG="C.UTF-8", PATH="")
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -139,12 +140,6 @@ def _third(spec: RunSpec, report: Report) -> None:
     report.say(ready=True)
     wanted = [*(spec.talk or ()), *(() if spec.answer is None else (spec.answer,))]
     confine.keep_only(wanted)
-
-
-def _put(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
 
 
 NAME = "program.py"
@@ -181,7 +176,6 @@ def offer_exit() -> None:
 
 
 def exit_code(leaving: SystemExit) -> int:
-    """What the shell would see."""
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
     os.write(2, f"{leaving.code}\n".encode(errors="replace"))

@@ -47,7 +47,10 @@ def examine(spec: RunSpec) -> None:
             "__watch__": lambda: Watch(connection.caught),
             "__failures__": FAILURES,
         }
-        _set_up(setup, scope)
+        try:
+            exec(compile(setup.tree, "setup.py", "exec", dont_inherit=True), scope)
+        except (Exception, SystemExit) as error:
+            raise BrokenTests(f"the setup: {line_of(error)}") from None
         try:
             names = connection.defined_names()
         except FAILURES as error:  # boundary: the code cannot be loaded, so every test fails
@@ -61,8 +64,6 @@ def examine(spec: RunSpec) -> None:
 
 
 class Notes:
-    """Lines of JSON to the parent: each test that passed or failed, as it happens."""
-
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.tests = 0
@@ -80,13 +81,6 @@ class Notes:
     def failed(self, test: str, error: BaseException, last: str, place: list[int] | None) -> None:
         """`place` names the assert, or the source alone where an error came from between asserts."""
         self.say(failed=test, why=line_of(error), last=last, place=place)
-
-
-def _set_up(source: Source, scope: dict[str, Any]) -> None:
-    try:
-        exec(compile(source.tree, "setup.py", "exec", dont_inherit=True), scope)
-    except (Exception, SystemExit) as error:
-        raise BrokenTests(f"the setup: {line_of(error)}") from None
 
 
 def _bind(
@@ -138,20 +132,24 @@ def _run(
             if not depends and not isinstance(error, AssertionError | CandidateFault):
                 raise BrokenTests(f"before any call: {line_of(error)}") from None
             if not isinstance(error, SystemExit) or error.code:
-                marker.ended(_where(error), error)
+                frames = traceback.extract_tb(error.__traceback__)
+                lines = [frame.lineno or 0 for frame in frames if frame.filename == "tests.py"]
+                marker.ended(lines[-1] if lines else 0, error)
         marker.end()
         if marker.failures and not spec.keep_going:
             return
         if connection.calls > asked or not answers.isdisjoint(source.used):
             # A call may also leave its answer inside what the source only names: `found.append(f(1))`.
-            answers |= source.bound | {name for name in source.used if _may_hold(scope.get(name))}
+            held = {name: scope.get(name) for name in source.used}
+            answers |= source.bound
+            answers |= {
+                name
+                for name, value in held.items()
+                if value is not None and not isinstance(value, Remote | ModuleType)
+            }
     if not notes.tests and connection.calls and any(source.sites for source in sources):
         why = "with these answers no assert is reached"
         notes.say(failed="the tests", why=why, last=connection.last, place=None)
-
-
-def _may_hold(value: Any) -> bool:
-    return value is not None and not isinstance(value, Remote | ModuleType)
 
 
 class Marker:
@@ -171,7 +169,6 @@ class Marker:
             self.failed(number, error)
 
     def failed(self, number: int, error: BaseException) -> None:
-        """An assert did not hold."""
         self._failed(self.source.sites[number][0], error, [self.place, number])
 
     def ended(self, line: int, error: BaseException) -> None:
@@ -192,11 +189,6 @@ class Marker:
         error = self.connection.swallowed()
         if error is not None:
             self.ended(0, error)
-
-
-def _where(error: BaseException) -> int:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "tests.py"]
-    return frames[-1].lineno or 0 if frames else 0
 
 
 Made = TypeVar("Made", bound=ast.AST)

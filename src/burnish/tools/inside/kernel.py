@@ -34,7 +34,6 @@ class KernelRefusal(OSError):
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """A raw system call; raises `KernelRefusal` where it fails."""
     return _checked(_library.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
 
 

@@ -1,9 +1,5 @@
 """The candidate as the tests see it: functions and objects that live in another process.
 
-    connection = Connection(wire.Talk(ends), arrived)
-    add = RemoteFunction(connection, "add", "add")
-    add(1, 2)                   # asks the candidate, gives back plain data or a RemoteObject
-
 What the candidate raises is rebuilt here, so that a test may expect it. Control flow
 (`StopIteration`, `SystemExit` and their like) is never rebuilt: it is a `CandidateFault`.
 """
@@ -115,7 +111,6 @@ class Connection:
         raise self.fault(str(answer.get("fault", NO_FORM))[:500])
 
     def _told(self, request: dict[str, Any], what: str) -> Any:
-        """The next message of the candidate's."""
         if not self.is_open:
             raise self.fault("the code is no longer running")
         try:
@@ -302,7 +297,6 @@ def kind_of(abilities: frozenset[str]) -> type[RemoteObject]:
 
 
 def _target(value: Any) -> int | str:
-    """How the candidate knows an object of its own."""
     if isinstance(value, Remote):
         return value._target
     raise wire.NotPlain(f"a {type(value).__name__} is not plain data")

@@ -1,10 +1,6 @@
 """Search in passages: in memory, or an index on disk with BM25, dense and hybrid search.
 
-    index = open_index("manuals/", how="hybrid")
-    index.search("descale the kettle", limit=3)
-
-`docs/search.md` says how it is used by tools, environments and rewards. Only an index on disk needs
-numpy, and only dense search needs torch.
+Only an index on disk needs numpy, and only dense search needs torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,14 +1,9 @@
 """BM25 over millions of passages: built with numpy, kept in bm25s' files, read through memory maps.
 
-    postings = build_postings(word_ids, lengths, words=len(vocabulary))
-    write_postings(folder, postings, vocabulary)     # bm25s.BM25.load(folder) opens it as well
-    places, scores = postings.best([3, 17], limit=10)
-
-Scores are those of bm25s' default (Lucene's BM25, k1 1.5, b 0.75), computed once for every pair of a
-word and a passage. Two things are done here and not by bm25s, for time and memory
-(`lab/benchmarks/search.py`): counting runs over flat arrays instead of a list for each passage, and a
-query stops reading the long lists of common words once they cannot change the result (MaxScore,
-Turtle and Flood 1995). The result is the same as that of adding everything up.
+Scores are those of bm25s' default (Lucene's BM25, k1 1.5, b 0.75). Two things are done here and not by
+bm25s, for time and memory (`lab/benchmarks/search.py`): counting runs over flat arrays, and a query
+stops reading the long lists of common words once they cannot change the result (MaxScore, Turtle and
+Flood 1995).
 """
 
 from __future__ import annotations
@@ -40,8 +35,6 @@ Ints = NDArray[np.int32]
 
 
 class Found(NamedTuple):
-    """Passages by place, best first, and their scores."""
-
     places: Ints
     scores: Floats
 
@@ -154,7 +147,10 @@ def build_postings(word_ids: Ints, lengths: Ints, *, words: int) -> Postings:
         places[to] = part.places
         scores[to] = rare[part.words] * (part.times / (norm_N[part.places] + part.times))
         free += times_W
-    return Postings(scores, places, starts, _bounds(scores, starts), count)
+    bounds = np.zeros(words, np.float32)
+    if len(scores):
+        bounds = np.maximum.reduceat(scores, starts[:-1])
+    return Postings(scores, places, starts, bounds, count)
 
 
 class _Counts(NamedTuple):
@@ -185,12 +181,6 @@ def _counts(word_ids: Ints, lengths: Ints) -> Iterator[_Counts]:
         first = last
 
 
-def _bounds(scores: Floats, starts: NDArray[np.int64]) -> Floats:
-    if not len(scores):
-        return np.zeros(len(starts) - 1, np.float32)
-    return np.maximum.reduceat(scores, starts[:-1])
-
-
 # --- bm25s' files
 
 _SCORES, _PLACES, _STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
@@ -211,8 +201,6 @@ def write_postings(folder: Path, postings: Postings, vocabulary: Mapping[str, in
 
 
 def read_postings(folder: Path) -> tuple[Postings, dict[str, int]]:
-    """Postings through memory maps, and the vocabulary."""
-
     def mapped(name: str) -> NDArray[Any]:
         # A plain array over the map: slices of np.memmap cost several times as much.
         return np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False))
@@ -279,15 +267,12 @@ def rows_done(folder: Path) -> int:
 
 
 class _Done(msgspec.Struct):
-    """How far the vectors are, and once all are there, their checksum."""
-
     rows: int
     sha256: str = ""
+    """Once all vectors are there."""
 
 
 class Vectors:
-    """The vectors of all passages."""
-
     def __init__(self, folder: Path) -> None:
         self.vectors_ND = np.asarray(np.load(folder / _VECTORS, mmap_mode="r", allow_pickle=False))
 

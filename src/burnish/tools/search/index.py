@@ -1,8 +1,5 @@
 """A search index on disk: built once from a file or folder, rebuilt when that changes.
 
-    index = open_index("manuals/", how="hybrid")       # BM25, dense (MiniLM) or both
-    index.search("descale the kettle", limit=3)        # passages, best first
-    index.find("descale the kettle", limit=3)          # with scores
 
 An index folder holds one generation, named by a digest of the source and the settings: the passages
 (JSON lines with offsets), the files of a bm25s index, and vectors once a dense search asked for
@@ -28,7 +25,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from burnish.arguments import as_path, as_word
+from burnish.arguments import as_path, as_whole, as_word
 from burnish.errors import StoreError, UserError
 from burnish.lm.embedded import SentenceEncoder
 from burnish.seeds import digest
@@ -48,7 +45,6 @@ from burnish.tools.search.passages import (
     K1,
     B,
     Passage,
-    as_limit,
     indexed_text,
     query_words,
     tokens,
@@ -99,16 +95,17 @@ class SearchIndex:
         self.how = as_word("how", how, HOWS)
         self._encoder = encoder
         try:
-            _check_sums(self.folder)
+            sums = msgspec.json.decode((self.folder / _SUMS).read_bytes(), type=dict[str, str])
+            for name, known in sums.items():  # places in files are read without a look
+                if Path(name).name != name or file_digest(self.folder / name) != known:
+                    raise ValueError(f"{name} is damaged")
             self._offsets = np.load(self.folder / _OFFSETS, allow_pickle=False)
             self.postings, self.vocabulary = read_postings(self.folder)
             with (self.folder / _PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError, KeyError, msgspec.MsgspecError, UserError) as error:
-            raise StoreError(
-                f"{self.folder}: not a readable search index ({error}); remove the folder, and "
-                "the next search builds it again"
-            ) from error
+            again = "remove the folder, and the next search builds it again"
+            raise StoreError(f"{self.folder}: no search index ({error}); {again}") from error
         if how != "bm25":
             self._make_vectors(report)
 
@@ -137,7 +134,7 @@ class SearchIndex:
     def places(self, query: str, limit: int = 5, how: How | None = None) -> Found:
         """Places of the best passages and their scores."""
         chosen = as_word("how", how or self.how, HOWS)
-        words, limit = query_words(query), as_limit(limit)
+        words, limit = query_words(query), max(0, as_whole("limit", limit))
         if chosen == "bm25":
             return self._by_words(words, limit)
         if not words or not limit:
@@ -161,27 +158,22 @@ class SearchIndex:
         return self._vectors.best(self.encoder.encode([query])[0], limit)
 
     @cached_property
-    def encoder(self) -> SentenceEncoder:
-        """What makes vectors of texts."""
-        return self._encoder or SentenceEncoder()
-
-    @cached_property
     def _vectors(self) -> Vectors:
         self._make_vectors(no_report)
-        return Vectors(self._vectors_folder)
+        return Vectors(self.folder / f"vectors-{self.encoder.fingerprint}")
 
-    @property
-    def _vectors_folder(self) -> Path:
-        return self.folder / f"vectors-{self.encoder.fingerprint}"
+    @cached_property
+    def encoder(self) -> SentenceEncoder:
+        return self._encoder or SentenceEncoder()
 
     def _make_vectors(self, report: Report) -> None:
         def texts(first: int) -> Iterator[str]:
             return (indexed_text(self[place]) for place in range(first, len(self)))
 
-        if rows_done(self._vectors_folder) >= len(self):
-            return
-        with _locked(self.folder.parent):
-            write_vectors(self._vectors_folder, texts, len(self), self.encoder.encode, report)
+        folder = self.folder / f"vectors-{self.encoder.fingerprint}"
+        if rows_done(folder) < len(self):
+            with _locked(self.folder.parent):
+                write_vectors(folder, texts, len(self), self.encoder.encode, report)
 
 
 def open_index(
@@ -201,8 +193,15 @@ def open_index(
     given = msgspec.structs.replace(given, path=str(Path(given.path).expanduser().resolve()))
     if as_word("how", how, HOWS) != "bm25":
         encoder = encoder or SentenceEncoder()  # refused here where it is not installed
-    root = Path(folder) if folder is not None else _usual_folder(given)
-    _check_folder(root)
+    usual = cache_folder() / "search" / digest(msgspec.json.encode(given))
+    root = usual if folder is None else Path(folder)
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file; expected a folder for the index.")
+    own = (".", _SEEN, "lock")
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        if not path.name.startswith(own) and not _is_generation(path):
+            other = f"{root} holds '{path.name}', which is no part of a search index"
+            raise UserError(f"{other}; name a new or an empty folder.")
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
         remove_drafts(root)
@@ -250,14 +249,6 @@ def write_index(
     return place
 
 
-def _check_sums(folder: Path) -> None:
-    """Refuse files that are not as they were written: places in them are read without a look."""
-    sums = msgspec.json.decode((folder / _SUMS).read_bytes(), type=dict[str, str])
-    for name, known in sums.items():
-        if Path(name).name != name or file_digest(folder / name) != known:
-            raise ValueError(f"{name} is damaged")
-
-
 # --- which generation belongs to a source
 
 
@@ -301,32 +292,10 @@ def _digest_of(source: Source, root: Path) -> str:
     return digest(msgspec.json.encode(settings | fixed, order="deterministic"), *parts)
 
 
-def _usual_folder(source: Source) -> Path:
-    return cache_folder() / "search" / digest(msgspec.json.encode(source))
-
-
 def _is_generation(path: Path) -> bool:
     """Whether this is an index that we wrote: our name, and our files in it."""
     is_named = _GENERATION.fullmatch(path.name) is not None
     return is_named and not path.is_symlink() and (path / _OFFSETS).is_file()
-
-
-def _check_folder(root: Path) -> None:
-    """Refuse a folder of something else, where files could be removed."""
-    if root.exists() and not root.is_dir():
-        raise UserError(f"{root} is a file; expected a folder for the index.")
-    if root.is_dir():
-        own = (".", _SEEN, "lock")
-        others = sorted(
-            path.name
-            for path in root.iterdir()
-            if not path.name.startswith(own) and not _is_generation(path)
-        )
-        if others:
-            raise UserError(
-                f"{root} holds '{others[0]}', which is no part of a search index; name a new or "
-                "an empty folder."
-            )
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """What every search here shares: a passage, what finds passages, words, and a search in memory.
 
-    index = PassageIndex([Passage("p1", "The lamp has two batteries."), ...])
-    index.search("how many batteries", limit=3)      # the best passages, best first
 
 `PassageIndex` needs no package and is made for a few thousand passages. `open_index` is for files
 and folders, up to millions of passages. Anything with the same `search` can stand in for either:
@@ -54,7 +52,9 @@ class PassageIndex:
     """
 
     def __init__(self, passages: Iterable[Passage]) -> None:
-        self.passages = tuple(as_passage(passage) for passage in passages)
+        self.passages = tuple(passages)
+        if odd := [one for one in self.passages if not isinstance(one, Passage)]:
+            raise refused("passages", odd[0], "Passage objects")
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
             raise UserError(f"search: two passages have the id '{twice[0]}'; expected unique ids.")
@@ -68,7 +68,7 @@ class PassageIndex:
 
     def search(self, query: str, limit: int = 5) -> list[Passage]:
         """The best passages for a query; equal scores in the order they were given."""
-        words, limit = query_words(query), as_limit(limit)
+        words, limit = query_words(query), max(0, as_whole("limit", limit))
         scores: dict[int, float] = {}
         for word in words:
             found = self._places.get(word, ())
@@ -94,23 +94,9 @@ def tokens(text: str) -> list[str]:
 
 
 def query_words(query: str) -> list[str]:
-    """The words of a query, each once."""
     return list(dict.fromkeys(tokens(as_text("query", query))))
-
-
-def as_limit(limit: int) -> int:
-    """How many passages are wanted; none for a number below 1."""
-    return max(0, as_whole("limit", limit))
 
 
 def indexed_text(passage: Passage) -> str:
     """What of a passage is searched."""
     return f"{passage.title} {passage.text}" if passage.title else passage.text
-
-
-def as_passage(passage: Passage) -> Passage:
-    """A passage whose fields are texts."""
-    if not isinstance(passage, Passage):
-        raise refused("passages", passage, "Passage objects")
-    as_text("id", passage.id), as_text("text", passage.text), as_text("title", passage.title)
-    return passage

@@ -1,8 +1,5 @@
 """Passages of a folder of texts, or of a JSONL, CSV, TSV or Parquet file; read as a stream.
 
-    for passage in read_passages(Source("manuals/")):          # .txt and .md, also .jsonl and the like
-    for passage in read_passages(Source("corpus.parquet", text="body")):
-
 A document longer than `longest` characters is cut at its paragraphs. Its pieces are `ID#1`, `ID#2`
 and so on, so the same source gives the same ids. A document that is short enough keeps its own id.
 Nothing is held in memory but one row: `burnish.tasks` reads its files whole.
@@ -17,8 +14,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
@@ -92,8 +88,6 @@ class Source(Settings, frozen=True):
 
 
 class SourceFile(NamedTuple):
-    """One file of a source."""
-
     path: Path
     name: str
     """As ids and messages name it: from the source's folder."""
@@ -102,35 +96,28 @@ class SourceFile(NamedTuple):
 def source_files(source: Source) -> list[SourceFile]:
     """The files of a source in the order in which they are read."""
     root = Path(source.path).expanduser()
-    if root.is_dir():
-        found = [one for one in files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
-        whole = root.resolve()
-        for file in found:
-            if not (file.path.is_file() and file.path.resolve().is_relative_to(whole)):
-                raise UserError(
-                    f"{file.path}: a link that leads to no file of {root}; expected a text. Mend or "
-                    "remove it."
-                )
-        if not found:
-            raise UserError(
-                f"{root}: no file to search in; expected files that end in "
-                f"{', '.join(TEXTS + TABLES)}."
-            )
-        return found
-    if root.exists() and not root.is_file():
-        raise UserError(
-            f"{root}: not a regular file; expected a folder or a file that ends in "
-            f"{', '.join(TEXTS + TABLES)}."
-        )
-    if not root.is_file():
+    found, whole = known_files(root, TEXTS + TABLES, "file to search in"), root.resolve()
+    for file in found if root.is_dir() else ():
+        if not file.path.resolve().is_relative_to(whole):
+            raise UserError(f"{file.path}: a link that leads to no file of {root}. Remove it.")
+    return found
+
+
+def known_files(root: Path, endings: Sequence[str], what: str) -> list[SourceFile]:
+    """A file, or those of a folder by name, that end so; hidden ones are left out."""
+    if not root.exists():
         near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
         raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
-    if root.suffix.lower() not in TEXTS + TABLES:
-        raise UserError(
-            f"{root}: cannot be searched; expected a folder or a file that ends in "
-            f"{', '.join(TEXTS + TABLES)}."
-        )
-    return [SourceFile(root, root.name)]
+    files = files_in(root) if root.is_dir() else [SourceFile(root, root.name)]
+    found = [file for file in files if file.path.suffix.lower() in endings]
+    for file in found:
+        if not file.path.is_file():  # a pipe would be waited on for ever
+            why = "a link that leads to no file, or no plain file"
+            raise UserError(f"{file.path}: {why}. Remove it.")
+    if not found:
+        expected = f"expected a folder or a file that ends in {', '.join(endings)}"
+        raise UserError(f"{root}: no {what}; {expected}.")
+    return found
 
 
 def files_in(root: Path) -> list[SourceFile]:
@@ -147,25 +134,17 @@ def check_unpacked(path: Path, file: IO[bytes]) -> None:
     """Refuse a file that is compressed, and a Parquet file under another name; it stands at its begin."""
     begin = file.read(8)
     packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
-    is_parquet = False
+    hint = "Decompress it first"
     if begin.startswith(_PARQUET) and path.suffix.lower() != ".parquet" and _size(file) > 8:
         file.seek(-len(_PARQUET), os.SEEK_END)
-        is_parquet = file.read() == _PARQUET
+        if file.read() == _PARQUET:
+            packed, hint = "Parquet", "Rename it: it must end in .parquet"
     file.seek(0)
     if packed:
-        raise UserError(
-            f"{path}: a {packed} file by its first bytes; expected one that is not compressed. "
-            "Decompress it first."
-        )
-    if is_parquet:
-        raise UserError(
-            f"{path}: a Parquet file by its first bytes; expected a name that ends in .parquet. "
-            "Rename it."
-        )
+        raise UserError(f"{path}: a {packed} file by its first bytes. {hint}.")
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -191,15 +170,11 @@ def read_passages(source: Source, report: Report = no_report) -> Iterator[Passag
     seen: set[str] = set()
     done = 0
     for file, size in zip(files, sizes, strict=True):
-        is_text = file.path.suffix.lower() in TEXTS
-        rows = _read_text(file) if is_text else _read_table(file, source, len(files) > 1)
-        for document, share in rows:
+        for document, share in _documents(file, source, len(files) > 1):
             for passage in cut(document, longest):
                 if passage.id in seen:
-                    raise UserError(
-                        f"{file.name}: the id '{passage.id}' is there twice; expected unique ids. "
-                        "Name another column with id."
-                    )
+                    twice = f"the id '{passage.id}' is there twice"
+                    raise UserError(f"{file.name}: {twice}. Name another column with id.")
                 seen.add(passage.id)
                 yield passage
             report("reading", done + int(share * size), total)
@@ -220,7 +195,7 @@ def cut(document: Passage, longest: int) -> list[Passage]:
         return [document]
     pieces: list[str] = []
     for paragraph in _PARAGRAPHS.split(document.text.strip()):
-        for part in _short_parts(paragraph, longest):
+        for part in [paragraph] if len(paragraph) <= longest else _sentences(paragraph, longest):
             if pieces and len(pieces[-1]) + 2 + len(part) <= longest:
                 pieces[-1] += "\n\n" + part
             else:
@@ -231,11 +206,8 @@ def cut(document: Passage, longest: int) -> list[Passage]:
     ]
 
 
-def _short_parts(paragraph: str, longest: int) -> Iterator[str]:
-    """A paragraph, or its sentences joined up to the limit; a sentence beyond it is cut at blanks."""
-    if len(paragraph) <= longest:
-        yield paragraph
-        return
+def _sentences(paragraph: str, longest: int) -> Iterator[str]:
+    """Its sentences joined up to the limit; a sentence beyond it is cut at blanks."""
     held = ""
     for sentence in _SENTENCES.split(paragraph):
         while len(sentence) > longest:
@@ -257,90 +229,63 @@ def _short_parts(paragraph: str, longest: int) -> Iterator[str]:
 # --- reading
 
 
-def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
-    try:
-        with file.path.open("rb") as opened:
-            check_unpacked(file.path, opened)
-            content = opened.read()
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        raise UserError(f"{file.path}: cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UserError(
-            f"{file.path}:{line}: not UTF-8 (byte {content[error.start]:#04x}); save it as UTF-8."
-        ) from None
-    heading = _HEADING.search(text) if file.path.suffix.lower() == ".md" else None
-    yield Passage(file.name, text, (heading and heading[1].rstrip(" \t#")) or file.path.stem), 1.0
-
-
 class BadRow(NamedTuple):
-    """One row that cannot be read, and why."""
-
     number: int
     why: str
 
 
 class SourceRow(NamedTuple):
-    """One row of a table."""
-
     number: int
     values: dict[str, Any]
     share: float
     """Of the file that is read with it."""
 
 
-def _read_table(
+def _documents(
     file: SourceFile, source: Source, is_one_of_many: bool
 ) -> Iterator[tuple[Passage, float]]:
-    columns = _Columns(file, source)
-    for row in table_rows(file.path):
-        columns.first = columns.first or list(row.values)
-        where = f"{file.path}:{row.number}"
-        text = _text(where, columns.text, row.values.get(columns.text))
-        title = _text(where, columns.title, row.values.get(columns.title))
-        number = f"{file.name}:{row.number}" if is_one_of_many else str(row.number)
-        id_ = _id(where, columns.id, row.values[columns.id]) if columns.id in row.values else number
-        yield Passage(id_, text, title), row.share
+    """The documents of a file, and the share of it that is read with each."""
+    path = file.path
+    if path.suffix.lower() in TEXTS:
+        with _opened(path) as opened:
+            check_unpacked(path, opened)
+            content = opened.read()
+        try:
+            text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            byte = f"byte {content[error.start]:#04x}"
+            raise UserError(f"{path}:{line}: not UTF-8 ({byte}); save it as UTF-8.") from None
+        heading = _HEADING.search(text) if path.suffix.lower() == ".md" else None
+        title = (heading and heading[1].rstrip(" \t#")) or path.stem
+        yield Passage(file.name, text, title), 1.0
+        return
+    columns: dict[str, str] = {}
+    for row in table_rows(path):
+        values = row.values
+        columns = columns or {name: _column(path, source, name, list(values)) for name in _USUAL}
+        where = f"{path}:{row.number}"
+        text, title = (_text(where, columns[k], values.get(columns[k])) for k in ("text", "title"))
+        id_: Any = f"{file.name}:{row.number}" if is_one_of_many else row.number
+        if columns["id"] in values:
+            id_ = values[columns["id"]]
+        if isinstance(id_, bool) or not isinstance(id_, str | int) or id_ == "":
+            got = f"'{columns['id']}' is {id_!r:.40}"
+            raise UserError(f"{where}: {got}; expected a text or a whole number.")
+        yield Passage(str(id_), text, title), row.share
 
 
-class _Columns:
-    """Which column holds what, decided by the first row."""
-
-    def __init__(self, file: SourceFile, source: Source) -> None:
-        self._file, self._source = file, source
-        self.first: list[str] = []
-
-    @cached_property
-    def text(self) -> str:
-        return self._named("text")
-
-    @cached_property
-    def title(self) -> str:
-        return self._named("title")
-
-    @cached_property
-    def id(self) -> str:
-        return self._named("id")
-
-    def _named(self, what: str) -> str:
-        given: str = getattr(self._source, what)
-        if given and given not in self.first:
-            raise UserError(
-                f"{self._file.path}: no column '{given}' ({what}).{did_you_mean(given, self.first)} "
-                f"The first row has {', '.join(self.first)}."
-            )
-        usual = next((name for name in _USUAL[what] if name in self.first), "")
-        if what == "text" and not given and not usual:
-            near = next(
-                filter(None, (did_you_mean(name, self.first) for name in _USUAL["text"])), ""
-            )
-            raise UserError(
-                f"{self._file.path}: no column of texts; the first row has "
-                f"{', '.join(self.first) or 'none'}, expected one of {', '.join(_USUAL['text'])}."
-                f"{near} Name it with text (--text COLUMN)."
-            )
+def _column(path: Path, source: Source, what: str, first: list[str]) -> str:
+    """Which column holds the ids, titles or texts, decided by the first row."""
+    given: str = getattr(source, what)
+    usual = next((name for name in _USUAL[what] if name in first), "")
+    if given in first or (not given and (usual or what != "text")):
         return given or usual
+    names = (given,) if given else _USUAL["text"]
+    near = next(filter(None, (did_you_mean(name, first) for name in names)), "")
+    missing = f"'{given}' ({what})" if given else f"of texts, such as {', '.join(_USUAL['text'])}"
+    has = f"the first row has {', '.join(first) or 'none'}"
+    raise UserError(f"{path}: no column {missing}; {has}.{near} Name it (--{what} COLUMN).")
 
 
 def _text(where: str, column: str, value: Any) -> str:
@@ -350,12 +295,6 @@ def _text(where: str, column: str, value: Any) -> str:
         hint = " Write a row for each text of a list." if isinstance(value, list) else ""
         raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.{hint}")
     return value
-
-
-def _id(where: str, column: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text or a whole number.")
-    return str(value)
 
 
 def table_rows(
@@ -415,9 +354,7 @@ def _is_deep(level: list[Any]) -> bool:
     for _ in range(DEEPEST + 1):
         inner = [value.values() if isinstance(value, dict) else value for value in level]
         level = [item for one in inner for item in one if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def kind_word(value: Any) -> str:
@@ -480,55 +417,47 @@ def _csv_rows(path: Path, file: IO[bytes], delimiter: str) -> Iterator[SourceRow
                 why = f"{len(cells)} cells, expected {len(header)} ({', '.join(header)})"
                 yield BadRow(reader.line_num, why)
     except csv.Error as error:
-        raise UserError(
-            f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
-            "save the data as JSONL."
-        ) from None
+        where = f"{path}:{reader.line_num}"
+        raise UserError(f"{where}: not readable as CSV ({error}); check the quotes.") from None
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: not UTF-8 near line {reader.line_num + 1} (byte "
-            f"{error.object[error.start]:#04x}); save the file as UTF-8."
-        ) from None
+        near = f"near line {reader.line_num + 1} (byte {error.object[error.start]:#04x})"
+        raise UserError(f"{path}: not UTF-8 {near}; save the file as UTF-8.") from None
 
 
 class ParquetShape(NamedTuple):
-    """What a Parquet file says of itself."""
-
     columns: list[str]
     rows: int
 
 
 def parquet_shape(path: Path) -> ParquetShape:
     """The columns and the number of rows of a Parquet file, which is not read."""
-    with _opened(path) as file, _reading_parquet(path) as state:
+    with _opened(path) as file, _reading_parquet(path, [0]) as parquet:
         check_unpacked(path, file)
-        table = state.module.ParquetFile(file, pre_buffer=False)
+        table = parquet.ParquetFile(file, pre_buffer=False)
         return ParquetShape(list(table.schema_arrow.names), int(table.metadata.num_rows))
 
 
 def _parquet_rows(
     path: Path, file: IO[bytes], at_once: int, columns: list[str] | None, most_bytes: int
 ) -> Iterator[SourceRow]:
-    with _reading_parquet(path) as state:
-        table, held = state.module.ParquetFile(file, pre_buffer=False), 0
+    place = [0]
+    with _reading_parquet(path, place) as parquet:
+        table, held = parquet.ParquetFile(file, pre_buffer=False), 0
         total = max(table.metadata.num_rows, 1)
-        for group in range(table.metadata.num_row_groups):
-            if table.metadata.row_group(group).total_byte_size > LARGEST_GROUP:
-                raise UserError(
-                    f"{path}: a row group of more than {LARGEST_GROUP >> 30} GiB; write the table "
-                    "with smaller row groups."
-                )
+        groups = range(table.metadata.num_row_groups)
+        largest = max((table.metadata.row_group(n).total_byte_size for n in groups), default=0)
+        if largest > LARGEST_GROUP:
+            got = f"a row group of more than {LARGEST_GROUP >> 30} GiB"
+            raise UserError(f"{path}: {got}; write the table with smaller ones.")
         # Without threads: those of its pools may still run when a short command ends, and abort it.
         for batch in table.iter_batches(at_once, columns=columns, use_threads=False):
             held += batch.nbytes + CELL * batch.num_rows * batch.num_columns
             if most_bytes and held > most_bytes:
-                raise UserError(
-                    f"{path}: more than {most_bytes >> 20:,} MiB unpacked; expected a table that can be "
-                    "held. Split it, or leave columns out."
-                )
-            for values in _plain_rows(path, batch, state.number):
-                state.number += 1
-                yield SourceRow(state.number, values, state.number / total)
+                got = f"more than {most_bytes >> 20:,} MiB unpacked"
+                raise UserError(f"{path}: {got}. Split it, or leave columns out.")
+            for values in _plain_rows(path, batch, place[0]):
+                place[0] += 1
+                yield SourceRow(place[0], values, place[0] / total)
 
 
 def _plain_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
@@ -545,30 +474,25 @@ def _plain_rows(path: Path, batch: Any, before: int) -> list[dict[str, Any]]:
     return found
 
 
-class _Reading:
-    """How far a Parquet file has been read."""
-
-    def __init__(self, module: Any) -> None:
-        self.module, self.number = module, 0
-
-
 @contextlib.contextmanager
-def _reading_parquet(path: Path) -> Iterator[_Reading]:
-    """No error of the library, of its decompressors or of what it makes of values leaves here."""
+def _reading_parquet(path: Path, place: list[int]) -> Iterator[Any]:
+    """No error of the library, of its decompressors or of what it makes of values leaves here.
+
+    `place` holds the number of the row that was read last.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UserError(
-            f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
-        ) from None
-    state = _Reading(pyarrow.parquet)
+        need = "reading Parquet needs pyarrow"
+        raise UserError(f"{path}: {need}. Run: pip install 'burnish[data]'") from None
     try:
-        yield state
+        yield pyarrow.parquet
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, UserError):
             raise
         why = f"not a readable Parquet file ({first_line(error)})."
-        if state.number:  # a file with a good footer may hold broken pages
-            why = f"cannot be read behind row {state.number} ({first_line(error)}). It is damaged: copy it again."
+        if place[0]:  # a file with a good footer may hold broken pages
+            behind = f"behind row {place[0]} ({first_line(error)})"
+            why = f"cannot be read {behind}. It is damaged: copy it again."
         raise UserError(f"{path}: {why}") from None

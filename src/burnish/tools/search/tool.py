@@ -1,12 +1,5 @@
 """Search for models: a tool by name, and an awaitable search for environments and games.
 
-    [[rollout.tools]]
-    path = "search"
-    options = { source = "manuals/", k = 3, characters = 400 }
-
-    search = AsyncSearch(open_index("manuals/"))
-    await search.search("descale the kettle", 3)
-
 A passage is data from outside. It is shown on one line of its own behind a number, so that a text in
 it cannot pass for the next passage; its control tokens never become tokens (`lm/control_tokens`).
 """
@@ -84,15 +77,12 @@ class AsyncSearch:
 
     def __init__(self, retriever: Retriever) -> None:
         if not isinstance(retriever, Retriever):
-            raise UserError(
-                f"search: got {type(retriever).__name__}; expected an object with "
-                "search(query, limit), such as open_index(...)."
-            )
+            got = type(retriever).__name__
+            raise UserError(f"search: got {got}; expected search(query, limit), as of open_index.")
         self.retriever = retriever
         self._known: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
 
     async def search(self, query: str, k: int = 3) -> list[Passage]:
-        """The best passages, best first."""
         key = (as_text("query", query)[:LONGEST_QUERY], as_whole("k", k, low=0))
         if key not in self._known:
             found = await anyio.to_thread.run_sync(lambda: tuple(self.retriever.search(*key)))
