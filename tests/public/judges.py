@@ -389,7 +389,7 @@ CASES = [
     Case(
         evpv.read_fact,
         {"fact": "AB = 10", "source": "row 1"},
-        {"fact": "word", "source": "empty word none number"},
+        {"fact": "word", "source": "empty word"},
     ),
     # Plans of tool calls
     *(

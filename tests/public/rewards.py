@@ -55,7 +55,7 @@ CASES = [
         signed="diff_margins same_margins",
     ),
     Case(
-        models.term_loss,
+        models.bradley_terry_loss,
         {
             "r_chosen": torch.tensor([1.0, 2.0]),
             "r_rejected": torch.tensor([0.5, 3.0]),

@@ -92,7 +92,7 @@ def response_metrics(
     if isinstance(given, Mapping):
         return metrics_of(given["calls_correct"], given["missed"])
     if given is None or not all(isinstance(one, Mapping) for one in given):
-        raise refused("missed", missed, "a count, or the list of what is missing")
+        raise refused("responses", responses, "tables with `missed`, or the flags beside missed")
     return [metrics_of(one["calls_correct"], one["missed"]) for one in given]
 
 
