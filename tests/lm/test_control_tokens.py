@@ -94,10 +94,7 @@ def sentencepiece(specials, *, plain=(), prefix="normaliser", kind="bpe"):
         trainers.BpeTrainer(vocab_size=300, special_tokens=list(specials), show_progress=False)
         if kind == "bpe"
         else trainers.UnigramTrainer(
-            vocab_size=120,
-            special_tokens=list(specials),
-            unk_token="<unk>",
-            show_progress=False,
+            vocab_size=120, special_tokens=list(specials), unk_token="<unk>", show_progress=False
         )
     )
     trained.train_from_iterator(CORPUS, trainer)

@@ -86,14 +86,17 @@ def test_media_that_are_not_there_are_named(blobs: Blobs) -> None:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}], r"expected data:image"),
-        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "not base64"),
-        ([{"type": "image_url", "image_url": "data:x;base64,PGh0bWw+"}], "no image or sound"),
-        ([{"type": "video"}], "expected text, image_url or input_audio"),
+        ([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}], "data:image/png;base64"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "base64"),
+        (
+            [{"type": "image_url", "image_url": {"url": "data:x;base64,PGh0bWw+"}}],
+            "no image or sound",
+        ),
+        ([{"type": "video"}], "expected text, or parts of type text"),
         ([{"type": "image", "sha256": "../x"}], "expected 64 lower-case"),
-        ([{"type": "image"}], "expected its sha256 and media_type"),
-        (["text"], "expected text, image_url or input_audio"),
-        (7, "expected text or a list of parts"),
+        ([{"type": "image"}], "missing required field `sha256`"),
+        (["text"], "expected text, or parts of type text"),
+        (7, "expected text, or parts"),
     ],
 )
 def test_parts_that_hold_no_bytes_are_refused(blobs: Blobs, content: object, line: str) -> None:
@@ -115,7 +118,7 @@ def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     stored = [{"role": "user", "content": msgspec.to_builtins([TextPart("What?"), image])}]
     assert columns.draft({"turns": stored}).messages == draft.messages
     away = [{"type": "image_url", "image_url": {"url": "http://example.org/x.png"}}]
-    with pytest.raises(RowError, match="'turns': image_url is"):
+    with pytest.raises(RowError, match="'turns': the content of a message"):
         columns.draft({"turns": [{"role": "user", "content": away}]})
 
 
@@ -128,7 +131,7 @@ def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, te
         lambda: anyio.run(local.sample, messages, Sampling()),
         lambda: local.loaded.tokenizer.render_spans(messages),
         lambda: local.loaded.tokenizer.behind(messages, "answer"),
-        lambda: local.loaded.processor.process(messages),
+        lambda: local.loaded.tokenizer.process(messages),
     ):
         with pytest.raises(UserError, match=line) as caught:
             call()
@@ -137,9 +140,9 @@ def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, te
 
 def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
     loaded = local.loaded
-    assert isinstance(loaded.processor, Processor)
+    assert isinstance(loaded.tokenizer, Processor)
     messages = [Message("user", "3 + 4?")]
-    inputs = loaded.processor.process(messages)
+    inputs = loaded.tokenizer.process(messages)
     assert inputs.ids_RS.tolist() == [loaded.tokenizer.render(messages)]
     assert inputs.positions_RS.tolist() == [list(range(inputs.ids_RS.shape[1]))]
     assert (inputs.mask, inputs.media) == (None, None)

@@ -360,11 +360,12 @@ def test_media_are_processed_once_and_again_only_beyond_the_limit(folders):
     device = torch.device("cpu")
     pixels = media.tensors([parts[:2], parts[2:]], device, torch.float32)["pixel_values"]
     assert pixels.shape == (4, 3, 32, 32)
-    assert media.waits.processed == 4
-    small = MediaProcessor(media.processor, "small", limit=2 * pixels[0].nbytes)
+    assert media.processed == 4
+    small = MediaProcessor(media.processor, "small")
+    small.limit = 2 * pixels[0].nbytes
     for part in (*parts, *parts):
         small.tensors([[part]], device, torch.float32)
-    assert small.waits.processed == 8
+    assert small.processed == 8
     assert small._bytes <= small.limit
     again = small.tensors([parts], device, torch.float32)["pixel_values"]
     assert torch.equal(again, pixels)
@@ -455,14 +456,14 @@ def test_rows_are_laid_out_by_an_images_size_before_it_is_processed(folders):
     _, (one, two) = media_for("idefics3", 2)
     first = media.expansion(one)
     assert media.expansion(two) == first
-    assert media.waits.processed == 1
+    assert media.processed == 1
     # A photograph that is turned by a note in its file is as large as it is seen.
     turned, file = picture(7), io.BytesIO()
     notes = turned.getexif()
     notes[0x0112] = 6
     turned.save(file, "JPEG", exif=notes)
     media.expansion(shared_blobs().add(file.getvalue()))
-    assert media.waits.processed == 2
+    assert media.processed == 2
     # What does not become of it what was said is no answer.
     media._expansions[two.sha256] = first[1:]
     with pytest.raises(UserError, match="became other tokens than images of the same size"):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.new_model import tiny_model, write_byte_tokenizer
 from burnish.lm.tokenizer import REMEMBERED_CHARACTERS, Tokenizer
@@ -207,20 +206,6 @@ def test_what_may_change_or_is_long_is_rendered_each_time(tiny, source, content)
     first = tokenizer.template.asked
     tokenizer.render([Message("user", content)])
     assert tokenizer.template.asked > first
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("{% for m in messages %}", "chat template, line 1"),
-        ("{{ raise_exception('no system role') }}", "roles \\[user\\]: no system role"),
-        ("{{ messages.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "unsafe|not safely callable"),
-    ],
-)
-def test_bad_or_hostile_templates_end_in_one_line(source, message):
-    with pytest.raises(UserError, match=message):
-        ChatTemplate(source, {}).render([Message("user", "x")])
 
 
 def test_a_folder_without_tokenizer_or_with_a_broken_one(tmp_path):

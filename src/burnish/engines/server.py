@@ -95,11 +95,8 @@ class Busy(BoundaryError):
 
 class JobState(StrEnum):
     RUNNING = "running"
-    """Being scored."""
     DONE = "done"
-    """Every item has its result."""
     CANCELLED = "cancelled"
-    """Taken back by the client or by the server's end."""
 
 
 class Work:
@@ -151,10 +148,8 @@ class RewardService:
 
     def begin(self, items: Sequence[Raw]) -> Work:
         """Start a job and return at once."""
-        if self.group is None:
-            raise Busy("the server takes no jobs now; come back later.")
         self._forget()
-        if len(self._jobs) >= self.settings.max_jobs:
+        if self.group is None or len(self._jobs) >= self.settings.max_jobs:
             raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
         self._admit(len(items))
         work = Work(secrets.token_urlsafe(16), len(items))
@@ -172,23 +167,19 @@ class RewardService:
         work.scope.cancel()
         self._jobs.pop(work.id, None)
 
+    @staticmethod
+    def _check(what: str, count: int, most: int) -> None:
+        if count > most:
+            raise UserError(f"{what} has {count} entries; expected at most {most}.")
+
     def _admit(self, items: int) -> None:
-        """Count tasks in, or refuse work that would wait too long."""
-        most = self.settings.max_items
-        if items > most:
-            raise UserError(
-                f"items has {items} entries; expected at most {most}. Send several batches."
-            )
+        self._check("items", items, self.settings.max_items)
         if self._waiting and self._waiting + items > self.settings.waiting:
             raise Busy(f"{self._waiting} tasks are waiting already; come back later.")
         self._waiting += items
 
     async def _score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        most = self.settings.max_responses
-        if len(responses) > most:
-            raise UserError(
-                f"task {task.id} has {len(responses)} responses; expected at most {most}."
-            )
+        self._check(f"task {task.id}: responses", len(responses), self.settings.max_responses)
         async with self._slots:
             deadline_s = self.settings.deadline_s
             return await checked(self.scorer, task, responses, deadline_s=deadline_s)
@@ -216,7 +207,7 @@ class RewardService:
         try:
             rewards = await self._score(*read(item, ScoreBody, "the item").parts())
         except BurnishError as error:
-            return {"error": str(error), "kind": problem_kind(error)}
+            return {"error": str(error), "kind": _problem_of(error)[1]}
         except Exception:  # boundary: a bug costs the item it met; the log has the traceback
             logger.exception("scoring an item failed")
             return {"error": "the server failed; its log says why.", "kind": "server"}
@@ -235,16 +226,19 @@ class RewardService:
             del self._jobs[name]
 
 
-def problem_kind(error: BaseException) -> str:
-    """Who has to act: user, reward (the scorer broke its contract), busy or server."""
-    if isinstance(error, UserError):
-        return "user"
-    if isinstance(error, Busy):
-        return "busy"
-    return "reward" if isinstance(error, RewardError) else "server"
+def _problem_of(error: BurnishError) -> tuple[int, str]:
+    """The HTTP code, and who has to act: user, reward (the scorer broke its contract), busy, server."""
+    match error:
+        case Refused():
+            return error.code, "user"
+        case UserError():
+            return 422, "user"
+        case Busy():
+            return 503, "busy"
+        case RewardError():
+            return 500, "reward"
+    return 500, "server"
 
-
-logger = logging.getLogger(__name__)
 
 PORT = 8321
 Handler = Callable[["Request"], Awaitable["HttpResponse"]]
@@ -295,8 +289,6 @@ def create_app(
 
 
 class _Guard:
-    """Refuses what no route should see, before any route looks at it."""
-
     def __init__(self, app: ASGIApp, is_open: bool) -> None:
         self.app, self.is_open = app, is_open
 
@@ -305,18 +297,15 @@ class _Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] == "http":
-            if why := malformed(scope):
-                await _problem(400, why, "user")(scope, receive, send)
-                return
-            if self.is_open and (why := foreign(scope)):
-                await _problem(403, why, "user")(scope, receive, send)
+            bad, elsewhere = malformed(scope), foreign(scope) if self.is_open else ""
+            if bad or elsewhere:
+                reply = _problem(400 if bad else 403, bad or elsewhere, "user")
+                await reply(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
 class _Endpoints:
-    """One method for each request."""
-
     def __init__(self, service: RewardService) -> None:
         self.service = service
 
@@ -360,7 +349,6 @@ class _Endpoints:
         return HttpResponse(status_code=204)
 
     async def _body(self, request: Request) -> bytes:
-        """The request's JSON, not a byte longer than the settings allow."""
         return await json_body(
             request, self.service.settings.max_body_bytes, "send smaller batches."
         )
@@ -376,7 +364,8 @@ def _answered(handler: Handler, token: str) -> Handler:
                 raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
             return await handler(request)
         except BurnishError as error:
-            return _problem(_code(error), str(error), problem_kind(error))
+            code, kind = _problem_of(error)
+            return _problem(code, str(error), kind)
         except ClientDisconnect:
             return _problem(400, "the client hung up.", "user")
         except Exception:  # boundary: a bug ends one request; the log has the traceback
@@ -384,14 +373,6 @@ def _answered(handler: Handler, token: str) -> Handler:
             return _problem(500, "the server failed; its log says why.", "server")
 
     return answer
-
-
-def _code(error: BurnishError) -> int:
-    if isinstance(error, Refused):
-        return error.code
-    if isinstance(error, Busy):
-        return 503
-    return 422 if isinstance(error, UserError) else 500
 
 
 async def _no_such_path(request: Request, error: Exception) -> HttpResponse:
@@ -446,8 +427,7 @@ def serve(
         ) from error
     if not token and not is_loopback(host):
         raise UserError(
-            f"host {host} can be reached from other machines, and there is no token; expected one "
-            "(--token-env NAME) or a loopback host such as 127.0.0.1."
+            f"host {host} can be reached by others; expected a token (--token-env NAME) or 127.0.0.1"
         )
     chosen = settings or ServeSettings()
     with bound_socket(host, port) as bound:

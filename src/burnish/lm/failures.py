@@ -1,10 +1,7 @@
 """Errors of calls to a model server.
 
-`classify` is the one place that decides which status a failure has and whether it is worth
-another try: 408, 429, 5xx, deadlines, broken connections and replies that no model server wrote
-are; every other 4xx, a model's reply of a wrong shape, a refusal and a wrong model are not, because
-the same request would meet the same answer. None of them is a `parse_error`: that is about the
-words of a model.
+`classify` is the one place that decides which status a failure has and whether it is worth another try.
+None is a `parse_error`: that is about the words of a model.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ class ServerFailed(CallFailed):
     """The server said 5xx, or 408: it gave up waiting for the request."""
 
     code = 0
-    """The HTTP status, where there is one."""
 
 
 class TimedOut(CallFailed):
@@ -63,7 +59,6 @@ class Rejected(CallFailed):
     """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
 
     code = 0
-    """The HTTP status, where there is one."""
 
 
 class BadReply(CallFailed):
@@ -140,15 +135,11 @@ EXPECTED = (BoundaryError, TimeoutError, ConnectionError)
 def classify(error: BaseException) -> Failure:
     """The status of an expected error and whether another attempt may help."""
     match error:
-        case RateLimited():
-            return Failure(Status.INFRA_ERROR, True, error.after_s)
-        case ServerFailed():
+        case RateLimited() | ServerFailed():
             return Failure(Status.INFRA_ERROR, True, error.after_s)
         case TimedOut() | TimeoutError():
             return Failure(Status.TIMEOUT, True)
-        case Unreachable() | ConnectionError():
-            return Failure(Status.INFRA_ERROR, True)
-        case ForeignReply():
+        case Unreachable() | ConnectionError() | ForeignReply():
             return Failure(Status.INFRA_ERROR, True)
         case Refused():
             return Failure(Status.REFUSED, False)

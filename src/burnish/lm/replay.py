@@ -1,13 +1,4 @@
-"""Record a model once, replay it for ever: real answers without the server.
-
-    async with OpenAILM(url, "judge") as judge:
-        lm = RecordingLM(judge, Path("judge.jsonl"))
-        await score_everything(lm)
-    lm = ReplayLM(Path("judge.jsonl"))
-
-What was not recorded is an error, never a guess. With `reuse` a recording is resumed: calls that
-the log holds are answered from it.
-"""
+"""Record a model once, replay it for ever: real answers without the server."""
 
 from __future__ import annotations
 
@@ -15,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import asdict, replace
 
@@ -30,14 +21,6 @@ from burnish.texts import before_stop
 Script = Mapping[str, str] | Sequence[str] | Callable[[Sequence[Message], int], str]
 
 
-class TextCodec(Protocol):
-    """The part of a tokenizer that a script needs."""
-
-    def encode(self, text: str, /) -> Sequence[int]: ...
-
-    def decode(self, ids: Sequence[int], /) -> str: ...
-
-
 class Asked(NamedTuple):
     """One recorded call."""
 
@@ -49,9 +32,7 @@ class Asked(NamedTuple):
 class ScriptedLM:
     """The `LM` protocol from a dict, a list or a function; `calls` records what was asked."""
 
-    def __init__(
-        self, script: Script, *, name: str = "scripted", tokenizer: TextCodec | None = None
-    ) -> None:
+    def __init__(self, script: Script, *, name: str = "scripted", tokenizer: Any = None) -> None:
         if isinstance(script, str):
             raise UserError("the script is one text; expected a dict, a list or a function")
         self._script = script
@@ -65,7 +46,7 @@ class ScriptedLM:
         return self._name
 
     @property
-    def tokenizer(self) -> TextCodec | None:
+    def tokenizer(self) -> Any:
         return self._tokenizer
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
@@ -197,7 +178,16 @@ class ReplayLM:
         """`identity` is that of the model on record (`model_key`), where it is known."""
         self.path, self.identity, self.by_words = Path(path).expanduser(), identity, by_words
         calls = read_calls(self.path)
-        self._name = _one_model(sorted({call.model for call in calls}), model, self.path)
+        models = sorted({call.model for call in calls})
+        if model is None and len(models) != 1:
+            held = ", ".join(models) or "nothing: the log is empty; record a model first"
+            raise UserError(f"{self.path}: the log holds {held}; choose one with model=")
+        if model is not None and model not in models:
+            raise UserError(
+                f"{self.path}: no model '{model}' in it, only {', '.join(models)}."
+                f"{did_you_mean(model, models)}"
+            )
+        self._name = model or models[0]
         self._vote = 0
         self._by_key: dict[str, Call] = {}
         self._by_words: dict[str, dict[int, Call]] = {}
@@ -237,34 +227,26 @@ class ReplayLM:
 
     def _find(self, asked: Call) -> Call:
         if self.by_words and asked.sampling is not None:
-            return self._worded(asked, asked.sampling.seed)
-        found = self._by_key.get(asked.key)
+            by_seed = self._by_words.get(_words(asked.messages), {})
+            same_vote = [one for one in by_seed.values() if one.vote == self._vote]
+            only = same_vote[0] if len(same_vote) == 1 else None
+            found = by_seed.get(asked.sampling.seed) or only
+            why = f"it was asked {len(by_seed)} times with other seeds" if by_seed else ""
+        else:
+            found, why = self._by_key.get(asked.key), ""
         if found is None:
-            raise NotRecorded(f"{self.path}: {self._why_missing(asked)}")
+            raise NotRecorded(f"{self.path}: {self._missing(asked)}{why and '; '}{why}")
         return found
 
-    def _worded(self, asked: Call, seed: int) -> Call:
-        by_seed = self._by_words.get(_words(asked.messages), {})
-        same_vote = [one for one in by_seed.values() if one.vote == self._vote]
-        found = by_seed.get(seed) or (same_vote[0] if len(same_vote) == 1 else None)
-        if found is None:
-            seen = f"asked {len(by_seed)} times with other seeds" if by_seed else "never asked"
-            said = asked.messages[-1].text[:60] if asked.messages else ""
-            raise NotRecorded(f"{self.path}: the question ending in {said!r} was {seen}")
-        return found
-
-    def _why_missing(self, asked: Call) -> str:
+    def _missing(self, asked: Call) -> str:
         """Name the recorded call that comes nearest, and what differs."""
-        kind = "score" if asked.sampling is None else "sample"
-        same_kind = [
-            call for call in self._by_key.values() if (call.sampling is None) == (kind == "score")
-        ]
-        text = asked.prompt_text
-        start = f"no recorded {kind} for the prompt {text[:80]!r}"
-        for call in same_kind:
+        is_score, text = asked.sampling is None, asked.prompt_text
+        calls = [call for call in self._by_key.values() if (call.sampling is None) == is_score]
+        start = f"no recorded {'score' if is_score else 'sample'} for the prompt {text[:80]!r}"
+        for call in calls:
             if call.prompt_text == text:
                 return f"{start} with these settings; recorded: {_difference(call, asked)}"
-        prompts = [call.prompt_text for call in same_kind]
+        prompts = [call.prompt_text for call in calls]
         near = difflib.get_close_matches(text, prompts, n=1, cutoff=0.0)
         if not near:
             return f"{start}; the log has none at all of model '{asked.model}'"
@@ -288,16 +270,3 @@ def _difference(call: Call, asked: Call) -> str:
         return f"top_k={call.top_k}, {len(call.response_ids)} response tokens"
     ours, theirs = asdict(asked.sampling), asdict(call.sampling)
     return ", ".join(f"{k}={theirs[k]!r}" for k in theirs if theirs[k] != ours[k])
-
-
-def _one_model(models: Sequence[str], wanted: str | None, path: Path) -> str:
-    if not models:
-        raise UserError(f"{path}: the log is empty; record a model first")
-    if wanted is None and len(models) > 1:
-        raise UserError(f"{path}: the log holds {', '.join(models)}; choose one with model=")
-    if wanted is not None and wanted not in models:
-        raise UserError(
-            f"{path}: no model '{wanted}' in it, only {', '.join(models)}."
-            f"{did_you_mean(wanted, models)}"
-        )
-    return wanted or models[0]

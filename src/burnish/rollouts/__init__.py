@@ -1,12 +1,4 @@
-"""Rollouts: from a task to trajectories, in one turn or many, with tools and several roles.
-
-    session = Session(lm, task.messages)
-    reply = await session.generate(Sampling(max_tokens=64))
-    session.observe([Message("tool", "42")])
-
-A kind of rollout is one file; its settings stand in the list below, which the config, its errors
-and `[rollout] kind = ...` read.
-"""
+"""Rollouts: from a task to trajectories, in one turn or many, with tools and several roles."""
 
 from burnish.rollouts.agent import AgentRollout
 from burnish.rollouts.base import (
@@ -24,7 +16,6 @@ from burnish.rollouts.session import Limits, Session
 from burnish.rollouts.tool import Tool, ToolResult
 
 RolloutConfig = SingleTurn | EnvRollout | FunctionRollout | AgentRollout | Recorded
-"""Every kind of rollout that a config can name."""
 
 __all__ = [
     "AgentRollout",
