@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.new_model import tiny_model, write_byte_tokenizer
 from burnish.lm.tokenizer import REMEMBERED_CHARACTERS, Tokenizer

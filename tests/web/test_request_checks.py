@@ -16,10 +16,16 @@ def a_request(*headers: tuple[str, str], target: str = "/about") -> dict[str, ob
 
 @pytest.mark.parametrize(
     "host",
-    (
-        "127.0.0.1 127.0.0.1:8000 localhost LocalHost:1 [::1] [::1]:65535 [0:0:0:0:0:0:0:1] "
-        "127.0.0.2:80"
-    ).split(),
+    [
+        "127.0.0.1",
+        "127.0.0.1:8000",
+        "localhost",
+        "LocalHost:1",
+        "[::1]",
+        "[::1]:65535",
+        "[0:0:0:0:0:0:0:1]",
+        "127.0.0.2:80",
+    ],
 )
 def test_names_of_this_machine(host: str) -> None:
     assert is_own_host(host)

@@ -26,10 +26,23 @@ STREAMS = dict.fromkeys(
 ) | {"y": "*fp32", "size": "i32", "share": "fp32", "eps": "fp32"}
 SWITCHES = ("HAS_X", "HAS_Y", "HAS_UPDATE", "MOVES_X", "X_NORM", "IN_NORM", "X_SCALE")
 ATTEND = dict.fromkeys(
-    (
-        "qkv keys values table lengths left cos sin q_weight k_weight v_weight out part_out "
-        "part_peak part_total"
-    ).split(),
+    [
+        "qkv",
+        "keys",
+        "values",
+        "table",
+        "lengths",
+        "left",
+        "cos",
+        "sin",
+        "q_weight",
+        "k_weight",
+        "v_weight",
+        "out",
+        "part_out",
+        "part_peak",
+        "part_total",
+    ],
     "*bf16",
 )
 ATTEND |= dict.fromkeys(("table", "lengths", "left"), "*i32")
