@@ -48,5 +48,5 @@ def test_rows_that_cannot_be_measured_are_named(
 
 def test_a_letter_cannot_be_the_mask() -> None:
     tokenizer = load_model("tiny", device="cpu").tokenizer
-    with pytest.raises(UserError, match="'E' is an ordinary token, which texts contain"):
+    with pytest.raises(UserError, match="'E' is no unused special token"):
         choose_mask(tokenizer, tokenizer.vocab_size, "E")

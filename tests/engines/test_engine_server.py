@@ -328,7 +328,7 @@ def test_a_client_that_stops_waiting_ends_the_work():
 
 
 def test_an_open_address_needs_a_token():
-    with pytest.raises(UserError, match="reached from other machines"):
+    with pytest.raises(UserError, match="can be reached by others"):
         serve(Fussy(), host="0.0.0.0", port=0)
     assert [is_loopback(h) for h in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "host.org")] == [
         True,

@@ -466,7 +466,7 @@ def test_rows_are_laid_out_by_an_images_size_before_it_is_processed(folders):
     assert media.processed == 2
     # What does not become of it what was said is no answer.
     media._expansions[two.sha256] = first[1:]
-    with pytest.raises(UserError, match="became other tokens than images of the same size"):
+    with pytest.raises(UserError, match="makes other tokens of images of one size"):
         media.tensors([[two]], torch.device("cpu"), torch.float32)
 
 
