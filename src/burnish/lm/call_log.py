@@ -133,12 +133,9 @@ class CallLog:
     failure to write is a warning, said once, and the log is not written again.
     """
 
-    def __init__(
-        self, path: str | Path | None = None, *, most: int = MOST_IN_MEMORY, is_needed: bool = True
-    ) -> None:
-        """`most` different calls are held in memory; a file has no such bound."""
+    def __init__(self, path: str | Path | None = None, *, is_needed: bool = True) -> None:
         self.path = None if path is None else as_path("path", path).expanduser()
-        self.most, self.is_needed, self.is_broken = most, is_needed, False
+        self.is_needed, self.is_broken = is_needed, False
         self._memory: dict[str, list[Call]] = {}
         self._starts: dict[str, list[int]] | None = None
         """Where the answered calls of a file begin; made when the first is looked for."""
@@ -174,7 +171,7 @@ class CallLog:
             if self.path is None:
                 if call.is_answered:
                     self._memory.setdefault(call.place, []).append(call)
-                if len(self._memory) > self.most:
+                if len(self._memory) > MOST_IN_MEMORY:
                     del self._memory[next(iter(self._memory))]
             elif self.is_needed:
                 self._append(self.path, call)

@@ -61,30 +61,26 @@ class GenerateSampler:
                 if not self._max_rows and budget < per_row:
                     raise too_long(longest, per_row, budget)
                 max_rows = self._max_rows or int(budget // per_row)
-                generate_rows(self.module, rows, self.tokenizer, max_rows=max_rows)
+                self._fill(rows, max_rows)
         return completions(requests, rows, self.tokenizer, self.name)
+
+    def _fill(self, rows: Sequence[Row], max_rows: int) -> None:
+        module, waiting = self.module, in_canonical_order(rows)
+        while waiting:
+            if module.together is not Together.ANY:
+                waiting.sort(key=lambda row: len(row.prompt))
+            batch = _next_batch(module, waiting, max_rows)
+            module.prefetch(media_of(row.prompt) for row in waiting)
+            _generate(module, batch, self.tokenizer)
+            if _is_exact(module, batch):
+                waiting = waiting[len(batch) :]
+                continue
+            module.narrow(max(map(_length, batch)))
+            for row in batch:
+                row.restart()
 
     def release(self) -> None:
         """Nothing is held between calls."""
-
-
-def generate_rows(
-    module: TransformersDecoder, rows: Sequence[Row], tokenizer: Tokenizer, *, max_rows: int
-) -> None:
-    """Fill every row, at most `max_rows` at a time."""
-    waiting = in_canonical_order(rows)
-    while waiting:
-        if module.together is not Together.ANY:
-            waiting.sort(key=lambda row: len(row.prompt))
-        batch = _next_batch(module, waiting, max_rows)
-        module.prefetch(media_of(row.prompt) for row in waiting)
-        _generate(module, batch, tokenizer)
-        if _is_exact(module, batch):
-            waiting = waiting[len(batch) :]
-            continue
-        module.narrow(max(map(_length, batch)))
-        for row in batch:
-            row.restart()
 
 
 def _within_reach(module: TransformersDecoder, request: Request) -> Request:

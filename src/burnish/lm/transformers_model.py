@@ -383,8 +383,8 @@ class TransformersDecoder(nn.Module):
             Together.NONE: [[[a, b, c]]],
         }
 
-    def _gap_of_steps(self, prompts: list[Sequence[int]], steps: int = 3) -> float:
-        """How far `generate`'s logits are from those of each row alone in one pass."""
+    def _gap_of_steps(self, prompts: list[Sequence[int]]) -> float:
+        """How far the logits of three steps of `generate` are from those of one pass over each row."""
         from transformers import GenerationConfig
 
         longest = max(map(len, prompts))
@@ -393,7 +393,7 @@ class TransformersDecoder(nn.Module):
             output = self.model.generate(
                 **self.generation_inputs(prompts, self.tried[2]),
                 generation_config=GenerationConfig(
-                    max_new_tokens=steps,
+                    max_new_tokens=3,
                     do_sample=False,
                     output_logits=True,
                     return_dict_in_generate=True,
@@ -402,7 +402,7 @@ class TransformersDecoder(nn.Module):
             for row, prompt in enumerate(prompts):
                 ids_1S = output.sequences[row : row + 1, longest - len(prompt) : -1]
                 beside = self.media_inputs(ids_1S, [media_of(prompt)])
-                alone = self.model(input_ids=ids_1S, **beside).logits[0, -steps:]
+                alone = self.model(input_ids=ids_1S, **beside).logits[0, -3:]
                 gaps.append(self._gap(torch.stack([step[row] for step in output.logits]), alone))
         # Boundary: a family's own code, given a kind of batch that it may not be made for.
         except Exception as error:

@@ -517,13 +517,13 @@ def token_id(token: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def excerpt(data: bytes, secret: str = "", *, limit: int = 160) -> str:
+def excerpt(data: bytes, secret: str = "") -> str:
     """The beginning of a body as one quoted, printable line, without the secret."""
     if secret:
         data = data.replace(secret.encode(), b"[api key]")
-    text = " ".join(data[: 4 * limit].decode("utf-8", "replace").split())
+    text = " ".join(data[:640].decode("utf-8", "replace").split())
     text = "".join(c if c.isprintable() else "?" for c in text)
-    return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"
+    return f"'{text[:160]}{'...' if len(text) > 160 else ''}'" if text else "empty"
 
 
 def _plain(data: bytes) -> Any:

@@ -51,18 +51,6 @@ KEPT = 64 << 10
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def task_json(task: Task) -> bytes:
-    """What a program is told of its task: everything but the fields that give the label away."""
-    shown = task.for_judge()
-    told = {
-        "id": task.id,
-        "prompt": task.prompt,
-        "messages": shown.messages,
-        "fields": shown.fields,
-    }
-    return msgspec.json.encode(told)
-
-
 def environment(address: Address, model: str, seed: int) -> dict[str, str]:
     """This process's environment with the episode's address in the usual variables."""
     # A proxy cannot reach this machine's own loopback.
@@ -88,8 +76,11 @@ async def run_program(
     words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
     leashed = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *words]
     out, err = _Tail(most), _Tail(most)
+    # Everything but the fields that give the label away.
+    shown = task.for_judge()
+    asked = {"id": task.id, "prompt": task.prompt, "messages": shown.messages}
     with tempfile.TemporaryFile() as told:
-        told.write(task_json(task))
+        told.write(msgspec.json.encode({**asked, "fields": shown.fields}))
         told.seek(0)
         async with _pipe(out) as stdout, _pipe(err) as stderr:
             try:

@@ -214,11 +214,10 @@ def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Repl
     for index, reply in enumerate(replies):
         logprobs = _logprobs(reply) if asked.has_logprobs else None
         for delta in _deltas(reply):
-            choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": logprobs}
+            reason = None if delta else _reason(reply)
+            choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
             events.append({**head, "choices": [choice]})
             logprobs = None
-        last = {"index": index, "delta": {}, "finish_reason": _reason(reply), "logprobs": None}
-        events.append({**head, "choices": [last]})
     if asked.has_usage:
         events.append({**head, "choices": [], "usage": _usage(replies)})
     lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
@@ -234,6 +233,7 @@ def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
         yield {"content": reply.content[start : start + PIECE]}
     for index, call in enumerate(_calls(reply)):
         yield {"tool_calls": [{"index": index, **call}]}
+    yield {}
 
 
 def _calls(reply: Reply) -> list[dict[str, Any]]:
@@ -272,18 +272,6 @@ def _usage(replies: Sequence[Reply]) -> dict[str, int]:
 
 def _head(kind: str, model: str, id_: str) -> dict[str, Any]:
     return {"id": id_, "object": kind, "created": int(time.time()), "model": model}
-
-
-def error_body(message: str, kind: str, code: str) -> bytes:
-    """An error as the protocol writes it."""
-    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": code}
-    return msgspec.json.encode({"error": error})
-
-
-def models_body(model: str) -> bytes:
-    """The list of models: this one."""
-    one = {"id": model, "object": "model", "created": 0, "owned_by": "burnish"}
-    return msgspec.json.encode({"object": "list", "data": [one]})
 
 
 MOST_BYTES = 16 << 20
@@ -369,7 +357,8 @@ class Endpoint:
         method, path = request.method, request.scope["path"].rstrip("/")
         name = episode.players.lm.name
         if method == "GET" and path == "/v1/models":
-            return _response(models_body(name))
+            one = {"id": name, "object": "model", "created": 0, "owned_by": "burnish"}
+            return _response(msgspec.json.encode({"object": "list", "data": [one]}))
         if method != "POST" or path != "/v1/chat/completions":
             raise Refused(404, f"{method[:20]} {path[:60]}: expected {PATHS}.")
         try:
@@ -394,7 +383,8 @@ def _hash(key: str) -> str:
 
 def _problem(code: int, message: str, what: str) -> Response:
     kind = "authentication_error" if code == 401 else "invalid_request_error"
-    reply = _response(error_body(message, kind, what), code)
+    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": what}
+    reply = _response(msgspec.json.encode({"error": error}), code)
     if code == 401:
         reply.headers["www-authenticate"] = "Bearer"
     return reply

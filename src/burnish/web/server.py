@@ -163,11 +163,10 @@ class LoopServer:
     process and needs a tenth of a second to end.
     """
 
-    def __init__(self, app: ASGIApp, bounds: Bounds, host: str = "127.0.0.1") -> None:
+    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
         self._app, self._state = app, ServerState()
         self._config = make_server(self, bounds, stop_s=1).config
         self._config.load()
-        self._host = host
         self._server: asyncio.Server | None = None
         self.address = ""
         """`http://127.0.0.1:40213`, once it is started."""
@@ -188,12 +187,12 @@ class LoopServer:
             made: asyncio.Protocol = kind(self._config, server_state=self._state, app_state={})
             return made
 
-        bound = bound_socket(self._host, 0)
+        bound = bound_socket("127.0.0.1", 0)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             connection, sock=bound, backlog=self._config.backlog
         )
-        self.address = f"http://{self._host}:{bound.getsockname()[1]}"
+        self.address = f"http://127.0.0.1:{bound.getsockname()[1]}"
 
     def stop(self) -> None:
         """Close the port and every connection; requests that run are cancelled."""
