@@ -133,21 +133,43 @@ class RewardService:
         self.group: TaskGroup | None = None
         """Where jobs run; set while the server is up."""
 
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        """One task's rewards, when a slot is free."""
-        self._admit(1)
-        try:
-            return await self._score(task, responses)
-        finally:
-            self._waiting -= 1
+    # --- one method for each request
 
-    async def batch(self, items: Sequence[Raw]) -> list[dict[str, Any]]:
-        """The result of each item, in order: its rewards, or the error of this item alone."""
-        self._admit(len(items))
-        return await self._score_all(items, None)
+    async def health(self, request: Request) -> HttpResponse:
+        return _json({"status": "ok"})
 
-    def begin(self, items: Sequence[Raw]) -> Work:
-        """Start a job and return at once."""
+    async def about(self, request: Request) -> HttpResponse:
+        from burnish import __version__
+
+        scorer = self.scorer
+        needs = tuple(sorted(scorer.needs))
+        return _json(About(scorer.name, scorer.scope, needs, self.fingerprint, __version__))
+
+    async def score_one(self, request: Request) -> HttpResponse:
+        task, responses = read(await self._body(request), ScoreBody, "the body").parts()
+
+        async def score() -> list[Reward]:
+            self._admit(1)
+            try:
+                return await self._score(task, responses)
+            finally:
+                self._waiting -= 1
+
+        bodies = [reward_body(reward) for reward in await while_connected(request, score)]
+        return _json({"fingerprint": self.fingerprint, "rewards": bodies})
+
+    async def score_batch(self, request: Request) -> HttpResponse:
+        items = read(await self._body(request), BatchBody, "the body").items
+
+        async def score() -> list[dict[str, Any]]:
+            self._admit(len(items))
+            return await self._score_all(items, None)
+
+        results = await while_connected(request, score)
+        return _json({"fingerprint": self.fingerprint, "results": results})
+
+    async def begin_job(self, request: Request) -> HttpResponse:
+        items = read(await self._body(request), BatchBody, "the body").items
         self._forget()
         if self.group is None or len(self._jobs) >= self.settings.max_jobs:
             raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
@@ -155,17 +177,27 @@ class RewardService:
         work = Work(secrets.token_urlsafe(16), len(items))
         self._jobs[work.id] = work
         self.group.start_soon(self._run, work, items)
-        return work
+        return _json(work.body(), 202)
 
-    def job(self, name: str) -> Work | None:
-        """A job by its id."""
+    async def show_job(self, request: Request) -> HttpResponse:
         self._forget()
-        return self._jobs.get(name)
+        work = self._jobs.get(request.path_params["name"])
+        return _json(work.body()) if work else _no_job()
 
-    def cancel(self, work: Work) -> None:
-        """Stop a job and forget it."""
+    async def drop_job(self, request: Request) -> HttpResponse:
+        from starlette.responses import Response as HttpResponse
+
+        self._forget()
+        work = self._jobs.pop(request.path_params["name"], None)
+        if work is None:
+            return _no_job()
         work.scope.cancel()
-        self._jobs.pop(work.id, None)
+        return HttpResponse(status_code=204)
+
+    # --- how they are answered
+
+    async def _body(self, request: Request) -> bytes:
+        return await json_body(request, self.settings.max_body_bytes, "send smaller batches.")
 
     @staticmethod
     def _check(what: str, count: int, most: int) -> None:
@@ -257,7 +289,6 @@ def create_app(
     from starlette.routing import Route
 
     service = RewardService(scorer, settings or ServeSettings())
-    endpoints = _Endpoints(service)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -274,13 +305,13 @@ def create_app(
         lifespan=lifespan,
         middleware=[Middleware(_Guard, is_open=not token)],
         routes=[
-            route("/health", endpoints.health, "GET", ""),
-            route("/about", endpoints.about, "GET"),
-            route("/score", endpoints.score, "POST"),
-            route("/score_batch", endpoints.score_batch, "POST"),
-            route("/jobs", endpoints.begin_job, "POST"),
-            route("/jobs/{name}", endpoints.show_job, "GET"),
-            route("/jobs/{name}", endpoints.drop_job, "DELETE"),
+            route("/health", service.health, "GET", ""),
+            route("/about", service.about, "GET"),
+            route("/score", service.score_one, "POST"),
+            route("/score_batch", service.score_batch, "POST"),
+            route("/jobs", service.begin_job, "POST"),
+            route("/jobs/{name}", service.show_job, "GET"),
+            route("/jobs/{name}", service.drop_job, "DELETE"),
         ],
         exception_handlers={404: _no_such_path, 405: _no_such_path},
     )
@@ -303,55 +334,6 @@ class _Guard:
                 await reply(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-
-class _Endpoints:
-    def __init__(self, service: RewardService) -> None:
-        self.service = service
-
-    async def health(self, request: Request) -> HttpResponse:
-        return _json({"status": "ok"})
-
-    async def about(self, request: Request) -> HttpResponse:
-        from burnish import __version__
-
-        scorer = self.service.scorer
-        needs = tuple(sorted(scorer.needs))
-        return _json(About(scorer.name, scorer.scope, needs, self.service.fingerprint, __version__))
-
-    async def score(self, request: Request) -> HttpResponse:
-        body = read(await self._body(request), ScoreBody, "the body")
-        task, responses = body.parts()
-        rewards = await while_connected(request, lambda: self.service.score(task, responses))
-        bodies = [reward_body(reward) for reward in rewards]
-        return _json({"fingerprint": self.service.fingerprint, "rewards": bodies})
-
-    async def score_batch(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-        results = await while_connected(request, lambda: self.service.batch(items))
-        return _json({"fingerprint": self.service.fingerprint, "results": results})
-
-    async def begin_job(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-        return _json(self.service.begin(items).body(), 202)
-
-    async def show_job(self, request: Request) -> HttpResponse:
-        work = self.service.job(request.path_params["name"])
-        return _json(work.body()) if work else _no_job()
-
-    async def drop_job(self, request: Request) -> HttpResponse:
-        from starlette.responses import Response as HttpResponse
-
-        work = self.service.job(request.path_params["name"])
-        if work is None:
-            return _no_job()
-        self.service.cancel(work)
-        return HttpResponse(status_code=204)
-
-    async def _body(self, request: Request) -> bytes:
-        return await json_body(
-            request, self.service.settings.max_body_bytes, "send smaller batches."
-        )
 
 
 def _answered(handler: Handler, token: str) -> Handler:

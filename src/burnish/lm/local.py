@@ -68,14 +68,10 @@ class LocalLM:
         self.loaded = loaded
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""
-        self._name = name or loaded.name
+        self.name = name or loaded.name
         self._files = files_identity(loaded.name, loaded.folder)
-        self._sampler = _sampler(loaded, self._name, max_rows, decoding)
+        self._sampler = _sampler(loaded, self.name, max_rows, decoding)
         self._queues: tuple[object, _BatchQueue] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def identity(self) -> str:

@@ -140,14 +140,10 @@ class LazyLM:
         check_media: Callable[[Sequence[Message]], None] | None = None,
     ) -> None:
         """`identity` says which files would be loaded now, `check_media` what they can read."""
-        self._name, self._load, self._identity = name, load, identity
+        self.name, self._load, self._identity = name, load, identity
         self._check_media = check_media
         self._lm: LM | None = None
         self._lock = threading.Lock()  # invariant: the model is loaded once
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def identity(self) -> str:

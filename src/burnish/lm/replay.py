@@ -36,18 +36,10 @@ class ScriptedLM:
         if isinstance(script, str):
             raise UserError("the script is one text; expected a dict, a list or a function")
         self._script = script
-        self._name = name
-        self._tokenizer = tokenizer
+        self.name = name
+        self.tokenizer = tokenizer
         self._used = 0
         self.calls: list[Asked] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def tokenizer(self) -> Any:
-        return self._tokenizer
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """The script's next `n` answers, cut at stop strings and, with a tokenizer, at the
@@ -62,7 +54,7 @@ class ScriptedLM:
     ) -> Scores:
         """A script has no distribution over other answers, so this always raises."""
         raise ModelError(
-            f"'{self._name}' is a scripted model and cannot score; use an in-process model"
+            f"'{self.name}' is a scripted model and cannot score; use an in-process model"
         )
 
     def _line(self, messages: Sequence[Message], index: int) -> str:
@@ -72,12 +64,12 @@ class ScriptedLM:
             asked = next((m.text for m in reversed(messages) if m.role == "user"), "")
             if asked not in self._script:
                 raise ModelError(
-                    f"'{self._name}' has no line for the prompt {asked[:80]!r} "
+                    f"'{self.name}' has no line for the prompt {asked[:80]!r} "
                     f"({len(self._script)} known).{did_you_mean(asked, self._script)}"
                 )
             return self._script[asked]
         if self._used >= len(self._script):
-            raise ModelError(f"'{self._name}' has said all of its {len(self._script)} lines")
+            raise ModelError(f"'{self.name}' has said all of its {len(self._script)} lines")
         self._used += 1
         return self._script[self._used - 1]
 
@@ -86,29 +78,29 @@ class ScriptedLM:
         if messages:
             return messages
         ids = [item for item in prompt if isinstance(item, int)]
-        if self._tokenizer is None:
+        if self.tokenizer is None:
             raise UserError(
-                f"'{self._name}' got {len(ids)} token ids but has no tokenizer to read them; "
+                f"'{self.name}' got {len(ids)} token ids but has no tokenizer to read them; "
                 "pass messages or ScriptedLM(..., tokenizer=...)"
             )
-        return [Message("user", self._tokenizer.decode(ids))]
+        return [Message("user", self.tokenizer.decode(ids))]
 
     def _completion(self, text: str, prompt: Prompt, sampling: Sampling) -> Completion:
         text = before_stop(text, sampling.stop)
-        if self._tokenizer is None:
-            return Completion(text, model=self._name)
-        ids = tuple(self._tokenizer.encode(text))
+        if self.tokenizer is None:
+            return Completion(text, model=self.name)
+        ids = tuple(self.tokenizer.encode(text))
         is_cut = len(ids) > sampling.max_tokens
         if is_cut:
             ids = ids[: sampling.max_tokens]
-            text = self._tokenizer.decode(ids)
+            text = self.tokenizer.decode(ids)
         return Completion(
             text,
             token_ids=ids,
             logprobs=(0.0,) * len(ids),
             finish=Finish.LENGTH if is_cut else Finish.STOP,
             prompt_ids=tuple(item for item in prompt if isinstance(item, int)),
-            model=self._name,
+            model=self.name,
         )
 
 
@@ -187,21 +179,17 @@ class ReplayLM:
                 f"{self.path}: no model '{model}' in it, only {', '.join(models)}."
                 f"{did_you_mean(model, models)}"
             )
-        self._name = model or models[0]
+        self.name = model or models[0]
         self._vote = 0
         self._by_key: dict[str, Call] = {}
         self._by_words: dict[str, dict[int, Call]] = {}
         for call in calls:
-            if call.model != self._name:
+            if call.model != self.name:
                 continue
             _keep(self._by_key, call.key, call)
             if by_words and call.sampling is not None:
                 of_words = self._by_words.setdefault(_words(call.messages), {})
                 _keep(of_words, call.sampling.seed, call)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def voter(self, vote: int) -> Self:
         """The log asked for that vote: an answer given as one vote is not another one."""
@@ -212,7 +200,7 @@ class ReplayLM:
         return other
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        found = self._find(asked_sample(self._name, prompt, sampling))
+        found = self._find(asked_sample(self.name, prompt, sampling))
         if not found.completions:
             raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
@@ -220,7 +208,7 @@ class ReplayLM:
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        found = self._find(asked_score(self._name, prompt_ids, response_ids, top_k, "")).scores
+        found = self._find(asked_score(self.name, prompt_ids, response_ids, top_k, "")).scores
         if found is None:
             raise ModelError(f"{self.path}: a recorded score has no log-probs; record it again")
         return found
