@@ -21,11 +21,10 @@ from burnish.texts import counted
 class CallFailed(ModelError):
     """One call to a model failed. `str()` says what happened and, once retries ended, why."""
 
-    def __init__(self, what: str, *, after_s: float | None = None) -> None:
+    def __init__(self, what: str, *, after_s: float | None = None, code: int = 0) -> None:
+        """`after_s`: how long the server asked us to wait; `code`: the HTTP status, where it has one."""
         super().__init__(what)
-        self.what = what
-        self.after_s = after_s
-        """How long the server asked us to wait, where it did."""
+        self.what, self.after_s, self.code = what, after_s, code
         self.attempts = 1
         self.gave_up = ""
 
@@ -39,8 +38,6 @@ class RateLimited(CallFailed):
 
 class ServerFailed(CallFailed):
     """The server said 5xx, or 408: it gave up waiting for the request."""
-
-    code = 0
 
 
 class TimedOut(CallFailed):
@@ -57,8 +54,6 @@ class NotSent(Unreachable):
 
 class Rejected(CallFailed):
     """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
-
-    code = 0
 
 
 class BadReply(CallFailed):

@@ -17,7 +17,6 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
@@ -143,6 +142,10 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
     inputs = module.generation_inputs([row.prompt for row in rows], pad)
     steps = max(row.request.max_new for row in rows)
     drawer = _Drawer(module, rows, tokenizer, pad)
+
+    def closed(input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        return torch.tensor([_is_closed(row) for row in rows], device=input_ids.device)
+
     # Neither an end token nor a padding token is named to `generate`: the drawer ends rows itself.
     try:
         module.model.generate(
@@ -151,7 +154,7 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
                 max_new_tokens=steps, do_sample=False, use_cache=True
             ),
             logits_processor=LogitsProcessorList([drawer]),
-            stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
+            stopping_criteria=StoppingCriteriaList([closed]),
         )
     # Boundary: a family's own code. Errors of the drawer and a full device are handled elsewhere.
     except Exception as error:
@@ -211,14 +214,6 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
         taken_B1 = torch.tensor(taken, device=scores.device).unsqueeze(1)
         self.is_drawing = False
         return torch.full_like(scores, float("-inf")).scatter_(1, taken_B1, 0.0)
-
-
-class _Closed(StoppingCriteria):  # type: ignore[misc]  # transformers is not typed here
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        return torch.tensor([_is_closed(row) for row in self.rows], device=input_ids.device)
 
 
 def _is_closed(row: Row) -> bool:

@@ -383,9 +383,7 @@ class OpenAILM:
             404: "; check base_url (it mostly ends in /v1) and the model's name",
         }
         kind = ServerFailed if code >= 500 or code == 408 else Rejected
-        failed = kind(what + hints.get(code, ""), after_s=after_s)
-        failed.code = code
-        return failed
+        return kind(what + hints.get(code, ""), after_s=after_s, code=code)
 
     def _shown(self, path: str) -> str:
         """The address for people: without a user name or password that it may carry."""

@@ -128,7 +128,13 @@ class MediaDecoder(TransformersDecoder):
             positions_1S = torch.arange(ids_1S.shape[1], device=ids_1S.device)[None]
             hidden = self(ModelInput(ids_1S, positions_1S, media=(prompt.media,)))
             self._check_logits(folder, ids_1S, hidden, (prompt.media,))
-            self.packs = self.packs and self._packs_behind(prompt)
+            if self.packs:
+                # Two answers that share a row behind media are computed as in rows of their own.
+                a, b, c = self.tried
+                ids_2S = torch.tensor([[*prompt, a, b], [*prompt, c, a]], device=ids_1S.device)
+                positions_2S = torch.arange(len(prompt) + 2, device=ids_1S.device).expand(2, -1)
+                apart = self(ModelInput(ids_2S, positions_2S, media=(prompt.media, prompt.media)))
+                self.packs = self._packs_exactly(prompt, [[a, b], [c, a]], apart)
         self.note_proven(max((len(prompt) + 3 for prompt in self._prompts), default=0), 0)
 
     @cached_property
@@ -148,12 +154,3 @@ class MediaDecoder(TransformersDecoder):
             trials[Together.SAME_LENGTH].append([prompt, other])
             trials[Together.NONE].append([prompt])
         return trials
-
-    def _packs_behind(self, prompt: MediaIds) -> bool:
-        """Whether two answers that share a row behind media are computed as in rows of their own."""
-        device = self.head_weight.device
-        a, b, c = self.tried
-        ids_2S = torch.tensor([[*prompt, a, b], [*prompt, c, a]], device=device)
-        positions_2S = torch.arange(len(prompt) + 2, device=device).expand(2, -1)
-        apart = self(ModelInput(ids_2S, positions_2S, media=(prompt.media, prompt.media)))
-        return self._packs_exactly(prompt, [[a, b], [c, a]], apart)

@@ -274,7 +274,18 @@ class TransformersDecoder(nn.Module):
             )
         self._check_logits(folder, ids, hidden)
         self.packs = self._packs_exactly([a, b], [[c, a], [b, c]], hidden)
-        self.together = self._find_together(folder)
+        # The largest batches whose cached steps give the logits of one plain pass.
+        exact = (
+            together
+            for together, batches in self._trials().items()
+            if all(self._gap_of_steps(prompts) <= self._noise for prompts in batches)
+        )
+        if (found := next(exact, None)) is None:
+            raise UserError(
+                f"{folder}: {kind} computes other logits token by token than in one pass, so what it "
+                "samples could not be trained. Serve it over HTTP instead."
+            )
+        self.together = found
         self.least_tokens = 1 if self._gap_of_steps([[b]]) <= self._noise else 2
         is_short_wrong = self._gap_of_steps([[a, b]]) > self._noise
         self.least_prompt = 3 if is_short_wrong else self.least_tokens
@@ -365,15 +376,6 @@ class TransformersDecoder(nn.Module):
             return False
         first = self._gap(together[: size + 2], apart[0])
         return max(first, self._gap(together[size + 2 :], apart[1, size:])) <= self._noise
-
-    def _find_together(self, folder: Path) -> Together:
-        for together, batches in self._trials().items():
-            if all(self._gap_of_steps(prompts) <= self._noise for prompts in batches):
-                return together
-        raise UserError(
-            f"{folder}: {type(self.model).__name__} computes other logits token by token than in "
-            "one pass, so what it samples could not be trained. Serve it over HTTP instead."
-        )
 
     def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
         a, b, c = self.tried

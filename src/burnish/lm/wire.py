@@ -549,7 +549,6 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     if code == 429:
         return RateLimited(what)
     if isinstance(code, int) and 400 <= code < 600:
-        failed = ServerFailed(what) if code == 408 or code >= 500 else Rejected(what)
-        failed.code = code
-        return failed
+        kind = ServerFailed if code == 408 or code >= 500 else Rejected
+        return kind(what, code=code)
     return ForeignReply(what)
