@@ -63,7 +63,7 @@ class LineFile(Generic[T]):
                 if fcntl is not None:
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read(cut=True)
-        except BlockingIOError as error:
+        except OSError as error:
             self._close()
             raise UserError(
                 f"{self.path}: in use by another process; give each run its own file, or wait"

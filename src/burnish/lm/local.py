@@ -163,7 +163,9 @@ class LocalLM:
         assert isinstance(self._sampler, DiffusionSampler)
         mask = module.architecture.mask_id
         for prompt, response in pairs:
-            self._check_ids([*prompt, *response])
+            self._check_ids(prompt)
+            if response:
+                self._check_ids(response)
             if len(prompt) + len(response) > module.max_positions:
                 raise TooLong(
                     f"a prompt of {len(prompt)} tokens and a response of {len(response)}: "
@@ -193,10 +195,11 @@ class LocalLM:
     def _score_one(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
     ) -> Scores:
-        self._check_ids([*prompt_ids, *response_ids])
+        self._check_ids(prompt_ids)
         self._check_media(prompt_ids)
         if not response_ids:
             return Scores(logprobs=())
+        self._check_ids(response_ids)
         module, device = self.loaded.module, self.loaded.device
         ids_1S = torch.tensor([[*prompt_ids, *response_ids]], device=device)
         positions_1S = torch.arange(ids_1S.shape[1], device=device).unsqueeze(0)
