@@ -8,16 +8,15 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-import torch
 from hostile_server import HostileServer, ok
 
-from burnish.errors import StoreError, UserError
+from burnish.errors import UserError
 from burnish.lm import LocalLM, MediaIds, Sampling, load_model, tiny_model
 from burnish.lm.http import OpenAILM
-from burnish.lm.model_input import ModelInput, Processor
+from burnish.lm.model_input import Processor
 from burnish.lm.replay import ScriptedLM
 from burnish.lm.wire import read_content
-from burnish.records import ImagePart, Message, TextPart
+from burnish.records import Message, TextPart
 from burnish.store.blobs import Blobs, shared_blobs
 from burnish.tasks.mapping import Columns, RowError
 
@@ -75,12 +74,6 @@ def test_an_uncounted_request_with_media_costs_its_estimate(blobs: Blobs) -> Non
 
     plain = tokens(Message("user", "What?"))
     assert tokens(Message("user", (TextPart("What?"), blobs.add(PNG)))) == plain + MEDIA_TOKENS
-
-
-def test_media_that_are_not_there_are_named(blobs: Blobs) -> None:
-    with HostileServer([ok()]) as server, pytest.raises(StoreError, match="has no file 0000"):
-        asked(server, Message("user", (ImagePart("0" * 64),)), blobs)
-    assert not server.requests, "nothing was asked, nothing is paid"
 
 
 @pytest.mark.parametrize(
@@ -147,13 +140,6 @@ def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
     assert inputs.positions_RS.tolist() == [list(range(inputs.ids_RS.shape[1]))]
     assert (inputs.mask, inputs.media) == (None, None)
     assert loaded.module(inputs).shape[:2] == inputs.ids_RS.shape
-
-
-def test_a_text_decoder_refuses_media(local: LocalLM) -> None:
-    ids = torch.tensor([[5, 6]])
-    image = ImagePart("0" * 64)
-    with pytest.raises(UserError, match=r"llama model reads text only; got image/png 000000000000"):
-        local.loaded.module(ModelInput(ids, torch.arange(2)[None], media=((image,),)))
 
 
 def test_a_script_reads_the_mark_of_an_image(blobs: Blobs) -> None:
