@@ -136,7 +136,7 @@ def by_burnish(job: Job) -> Result:
         requests = [lm.request(talk(part), sampling) for part in step]
         answers += [own[0].text for own in lm.sample_batch(requests)]
     wall = time.perf_counter() - began
-    return Result(wall, media.waits.waited_s / wall, answers)
+    return Result(wall, media.waited_s / wall, answers)
 
 
 def by_transformers(job: Job) -> Result:
@@ -199,7 +199,7 @@ def by_training(job: Job) -> Result:
         torch.cuda.synchronize()
     wall = time.perf_counter() - began
     module.requires_grad_(False)
-    return Result(wall, media.waits.waited_s / wall, [])
+    return Result(wall, media.waited_s / wall, [])
 
 
 WAYS: dict[str, Callable[[Job], Result]] = {

@@ -11,5 +11,5 @@ from burnish.lm.diffusion.convert import choose_mask
 
 def test_a_letter_cannot_be_the_mask() -> None:
     tokenizer = load_model("tiny", device="cpu").tokenizer
-    with pytest.raises(UserError, match="'E' is an ordinary token, which texts contain"):
+    with pytest.raises(UserError, match="'E' is no unused special token"):
         choose_mask(tokenizer, tokenizer.vocab_size, "E")

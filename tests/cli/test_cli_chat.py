@@ -16,7 +16,7 @@ from judge_server import JudgeServer
 from burnish.errors import UserError
 from burnish.lm import LocalLM, Sampling, ScriptedLM, load_model
 from burnish.records import ImagePart
-from burnish.rollouts.chat import Chat
+from burnish.rollouts.session import Chat
 
 Piped = Callable[..., Typed]
 

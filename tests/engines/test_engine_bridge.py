@@ -8,15 +8,12 @@ import threading
 import anyio
 import pytest
 from engine_cases import ANCHOR, Fussy, Group, LongerWins, correct, total
-from hypothesis import given
-from hypothesis import strategies as st
 
 from burnish.engines import Bridge, as_trl, read_traces
 from burnish.engines.background import call, call_async
 from burnish.engines.bridge import as_messages, completion_text, means, status_shares
 from burnish.errors import StoreError, UserError
 from burnish.records import Message, Reward, Status
-from burnish.rewards import Weighted, from_function
 from burnish.seeds import digest
 
 
@@ -92,14 +89,6 @@ def test_numbers_have_the_same_keys_for_every_reward():
     assert means(rows, bridge.parts) == {"correct": 1.0, "length": 3.0}
     shares = status_shares([full, half, bare, full])
     assert shares == {"status/timeout": 0.25, "status/infra_error": 0.25}
-
-
-def test_part_names_that_would_hide_the_whole_are_refused():
-    def score(text):
-        return 1.0
-
-    with pytest.raises(UserError, match="has a part named 'score'"):
-        Bridge(Weighted([correct(), from_function(score)]))
 
 
 def test_rewards_that_compare_need_an_anchor():
@@ -223,16 +212,3 @@ def test_the_loop_refuses_to_wait_for_itself():
 
     with pytest.raises(RuntimeError, match="waits for itself"):
         call(again)
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("pq"), st.sampled_from(["", "a", "bb", "timeout", "refused"])),
-        max_size=8,
-    )
-)
-def test_every_item_gets_its_own_reward(rows):
-    bridge = Bridge(Fussy())
-    scored = bridge.score_now([bridge.item(p, c, {}) for p, c in rows])
-    expected = [None if text in ("timeout", "refused") else float(len(text)) for _, text in rows]
-    assert [one.reward.value for one in scored] == expected

@@ -10,16 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from engine_cases import WEB, Broken, Fussy, LongerWins, serving, total, wait_until
+from engine_cases import WEB, Broken, Fussy, serving, total, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.cli.entry import run
 from burnish.cli.serve_reward import scorer_of, token_of
 from burnish.engines import ServeSettings, serve
 from burnish.engines.server import is_loopback
 from burnish.errors import UserError
-from burnish.records import Reward
 from burnish.rewards import Weighted
 
 SUM = {"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7", {"text": "8"}]}
@@ -94,15 +92,6 @@ def test_a_batch_keeps_its_order_and_a_bad_item_costs_only_itself(fussy):
     assert results[2]["rewards"][0]["status"] == "timeout"
     assert "responses is empty" in results[4]["error"]
     assert results[5]["rewards"][0]["value"] == 2.0
-
-
-def test_a_pair_scorer_wants_two():
-    with serving(LongerWins()) as url:
-        good = WEB.post(f"{url}/score", json=item("a", "bb"))
-        bad = WEB.post(f"{url}/score", json=item("a"))
-    assert [reward["value"] for reward in good.json()["rewards"]] == [-1.0, 1.0]
-    assert bad.status_code == 422
-    assert "expected 2" in bad.json()["error"]
 
 
 def test_concurrency_is_bounded_over_all_requests():
@@ -286,12 +275,6 @@ def test_a_packed_body_is_refused(fussy):
     assert (reply.status_code, "content-encoding" in reply.json()["error"]) == (415, True)
 
 
-def test_no_reply_sends_a_client_to_another_address(fussy):
-    assert WEB.get(f"{fussy}/health/").status_code == 404
-    long = WEB.get(f"{fussy}/{'a' * 5000}")
-    assert (long.status_code, len(long.text) < 300) == (404, True)
-
-
 def test_a_smuggled_request_is_not_answered(fussy):
     host, port = fussy.removeprefix("http://").split(":")
     hidden = b"GET /about HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -344,16 +327,8 @@ def test_a_client_that_stops_waiting_ends_the_work():
         assert WEB.post(f"{url}/score", json=item("abc")).status_code == 200
 
 
-def test_rewards_survive_the_way(fussy):
-    import msgspec
-
-    data = WEB.post(f"{fussy}/score", json=item("hello")).json()["rewards"][0]
-    reward = msgspec.convert(data, Reward)
-    assert reward.evidence[0].observation == "saw hello"
-
-
 def test_an_open_address_needs_a_token():
-    with pytest.raises(UserError, match="reached from other machines"):
+    with pytest.raises(UserError, match="can be reached by others"):
         serve(Fussy(), host="0.0.0.0", port=0)
     assert [is_loopback(h) for h in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "host.org")] == [
         True,
@@ -371,25 +346,6 @@ def test_a_port_that_is_taken_is_named():
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"port {port} on 127.0.0.1.*0 finds a free one"):
             serve(Fussy(), port=port)
-
-
-@pytest.mark.parametrize(
-    ("argument", "bad"),
-    [
-        ("scorer", len),
-        ("host", 5),
-        ("port", 70000),
-        ("token", 7),
-        ("settings", 5),
-        ("ready", "yes"),
-    ],
-)
-def test_an_argument_of_the_wrong_type_is_one_line(argument, bad):
-    given = {"scorer": Fussy(), "port": 0, argument: bad}
-    with pytest.raises(UserError) as refusal:
-        serve(given.pop("scorer"), **given)
-    assert str(refusal.value).startswith(f"{argument}: got ")
-    assert "\n" not in str(refusal.value)
 
 
 def test_words_are_a_recipe_a_scorer_or_a_function(tmp_path, monkeypatch):
@@ -426,11 +382,6 @@ def test_a_token_comes_from_the_environment(monkeypatch):
     assert token_of("") == ""
 
 
-def test_the_command_says_what_is_wrong(capsys):
-    assert run(["serve-reward", "grpo", "--host", "0.0.0.0", "--port", "0"]) == 2
-    assert "reached from other machines" in capsys.readouterr().err
-
-
 def is_up(url):
     try:
         return WEB.get(f"{url}/health").status_code == 200
@@ -465,17 +416,3 @@ def test_the_command_serves_and_stops_gracefully(tmp_path):
         server.kill()
         server.wait(10)
         server.stdout.close()
-
-
-@pytest.mark.parametrize("place", ["whole", "field"])
-def test_a_body_nested_without_measure_is_refused_in_one_line(fussy, place):
-    deep = "[" * 10_000 + "]" * 10_000
-    task = f'{{"task": {{"prompt": "p", "fields": {{"answer": {deep}}}}}, "responses": ["a"]}}'
-    reply = WEB.post(
-        f"{fussy}/score",
-        content=deep if place == "whole" else task,
-        headers={"content-type": "application/json"},
-    )
-    assert reply.status_code == 422
-    expected = "Expected `object`, got `array`" if place == "whole" else "nested too deeply"
-    assert expected in reply.json()["error"]

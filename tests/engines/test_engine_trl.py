@@ -1,7 +1,6 @@
 """The TRL adapter: its signature, and two real steps of the real GRPOTrainer on the CPU."""
 
 import asyncio
-import inspect
 from importlib.util import find_spec
 
 import msgspec
@@ -9,9 +8,8 @@ import pytest
 from engine_cases import Fussy, LongerWins, correct, total
 
 from burnish.engines import as_trl, as_trl_rollout, read_traces
-from burnish.errors import UserError
 from burnish.lm.new_model import tiny_model
-from burnish.records import Message, Reward, Status, Task, Trajectory
+from burnish.records import Message, Reward, Status, Task
 from burnish.rewards import Scope
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rollouts import EnvRollout, Observation, env_rollout
@@ -59,19 +57,6 @@ def test_parts_statuses_and_keys_are_logged():
     assert columns["total/length"] == [1.0, 5.0, 1.0]
     assert columns["total/status"] == ["ok"] * 3
     assert len(set(columns["total/trace"])) == 3
-
-
-def test_failures_are_counted_by_status():
-    metrics = {}
-    texts = ["timeout", "a", "timeout", "refused"]
-    as_trl(Fussy())(
-        prompts=["p"] * 4, completions=texts, log_metric=metrics.__setitem__, log_extra=None
-    )
-    assert metrics == {
-        "fussy/valid": 0.25,
-        "fussy/status/timeout": 0.5,
-        "fussy/status/refused": 0.25,
-    }
 
 
 def test_a_call_inside_a_running_loop_works():
@@ -177,17 +162,6 @@ def test_two_steps_of_the_real_trainer(tmp_path, monkeypatch):
     assert kept[3].reward.reason == "no verdict"
 
 
-@pytest.mark.peers
-@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
-def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
-    from trl.trainer.utils import get_callable_name, is_async_callable
-
-    reward = as_trl(Fussy())
-    assert not is_async_callable(reward)
-    assert get_callable_name(reward) == "fussy"
-    assert {"prompts", "completions", "completion_ids"} <= set(inspect.signature(reward).parameters)
-
-
 class TwoTurns:
     """Answers the first reply with a question; the second one ends it. Fails when told to."""
 
@@ -278,10 +252,3 @@ def test_a_rollout_of_ours_in_the_real_trainer(tmp_path, monkeypatch, fails):
     logged = next(row for row in trainer.state.log_history if "total/valid" in row)
     assert logged["total/valid"] == (0.75 if fails else 1.0)
     assert logged["rewards/total/mean"] == pytest.approx(2.0)
-
-
-def test_two_roles_are_too_many_for_trl():
-    from burnish.engines.trl import _only
-
-    with pytest.raises(UserError, match=r"gave 2 trajectories \(roles a, b\)"):
-        _only([Trajectory("i", "t", "g", (), "", role) for role in ("a", "b")])

@@ -1,12 +1,11 @@
 """The verl adapter: its signature, and verl's own reward loop loading and calling it."""
 
 import asyncio
-import inspect
 import math
 from importlib.util import find_spec
 
 import pytest
-from engine_cases import Fussy, LongerWins, correct, total
+from engine_cases import Fussy, total
 
 from burnish.engines import as_verl
 from burnish.errors import UserError
@@ -43,13 +42,6 @@ def run(function, **given):
     return asyncio.run(function(**given))
 
 
-def test_it_is_a_real_coroutine_function_with_verls_keywords():
-    function = as_verl(correct())
-    assert inspect.iscoroutinefunction(function)
-    names = list(inspect.signature(function).parameters)
-    assert names == ["data_source", "solution_str", "ground_truth", "extra_info", "settings"]
-
-
 def test_the_same_keys_for_every_sample():
     function = as_verl(total())
     good = run(function, data_source="d", solution_str="it is 7", ground_truth="7", extra_info={})
@@ -73,23 +65,8 @@ def test_no_value_is_a_flag_or_nan_never_a_bare_number():
     marked = run(as_verl(Fussy(), missing="nan"), **given)
     assert math.isnan(marked["score"])
     assert marked["valid"] == 0.0
-    with pytest.raises(UserError, match="expected 'flag' or 'nan'"):
+    with pytest.raises(UserError, match="expected flag, nan"):
         as_verl(Fussy(), missing="zero")
-
-
-def test_pairs_need_an_anchor_in_extra_info():
-    with pytest.raises(UserError, match="scope pair"):
-        as_verl(LongerWins())
-    function = as_verl(LongerWins(), anchor="reference")
-    told = run(
-        function,
-        data_source="d",
-        solution_str="1234",
-        ground_truth="",
-        extra_info={"reference": "12"},
-        reward_router_address=None,
-    )
-    assert told["score"] == 1.0
 
 
 @pytest.fixture(scope="module")

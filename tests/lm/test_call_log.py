@@ -233,8 +233,9 @@ def test_only_what_is_wanted_is_kept(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.jsonl"]
 
 
-def test_a_log_in_memory_has_a_bound():
-    log = CallLog(most=3)
+def test_a_log_in_memory_has_a_bound(monkeypatch):
+    monkeypatch.setattr("burnish.lm.call_log.MOST_IN_MEMORY", 3)
+    log = CallLog()
     for number in range(10):
         log.append(answered(number))
     assert [log.find(asked(number)) is not None for number in range(10)] == [False] * 7 + [True] * 3

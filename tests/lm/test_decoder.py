@@ -1,7 +1,6 @@
 """The built-in decoder against the real transformers classes, and its cache and masks."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -125,15 +124,7 @@ def test_logits_and_greedy_tokens_equal_transformers(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "llama",
-        "qwen2",
-        "qwen3",
-        "yarn",
-        "mistral_window",
-        "qwen3_window_in_layer_0",
-        *TOPOLOGIES,
-    ],
+    ["llama", "qwen2", "qwen3", "yarn", "mistral_window", "qwen3_window_in_layer_0", *TOPOLOGIES],
 )
 def test_gradients_equal_transformers(name):
     ours, theirs = make_pair(name)
@@ -290,12 +281,6 @@ def test_long_rows_with_a_window_take_the_other_attention():
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
 
 
-def test_rows_within_the_window_need_no_mask():
-    ours, _ = make_pair("mistral_window")
-    assert ours._window_mask(torch.arange(6).unsqueeze(0), None) is None
-    assert ours._window_mask(torch.arange(7).unsqueeze(0), None).sum() == 7 * 8 // 2 - 1
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -330,9 +315,8 @@ def test_a_length_beside_the_yarn_settings_goes_before_one_inside(tmp_path):
     beside = config | {"original_max_position_embeddings": 32}
     assert read_architecture(beside).rope_yarn.original_max_positions == 32
     bare = {k: v for k, v in YARN_ROPE.items() if k != "original_max_position_embeddings"}
-    assert read_architecture(config | {"rope_parameters": bare}).rope_yarn == replace(
-        read_architecture(config).rope_yarn, original_max_positions=64
-    )
+    yarn = read_architecture(config).rope_yarn._replace(original_max_positions=64)
+    assert read_architecture(config | {"rope_parameters": bare}).rope_yarn == yarn
 
 
 def windows_of(config):

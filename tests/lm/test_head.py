@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import linear
 
 from burnish.lm import head
-from burnish.lm.head import chunk_tokens, token_logprobs
+from burnish.lm.head import token_logprobs
 
 
 def plain(hidden, weight, bias, target, temperature):
@@ -84,21 +84,6 @@ def test_entropy_carries_a_gradient_only_when_asked():
     assert token_logprobs(hidden, weight, bias, target, 1.0, entropy_gradient=True)[1].requires_grad
 
 
-@pytest.mark.parametrize("chunk", [2, 100])
-def test_what_needs_no_gradient_gets_none(chunk):
-    """A frozen head (low-rank adapters) or frozen hidden states: the other gradient is unchanged."""
-    hidden, weight, _, target = case()
-    whole = token_logprobs(hidden, weight, None, target, 1.0, chunk=chunk)[0].sum()
-    expected = torch.autograd.grad(whole, (hidden, weight))
-    for frozen in (0, 1):
-        pair = [
-            t.detach().clone().requires_grad_(i != frozen) for i, t in enumerate((hidden, weight))
-        ]
-        token_logprobs(*pair, None, target, 1.0, chunk=chunk)[0].sum().backward()
-        assert pair[frozen].grad is None
-        torch.testing.assert_close(pair[1 - frozen].grad, expected[1 - frozen])
-
-
 def test_a_second_backward_pass_gives_the_same_gradient():
     """The first one turns the kept logits into their gradient."""
     hidden, weight, bias, target = case()
@@ -144,14 +129,6 @@ def test_a_number_that_is_not_finite_is_not_hidden():
         hidden[2, 0] = math.nan
     logp, _ = token_logprobs(hidden, weight, None, target, 1.0)
     assert [i for i, value in enumerate(logp.tolist()) if math.isnan(value)] == [2]
-
-
-def test_chunks_are_counted_in_bytes():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert chunk_tokens(49152, torch.float32, cpu) == 682
-    assert chunk_tokens(49152, torch.bfloat16, cpu) == 682
-    assert chunk_tokens(49152, torch.bfloat16, gpu) == 21845
-    assert chunk_tokens(10**12, torch.float32, cpu) == 1
 
 
 def test_no_tensor_of_all_logits_is_kept(monkeypatch):

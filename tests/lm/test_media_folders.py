@@ -6,7 +6,7 @@ import shutil
 import pytest
 from lab.tiny_media import tiny_media_model
 
-from burnish.errors import UserError, first_line
+from burnish.errors import UserError
 from burnish.lm.folder import load_model
 
 pytest.importorskip("PIL.Image", reason="images need pillow")
@@ -42,9 +42,3 @@ def test_settings_that_do_not_fit_are_named(smolvlm, tmp_path, file, part, setti
         load_model(folder, device="cpu")
     assert str(folder) in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_an_error_of_others_is_one_line():
-    assert first_line(ValueError()) == "ValueError"
-    assert first_line(ValueError("wrong\nand more")) == "wrong"
-    assert first_line(ValueError("wrong field:\n    got 5\nmore")) == "wrong field: got 5"

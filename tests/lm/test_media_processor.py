@@ -82,7 +82,7 @@ def test_an_image_with_other_tokens_than_its_size_promised_is_refused_each_time(
     media._sizes[(30, 64)] = ids + ids
     assert media.expansion(second) == ids + ids
     for _ in range(2):
-        with pytest.raises(UserError, match="became other tokens than images of the same size"):
+        with pytest.raises(UserError, match="makes other tokens of images of one size"):
             media.tensors([[second]], "cpu", None)
     assert media.expansion(second) == ids + ids
 

@@ -288,11 +288,10 @@ def test_a_call_past_the_judges_own_deadline_is_paid():
 
 
 @pytest.mark.parametrize(
-    "limit",
-    [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"tokens": 1e9}, {"usd": float("nan")}],
+    "limit", [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"usd": float("nan")}]
 )
 def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(UserError, match=f"budget: {next(iter(limit))} is"):
+    with pytest.raises(UserError, match=f"{next(iter(limit))}: got"):
         Budget(**limit)
 
 

@@ -95,7 +95,7 @@ def test_a_new_model_takes_a_tokenizer_and_stops_at_both_ends(cache):
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"width": 30, "heads": 4}, "width: got 30 with heads = 4, expected a multiple of 8"),
+        ({"width": 30, "heads": 4}, "width: got 30, expected a multiple of 8 with heads = 4"),
         ({"heads": 4, "kv_heads": 3}, "kv_heads: got 3, expected a divisor of heads = 4"),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
         new_model_folder(NewModel(tokenizer=str(cache / "none")), 0)
     with pytest.raises(ArgumentError, match=r"topology: got 'sideways', expected llama, pre, post"):
         NewModel(topology="sideways")
-    with pytest.raises(ArgumentError, match=r"got llama with normalized_input or depth_scale"):
+    with pytest.raises(ArgumentError, match="topology: got 'llama', expected siamese"):
         NewModel(depth_scale="sqrt_l")
 
 

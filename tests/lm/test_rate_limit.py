@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import BoundaryError, JudgeError, UserError
+from burnish.errors import BoundaryError, JudgeError
 from burnish.lm import failures
-from burnish.lm.jobs import Job, Limits, Pace, RetryBudget, backoff_s, check_jobs
+from burnish.lm.jobs import Pace, RetryBudget, backoff_s
 from burnish.records import Status
 
 arrivals = st.lists(st.tuples(st.floats(0, 90), st.integers(0, 50)), max_size=60)
@@ -138,13 +138,3 @@ def test_retry_after_as_seconds_or_date(header, seconds):
 def test_what_is_retried(error, status, retry):
     failure = failures.classify(error)
     assert (failure.status, failure.retry) == (status, retry)
-
-
-def test_impossible_jobs_are_refused_before_the_first_request():
-    limits = Limits(tokens_per_minute=100)
-    with pytest.raises(UserError, match="two jobs have the id 'a'"):
-        check_jobs([Job("a"), Job("a")], {}, limits)
-    with pytest.raises(UserError, match="101 tokens never fit tokens_per_minute=100"):
-        check_jobs([Job("a", None, 101)], {}, limits)
-    with pytest.raises(UserError, match=r"no endpoint 'jugde'.*Did you mean 'judge'"):
-        check_jobs([Job("a", endpoint="jugde")], {"judge": limits}, limits)

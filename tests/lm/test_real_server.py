@@ -14,7 +14,6 @@ import anyio
 import pytest
 
 from burnish.lm.base import Sampling
-from burnish.lm.failures import Rejected, Unsupported
 from burnish.lm.http import OpenAILM
 from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm
@@ -161,16 +160,6 @@ def test_probe_reads_this_server_right_and_sampling_follows(tiny):
     assert any("return_token_ids" in note for note in capabilities.notes)
     assert len({completion.text for completion in three}) == 3
     assert three[1] == alone[0]
-
-
-def test_what_it_cannot_do_is_refused_in_its_own_words(tiny):
-    url, folder = tiny
-    with pytest.raises(Rejected, match=r"HTTP 422.*Unexpected fields.*top_k"):
-        using(url, folder, lambda lm: lm.sample(HELLO, Sampling(top_k=5)))
-    with pytest.raises(Unsupported, match="cannot score given tokens"):
-        using(url, folder, lambda lm: lm.score([5, 6], [7]))
-    with pytest.raises(Rejected, match=r"HTTP 400.*pinned to"):
-        using(url, "another-model", lambda lm: lm.sample(HELLO, Sampling()))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from hostile_server import HostileServer
 from safetensors.torch import load_file, save_file
 from sampling_server import Serving
 
-import burnish.lm
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Completion, Sampler, Sampling
 from burnish.lm.decoder import init_weights
@@ -157,18 +156,6 @@ def test_the_version_that_a_server_reports_is_the_completions(serving: Serving) 
         assert [c.weight_version for c in sampled(remote(server, serving))] == [41] * 3
 
 
-def test_in_process_there_is_nothing_to_send(trained: LoadedModel) -> None:
-    lm = LocalLM(trained)
-    assert isinstance(lm, Sampler)
-
-    def unread() -> Any:
-        raise AssertionError("the tensors were read")
-        yield
-
-    anyio.run(lm.update_weights, 3, unread())
-    assert [c.weight_version for c in sampled(lm)] == [3, 3, 3]
-
-
 def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained: LoadedModel) -> None:
     lm = LocalLM(trained)
     session = Session(lm, [Message("user", "hi")], seed=1)
@@ -201,7 +188,7 @@ def test_one_lost_tensor_is_seen_by_the_checksum_that_the_server_echoes(
         assert sampler.checksum == weights_checksum(trained.module.weights_to_save().items())
         serving.drops = "model.layers.0.mlp.up_proj.weight"
         init_weights(trained.module, seed=10, std=0.2)
-        with pytest.raises(OtherWeights, match="read other weights than those of version 2"):
+        with pytest.raises(OtherWeights, match="right after it was given version 2"):
             update(sampler, 2, trained)
 
 
@@ -220,7 +207,7 @@ def test_a_folder_that_somebody_else_writes_into_is_seen(
     serving.update = overwrite  # type: ignore[method-assign]
     with HostileServer(serving) as server:
         sampler = remote(server, serving, max_staleness=3)
-        with pytest.raises(OtherWeights, match="does another run write into"):
+        with pytest.raises(OtherWeights, match="does another run"):
             update(sampler, 1, trained)
 
 
@@ -235,12 +222,5 @@ def test_settings_that_cannot_work_are_refused(serving: Serving, tmp_path: Path)
     url = "http://127.0.0.1:1/v1"
     with pytest.raises(UserError, match="is no model folder"):
         RemoteSampler(url, "m", folder=tmp_path)
-    with pytest.raises(UserError, match="max_staleness is -1"):
-        RemoteSampler(url, "m", folder=serving.folder, max_staleness=-1)
-    with pytest.raises(UserError, match="expected sglang or vllm"):
+    with pytest.raises(UserError, match="expected sglang, vllm"):
         RemoteSampler(url, "m", folder=serving.folder, dialect="tgi")
-
-
-def test_every_exported_name_is_there() -> None:
-    for name in dir(burnish.lm):
-        assert getattr(burnish.lm, name) is not None

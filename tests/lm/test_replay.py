@@ -67,30 +67,6 @@ def test_a_missing_prompt_names_the_nearest_recorded_one(tmp_path):
         anyio.run(ReplayLM(tmp_path / "lm").sample, user("What is 3 + 5?"), Sampling(n=2, seed=1))
 
 
-def test_other_settings_are_named(tmp_path):
-    recorded(tmp_path / "lm")
-    with pytest.raises(ModelError, match=r"with these settings; recorded: n=2, seed=1$"):
-        anyio.run(ReplayLM(tmp_path / "lm").sample, user("What is 3 + 4?"), Sampling())
-
-
-def test_a_missing_score_is_not_answered_by_a_sample(tmp_path):
-    recorded(tmp_path / "lm")
-    with pytest.raises(ModelError, match=r"no recorded score .* none at all of model 'scripted'"):
-        anyio.run(ReplayLM(tmp_path / "lm").score, [1], [2])
-
-
-def test_a_log_of_two_models_asks_which(tmp_path):
-    path = tmp_path / "lm"
-    recorded(path)
-    recorded(path, ScriptedLM(lambda messages, index: "other", name="judge"))
-    with pytest.raises(UserError, match=r"holds judge, scripted; choose one"):
-        ReplayLM(path)
-    with pytest.raises(UserError, match="Did you mean 'judge'"):
-        ReplayLM(path, model="jugde")
-    lm = ReplayLM(path, model="judge")
-    assert anyio.run(lm.sample, user("Name a colour."), Sampling())[0].text == "other"
-
-
 def test_of_equal_calls_the_first_counts(tmp_path):
     path = tmp_path / "lm"
     recorder = RecordingLM(ScriptedLM(["first", "second"]), path)

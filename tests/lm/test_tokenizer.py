@@ -209,20 +209,6 @@ def test_what_may_change_or_is_long_is_rendered_each_time(tiny, source, content)
     assert tokenizer.template.asked > first
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("{% for m in messages %}", "chat template, line 1"),
-        ("{{ raise_exception('no system role') }}", "roles \\[user\\]: no system role"),
-        ("{{ messages.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "unsafe|not safely callable"),
-    ],
-)
-def test_bad_or_hostile_templates_end_in_one_line(source, message):
-    with pytest.raises(UserError, match=message):
-        ChatTemplate(source, {}).render([Message("user", "x")])
-
-
 def test_a_folder_without_tokenizer_or_with_a_broken_one(tmp_path):
     with pytest.raises(UserError, match=r"has no tokenizer\.json"):
         Tokenizer.from_folder(tmp_path)

@@ -10,11 +10,7 @@ import pytest
 from burnish.errors import UserError
 from burnish.lm.base import TooLong
 
-WAYS = [
-    lambda error: pickle.loads(pickle.dumps(error)),
-    copy.copy,
-    copy.deepcopy,
-]
+WAYS = [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["pickle", "copy", "deepcopy"])

@@ -4,8 +4,6 @@ import pytest
 import torch
 import transformers
 
-from burnish.errors import UserError
-from burnish.lm.diffusion.convert import convert
 from burnish.lm.folder import load_model
 from burnish.lm.new_model import tiny_model
 from burnish.lm.vectors import vector_model
@@ -103,9 +101,3 @@ def test_two_streams_are_read_as_their_own_model_reads_them(tmp_path):
     real = rows.mask_BT
     torch.testing.assert_close(mine.hidden.raw[real], other.hidden.raw[real], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(mine.logits[real], other.logits[real], rtol=1e-4, atol=1e-4)
-
-
-def test_models_that_have_no_next_place_are_refused(tmp_path):
-    loaded = load_model(convert(tiny_model(tmp_path / "a"), tmp_path / "b").folder, device="cpu")
-    with pytest.raises(UserError, match="no next place"):
-        vector_model(loaded.module)

@@ -1,6 +1,5 @@
 """Environments, tools and roles with scripted models: forms, faults and limits."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from rollout_cases import Speaker, a_task, assert_masked, tokenizer
 
 from burnish.bench.evaluation import evaluate
-from burnish.errors import ModelError, UserError
+from burnish.errors import ModelError
 from burnish.lm.base import Sampling
 from burnish.records import Author, Finish, Message, Response, Status, Task
 from burnish.rewards import best_rollout, from_function
@@ -184,10 +183,10 @@ def test_a_tool_that_fails_is_an_observation(function, says):
         ('<tool_call>{"name": "dubble", "arguments": {}}</tool_call>', "Did you mean 'double'?"),
         ('<tool_call>{"name": "double", "argu', "not whole JSON"),
         (r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>', "half a character"),
-        (r'<tool_call>{"name": "double", "arguments": {"\ud800": 1}}</tool_call>', "half a"),
+        (r'<tool_call>{"name": "double", "arguments": {"\ud800": 1}}</tool_call>', "valid Unicode"),
         (
             r'<tool_call>{"name": "double", "arguments": "{\"n\": \"\\ud800\"}"}</tool_call>',
-            "half a",
+            "valid Unicode",
         ),
     ],
 )
@@ -221,8 +220,8 @@ def test_too_many_tools_that_hang_fail_the_rollout(monkeypatch):
         ("raise", "the board fell off the table"),
         ("nan", "rewards.won: got nan"),
         ("text", "rewards.won: got 'yes'"),
-        ("other", "returned str; expected an Observation"),
-        ("messages", "expected Message objects"),
+        ("other", "expected an Observation"),
+        ("messages", "expected an Observation of Message"),
         ("info", "info that JSON cannot hold"),
     ],
 )
@@ -276,19 +275,6 @@ def test_a_function_that_fails_names_itself():
     assert played.reason.startswith(f"rollout function '{GAMES}:always_fails' failed: KeyError")
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (object, "cannot be made|has no reset"),
-        (partial(games.Echo, turn=1), "cannot be made: TypeError"),
-        (lambda: ToolEnv([Tool(games.double), Tool(games.double)]), "two tools are named 'double'"),
-    ],
-)
-def test_a_wrong_environment_is_found_before_the_first_rollout(make, says):
-    with pytest.raises(UserError, match=says):
-        env_rollout(make)
-
-
 def test_a_config_names_an_environment_and_tools():
     tool = ToolConfig(path=f"{GAMES}:double", name="twice")
     rollout = EnvRollout(path=f"{GAMES}:Echo", options={"turns": 1}, tools=(tool,)).build()
@@ -319,11 +305,6 @@ def test_recorded_replies_keep_their_tokens_and_log_probs():
     assert [t.info["logprobs"] for t in played] == ["scored", "given"]
     assert played[1].finish is Finish.LENGTH
     assert lm.asked[0] == lm.tokenizer.render(a_task().messages)
-
-
-def test_json_of_a_trajectory_holds_everything():
-    (played,) = play(env_rollout(games.Doubling), Speaker([CALL, "it is 8"]))
-    json.dumps(played.info)
 
 
 def test_an_env_reward_says_why_where_the_rollout_does():

@@ -6,7 +6,7 @@ from rollout_cases import Speaker
 
 from burnish.lm.base import Sampling
 from burnish.records import Message, Task
-from burnish.rollouts import FunctionRollout, StepGame, roll_out, single_turn
+from burnish.rollouts import FunctionRollout, StepGame, roll_out
 
 SOURCE = """
 from burnish.rollouts import StepGame, roll_out, single_turn
@@ -57,10 +57,6 @@ def test_a_game_gets_all_slots_and_the_spare_tasks(path):
     played = anyio.run(lambda: roll_out(slots, lm, Sampling(n=2), game, 1, tasks("c")))
     assert game.seen == ([0, 1], ["c"])
     assert [[t.task_id for t in group] for group in played] == [["a", "a"], ["b", "b"]]
-
-
-def test_a_game_is_evaluated_by_its_own_rollout(path):
-    assert FunctionRollout(path=path).build_evaluation() is single_turn
 
 
 def test_a_game_alone_is_a_rollout(path):

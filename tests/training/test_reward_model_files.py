@@ -129,7 +129,7 @@ def test_training_goes_on_from_a_reward_model_and_nothing_else_does(tmp_path):
     trainer.store.close()
     with pytest.raises(UserError, match=r"which writes no text.*'process_reward_model' where"):
         run_of(tmp_path, {**table, "train": {"kind": "dpo"}}, run="other")
-    with pytest.raises(UserError, match=r"it scores answers and writes none"):
+    with pytest.raises(UserError, match="is a reward model, which writes nothing"):
         LocalLM(load_model(tmp_path / "start", device="cpu"))
 
 

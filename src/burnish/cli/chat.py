@@ -26,7 +26,7 @@ from burnish.cli.shared_options import (
 from burnish.errors import BurnishError, UserError
 
 if TYPE_CHECKING:
-    from burnish.rollouts.chat import Chat
+    from burnish.rollouts.session import Chat
 
 HELP = """/attach FILE      show an image, or play a sound, with the next message
 /reset            begin a new conversation
@@ -71,7 +71,7 @@ def chat(
             f'be empty. See it write: burnish generate {model} "Once there was a"'
         )
     lm = open_model(model, api_key_env, decoding)
-    from burnish.rollouts.chat import Chat
+    from burnish.rollouts.session import Chat
 
     sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     talk = Chat(lm, system=system, sampling=sampling, seed=seed)

@@ -1,11 +1,4 @@
-"""The same rewards on other people's engines: trainers, evaluation harnesses, HTTP.
-
-    GRPOTrainer(model, reward_funcs=as_trl(scorer), ...)
-    compute_score = as_verl(scorer)
-    RemoteScorer("http://127.0.0.1:8321")      # a scorer that `burnish serve-reward` serves
-
-Each name is imported when it is first used; an engine's own package only inside its adapter.
-"""
+"""The same rewards on other people's engines: trainers, evaluation harnesses, HTTP."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,4 @@
-"""A scorer as OpenRLHF's reward function.
-
-    # my_reward.py; start the training with --reward.remote_url my_reward.py
-    from burnish.engines import as_openrlhf
-    reward_func = as_openrlhf(lambda: Numeric(NumericConfig()))
-
-OpenRLHF sends the function to other processes, so the scorer may come as a function that makes
-it: each process then makes its own, and nothing of it has to be sent.
+"""A scorer as the reward function of OpenRLHF and verl, and as a scorer of inspect_ai.
 
 OpenRLHF knows no None and masks nothing: a reward without a value becomes 0.0, marked by
 `extra_logs["valid"]` = 0. Watch that share; with a judge that fails often, train elsewhere.
@@ -15,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
+from burnish.arguments import as_word
 from burnish.engines.bridge import Bridge, Item, engine, missing, pointwise
 from burnish.errors import UserError
-from burnish.records import Finish, Reward, Status
+from burnish.records import Finish, Status
 from burnish.rewards.scorer import Scorer
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>")
@@ -27,22 +22,21 @@ ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>")
 
 
 class _Made:
-    """The bridge of this process, made when it is first used and never sent anywhere."""
+    """The bridge of this process, made when it is first used and never sent anywhere.
+
+    OpenRLHF sends the function to other processes, so the scorer may come as a function that makes it.
+    """
 
     def __init__(self, scorer: Scorer | Callable[[], Scorer], options: dict[str, Any]) -> None:
         self._scorer, self._options = scorer, options
-        self._bridge: Bridge | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bridge": None}
+        return {"_scorer": self._scorer, "_options": self._options}
 
-    @property
+    @cached_property
     def bridge(self) -> Bridge:
-        if self._bridge is None:
-            found = self._scorer
-            scorer = found if isinstance(found, Scorer) else found()
-            self._bridge = Bridge(scorer, **self._options)
-        return self._bridge
+        scorer = self._scorer if isinstance(self._scorer, Scorer) else self._scorer()
+        return Bridge(scorer, **self._options)
 
 
 def as_openrlhf(
@@ -60,10 +54,12 @@ def as_openrlhf(
     def item(query: str, prompt: str, label: Any) -> Item:
         if not query.startswith(prompt):
             raise UserError(
-                f"as_openrlhf: a query does not begin with its prompt (query {query[:60]!r}, "
-                f"prompt {prompt[:60]!r}); expected the prompt followed by the response."
+                f"as_openrlhf: query {query[:60]!r} does not begin with its prompt {prompt[:60]!r}"
             )
-        return made.bridge.item(prompt, _without(query[len(prompt) :], ends), {"answer": label})
+        text = query[len(prompt) :]
+        while found := next((end for end in ends if text.rstrip().endswith(end)), None):
+            text = text.rstrip()[: -len(found)]
+        return made.bridge.item(prompt, text, {"answer": label})
 
     def reward_func(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any
@@ -81,30 +77,20 @@ def as_openrlhf(
     return reward_func
 
 
-def _without(text: str, ends: Sequence[str]) -> str:
-    while found := next((end for end in ends if text.rstrip().endswith(end)), None):
-        text = text.rstrip()[: -len(found)]
-    return text
-
-
-ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
-
-
 def as_verl(
     scorer: Scorer,
     *,
     missing: Literal["flag", "nan"] = "flag",
     prompt: str = "prompt",
     **options: Any,
-) -> ComputeScore:
+) -> Callable[..., Coroutine[Any, Any, dict[str, float]]]:
     """`async compute_score(data_source, solution_str, ground_truth, extra_info) -> dict`.
 
     The ground truth is the task's `answer`; the entries of `extra_info` are its other fields, and
     the one named `prompt` (a text or messages) is what the model was asked. verl's own managers
     put no prompt there; `PromptRewardManager` does. Further options are those of `Bridge`.
     """
-    if missing not in ("flag", "nan"):
-        raise UserError(f"as_verl: missing is {missing!r}; expected 'flag' or 'nan'.")
+    as_word("missing", missing, ("flag", "nan"))
     bridge = Bridge(scorer, **options)
     nothing = math.nan if missing == "nan" else 0.0
 
@@ -126,9 +112,6 @@ def as_verl(
     return compute_score
 
 
-_REASONS = {Status.PARSE_ERROR: "grader_failed", Status.REFUSED: "grader_failed"}
-
-
 def as_inspect(scorer: Scorer, **options: Any) -> Any:
     """An inspect_ai scorer with the metrics mean and stderr; options are those of `Bridge`."""
     room = engine("inspect_ai.scorer")
@@ -143,21 +126,16 @@ def as_inspect(scorer: Scorer, **options: Any) -> Any:
             finish = Finish.LENGTH if output.stop_reason == "max_tokens" else Finish.STOP
             fields.setdefault("task_id", state.sample_id)
             item = bridge.item(state.input, output.completion, fields, finish=finish)
-            (scored,) = await bridge.score_from([item])
-            return _score(room, bridge, scored.reward, scored.key, output.completion)
+            ((reward, key),) = await bridge.score_from([item])
+            metadata = {"trace": key, "status": reward.status.value, **bridge.numbers(reward)}
+            told = {"answer": output.completion, "metadata": metadata}
+            if reward.value is not None:
+                why = reward.reason or None
+                return room.Score(value=reward.value, explanation=why, **told)
+            is_graders = reward.status in (Status.PARSE_ERROR, Status.REFUSED)
+            reason = "grader_failed" if is_graders else "scoring_failed"
+            return room.Score.unscored(reason=reason, explanation=missing(reward), **told)
 
         return score
 
     return factory()
-
-
-def _score(room: Any, bridge: Bridge, reward: Reward, key: str, text: str) -> Any:
-    metadata = {"trace": key, "status": reward.status.value, **bridge.numbers(reward)}
-    if reward.value is not None:
-        return room.Score(
-            value=reward.value, answer=text, explanation=reward.reason or None, metadata=metadata
-        )
-    reason = _REASONS.get(reward.status, "scoring_failed")
-    return room.Score.unscored(
-        reason=reason, answer=text, explanation=missing(reward), metadata=metadata
-    )

@@ -1,8 +1,5 @@
 """One event loop in one background thread, for callers that have none or have their own.
 
-    rewards = call(lambda: bridge.score(items))             # from ordinary code, also inside a loop
-    rewards = await call_async(lambda: bridge.score(items)) # from any event loop
-
 A trainer calls rewards from its main thread, from worker threads and from event loops of its own.
 Connections and semaphores belong to one loop, so all work of one process is done on this one.
 """
@@ -43,15 +40,11 @@ async def call_async(work: Work[T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:  # another library's loop: wait in a thread
-        return await _in_thread(future)
+        try:
+            return await anyio.to_thread.run_sync(future.result, abandon_on_cancel=True)
+        finally:
+            future.cancel()
     return await asyncio.wrap_future(future)
-
-
-async def _in_thread(future: concurrent.futures.Future[T]) -> T:
-    try:
-        return await anyio.to_thread.run_sync(future.result, abandon_on_cancel=True)
-    finally:
-        future.cancel()
 
 
 def _start(work: Work[T]) -> concurrent.futures.Future[T]:

@@ -1,19 +1,11 @@
-"""What every adapter shares: a trainer's rows become tasks and responses, rewards become numbers.
-
-    bridge = Bridge(scorer, columns={"solution": "answer"}, trace="traces.jsonl")
-    item = bridge.item(prompt, completion, {"solution": "7"})       # text or chat messages
-    scored = bridge.score_now([item])                               # or: await bridge.score([item])
-
-Rewards without a value stay without one: what a trainer can make of that differs, and each
-adapter says what it does. A reward that compares responses with each other needs an anchor here,
-because trainers split the responses to one prompt over processes.
-"""
+"""What every adapter shares: a trainer's rows become tasks and responses, rewards become numbers."""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,12 +63,13 @@ class Bridge:
         self.columns, self.labels = dict(columns or {}), tuple(labels)
         self.trace = TraceFile(trace) if trace else None
         self.deadline_s, self.limit = deadline_s, limit
-        self.parts = part_names(self.scorer)
+        children: Sequence[Scorer] = getattr(self.scorer, "children", ())
+        self.parts = tuple(dict.fromkeys(c.name for c in children if c.name != self.scorer.name))
+        """Names that the components of a reward may have, beside its own."""
         taken = sorted({"score", "valid"} & set(self.parts))
         if taken:
             raise UserError(
-                f"reward '{scorer.name}' has a part named '{taken[0]}', which is what the numbers "
-                "of the whole are called in a trainer's log; give the part another name."
+                f"reward '{scorer.name}' has a part named '{taken[0]}', as a trainer's log names the whole"
             )
         self._bound: set[frozenset[str]] = set()
 
@@ -93,7 +86,9 @@ class Bridge:
         named = {self.columns.get(key, key): value for key, value in fields.items()}
         messages = as_messages(prompt)
         own = named.get("task_id", named.get("id"))
-        name = str(own) if own is not None else _content_id(messages, named)
+        if own is None:  # from what the task is: every process and every epoch gives the same one
+            own = digest(msgspec.json.encode((messages, named), order="sorted", enc_hook=repr))
+        name = str(own)
         labels = {*self.labels, *(self.columns[key] for key in self.labels if key in self.columns)}
         task = Task(name, messages, named, tuple(sorted(labels & named.keys())))
         text = completion_text(completion)
@@ -104,13 +99,17 @@ class Bridge:
         if items and (names := frozenset(items[0].task.fields)) not in self._bound:
             bind_check(self.scorer, names)
             self._bound.add(names)
-        groups = _neighbours(items)
+        groups = [list(group) for _, group in groupby(items, key=lambda item: item.task)]
         calls = [(group[0].task, [item.response for item in group]) for group in groups]
         rewards = await score_groups(
             self.scorer, calls, limit=self.limit, deadline_s=self.deadline_s
         )
         flat = [reward for group in rewards for reward in group]
-        return [self._scored(item, reward) for item, reward in zip(items, flat, strict=True)]
+        keep = self.trace.write if self.trace else trace_key
+        return [
+            Scored(reward, keep(item.task, item.response, reward))
+            for item, reward in zip(items, flat, strict=True)
+        ]
 
     def score_now(self, items: Sequence[Item]) -> list[Scored]:
         """`score` for code that cannot await; works inside a running event loop too."""
@@ -131,11 +130,6 @@ class Bridge:
             numbers[f"{name}_valid"] = float(value is not None)
         return numbers
 
-    def _scored(self, item: Item, reward: Reward) -> Scored:
-        if self.trace is None:
-            return Scored(reward, trace_key(*item))
-        return Scored(reward, self.trace.write(item.task, item.response, reward))
-
 
 def pointwise(scorer: Scorer, anchor: Response | str | None = None) -> Scorer:
     """The scorer, if it can score one response at a time; a pair scorer against `anchor`."""
@@ -143,8 +137,7 @@ def pointwise(scorer: Scorer, anchor: Response | str | None = None) -> Scorer:
         return Anchor(scorer, anchor)
     if anchor is not None:
         raise UserError(
-            f"reward '{scorer.name}' of scope {scorer.scope.value} takes no anchor; expected a "
-            "pair reward. Leave the anchor out."
+            f"reward '{scorer.name}' of scope {scorer.scope.value} takes no anchor; leave it out"
         )
     if scorer.scope in (Scope.POINT, Scope.STEP):
         return scorer
@@ -157,12 +150,6 @@ def pointwise(scorer: Scorer, anchor: Response | str | None = None) -> Scorer:
         f"reward '{scorer.name}' compares responses (scope {scorer.scope.value}), and trainers "
         f"split the responses to one prompt over processes. {cure}"
     )
-
-
-def part_names(scorer: Scorer) -> tuple[str, ...]:
-    """Names that the components of this scorer's rewards may have, beside its own."""
-    children: tuple[Scorer, ...] = getattr(scorer, "children", ())
-    return tuple(dict.fromkeys(c.name for c in children if c.name != scorer.name))
 
 
 def as_messages(prompt: Prompt) -> tuple[Message, ...]:
@@ -195,8 +182,7 @@ def engine(name: str) -> Any:
         if error.name != package:
             raise
         raise UserError(
-            f"this adapter needs the package '{package}', which is not installed. Install it: "
-            f"pip install {package}"
+            f"this adapter needs the package '{package}', which is not installed: pip install {package}"
         ) from error
 
 
@@ -220,22 +206,6 @@ def means(rows: Iterable[Mapping[str, float]], parts: Sequence[str]) -> dict[str
     return found
 
 
-def _neighbours(items: Sequence[Item]) -> list[list[Item]]:
-    groups: list[list[Item]] = []
-    for item in items:
-        if groups and groups[-1][0].task == item.task:
-            groups[-1].append(item)
-        else:
-            groups.append([item])
-    return groups
-
-
-def _content_id(messages: tuple[Message, ...], fields: Mapping[str, Any]) -> str:
-    """An id from what the task is, so that every process and every epoch gives it the same one."""
-    content = msgspec.json.encode((messages, fields), order="sorted", enc_hook=repr)
-    return digest(content)
-
-
 def _of(message: Any, key: str) -> Any:
     return message.get(key) if isinstance(message, Mapping) else getattr(message, key, None)
 
@@ -255,7 +225,6 @@ class Trace(Struct, frozen=True):
     """`task id/response hash`: what the trainer's own tables show."""
     task: str
     response: str
-    """Hash of the response's text."""
     reward: Reward
 
 
@@ -267,7 +236,7 @@ class TraceFile:
 
     def write(self, task: Task, response: Response, reward: Reward) -> str:
         """Append one reward and give its key."""
-        key = trace_key(task, response)
+        key = trace_key(task, response, reward)
         line = msgspec.json.encode(Trace(key, task.id, digest(response.text), reward)) + b"\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
@@ -284,7 +253,7 @@ class TraceFile:
         return key
 
 
-def trace_key(task: Task, response: Response) -> str:
+def trace_key(task: Task, response: Response, reward: Reward) -> str:
     return f"{task.id}/{digest(response.text)}"
 
 
@@ -297,7 +266,5 @@ def read_traces(path: str | Path) -> Iterator[Trace]:
             for line in lines:
                 number += 1
                 yield decoder.decode(line)
-    except OSError as error:
-        raise StoreError(f"the trace file {path} cannot be read: {error}.") from error
-    except msgspec.DecodeError as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise StoreError(f"the trace file {path}, line {number}: {error}.") from error

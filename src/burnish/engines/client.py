@@ -1,16 +1,7 @@
-"""A scorer that lives on another machine, as `burnish serve-reward` serves it.
-
-    scorer = RemoteScorer("http://127.0.0.1:8321", token_env="REWARD_TOKEN")
-    rewards = await scorer.score(task, responses)
-
-Name, scope, needs and fingerprint are the served scorer's own, asked for once. Requests pass
-through a `RequestPool`, which owns limits, deadlines and retries; what finally fails is a reward without
-a value. A server that begins to serve another reward than at first breaks the contract.
-"""
+"""A scorer that lives on another machine, as `burnish serve-reward` serves it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +11,7 @@ import msgspec
 from burnish.engines.background import call
 from burnish.engines.messages import About, Problem, ScoreReply, request_body
 from burnish.errors import RewardError, UserError
-from burnish.lm.connections import Connections, read_body
+from burnish.lm.connections import Connections, checked_url, key_of, read_body
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
@@ -59,13 +50,21 @@ class RemoteScorer:
         weight: float = 1.0,
     ) -> None:
         """Asks the server what it serves; `token_env` names an environment variable."""
-        self._url = _checked_url(url)
-        self._token = _token(token_env)
+        self._url = checked_url("url", url, odd=" ?#@")
         self.pool = pool or RequestPool(limits or Limits(retries=4))
         self.weight = weight
-        self._connections = Connections(self._token)
+        self._connections = Connections(key_of("token_env", None, token_env or None))
         self._calls = count(1)
-        self.about: About = call(self._ask_about)
+
+        async def ask() -> About:
+            # A separate pool: this runs on the background loop, `score` on the caller's.
+            pool = RequestPool(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
+            try:
+                return _decoded(await self._fetch(pool, "GET", "/about", None), About, self._url)
+            finally:
+                await self.aclose()
+
+        self.about: About = call(ask)
 
     @property
     def name(self) -> str:
@@ -100,8 +99,7 @@ class RemoteScorer:
             return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
         if reply.fingerprint != self.about.fingerprint:
             raise RewardError(
-                f"the server {self._url} now serves another reward than when it was first asked "
-                f"(fingerprint {self.about.fingerprint} -> {reply.fingerprint}); start the run again."
+                f"the server {self._url} now serves another reward than at first; start the run again"
             )
         return list(reply.rewards)
 
@@ -109,43 +107,30 @@ class RemoteScorer:
         """Close this event loop's connections."""
         await self._connections.aclose()
 
-    async def _ask_about(self) -> About:
-        # A separate pool: this runs on the background loop, `score` on the caller's.
-        pool = RequestPool(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
-        try:
-            data = await self._fetch(pool, "GET", "/about", None)
-            return _decoded(data, About, self._url)
-        finally:
-            await self.aclose()
-
     async def _fetch(self, pool: RequestPool, method: str, path: str, body: bytes | None) -> bytes:
-        async def request(job: Job) -> Answer[bytes]:
-            data = await self._send(method, path, body)
-            _check_json(data, f"{self._url}{path}")
-            return Answer(data)
-
-        job = Job(f"{self._url}{path} #{next(self._calls)}")
-        return await pool.call(job, request)
-
-    async def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx
 
         where = f"{self._url}{path}"
-        try:
-            async with (
-                self._connections.one() as client,
-                client.stream(method, where, content=body) as reply,
-            ):
-                data = await read_body(reply, where, MAX_REPLY_BYTES)
-        except httpx.TransportError as error:
-            raise Unreachable(f"{where}: {type(error).__name__} {error}") from error
-        if reply.status_code == 200:
-            return data
-        raise _refusal(reply, data, where)
+
+        async def request(job: Job) -> Answer[bytes]:
+            try:
+                async with (
+                    self._connections.one() as client,
+                    client.stream(method, where, content=body) as reply,
+                ):
+                    data = await read_body(reply, where, MAX_REPLY_BYTES)
+            except httpx.TransportError as error:
+                raise Unreachable(f"{where}: {type(error).__name__} {error}") from error
+            if reply.status_code != 200:
+                raise _refusal(reply, data, where)
+            # A page by a proxy is no reply of this server; another try may reach it.
+            _decoded(data, dict[str, msgspec.Raw], where, ForeignReply)
+            return Answer(data)
+
+        return await pool.call(Job(f"{where} #{next(self._calls)}"), request)
 
 
 def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
-    """What a reply other than 200 means: the user's mistake, the reward's, or a failure."""
     code = reply.status_code
     try:
         problem = msgspec.json.decode(data, type=Problem)
@@ -164,40 +149,8 @@ def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
     return ServerFailed(what, after_s=after_s) if code >= 500 or code == 408 else Rejected(what)
 
 
-def _check_json(data: bytes, where: str) -> None:
-    """A page by a proxy is no reply of this server; another try may reach it."""
-    try:
-        msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ForeignReply(f"{where}: the reply is not a JSON object: {error}") from error
-
-
-def _decoded(data: bytes, kind: type[T], where: str) -> T:
+def _decoded(data: bytes, kind: type[T], where: str, failure: type[BadReply] = BadReply) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise BadReply(f"{where}: the reply is no {kind.__name__}: {error}") from error
-
-
-def _checked_url(url: str) -> str:
-    import httpx
-
-    try:
-        parts = httpx.URL(url)
-        is_good = parts.scheme in ("http", "https") and bool(parts.host) and not parts.query
-        is_good = is_good and not parts.userinfo and not parts.fragment
-    except httpx.InvalidURL:
-        is_good = False
-    if not is_good:
-        shown = url.partition("?")[0].rpartition("@")[2]
-        raise UserError(f"url is {shown!r}; expected http://host:port or https://host.")
-    return url.rstrip("/")
-
-
-def _token(variable: str) -> str:
-    if not variable:
-        return ""
-    token = os.environ.get(variable, "").strip()
-    if not token.isascii() or not token or not token.isprintable():
-        raise UserError(f"token_env: the environment has no usable {variable}; set it.")
-    return token
+        raise failure(f"{where}: the reply is no {kind.__name__} in JSON: {error}") from error

@@ -1,10 +1,4 @@
-"""What travels between a reward server and its clients: closed schemas, JSON, one-line errors.
-
-    {"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7", {"text": "8"}]}
-    {"fingerprint": "...", "rewards": [{"name": "correct", "value": 1.0, "status": "ok", ...}]}
-
-A reward without a value has `"value": null` and a status that says why.
-"""
+"""What travels between a reward server and its clients: closed schemas, JSON, one-line errors."""
 
 from __future__ import annotations
 
@@ -105,10 +99,8 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
     """JSON of a closed schema, or one line that says where it differs."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{what} cannot be read: {error}.") from error
-    except RecursionError:
-        raise UserError(f"{what} cannot be read: nested too deeply; expected less.") from None
 
 
 def reward_body(reward: Reward) -> dict[str, Any]:

@@ -95,11 +95,8 @@ class Busy(BoundaryError):
 
 class JobState(StrEnum):
     RUNNING = "running"
-    """Being scored."""
     DONE = "done"
-    """Every item has its result."""
     CANCELLED = "cancelled"
-    """Taken back by the client or by the server's end."""
 
 
 class Work:
@@ -136,59 +133,85 @@ class RewardService:
         self.group: TaskGroup | None = None
         """Where jobs run; set while the server is up."""
 
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        """One task's rewards, when a slot is free."""
-        self._admit(1)
-        try:
-            return await self._score(task, responses)
-        finally:
-            self._waiting -= 1
+    # --- one method for each request
 
-    async def batch(self, items: Sequence[Raw]) -> list[dict[str, Any]]:
-        """The result of each item, in order: its rewards, or the error of this item alone."""
-        self._admit(len(items))
-        return await self._score_all(items, None)
+    async def health(self, request: Request) -> HttpResponse:
+        return _json({"status": "ok"})
 
-    def begin(self, items: Sequence[Raw]) -> Work:
-        """Start a job and return at once."""
-        if self.group is None:
-            raise Busy("the server takes no jobs now; come back later.")
+    async def about(self, request: Request) -> HttpResponse:
+        from burnish import __version__
+
+        scorer = self.scorer
+        needs = tuple(sorted(scorer.needs))
+        return _json(About(scorer.name, scorer.scope, needs, self.fingerprint, __version__))
+
+    async def score_one(self, request: Request) -> HttpResponse:
+        task, responses = read(await self._body(request), ScoreBody, "the body").parts()
+
+        async def score() -> list[Reward]:
+            self._admit(1)
+            try:
+                return await self._score(task, responses)
+            finally:
+                self._waiting -= 1
+
+        bodies = [reward_body(reward) for reward in await while_connected(request, score)]
+        return _json({"fingerprint": self.fingerprint, "rewards": bodies})
+
+    async def score_batch(self, request: Request) -> HttpResponse:
+        items = read(await self._body(request), BatchBody, "the body").items
+
+        async def score() -> list[dict[str, Any]]:
+            self._admit(len(items))
+            return await self._score_all(items, None)
+
+        results = await while_connected(request, score)
+        return _json({"fingerprint": self.fingerprint, "results": results})
+
+    async def begin_job(self, request: Request) -> HttpResponse:
+        items = read(await self._body(request), BatchBody, "the body").items
         self._forget()
-        if len(self._jobs) >= self.settings.max_jobs:
+        if self.group is None or len(self._jobs) >= self.settings.max_jobs:
             raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
         self._admit(len(items))
         work = Work(secrets.token_urlsafe(16), len(items))
         self._jobs[work.id] = work
         self.group.start_soon(self._run, work, items)
-        return work
+        return _json(work.body(), 202)
 
-    def job(self, name: str) -> Work | None:
-        """A job by its id."""
+    async def show_job(self, request: Request) -> HttpResponse:
         self._forget()
-        return self._jobs.get(name)
+        work = self._jobs.get(request.path_params["name"])
+        return _json(work.body()) if work else _no_job()
 
-    def cancel(self, work: Work) -> None:
-        """Stop a job and forget it."""
+    async def drop_job(self, request: Request) -> HttpResponse:
+        from starlette.responses import Response as HttpResponse
+
+        self._forget()
+        work = self._jobs.pop(request.path_params["name"], None)
+        if work is None:
+            return _no_job()
         work.scope.cancel()
-        self._jobs.pop(work.id, None)
+        return HttpResponse(status_code=204)
+
+    # --- how they are answered
+
+    async def _body(self, request: Request) -> bytes:
+        return await json_body(request, self.settings.max_body_bytes, "send smaller batches.")
+
+    @staticmethod
+    def _check(what: str, count: int, most: int) -> None:
+        if count > most:
+            raise UserError(f"{what} has {count} entries; expected at most {most}.")
 
     def _admit(self, items: int) -> None:
-        """Count tasks in, or refuse work that would wait too long."""
-        most = self.settings.max_items
-        if items > most:
-            raise UserError(
-                f"items has {items} entries; expected at most {most}. Send several batches."
-            )
+        self._check("items", items, self.settings.max_items)
         if self._waiting and self._waiting + items > self.settings.waiting:
             raise Busy(f"{self._waiting} tasks are waiting already; come back later.")
         self._waiting += items
 
     async def _score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        most = self.settings.max_responses
-        if len(responses) > most:
-            raise UserError(
-                f"task {task.id} has {len(responses)} responses; expected at most {most}."
-            )
+        self._check(f"task {task.id}: responses", len(responses), self.settings.max_responses)
         async with self._slots:
             deadline_s = self.settings.deadline_s
             return await checked(self.scorer, task, responses, deadline_s=deadline_s)
@@ -216,7 +239,7 @@ class RewardService:
         try:
             rewards = await self._score(*read(item, ScoreBody, "the item").parts())
         except BurnishError as error:
-            return {"error": str(error), "kind": problem_kind(error)}
+            return {"error": str(error), "kind": _problem_of(error)[1]}
         except Exception:  # boundary: a bug costs the item it met; the log has the traceback
             logger.exception("scoring an item failed")
             return {"error": "the server failed; its log says why.", "kind": "server"}
@@ -235,16 +258,19 @@ class RewardService:
             del self._jobs[name]
 
 
-def problem_kind(error: BaseException) -> str:
-    """Who has to act: user, reward (the scorer broke its contract), busy or server."""
-    if isinstance(error, UserError):
-        return "user"
-    if isinstance(error, Busy):
-        return "busy"
-    return "reward" if isinstance(error, RewardError) else "server"
+def _problem_of(error: BurnishError) -> tuple[int, str]:
+    """The HTTP code, and who has to act: user, reward (the scorer broke its contract), busy, server."""
+    match error:
+        case Refused():
+            return error.code, "user"
+        case UserError():
+            return 422, "user"
+        case Busy():
+            return 503, "busy"
+        case RewardError():
+            return 500, "reward"
+    return 500, "server"
 
-
-logger = logging.getLogger(__name__)
 
 PORT = 8321
 Handler = Callable[["Request"], Awaitable["HttpResponse"]]
@@ -263,7 +289,6 @@ def create_app(
     from starlette.routing import Route
 
     service = RewardService(scorer, settings or ServeSettings())
-    endpoints = _Endpoints(service)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -280,13 +305,13 @@ def create_app(
         lifespan=lifespan,
         middleware=[Middleware(_Guard, is_open=not token)],
         routes=[
-            route("/health", endpoints.health, "GET", ""),
-            route("/about", endpoints.about, "GET"),
-            route("/score", endpoints.score, "POST"),
-            route("/score_batch", endpoints.score_batch, "POST"),
-            route("/jobs", endpoints.begin_job, "POST"),
-            route("/jobs/{name}", endpoints.show_job, "GET"),
-            route("/jobs/{name}", endpoints.drop_job, "DELETE"),
+            route("/health", service.health, "GET", ""),
+            route("/about", service.about, "GET"),
+            route("/score", service.score_one, "POST"),
+            route("/score_batch", service.score_batch, "POST"),
+            route("/jobs", service.begin_job, "POST"),
+            route("/jobs/{name}", service.show_job, "GET"),
+            route("/jobs/{name}", service.drop_job, "DELETE"),
         ],
         exception_handlers={404: _no_such_path, 405: _no_such_path},
     )
@@ -295,8 +320,6 @@ def create_app(
 
 
 class _Guard:
-    """Refuses what no route should see, before any route looks at it."""
-
     def __init__(self, app: ASGIApp, is_open: bool) -> None:
         self.app, self.is_open = app, is_open
 
@@ -305,65 +328,12 @@ class _Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] == "http":
-            if why := malformed(scope):
-                await _problem(400, why, "user")(scope, receive, send)
-                return
-            if self.is_open and (why := foreign(scope)):
-                await _problem(403, why, "user")(scope, receive, send)
+            bad, elsewhere = malformed(scope), foreign(scope) if self.is_open else ""
+            if bad or elsewhere:
+                reply = _problem(400 if bad else 403, bad or elsewhere, "user")
+                await reply(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-
-class _Endpoints:
-    """One method for each request."""
-
-    def __init__(self, service: RewardService) -> None:
-        self.service = service
-
-    async def health(self, request: Request) -> HttpResponse:
-        return _json({"status": "ok"})
-
-    async def about(self, request: Request) -> HttpResponse:
-        from burnish import __version__
-
-        scorer = self.service.scorer
-        needs = tuple(sorted(scorer.needs))
-        return _json(About(scorer.name, scorer.scope, needs, self.service.fingerprint, __version__))
-
-    async def score(self, request: Request) -> HttpResponse:
-        body = read(await self._body(request), ScoreBody, "the body")
-        task, responses = body.parts()
-        rewards = await while_connected(request, lambda: self.service.score(task, responses))
-        bodies = [reward_body(reward) for reward in rewards]
-        return _json({"fingerprint": self.service.fingerprint, "rewards": bodies})
-
-    async def score_batch(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-        results = await while_connected(request, lambda: self.service.batch(items))
-        return _json({"fingerprint": self.service.fingerprint, "results": results})
-
-    async def begin_job(self, request: Request) -> HttpResponse:
-        items = read(await self._body(request), BatchBody, "the body").items
-        return _json(self.service.begin(items).body(), 202)
-
-    async def show_job(self, request: Request) -> HttpResponse:
-        work = self.service.job(request.path_params["name"])
-        return _json(work.body()) if work else _no_job()
-
-    async def drop_job(self, request: Request) -> HttpResponse:
-        from starlette.responses import Response as HttpResponse
-
-        work = self.service.job(request.path_params["name"])
-        if work is None:
-            return _no_job()
-        self.service.cancel(work)
-        return HttpResponse(status_code=204)
-
-    async def _body(self, request: Request) -> bytes:
-        """The request's JSON, not a byte longer than the settings allow."""
-        return await json_body(
-            request, self.service.settings.max_body_bytes, "send smaller batches."
-        )
 
 
 def _answered(handler: Handler, token: str) -> Handler:
@@ -376,7 +346,8 @@ def _answered(handler: Handler, token: str) -> Handler:
                 raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
             return await handler(request)
         except BurnishError as error:
-            return _problem(_code(error), str(error), problem_kind(error))
+            code, kind = _problem_of(error)
+            return _problem(code, str(error), kind)
         except ClientDisconnect:
             return _problem(400, "the client hung up.", "user")
         except Exception:  # boundary: a bug ends one request; the log has the traceback
@@ -384,14 +355,6 @@ def _answered(handler: Handler, token: str) -> Handler:
             return _problem(500, "the server failed; its log says why.", "server")
 
     return answer
-
-
-def _code(error: BurnishError) -> int:
-    if isinstance(error, Refused):
-        return error.code
-    if isinstance(error, Busy):
-        return 503
-    return 422 if isinstance(error, UserError) else 500
 
 
 async def _no_such_path(request: Request, error: Exception) -> HttpResponse:
@@ -446,8 +409,7 @@ def serve(
         ) from error
     if not token and not is_loopback(host):
         raise UserError(
-            f"host {host} can be reached from other machines, and there is no token; expected one "
-            "(--token-env NAME) or a loopback host such as 127.0.0.1."
+            f"host {host} can be reached by others; expected a token (--token-env NAME) or 127.0.0.1"
         )
     chosen = settings or ServeSettings()
     with bound_socket(host, port) as bound:

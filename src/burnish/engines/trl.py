@@ -1,14 +1,7 @@
 """A scorer as a reward function of TRL's GRPO, RLOO and online DPO trainers, and rollouts for GRPO.
 
-    trainer = GRPOTrainer(model, reward_funcs=as_trl(scorer, columns={"solution": "answer"}), ...)
-    trainer = GRPOTrainer(model, rollout_func=as_trl_rollout(env_rollout(MyGame)), ...)
-
 TRL takes None for "not scored": such a row leaves the group's mean and gets advantage 0. Parts
 are logged as metrics, statuses and the keys of the traces as columns of the completions table.
-
-A rollout is played with TRL's own model. Its observations are masked (`env_mask`), and `as_trl`
-scores it by its last reply, its turns and its environment's rewards. A rollout that failed has no
-trained token and no value.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from burnish.engines.background import call
 from burnish.engines.bridge import Bridge, as_messages, means, status_shares
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
-from burnish.records import Finish, Status, Task, Trajectory
+from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Rollout, roll_out
 from burnish.seeds import derive, digest
@@ -91,7 +84,7 @@ def as_trl_rollout(
     TRL gives the prompts alone. `tasks` are those whose fields the environment needs, found again
     by their messages; other prompts are tasks without fields.
     """
-    known = {_key(task): task for task in tasks}
+    known = {_key(task.messages): task for task in tasks}
     calls = count()
     models: dict[int, Any] = {}
 
@@ -106,7 +99,11 @@ def as_trl_rollout(
             min_p=trainer.min_p or 0.0,
             max_tokens=trainer.max_completion_length,
         )
-        slots = [(place, _task(prompt, place, known)) for place, prompt in enumerate(prompts)]
+        asked = [as_messages(prompt) for prompt in prompts]
+        slots = [
+            (place, known.get(_key(messages), Task(f"prompt-{place}", messages)))
+            for place, messages in enumerate(asked)
+        ]
         own = derive(
             seed, trainer.state.global_step, next(calls), trainer.accelerator.process_index
         )
@@ -116,31 +113,22 @@ def as_trl_rollout(
             rolled = call(lambda: roll_out(slots, lm, sampling, rollout, own))
         finally:
             trainer.model.train(was_training)
-        return _columns([_only(group) for group in rolled], lm.tokenizer)
+        for group in rolled:
+            if len(group) != 1:
+                roles = ", ".join(trajectory.role for trajectory in group)
+                raise UserError(
+                    f"a rollout for TRL gave {len(group)} trajectories (roles {roles}); expected one a prompt"
+                )
+        return _columns([group[0] for group in rolled], lm.tokenizer)
 
     return rollout_func
 
 
-def _task(prompt: Any, place: int, known: Mapping[str, Task]) -> Task:
-    task = Task(f"prompt-{place}", as_messages(prompt))
-    return known.get(_key(task), task)
-
-
-def _key(task: Task) -> str:
-    return digest(msgspec.json.encode(task.messages))
-
-
-def _only(group: Sequence[Trajectory]) -> Trajectory:
-    if len(group) != 1:
-        raise UserError(
-            f"a rollout for TRL gave {len(group)} trajectories (roles "
-            f"{', '.join(t.role for t in group)}) for one prompt; expected one. TRL trains one role."
-        )
-    return group[0]
+def _key(messages: Sequence[Message]) -> str:
+    return digest(msgspec.json.encode(tuple(messages)))
 
 
 def _columns(played: Sequence[Trajectory], tokenizer: Any) -> dict[str, Any]:
-    """TRL's columns: what stands before the first sampled token is the prompt."""
     end = list(tokenizer.eos_ids[:1] or (tokenizer.pad_id,))
     columns: dict[str, Any] = {
         "prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": [], PLAYED: []

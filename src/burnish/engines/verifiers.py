@@ -1,12 +1,5 @@
 """Rewards and environments, to and from verifiers.
 
-    class Sums(vf.Task):                                  # verifiers.v1
-        correct = as_verifiers(scorer)
-
-    rubric = as_verifiers(scorer)                         # verifiers 0.1: a Rubric
-    VerifiersEnv(vf.load_environment("wordle"))           # theirs, played in our rollouts
-    as_verifiers_env(MyGame, tasks, rubric=rubric)        # ours, as a MultiTurnEnv of theirs
-
 v1 has a word for "not scored": an error while scoring leaves `trace.rewards[name]` None and marks
 the trace as failed, so a reward without a value raises `RewardError` there. A legacy rubric turns
 errors into 0.0; beside its 0.0 stands a second function, `NAME_valid`, with weight 0.
@@ -49,11 +42,7 @@ def as_verifiers(scorer: Scorer, *, weight: float = 1.0, **options: Any) -> Any:
 
 
 class _Reward:
-    """A reward of a v1 task, called after the attribute that holds it; else after its scorer.
-
-    verifiers keeps rewards by the name of their function. Two scorers may have the same name, such
-    as two totals, and of two functions with one name it would run one.
-    """
+    """A reward of a v1 task, called after the attribute that holds it; else after its scorer."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -68,7 +57,10 @@ class _Reward:
     async def __call__(self, *, trace: Any, task: Any) -> float:
         bridge = self._bridge
         finish = Finish.LENGTH if trace.is_truncated else Finish.STOP
-        item = bridge.item(_asked(task), trace.last_reply, _fields(task), finish=finish)
+        # The task data's fields that hold something, without the prompt and verifiers' own.
+        dumped = task.model_dump(mode="json", exclude_defaults=True)
+        fields = {k: v for k, v in dumped.items() if k not in _OWN and v is not None}
+        item = bridge.item(_asked(task), trace.last_reply, fields, finish=finish)
         (scored,) = await bridge.score_from([item])
         trace.info.setdefault("burnish", {})[self.__name__] = {
             "trace": scored.key,
@@ -81,10 +73,7 @@ class _Reward:
 
 
 def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]:
-    """Two functions for a legacy `Rubric`: the reward (weight 1) and `NAME_valid` (weight 0).
-
-    A rubric may call them in turn or at once: the flag waits for the reward of the same rollout.
-    """
+    """Two functions for a legacy `Rubric`: the reward (weight 1) and `NAME_valid` (weight 0)."""
     bridge = Bridge(scorer, **options)
     notes = f"burnish_{bridge.name}"
 
@@ -109,12 +98,6 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
 
 
 _OWN = frozenset({"idx", "prompt", "system_prompt", "timeout", "resources"})
-
-
-def _fields(task: Any) -> dict[str, Any]:
-    """The task data's fields that hold something, without the prompt and verifiers' own."""
-    dumped: dict[str, Any] = task.model_dump(mode="json", exclude_defaults=True)
-    return {key: value for key, value in dumped.items() if key not in _OWN and value is not None}
 
 
 def _asked(task: Any) -> list[Any]:
@@ -263,8 +246,6 @@ async def environment_reward(state: dict[str, Any], **_: Any) -> float:
 
 
 class _Played:
-    """One rollout of our environment inside verifiers."""
-
     def __init__(self, env: Env, opening: Observation) -> None:
         self.env, self.seen, self.replies = env, opening, 0
         self.rewards: dict[str, float] = dict(opening.rewards)

@@ -13,6 +13,8 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
+
 from burnish.policy.groups import label_numbers
 from burnish.policy.grpo import grpo_advantage
 
@@ -30,7 +32,9 @@ class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
         if asked is not None:
             extra = item.non_tensor_batch.get("extra_info")
             known = dict(extra[0]) if extra is not None and extra[0] else {}
-            item.non_tensor_batch["extra_info"] = _boxed({**known, "prompt": list(asked[0])})
+            box = numpy.empty(1, dtype=object)  # as verl keeps one object
+            box[0] = {**known, "prompt": list(asked[0])}
+            item.non_tensor_batch["extra_info"] = box
         result: dict[str, Any] = await super().run_single(item)
         return result
 
@@ -55,12 +59,3 @@ def grpo_valid(
     )
     spread_BT = advantages_B.to(token_level_rewards.dtype)[:, None] * response_mask
     return spread_BT, spread_BT
-
-
-def _boxed(value: Any) -> Any:
-    """One object as verl keeps them: in an object array of length one."""
-    import numpy
-
-    box = numpy.empty(1, dtype=object)
-    box[0] = value
-    return box

@@ -1,16 +1,8 @@
 """Which Hugging Face `config.json` the built-in decoder can read, and what it needs from one.
 
-The families are Llama (SmolLM and SmolLM2 are Llamas), Mistral, Qwen2, Qwen3 and our own: RMSNorm,
-rotary positions, grouped-query attention, SwiGLU. They differ in a few switches: a bias on the query,
-key and value projections, a norm on queries and keys, whether the head is the embedding, which
-layers look back through a sliding window, how rotary positions are stretched (linear, llama3,
-yarn), and, in our own, where the norms stand (`topology`). Every setting that would change the
-computation is either read or refused with `Unsupported`; the caller then falls back to transformers.
-Refused for one is every stretching that follows the length of the row (dynamic, longrope): keys that
-lie in a cache would have to turn.
-
-A masked diffusion model is one of these families that looks both ways (`lm/diffusion/convert.py`). Its
-`model_type` is its own, so that no reader takes it for a causal model; the family is beside it.
+Every setting that would change the computation is either read or refused with `Unsupported`; the caller
+then falls back to transformers. A stretching that follows the length of the row (dynamic, longrope) is
+refused: keys that lie in a cache would have to turn.
 """
 
 from __future__ import annotations
@@ -18,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt
 from burnish.errors import ArgumentError, UserError
-from burnish.models.blocks.topology import Topology
+from burnish.models.blocks.topology import DepthScale, Topology
 
 OWN = "burnish-siamesenorm"
 """Our own family, whose norms may stand anywhere (`burnish.models.siamesenorm`)."""
@@ -37,15 +29,13 @@ MASKED_DIFFUSION = "burnish-masked-diffusion"
 
 PRE = Topology("pre")
 Theta = Annotated[float, Meta(gt=1.0, le=1e15)]
-"""Base of the rotary positions."""
 
 
 class Unsupported(Exception):
     """The built-in decoder cannot compute this configuration exactly; the text says why."""
 
 
-@dataclass(frozen=True)
-class Llama3Scaling:
+class Llama3Scaling(NamedTuple):
     """Frequency-dependent stretching of the rotary positions (Llama 3.1 and later)."""
 
     factor: float
@@ -54,8 +44,7 @@ class Llama3Scaling:
     original_max_positions: int
 
 
-@dataclass(frozen=True)
-class YarnScaling:
+class YarnScaling(NamedTuple):
     """Interpolated long wavelengths, kept short ones, and a scale of queries and keys (YaRN)."""
 
     factor: float
@@ -65,7 +54,6 @@ class YarnScaling:
     beta_slow: float
     """Pairs that turn less often than this are divided by the factor."""
     attention_factor: float
-    """What cosine and sine are multiplied by."""
     truncate: bool
     """Whether the ends of the ramp are rounded outwards to whole pairs."""
 
@@ -188,9 +176,9 @@ class DecoderConfig(Struct):
     is_causal: bool = True
     norm_topology: str = Topology.kind
     normalized_input: bool | None = None
-    depth_scale: str | None = None
-    mask_token_id: int | None = None
-    prompt_sees: str = "all"
+    depth_scale: DepthScale | None = None
+    mask_token_id: Count | None = None
+    prompt_sees: Literal["all", "prompt"] = "all"
 
     @property
     def rope(self) -> RopeConfig:
@@ -210,22 +198,48 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     except msgspec.ValidationError as error:
         raise UserError(f"config.json: {error}; expected what save_pretrained writes") from None
     found = _architecture(read, str(family))
-    return _masked_diffusion(found, read) if is_diffusion else found
+    if not is_diffusion:
+        return found
+    mask = read.mask_token_id
+    if mask is None or mask >= found.vocab_size or found.sliding_window is not None:
+        raise Unsupported(
+            f"mask_token_id is {mask!r}, sliding_window {found.sliding_window}; a masked diffusion "
+            f"model needs an id from 0 to {found.vocab_size - 1} and no window"
+        )
+    return replace(found, mask_id=mask, prompt_sees=read.prompt_sees)
 
 
 def _architecture(config: DecoderConfig, family: str) -> Architecture:
-    _refuse_what_would_change_the_computation(config)
     heads, hidden, own = config.num_attention_heads, config.hidden_size, family == OWN
     kv_heads = config.num_key_value_heads or heads
     head_dim = config.head_dim or (128 if family == "qwen3" else hidden // heads)
     if heads % kv_heads or head_dim % 2 or not head_dim:
         raise UserError(
-            f"config.json: {heads} heads of {head_dim} numbers over {kv_heads} of keys; expected a "
-            "multiple of those of keys, and an even head_dim"
+            f"config.json: {heads} heads of {head_dim} numbers over {kv_heads} of keys; expected a multiple"
         )
     bias, qkv_norm = bool(config.attention_bias), config.qkv_norm if own else ""
     window, windowed = _sliding_window(config, family)
     rope = config.rope
+    for is_other, reason in (
+        (
+            config.hidden_act not in ("silu", "swish"),
+            f"hidden_act '{config.hidden_act}'; known: silu",
+        ),
+        (config.attention_dropout, "attention_dropout is not zero"),
+        (config.quantization_config, "the weights are quantised"),
+        (
+            {config.partial_rotary_factor, rope.partial_rotary_factor} != {1},
+            "partial rotary positions",
+        ),
+        (rope.kind not in ROPE_TYPES, f"rope type '{rope.kind}'; known: {', '.join(ROPE_TYPES)}"),
+        (
+            own and config.norm_type != "rms",
+            f"norm_type '{config.norm_type}'; the built-in decoder has rms",
+        ),
+        (own and not config.is_causal, "is_causal is false; the built-in decoder is causal"),
+    ):
+        if is_other:
+            raise Unsupported(reason)
     return Architecture(
         family=family,
         vocab_size=config.vocab_size,
@@ -246,7 +260,14 @@ def _architecture(config: DecoderConfig, family: str) -> Architecture:
         topology=_topology(config) if own else PRE,
         tied_head=own if config.tie_word_embeddings is None else config.tie_word_embeddings,
         rope_linear_factor=_needed(rope, "factor") if rope.kind == "linear" else 1.0,
-        rope_llama3=_llama3_scaling(rope) if rope.kind == "llama3" else None,
+        rope_llama3=Llama3Scaling(
+            _needed(rope, "factor"),
+            _needed(rope, "low_freq_factor"),
+            _needed(rope, "high_freq_factor"),
+            _needed(rope, "original_max_position_embeddings"),
+        )
+        if rope.kind == "llama3"
+        else None,
         rope_yarn=_yarn_scaling(config) if rope.kind == "yarn" else None,
         sliding_window=window,
         windowed_layers=windowed,
@@ -254,7 +275,6 @@ def _architecture(config: DecoderConfig, family: str) -> Architecture:
 
 
 def _needed(rope: RopeConfig, name: str) -> Any:
-    """A setting that a kind of stretching cannot be without."""
     found = getattr(rope, name)
     if found is None:
         raise UserError(f"config.json: rope type '{rope.kind}' has no {name}; expected a number")
@@ -263,52 +283,12 @@ def _needed(rope: RopeConfig, name: str) -> Any:
 
 def _topology(config: DecoderConfig) -> Topology:
     """Where the norms of our own family stand; half precision keeps Y in float32 in any case."""
-    if config.norm_type != "rms":
-        raise Unsupported(f"norm_type '{config.norm_type}'; the built-in decoder has rms")
-    if not config.is_causal:
-        raise Unsupported("is_causal is false; the built-in decoder is causal")
-    scale = cast(Any, config.depth_scale)  # read by the topology, which refuses other words
     try:
-        return Topology(config.norm_topology, config.normalized_input, scale, eps=config.norm_eps)
+        return Topology(
+            config.norm_topology, config.normalized_input, config.depth_scale, eps=config.norm_eps
+        )
     except ArgumentError as error:
         raise UserError(f"config.json: {error}") from None
-
-
-def _masked_diffusion(found: Architecture, config: DecoderConfig) -> Architecture:
-    mask, sees = config.mask_token_id, config.prompt_sees
-    if mask is None or not 0 <= mask < found.vocab_size:
-        raise Unsupported(
-            f"mask_token_id is {mask!r}; a masked diffusion model needs an id from 0 to "
-            f"{found.vocab_size - 1}"
-        )
-    if sees not in ("all", "prompt"):
-        raise Unsupported(f"prompt_sees is {sees!r}; known: all, prompt")
-    if found.sliding_window is not None:
-        raise Unsupported("a masked diffusion model with a sliding window")
-    return replace(found, mask_id=mask, prompt_sees=cast(Literal["all", "prompt"], sees))
-
-
-def _refuse_what_would_change_the_computation(config: DecoderConfig) -> None:
-    rope = config.rope
-    if config.hidden_act not in ("silu", "swish"):
-        raise Unsupported(f"hidden_act '{config.hidden_act}'; the built-in decoder has silu")
-    if config.attention_dropout:
-        raise Unsupported("attention_dropout is not zero")
-    if config.quantization_config:
-        raise Unsupported("the weights are quantised")
-    if config.partial_rotary_factor != 1.0 or rope.partial_rotary_factor != 1.0:
-        raise Unsupported("partial rotary positions")
-    if rope.kind not in ROPE_TYPES:
-        raise Unsupported(f"rope type '{rope.kind}'; known: {', '.join(ROPE_TYPES)}")
-
-
-def _llama3_scaling(rope: RopeConfig) -> Llama3Scaling:
-    return Llama3Scaling(
-        factor=_needed(rope, "factor"),
-        low_freq_factor=_needed(rope, "low_freq_factor"),
-        high_freq_factor=_needed(rope, "high_freq_factor"),
-        original_max_positions=_needed(rope, "original_max_position_embeddings"),
-    )
 
 
 def _stretch(frequency: float, scaling: Llama3Scaling) -> float:
@@ -343,7 +323,6 @@ def _yarn_scaling(config: DecoderConfig) -> YarnScaling:
 
 
 def _magnitude(factor: float, scale: float = 1.0) -> float:
-    """YaRN's scale of queries and keys for a stretching."""
     return 1.0 if factor <= 1 else 0.1 * float(scale) * math.log(factor) + 1.0
 
 
@@ -365,7 +344,6 @@ def _interpolated(plain: list[float], theta: float, scaling: YarnScaling) -> lis
 
 
 def _sliding_window(config: DecoderConfig, family: str) -> tuple[int | None, tuple[int, ...]]:
-    """The window and the layers that use it."""
     window, layers, kinds = config.sliding_window, config.num_hidden_layers, config.layer_types
     if family in ("llama", OWN) or window is None:
         return None, ()

@@ -1,8 +1,5 @@
 """What every language model here can do: sample completions, and score given ones.
 
-    completions = await lm.sample(task.messages, Sampling(n=8, max_tokens=16, seed=1))
-    scored = await lm.score(prompt_ids, response_ids)
-
 A prompt is messages or token ids. Token ids in, token ids out: a backend that cannot return the
 ids it sampled says so with empty `token_ids`, and the training room refuses it.
 """
@@ -13,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from burnish.arguments import refused
 from burnish.boundary import Count, Name, PositiveInt, PositiveShare, Seed, Settings, Share
@@ -74,10 +72,7 @@ def ids_of(spans: Iterable[Span]) -> tuple[int, ...]:
 
 
 def refuse_unread_media(lm: object, media: Iterable[MediaPart]) -> None:
-    """Refuse images and sounds that a model in this process cannot read, before it is asked.
-
-    A model that does not say what it reads, such as a server, is taken to read them.
-    """
+    """Refuse images and sounds that a model in this process cannot read, before it is asked."""
     check: Callable[[list[Message]], None] | None = getattr(lm, "check_media", None)
     if check is None:
         return
@@ -118,6 +113,15 @@ class TooLong(UserError):
 
     def __str__(self) -> str:
         return " ".join(self.args)
+
+
+def within_row(name: str, prompt: int, longest: int, sampling: Sampling) -> Sampling:
+    """With the token budget that the model's longest row leaves behind a prompt."""
+    if prompt >= longest:
+        raise TooLong(
+            f"a prompt of {prompt} tokens leaves no room to answer: '{name}' reads {longest} tokens."
+        )
+    return replace(sampling, max_tokens=min(sampling.max_tokens, longest - prompt))
 
 
 class TooMuchMedia(TooLong):
@@ -165,7 +169,6 @@ class Completion(Struct, frozen=True, omit_defaults=True):
     completion_tokens: int = 0
     """Tokens written, hidden thoughts included; 0: not counted."""
     cost_usd: float = 0.0
-    """What the server charges for both, by the prices given."""
     weight_version: int | None = None
     """Optimiser steps behind the weights that sampled this; None where they are not trained."""
     unmasked: tuple[int, ...] = ()
@@ -182,7 +185,6 @@ class Scores(Struct, frozen=True):
     """Above 0: of a diffusion model. The log-probs add up to a lower bound of the response's, which so
     many masks estimate; one of them alone means nothing. 0: exact."""
     standard_error: float | None = None
-    """Of that estimate, in nats."""
 
     @property
     def is_bound(self) -> bool:
@@ -223,9 +225,6 @@ class Sampler(LM, Protocol):
 
 
 def model_key(lm: LM) -> tuple[str, ...]:
-    """The model's name and, where it has one, its `identity`: what tells it from a namesake.
-
-    Two servers may serve different models under one name, and a folder may be trained in place.
-    """
+    """The model's name and, where it has one, its `identity`: what tells it from a namesake."""
     identity: str = getattr(lm, "identity", "")
     return (lm.name, identity) if identity else (lm.name,)

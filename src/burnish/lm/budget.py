@@ -1,9 +1,5 @@
 """How much a judge may spend, and what it has spent: calls, tokens, dollars.
 
-    budget = Budget(calls=1000, usd=5.0)
-    judge = JudgeModel(lm, budget=budget)       # several judges may share one budget
-    budget.spent                                # Spent(calls=12, cached=3, ...)
-
 Calls are counted before they are sent, so their limit is exact, over threads too. What a call costs
 in tokens and dollars is known only afterwards: each holds back the most that it may cost, with all
 its retries and hedged copies, until it ends, and one that might pass a limit waits for those under way. The first call goes alone, because
@@ -14,16 +10,18 @@ are asked at once (its retries are part of it).
 from __future__ import annotations
 
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
 
-from burnish.boundary import Count, NonNegative, PositiveInt, public
-from burnish.errors import JudgeError, UserError
-from burnish.records import Message
+from msgspec import Meta
+
+from burnish.boundary import Count, NonNegative, PositiveInt, public, public_method
+from burnish.errors import JudgeError
 from burnish.texts import duration
 
 CHARACTERS_A_TOKEN = 4
@@ -49,46 +47,27 @@ class Cost(NamedTuple):
         return min(self.prompt_tokens, self.completion_tokens) >= 0 and 0 <= self.usd < math.inf
 
     def plus(self, other: Cost) -> Cost:
-        """The sum."""
-        return Cost(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.usd + other.usd,
-        )
+        return Cost(*map(operator.add, self, other))
 
     def minus(self, other: Cost) -> Cost:
-        """The difference."""
-        return self.plus(Cost(-other.prompt_tokens, -other.completion_tokens, -other.usd))
+        return Cost(*map(operator.sub, self, other))
 
     def at_least(self, other: Cost) -> Cost:
         """The larger of both, number by number."""
-        return Cost(
-            max(self.prompt_tokens, other.prompt_tokens),
-            max(self.completion_tokens, other.completion_tokens),
-            max(self.usd, other.usd),
-        )
+        return Cost(*map(max, self, other))
 
 
 @dataclass
 class Meter:
     """The sum of all charges inside `metered`."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    usd: float = 0.0
+    cost: Cost = field(default_factory=Cost)
     is_estimated: bool = False
-    """Whether any of it is estimated."""
     is_used: bool = False
     """Whether the model counts its tokens at all."""
 
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.prompt_tokens, self.completion_tokens, self.usd)
-
     def charge(self, cost: Cost, *, is_estimated: bool = False) -> None:
-        self.prompt_tokens += cost.prompt_tokens
-        self.completion_tokens += cost.completion_tokens
-        self.usd += cost.usd
+        self.cost = self.cost.plus(cost)
         self.is_estimated |= is_estimated
 
 
@@ -128,7 +107,6 @@ class Spent(NamedTuple):
     """Sent, the failed ones included; retries inside a pool are not counted."""
     failed: int = 0
     cached: int = 0
-    """Answered without a call."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
@@ -150,31 +128,31 @@ class Spent(NamedTuple):
         )
 
 
+Calls = Annotated[int, Meta(ge=0, le=2**53)]
+
+
 class Budget:
     """Limits and what was used of them; None is no limit."""
 
+    @public_method
     def __init__(
-        self, *, calls: int | None = None, tokens: int | None = None, usd: float | None = None
+        self,
+        *,
+        calls: Calls | None = None,
+        tokens: Calls | None = None,
+        usd: NonNegative | None = None,
     ) -> None:
-        for name, limit in (("calls", calls), ("tokens", tokens), ("usd", usd)):
-            kind = int | float if name == "usd" else int
-            is_number = isinstance(limit, kind) and not isinstance(limit, bool)
-            if limit is not None and not (is_number and 0 <= limit < math.inf):
-                whole = "" if name == "usd" else "a whole number, "
-                raise UserError(f"budget: {name} is {limit!r}; expected {whole}0 or more, or None")
         self.calls, self.tokens, self.usd = calls, tokens, usd
         self.spent = Spent()
         self.changed: Callable[[Spent, Cost, int], None] | None = None
         """Told of every change: what is spent, what calls under way hold back, and their number."""
         self.is_estimate_warned = False
-        """Whether it was said that tokens are estimated."""
         self._under_way = 0
         self._held = Cost()
         self._largest = Cost()
         """The most that one call has cost so far, number by number."""
         self._ended = 0
         self._is_known = False
-        """Whether a call has shown what the server counts."""
         # invariant: `spent` is read and replaced in one step, so calls never pass their limit
         self._lock = threading.Lock()
 
@@ -184,12 +162,13 @@ class Budget:
     @property
     def exhausted(self) -> str:
         """What has run out, in words; empty where a call is still allowed."""
-        if self.calls is not None and self.spent.calls >= self.calls:
-            return f"the budget of {self.calls} calls is spent"
-        if self.tokens is not None and self.spent.tokens >= self.tokens:
-            return f"the budget of {self.tokens} tokens is spent"
-        if self.usd is not None and self.spent.usd >= self.usd:
-            return f"the budget of ${self.usd:g} is spent"
+        for limit, used, words in (
+            (self.calls, self.spent.calls, f"{self.calls} calls"),
+            (self.tokens, self.spent.tokens, f"{self.tokens} tokens"),
+            (self.usd, self.spent.usd, f"${self.usd or 0:g}"),
+        ):
+            if limit is not None and used >= limit:
+                return f"the budget of {words} is spent"
         return ""
 
     def take(self, most: Cost | None = None) -> Cost | None:
@@ -259,23 +238,6 @@ class Budget:
             self.changed(spent, self._held, self._under_way)
 
 
-class HasPrices(Protocol):
-    """Dollars for a million tokens, as `burnish.lm.http.Prices` has them."""
-
-    @property
-    def prompt_usd(self) -> float: ...
-
-    @property
-    def completion_usd(self) -> float: ...
-
-
-class HasMessages(Protocol):
-    """A question, as `burnish.rewards.judges.Question` is one."""
-
-    @property
-    def messages(self) -> Sequence[Message]: ...
-
-
 class Forecast(NamedTuple):
     """Calls, tokens, money and time; a repair of an unreadable reply comes on top."""
 
@@ -302,14 +264,12 @@ class Forecast(NamedTuple):
     def warning(self, budget: Budget) -> str:
         """One line where the budget will not last; empty where it will."""
         limits = (
-            ("calls", budget.calls, self.calls, f"{budget.calls} calls"),
-            ("tokens", budget.tokens, self.tokens, f"{budget.tokens} tokens"),
-            ("usd", budget.usd, self.usd, f"${budget.usd or 0:g}"),
+            (budget.calls, self.calls, f"{budget.calls} calls"),
+            (budget.tokens, self.tokens, f"{budget.tokens} tokens"),
+            (budget.usd, self.usd, f"${budget.usd or 0:g}"),
         )
         shares = [
-            (have / need, words)
-            for _, have, need, words in limits
-            if have is not None and need > have
+            (have / need, words) for have, need, words in limits if have is not None and need > have
         ]
         if not shares:
             return ""
@@ -319,17 +279,17 @@ class Forecast(NamedTuple):
 
 @public
 def forecast(
-    questions: Sequence[HasMessages] | Count,
+    questions: Sequence[Any] | Count,
     *,
     prompt_tokens: NonNegative | None = None,
     completion_tokens: NonNegative = 256,
-    prices: HasPrices | None = None,
+    prices: Any = None,
     concurrency: PositiveInt = 16,
     call_s: NonNegative | None = None,
 ) -> Forecast:
-    """From the questions themselves, or from their number and mean tokens.
+    """From the questions themselves (with `messages`), or from their number and mean tokens.
 
-    `completion_tokens` is the mean length of a reply, `call_s` the mean time of a call.
+    `prices` are those of `OpenAILM`, `completion_tokens` is the mean length of a reply, `call_s` the mean time of a call.
     """
     if isinstance(questions, int):
         calls, read = questions, (prompt_tokens or 0) * questions

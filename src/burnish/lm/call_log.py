@@ -1,18 +1,8 @@
 """The log of calls to models: cache, record, replay, and the journal of a run, in one file format.
 
-    log = CallLog("judge.jsonl")
-    log.append(replace(asked, completions=(completion,)))     # asked = asked_sample(model, ...)
-    log.find(asked)                                           # the answered call, or None
-    read_calls("judge.jsonl")                                 # every call, in the order of asking
-
 A log is a JSON-lines file with one `Call` a line, under one key: the hash of model, prompt and
 sampling. Raw answers are kept and not what was made of them, so another reader, weighting or rule
 can be tried on the same answers. Who uses a log for what:
-
-    cache     `JudgeModel(cache=...)`, `RecordingLM(reuse=True)`: what is found is not asked again
-    record    `JudgeModel(record=...)`, `RecordingLM`: every call, failures included
-    replay    `ReplayLM`: answers from the log alone
-    journal   `PaidReplies`: what a training run has paid for in the step under way, and its budgets
 """
 
 from __future__ import annotations
@@ -69,7 +59,6 @@ class Call(Struct, frozen=True, omit_defaults=True):
     top_k: int = 0
     scores: Scores | None = None
     kind: str = ""
-    """What a judge was asked for: pair, point, ..."""
     about: tuple[str, ...] = ()
     """Ids of the task and of the responses, in the order in which they were shown."""
     vote: int = 0
@@ -82,9 +71,7 @@ class Call(Struct, frozen=True, omit_defaults=True):
     identity: str = ""
     """Which model of that name: a server's address, a digest of weights (`model_key`)."""
     scope: str = ""
-    """The part of a run that it belongs to."""
     owner: str = ""
-    """The judge of a run that asked."""
     account: Account | None = None
 
     @property
@@ -110,7 +97,7 @@ def asked_sample(model: str, prompt: Prompt, sampling: Sampling, identity: str =
     """One call of `sample`, still without its answer."""
     messages = tuple(item for item in prompt if isinstance(item, Message))
     ids = tuple(item for item in prompt if isinstance(item, int))
-    key = _key("sample", model, messages, ids, sampling, *_seen(prompt))
+    key = _key(prompt, "sample", model, messages, ids, sampling)
     return Call(key, model, messages, ids, sampling, identity=identity)
 
 
@@ -119,19 +106,15 @@ def asked_score(
 ) -> Call:
     """One call of `score`, still without its answer."""
     ids, response = tuple(prompt_ids), tuple(response_ids)
-    key = _key("score", model, ids, response, top_k, *_seen(prompt_ids))
+    key = _key(prompt_ids, "score", model, ids, response, top_k)
     return Call(key, model, prompt_ids=ids, response_ids=response, top_k=top_k, identity=identity)
 
 
-def _seen(prompt: object) -> tuple[object, ...]:
-    """The media of a prompt's placeholder tokens: equal ids may stand for another picture."""
-    media = media_of(prompt)
-    return (media,) if media else ()
-
-
-def _key(*parts: object) -> str:
+def _key(prompt: object, *parts: object) -> str:
+    # Equal ids may stand for another picture.
+    seen = (*parts, media) if (media := media_of(prompt)) else parts
     try:
-        return digest(*(msgspec.json.encode(part, order="deterministic") for part in parts))
+        return digest(*(msgspec.json.encode(part, order="deterministic") for part in seen))
     except UnicodeEncodeError as error:
         raise UserError(
             f"the prompt cannot be written as UTF-8 ({error.reason}); it holds half a character"
@@ -150,16 +133,9 @@ class CallLog:
     failure to write is a warning, said once, and the log is not written again.
     """
 
-    def __init__(
-        self,
-        path: str | Path | None = None,
-        *,
-        most: int = MOST_IN_MEMORY,
-        is_needed: bool = True,
-    ) -> None:
-        """`most` different calls are held in memory; a file has no such bound."""
+    def __init__(self, path: str | Path | None = None, *, is_needed: bool = True) -> None:
         self.path = None if path is None else as_path("path", path).expanduser()
-        self.most, self.is_needed, self.is_broken = most, is_needed, False
+        self.is_needed, self.is_broken = is_needed, False
         self._memory: dict[str, list[Call]] = {}
         self._starts: dict[str, list[int]] | None = None
         """Where the answered calls of a file begin; made when the first is looked for."""
@@ -195,7 +171,7 @@ class CallLog:
             if self.path is None:
                 if call.is_answered:
                     self._memory.setdefault(call.place, []).append(call)
-                if len(self._memory) > self.most:
+                if len(self._memory) > MOST_IN_MEMORY:
                     del self._memory[next(iter(self._memory))]
             elif self.is_needed:
                 self._append(self.path, call)
@@ -227,11 +203,9 @@ class CallLog:
                 file.__exit__(None, None, None)
 
     def _opened(self, path: Path) -> LineFile[Call]:
-        """The open file; another one after it was deleted or replaced."""
         if self._file is not None and self._file.is_gone:
             self.close()
         if self._file is None:
-            _refuse_database(path)
             self._file = LineFile(path, Call, shared=True).__enter__()
             self._file.records.clear()  # checked while they were read; nobody needs them yet
         return self._file
@@ -244,21 +218,10 @@ class CallLog:
             self._starts.setdefault(call.place, []).append(start)
 
     def _index(self, file: LineFile[Call]) -> None:
-        """Note where the calls begin that the last reading found."""
         if self._starts is not None:
             for start, call in zip(file.starts, file.records, strict=True):
                 if call.is_answered:
                     self._starts.setdefault(call.place, []).append(start)
-
-
-def _refuse_database(path: Path) -> None:
-    if path.is_file():
-        with path.open("rb") as file:
-            if file.read(15) == b"SQLite format 3":
-                raise StoreError(
-                    f"{path}: an SQLite database, as caches were before; calls are now kept as JSON "
-                    "lines. Give another file"
-                )
 
 
 # --- the journal of a training run
@@ -315,13 +278,7 @@ def note_judge(judge: PaidJudge) -> None:
 
 
 class PaidReplies:
-    """Replies and spendings of a run's judges, in a log in the run's folder.
-
-    A run that was killed in the middle of a step samples the same answers again and asks the same
-    questions: what was answered before is read back, not paid for again, and every budget goes on
-    from what was spent, calls that were under way included. Replies are kept until the next part
-    of the run begins; by then what was made of them is in the store.
-    """
+    """Replies and spendings of a run's judges, in a log in the run's folder."""
 
     def __init__(self, folder: Path, judges: Sequence[PaidJudge], *, rank: int = 0) -> None:
         """Of several processes each has a file of its own."""
@@ -338,13 +295,12 @@ class PaidReplies:
             for number, judge in enumerate(judges):
                 judge.paid.replies, judge.paid.name = self, f"{number} {judge.name}"
                 budget: Budget | None = getattr(judge, "budget", None)
-                if budget is not None and not any(budget is known for known in self._budgets):
+                if budget is not None and budget not in self._budgets:
                     self._budgets.append(budget)
                     self._resume(budget, judge.paid.name)
         except StoreError as error:
             raise StoreError(
-                f"{error}. It holds what the run's judges were paid for. Remove it to go on: the "
-                "questions of the step under way are asked again, and budgets begin at 0"
+                f"{error}. It holds what the judges were paid for. Remove it to go on: they are asked again"
             ) from error
 
     def begin(self, scope: str) -> None:
@@ -352,7 +308,7 @@ class PaidReplies:
         with self._lock:
             self._scope = scope
             self._numbers.clear()
-            accounts = [self._log.find(_account(b), -1) for b in self._accounts]
+            accounts = [self._log.find(_account(judge.paid.name), -1) for judge in self._judges]
             try:
                 self._log.keep_only(lambda call: call.scope == scope or call in accounts)
             except StoreError as error:
@@ -381,10 +337,6 @@ class PaidReplies:
             budget.changed = None
         self._log.close()
 
-    @property
-    def _accounts(self) -> list[str]:
-        return [judge.paid.name for judge in self._judges]
-
     def _resume(self, budget: Budget, judge: str) -> None:
         """Give a budget what was spent before, and note what it spends from now on."""
         found = self._log.find(_account(judge), -1)
@@ -400,7 +352,6 @@ class PaidReplies:
 
 
 def _account(judge: str, account: Account | None = None) -> Call:
-    """What a judge has spent, as a line of the log."""
     return Call("spent", "", owner=judge, account=account)
 
 

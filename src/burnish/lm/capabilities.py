@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -11,6 +11,9 @@ from burnish.errors import UserError
 from burnish.lm.base import Scores
 from burnish.lm.failures import BadReply, Rejected, ServerFailed, Unsupported
 from burnish.lm.wire import Choice, Reply, check_logprobs
+
+if TYPE_CHECKING:
+    from burnish.lm.http import OpenAILM
 
 QUESTION = [{"role": "user", "content": "Write ten random words."}]
 IDS = [1, 2, 3]
@@ -22,34 +25,20 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     """As the server lists them; empty where it lists none."""
     n: bool = True
-    """Several completions in one request."""
     temperature: bool = True
-    """Sampling at temperature 1 is not greedy."""
     seed: bool = False
     """The same seed gave the same text again."""
     logprobs: bool = False
-    """The log-prob of each sampled token."""
     token_ids: bool = False
     """The sampled token ids: what training needs."""
     token_prompts: bool = False
-    """Token ids as prompts."""
     prompt_logprobs: bool = False
     """Log-probs of given tokens: what `score` needs."""
     notes: tuple[str, ...] = ()
     """Why each missing capability is missing, in the server's words where it said something."""
 
 
-class Server(Protocol):
-    """What the questions need of a client: `OpenAILM` is one."""
-
-    model: str
-
-    async def list_models(self) -> tuple[str, ...]: ...
-
-    async def post(self, path: str, body: dict[str, Any], tokens: int = 0) -> Reply: ...
-
-
-async def probe(lm: Server) -> Capabilities:
+async def probe(lm: OpenAILM) -> Capabilities:
     """Ask a server for each capability in turn; only a server that does not answer raises."""
     notes: list[str] = []
     try:
@@ -113,7 +102,7 @@ PATH = "/completions"
 
 
 async def score(
-    lm: Server, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
+    lm: OpenAILM, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
 ) -> Scores:
     """Ask in one dialect, then in the other; `Unsupported` names both refusals."""
     if not prompt_ids or not response_ids:
@@ -126,23 +115,20 @@ async def score(
         except (Rejected, Unsupported) as error:
             refusals.append(str(error))
     raise Unsupported(
-        f"{lm!r} cannot score given tokens ({'; '.join(refusals)}); "
-        "score with an in-process model, or serve with vLLM"
+        f"{lm!r} cannot score given tokens ({'; '.join(refusals)}); score with an in-process model"
     )
 
 
-async def _by_prompt_logprobs(lm: Server, ids: list[int], prompt: int, top_k: int) -> Scores:
+async def _by_prompt_logprobs(lm: OpenAILM, ids: list[int], prompt: int, top_k: int) -> Scores:
     choice = await _ask(lm, ids, prompt_logprobs=top_k)
-    rows = choice.prompt_logprobs
-    if rows is None:
+    if choice.prompt_logprobs is None:
         raise Unsupported("prompt_logprobs are ignored")
-    if len(rows) != len(ids):
-        raise BadReply(f"{lm!r}: prompt_logprobs for {len(rows)} of {len(ids)} tokens")
+    rows = [row or {} for row in choice.prompt_logprobs]
+    if len(rows) != len(ids) or any(id_ not in rows[i] for i, id_ in enumerate(ids) if i >= prompt):
+        raise BadReply(f"{lm!r}: prompt_logprobs lack some of {len(ids)} tokens")
     values: list[float] = []
     tops: list[dict[int, float]] = []
     for given, row in zip(ids[prompt:], rows[prompt:], strict=True):
-        if row is None or given not in row:
-            raise BadReply(f"{lm!r}: prompt_logprobs lack token {given} itself")
         values.append(row[given].logprob)
         best = sorted(row, key=lambda token: -row[token].logprob)[:top_k]
         tops.append({token: row[token].logprob for token in best})
@@ -150,7 +136,7 @@ async def _by_prompt_logprobs(lm: Server, ids: list[int], prompt: int, top_k: in
     return Scores(tuple(values), tuple(tops) if top_k else ())
 
 
-async def _by_echo(lm: Server, ids: list[int], prompt: int, top_k: int) -> Scores:
+async def _by_echo(lm: OpenAILM, ids: list[int], prompt: int, top_k: int) -> Scores:
     if top_k:
         raise Unsupported("echo names alternatives as text, not as token ids")
     choice = await _ask(lm, ids, echo=True, logprobs=0)
@@ -158,15 +144,14 @@ async def _by_echo(lm: Server, ids: list[int], prompt: int, top_k: int) -> Score
     # The prompt and at most the one token that had to be sampled; anything else was not an echo.
     if len(given) not in (len(ids), len(ids) + 1):
         raise Unsupported("echo is ignored")
-    values = given[prompt : len(ids)]
-    if any(value is None for value in values):
+    known = tuple(value for value in given[prompt : len(ids)] if value is not None)
+    if len(known) < len(ids) - prompt:
         raise BadReply(f"{lm!r}: the echo has response tokens without a log-prob")
-    known = tuple(value for value in values if value is not None)
     check_logprobs(known, repr(lm))
     return Scores(known)
 
 
-async def _ask(lm: Server, ids: list[int], **fields: Any) -> Choice:
+async def _ask(lm: OpenAILM, ids: list[int], **fields: Any) -> Choice:
     body = {"model": lm.model, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
     reply = await lm.post(PATH, body | fields, len(ids) + 1)
     if len(reply.choices) != 1:

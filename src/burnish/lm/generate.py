@@ -1,10 +1,7 @@
 """Sampling models outside the built-in families, with transformers' own `generate`.
 
 `generate` runs the model and keeps its cache, of whichever kind; every token is drawn here, by
-`burnish.lm.sampling`, from each row's own settings and uniform numbers. So seeds, filters, stops
-and log-probs mean what they mean everywhere else, and a row never depends on its neighbours. A row
-that is done waits for the longest of its batch, and a prompt is computed once for each of its
-completions: that is what the built-in families are faster by.
+`burnish.lm.sampling`, so that a row never depends on its neighbours.
 """
 
 from __future__ import annotations
@@ -20,12 +17,11 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.base import Completion, TooLong, media_of
+from burnish.lm.base import Completion, media_of, within_row
 from burnish.lm.hardware import available_bytes, is_device_full, prefill_tokens, too_long
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
@@ -46,7 +42,6 @@ class GenerateSampler:
         name: str = "",
         max_rows: int | None = None,
     ) -> None:
-        """`max_rows` bounds the rows decoded at once; None lets memory decide."""
         self.module, self.tokenizer, self.name = module, tokenizer, name
         self._max_rows = max_rows
         # Some models keep the state of the text they are at in themselves.
@@ -57,31 +52,34 @@ class GenerateSampler:
         rows = make_rows(_within_reach(self.module, request) for request in requests)
         if rows:
             with self._lock:
-                max_rows = self._max_rows or _rows_that_fit(self.module, rows)
-                generate_rows(self.module, rows, self.tokenizer, max_rows=max_rows)
+                longest = max(len(row.prompt) + row.request.max_new for row in rows)
+                head_VD = self.module.head_weight
+                # The cache, its copy while it grows, and a few float32 rows of logits.
+                per_row = 2 * longest * self.module.cache_bytes_per_token + 6 * 4 * len(head_VD)
+                budget = available_bytes(head_VD.device) // 2
+                if not self._max_rows and budget < per_row:
+                    raise too_long(longest, per_row, budget)
+                max_rows = self._max_rows or int(budget // per_row)
+                self._fill(rows, max_rows)
         return completions(requests, rows, self.tokenizer, self.name)
+
+    def _fill(self, rows: Sequence[Row], max_rows: int) -> None:
+        module, waiting = self.module, in_canonical_order(rows)
+        while waiting:
+            if module.together is not Together.ANY:
+                waiting.sort(key=lambda row: len(row.prompt))
+            batch = _next_batch(module, waiting, max_rows)
+            module.prefetch(media_of(row.prompt) for row in waiting)
+            _generate(module, batch, self.tokenizer)
+            if _is_exact(module, batch):
+                waiting = waiting[len(batch) :]
+                continue
+            module.narrow(max(map(_length, batch)))
+            for row in batch:
+                row.restart()
 
     def release(self) -> None:
         """Nothing is held between calls."""
-
-
-def generate_rows(
-    module: TransformersDecoder, rows: Sequence[Row], tokenizer: Tokenizer, *, max_rows: int
-) -> None:
-    """Fill every row, at most `max_rows` at a time."""
-    waiting = in_canonical_order(rows)
-    while waiting:
-        if module.together is not Together.ANY:
-            waiting.sort(key=lambda row: len(row.prompt))
-        batch = _next_batch(module, waiting, max_rows)
-        module.prefetch(media_of(row.prompt) for row in waiting)
-        _generate(module, batch, tokenizer)
-        if _is_exact(module, batch):
-            waiting = waiting[len(batch) :]
-            continue
-        module.narrow(max(map(_length, batch)))
-        for row in batch:
-            row.restart()
 
 
 def _within_reach(module: TransformersDecoder, request: Request) -> Request:
@@ -93,21 +91,14 @@ def _within_reach(module: TransformersDecoder, request: Request) -> Request:
             f"than one pass computes it; expected at least {module.least_prompt} tokens. Lengthen "
             "the prompt, or try a newer transformers."
         )
-    longest = module.longest_row(tokens)
-    if tokens >= longest:
-        raise TooLong(
-            f"a prompt of {tokens} tokens leaves no room to answer: {type(module.model).__name__} "
-            f"reads {longest} tokens."
-        )
-    return replace(request, budget=min(request.max_new, longest - tokens))
+    own = within_row(
+        type(module.model).__name__, tokens, module.longest_row(tokens), request.sampling
+    )
+    return replace(request, budget=min(request.max_new, own.max_tokens))
 
 
 def _is_exact(module: TransformersDecoder, batch: Sequence[Row]) -> bool:
-    """Whether a row that is longer, or more padded, than any before agrees with one pass over it.
-
-    The longest row of the batch stands for all, and the one with the shortest prompt for those
-    with padding.
-    """
+    """Whether a row that is longer, or more padded, than any before agrees with one pass over it."""
     longest = max(batch, key=_length)
     shortest = min(batch, key=lambda row: len(row.prompt))
     padding = max(len(row.prompt) for row in batch) - len(shortest.prompt)
@@ -125,22 +116,8 @@ def _length(row: Row) -> int:
     return len(row.prompt) + len(row.tokens)
 
 
-def _rows_that_fit(module: TransformersDecoder, rows: Sequence[Row]) -> int:
-    longest = max(len(row.prompt) + row.request.max_new for row in rows)
-    # The cache, its copy while it grows, and a few float32 rows of logits.
-    per_row = 2 * longest * module.cache_bytes_per_token + 6 * 4 * module.head_weight.shape[0]
-    budget = available_bytes(module.head_weight.device) // 2
-    if budget < per_row:
-        raise too_long(longest, per_row, budget)
-    return int(budget // per_row)
-
-
 def _next_batch(module: TransformersDecoder, rows: Sequence[Row], max_rows: int) -> list[Row]:
-    """The first rows that may be sampled together; always at least one.
-
-    Padding and the wait for the longest answer make every row as long as the longest prompt and
-    the largest budget together. That stays within what each of them may become alone.
-    """
+    """The first rows that may be sampled together; always at least one."""
     if module.together is Together.NONE:
         max_rows = 1
     most_tokens = prefill_tokens(module.head_weight.device)
@@ -160,13 +137,15 @@ def _next_batch(module: TransformersDecoder, rows: Sequence[Row], max_rows: int)
 
 
 def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer) -> None:
-    """One call of `generate`, with prompts padded on the left."""
-    longest = max(len(row.prompt) for row in rows)
     # A tokenizer may name a padding token that the model's embedding was never widened for.
     pad = tokenizer.pad_id if tokenizer.pad_id < module.head_weight.shape[0] else 0
     inputs = module.generation_inputs([row.prompt for row in rows], pad)
     steps = max(row.request.max_new for row in rows)
     drawer = _Drawer(module, rows, tokenizer, pad)
+
+    def closed(input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        return torch.tensor([_is_closed(row) for row in rows], device=input_ids.device)
+
     # Neither an end token nor a padding token is named to `generate`: the drawer ends rows itself.
     try:
         module.model.generate(
@@ -175,15 +154,14 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
                 max_new_tokens=steps, do_sample=False, use_cache=True
             ),
             logits_processor=LogitsProcessorList([drawer]),
-            stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
+            stopping_criteria=StoppingCriteriaList([closed]),
         )
     # Boundary: a family's own code. Errors of the drawer and a full device are handled elsewhere.
     except Exception as error:
         if drawer.is_drawing or is_device_full(error):
             raise
         raise ModelError(
-            f"{type(module.model).__name__} fails at token {drawer.step + 1} of prompts of "
-            f"{longest} tokens ({named_line(error)}). Serve it over HTTP instead."
+            f"{type(module.model).__name__} fails at token {drawer.step + 1} ({named_line(error)})"
         ) from error
 
 
@@ -214,47 +192,28 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
         uniforms_B = self.uniforms_BT[:, self.step]
         drawn = draw(scores, self.settings, uniforms_B, self.forbidden)
         self.step += 1
-        tops = self._alternatives(scores)
+        tops: list[dict[int, float]] = [{}] * len(self.rows)
+        if self.alternatives:  # every row's likeliest tokens, best first
+            values, ids = top_logprobs(scores, self.settings, self.alternatives)
+            pairs = zip(ids.tolist(), values.tolist(), strict=True)
+            tops = [dict(zip(tokens, logprobs, strict=True)) for tokens, logprobs in pairs]
         columns = zip(self.rows, *(column.tolist() for column in drawn), strict=True)
         taken: list[int] = []
         for place, (row, token, logprob, raw) in enumerate(columns):
             if _is_closed(row):
-                token = self.pad
-            else:
-                self._append(row, token, logprob, raw, tops[place] if tops else {})
+                taken.append(self.pad)
+                continue
             taken.append(token)
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            row.raw_logprobs.append(raw)
+            if count := row.sampling.top_logprobs:
+                row.alternatives.append(dict(list(tops[place].items())[:count]))
+            if token in self.ends or row.meets_stop_string(self.tokenizer):
+                row.finish = Finish.STOP
         taken_B1 = torch.tensor(taken, device=scores.device).unsqueeze(1)
         self.is_drawing = False
         return torch.full_like(scores, float("-inf")).scatter_(1, taken_B1, 0.0)
-
-    def _append(
-        self, row: Row, token: int, logprob: float, raw: float, top: dict[int, float]
-    ) -> None:
-        row.tokens.append(token)
-        row.logprobs.append(logprob)
-        row.raw_logprobs.append(raw)
-        if count := row.sampling.top_logprobs:
-            row.alternatives.append(dict(list(top.items())[:count]))
-        if token in self.ends or row.meets_stop_string(self.tokenizer):
-            row.finish = Finish.STOP
-
-    def _alternatives(self, logits_BV: Tensor) -> list[dict[int, float]]:
-        """Every row's likeliest tokens, best first; none where no row asks for them."""
-        if not self.alternatives:
-            return []
-        values, ids = top_logprobs(logits_BV, self.settings, self.alternatives)
-        pairs = zip(ids.tolist(), values.tolist(), strict=True)
-        return [dict(zip(tokens, logprobs, strict=True)) for tokens, logprobs in pairs]
-
-
-class _Closed(StoppingCriteria):  # type: ignore[misc]  # transformers is not typed here
-    """Which rows are done; `generate` returns once all are."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        return torch.tensor([_is_closed(row) for row in self.rows], device=input_ids.device)
 
 
 def _is_closed(row: Row) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import math
 import os
@@ -19,16 +18,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
 def can_run_kernels(tensor: Tensor) -> bool:
     """On a GPU, for everything but float64, where Triton is installed."""
     import torch
 
-    return tensor.is_cuda and tensor.dtype != torch.float64 and _has_triton()
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    return tensor.is_cuda and tensor.dtype != torch.float64 and _HAS_TRITON
 
 
 GPU_SHARE = "BURNISH_GPU_SHARE"
@@ -53,10 +50,8 @@ def choose_threads(parameters: int, cores: int, rows: int = 1) -> int:
 
 def usable_cores() -> int:
     """Cores that this process may use, at most `OMP_NUM_THREADS` where that is set."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    is_linux = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(limit)) if limit.isdecimal() and int(limit) > 0 else cores
 
@@ -75,11 +70,7 @@ def too_long(tokens: int, needed: int, free: int) -> ModelError:
 
 
 def available_bytes(device: torch.device) -> int:
-    """Free bytes on a GPU (torch's own unused reserve included) or for this process.
-
-    Of a GPU that several programs share, each takes what `BURNISH_GPU_SHARE` leaves it: 0.25 is a
-    quarter of the card. Without it a program counts on all that is free when it looks.
-    """
+    """Free bytes on a GPU (torch's own unused reserve included) or for this process."""
     if device.type == "cuda":
         import torch
 
@@ -106,15 +97,25 @@ def gpu_share() -> float:
         share = math.nan
     if not 0 < share <= 1:
         raise UserError(
-            f"{GPU_SHARE} is {given[:40]!r}; expected a number above 0 and up to 1, such as 0.25 for "
-            "each of four programs on one GPU"
+            f"{GPU_SHARE} is {given[:40]!r}; expected a number above 0 and up to 1, such as 0.25"
         )
     return share
 
 
 def free_memory() -> int:
     """Free bytes of this machine, or of what a container leaves of it."""
-    return min(_machine_bytes(), _container_bytes())
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        # Not Linux: half of the physical memory is a cautious guess.
+        free = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        return min(free, max(0, limit - int((group / "memory.current").read_text())))
+    except (OSError, ValueError):  # without a limit
+        return free
 
 
 def has_fast_bfloat16(*, on_cpu: bool) -> bool:
@@ -124,26 +125,6 @@ def has_fast_bfloat16(*, on_cpu: bool) -> bool:
     if on_cpu:
         return bool(torch.cpu._is_amx_tile_supported())
     return bool(torch.cuda.is_bf16_supported())
-
-
-def _machine_bytes() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        # Not Linux: half of the physical memory is a cautious guess.
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-
-
-def _container_bytes() -> int:
-    """What a container's limit leaves; without a limit, more than any machine has."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
-        return 1 << 62 if limit == "max" else max(0, int(limit) - used)
-    except (OSError, ValueError):
-        return 1 << 62
 
 
 _UNSURE = re.compile(r"CU(BLAS|DNN)_STATUS_(EXECUTION_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)")
@@ -192,8 +173,7 @@ def device_full(error: BaseException, what: str, next_step: str) -> DeviceFull |
 
 def held_text() -> str:
     """` (who holds the GPU's memory)`; empty where that is not known."""
-    held = measure()
-    return "" if held is None else f" ({held})"
+    return "" if (held := measure()) is None else f" ({held})"
 
 
 def measure() -> Held | None:

@@ -218,14 +218,12 @@ def to_gradient(
 
 
 def _block_rows(logits_CV: Tensor) -> int:
-    """Rows per round of elementwise operations."""
     if logits_CV.device.type != "cpu":
         return max(1, len(logits_CV))
     return max(1, CACHED_BYTES // (logits_CV.shape[1] * logits_CV.element_size()))
 
 
 def _kernels(logits_CV: Tensor) -> Any | None:
-    """The module of fused kernels, where they can run on this tensor."""
     if not can_run_kernels(logits_CV):
         return None
     from burnish.lm import fused_kernels

@@ -1,21 +1,10 @@
-"""A language model behind an OpenAI-style server: vLLM, SGLang, llama.cpp, `transformers serve`,
-hosted ones.
-
-    async with OpenAILM("http://127.0.0.1:8000/v1", "my-model", api_key_env="MY_KEY") as lm:
-        capabilities = await lm.probe()
-        completions = await lm.sample(task.messages, Sampling(n=8))
-
-Every request passes through a `RequestPool`, which owns limits, deadlines and retries. The API key
-goes into one header and nowhere else: not into errors, logs or `repr`.
-"""
+"""A language model behind an OpenAI-style server: vLLM, SGLang, llama.cpp, hosted ones."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
-from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -29,7 +18,7 @@ from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, media_of
 from burnish.lm.budget import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.capabilities import Capabilities, probe
-from burnish.lm.connections import Connections, read_body
+from burnish.lm.connections import Connections, checked_url, key_of, read_body
 from burnish.lm.failures import (
     CallFailed,
     ForeignReply,
@@ -59,7 +48,6 @@ REFUSED_FORMAT = (400, 415, 422)
 FAILED_AT_FORMAT = (404, 500, 501)
 """Statuses that may mean the same while no reply with a schema was seen."""
 WAIT_S = 0.02
-"""How often it is looked whether the first reply has come."""
 MARKER_TOKENS = 4
 """What a chat template adds to a message, roughly."""
 MEDIA_TOKENS = 1000
@@ -81,13 +69,7 @@ class Prices(Settings, frozen=True, kw_only=True):
 
 
 class OpenAILM:
-    """The `LM` protocol over HTTP.
-
-    Until `probe` has been called the server is taken to know `n` and nothing beyond the plain
-    protocol. On a server without `n`, completions are asked for one by one, with the seeds
-    `seed, seed + 1, ...` that vLLM uses for its own `n`. Models behind one quota share a `pool`;
-    otherwise each has its own, with `limits`.
-    """
+    """The `LM` protocol over HTTP."""
 
     def __init__(
         self,
@@ -112,16 +94,18 @@ class OpenAILM:
 
         `structured`: whether `sample_json` asks for its JSON schema (`response_format`).
         """
-        self._base = _checked_url(base_url)
+        self._base = checked_url("base_url", base_url)
         self._blobs = blobs
         self.media = media or MediaLimits()
         self.model = model
-        self.pool = _pool_for(limits, pool)
+        if limits is not None and pool is not None:
+            raise UserError("both limits and a pool are given; a pool brings its own limits")
+        self.pool = pool or RequestPool(limits)
         self._endpoint = endpoint
         self.prices = prices or Prices()
         self.accept_models = tuple(accept_models)
         self.capabilities = capabilities or Capabilities()
-        self._key = _key(api_key, api_key_env)
+        self._key = key_of("api_key_env", api_key, api_key_env)
         self._connections = Connections(self._key)
         self._calls = 0
         as_word("structured", structured, get_args(Structured))
@@ -217,9 +201,19 @@ class OpenAILM:
                 wire.check_model(
                     self.model, reply.model, self.accept_models, where, secret=self._key
                 )
-            cost, is_estimated = self._bill(reply, body)
-            self._charge(cost, is_estimated=is_estimated)
             usage = reply.counted
+            cost = self._priced(usage.prompt_tokens, usage.completion_tokens)
+            if not usage.is_whole:
+                said = wire.text_of(reply)
+                # Without a word there were thoughts, or a filter took them away: they are paid.
+                written = estimate_tokens(said) if said else _most_written(body)
+                guessed = self._priced(
+                    0 if usage.prompt_tokens else _prompt_tokens(body),
+                    0 if usage.completion_tokens else written,
+                    estimated=True,
+                )
+                cost = cost.plus(guessed)
+            self._charge(cost, is_estimated=not usage.is_whole)
             return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost.usd)
 
         job = self._job(path, tokens)
@@ -298,33 +292,15 @@ class OpenAILM:
 
     # --- what requests cost
 
-    def _bill(self, reply: wire.Reply, body: dict[str, Any]) -> tuple[Cost, bool]:
-        """What a reply costs, and whether any of that is an estimate."""
-        usage = reply.counted
-        if usage.is_whole:
-            return self._priced(usage.prompt_tokens, usage.completion_tokens), False
-        said = wire.text_of(reply)
-        # Without a word there were thoughts, or a filter took the words away: they are paid.
-        written = estimate_tokens(said) if said else _most_written(body)
-        guessed = self._priced(
-            0 if usage.prompt_tokens else _prompt_tokens(body),
-            0 if usage.completion_tokens else written,
-            estimated=True,
-        )
-        given = self._priced(usage.prompt_tokens, usage.completion_tokens)
-        return given.plus(guessed), True
-
     def _priced(self, read: int, written: int, *, estimated: bool = False) -> Cost:
         usd = self.prices.cost_usd(Cost(read, written))
         return Cost(read, written, usd * SAFETY if estimated else usd)
 
     def _charge(self, cost: Cost, *, is_estimated: bool) -> None:
-        """Charge a request to the meter of the calling task."""
         if (meter := current_meter()) is not None:
             meter.charge(cost, is_estimated=is_estimated)
 
     def _lose(self, cost: Cost, *, is_estimated: bool) -> None:
-        """Charge a request that brought no answer."""
         self._charge(cost, is_estimated=is_estimated)
         totals = self.pool.totals
         totals.cost_usd += cost.usd
@@ -399,10 +375,6 @@ class OpenAILM:
         after_s = retry_after_s(response.headers.get("retry-after"))
         if code == 429:
             return RateLimited(what, after_s=after_s)
-        if code >= 500 or code == 408:
-            failed = ServerFailed(what, after_s=after_s)
-            failed.code = code
-            return failed
         if code < 300:
             return ForeignReply(what)
         hints = {
@@ -410,9 +382,8 @@ class OpenAILM:
             403: "; check the API key (api_key_env)",
             404: "; check base_url (it mostly ends in /v1) and the model's name",
         }
-        rejected = Rejected(what + hints.get(code, ""))
-        rejected.code = code
-        return rejected
+        kind = ServerFailed if code >= 500 or code == 408 else Rejected
+        return kind(what + hints.get(code, ""), after_s=after_s, code=code)
 
     def _shown(self, path: str) -> str:
         """The address for people: without a user name or password that it may carry."""
@@ -427,18 +398,17 @@ def _estimate(prompt: Prompt, sampling: Sampling) -> int:
 
 
 def _prompt_tokens(body: dict[str, Any]) -> int:
-    """Tokens of a request's prompt, estimated."""
     if "prompt" in body:
         return len(body["prompt"])
-    return sum(_message_tokens(message["content"]) for message in body["messages"])
-
-
-def _message_tokens(content: str | list[dict[str, Any]]) -> int:
-    if isinstance(content, str):
-        return estimate_tokens(content) + MARKER_TOKENS
-    texts = [part["text"] for part in content if part["type"] == "text"]
-    media = len(content) - len(texts)
-    return estimate_tokens("".join(texts)) + media * MEDIA_TOKENS + MARKER_TOKENS
+    count = 0
+    for message in body["messages"]:
+        parts = message["content"]
+        texts = (
+            [p["text"] for p in parts if p["type"] == "text"] if isinstance(parts, list) else parts
+        )
+        media = len(parts) - len(texts) if isinstance(parts, list) else 0
+        count += estimate_tokens("".join(texts)) + media * MEDIA_TOKENS + MARKER_TOKENS
+    return count
 
 
 def _most_written(body: dict[str, Any]) -> int:
@@ -450,45 +420,8 @@ def _encoded(body: dict[str, Any], where: str) -> bytes:
         return msgspec.json.encode(body)
     except UnicodeEncodeError as error:
         raise Rejected(
-            f"{where}: the request cannot be written as UTF-8: it holds half a character "
-            f"({error.object[error.start]!r}, a lone surrogate); clean the prompt"
+            f"{where}: the prompt holds half a character ({error.object[error.start]!r}); clean it"
         ) from None
-
-
-def _checked_url(base_url: str) -> str:
-    import httpx
-
-    try:
-        parts = urlsplit(base_url)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        # urlsplit overlooks line ends; httpx is stricter about hosts.
-        is_good = is_good and base_url.isprintable() and " " not in base_url
-        httpx.URL(base_url)
-    except (ValueError, httpx.InvalidURL):
-        is_good = False
-    if not is_good or "?" in base_url or "#" in base_url:
-        raise UserError(
-            f"base_url is {base_url.partition('?')[0].rpartition('@')[2]!r}; expected "
-            "http://host:port/v1 or https://..., without a query"
-        )
-    return base_url.rstrip("/")
-
-
-def _pool_for(limits: Limits | None, pool: RequestPool | None) -> RequestPool:
-    if limits is not None and pool is not None:
-        raise UserError("both limits and a pool are given; a shared pool brings its own limits")
-    return pool or RequestPool(limits)
-
-
-def _key(api_key: str | None, api_key_env: str | None) -> str:
-    if api_key_env is not None and api_key is None:
-        api_key = os.environ.get(api_key_env)
-        if not api_key:
-            raise UserError(f"api_key_env: the environment has no {api_key_env}; set it")
-    key = (api_key or "").strip()
-    if not (key.isascii() and key.isprintable()) or " " in key:
-        raise UserError("the API key holds a space or a character outside ASCII; check its source")
-    return key
 
 
 def _refuse_media_ids(prompt: Prompt) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import anyio
 from msgspec import Meta, Struct
@@ -110,30 +110,15 @@ def check_jobs(jobs: Sequence[Job], endpoints: Mapping[str, Limits], default: Li
         most = endpoints.get(job.endpoint, default).tokens_per_minute
         if most is not None and job.tokens > most:
             raise UserError(
-                f"job '{job.id}': {job.tokens} tokens never fit tokens_per_minute={most:g}; "
-                "raise the limit or split the job"
+                f"job '{job.id}': {job.tokens} tokens never fit tokens_per_minute={most:g}; raise it"
             )
 
 
 WINDOW_S = 60.0
 
 
-class Clock(Protocol):
-    """Time as the pool sees it; tests pass one that does not wait."""
-
-    def now(self) -> float:
-        """Seconds on a scale that never goes backwards."""
-        ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-    def limit(self, seconds: float) -> AbstractContextManager[anyio.CancelScope]:
-        """Cancel the body after `seconds`; `scope.cancelled_caught` tells that it happened."""
-        ...
-
-
-class SystemClock:
-    """The event loop's own timers."""
+class Clock:
+    """Time as the pool sees it, by the event loop's own timers; tests pass one that does not wait."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -287,29 +272,19 @@ class Call:
         """The failure before this attempt, ready to end a message with."""
         return f"; before that: {self.failed_with}" if self.failed_with else ""
 
-    def _seconds(self, now: float) -> float:
-        """From the first request on; time in the queue says nothing about the job."""
-        return now - self.started if self.attempts else 0.0
-
-    def success(self, now: float, answer: Answer[T]) -> Outcome[T]:
+    def outcome(
+        self, now: float, status: Status, error: str = "", answer: Answer[T] | None = None
+    ) -> Outcome[T]:
         return Outcome(
             id=self.job.id,
-            value=answer.value,
-            status=Status.OK,
-            attempts=self.attempts,
-            seconds=self._seconds(now),
-            tokens=answer.tokens,
-            cost_usd=answer.cost_usd,
-        )
-
-    def failure(self, now: float, status: Status, error: str) -> Outcome[T]:
-        return Outcome(
-            id=self.job.id,
-            value=None,
+            value=None if answer is None else answer.value,
             status=status,
             error=error,
             attempts=self.attempts,
-            seconds=self._seconds(now),
+            # From the first request on; time in the queue says nothing about the job.
+            seconds=now - self.started if self.attempts else 0.0,
+            tokens=0 if answer is None else answer.tokens,
+            cost_usd=0.0 if answer is None else answer.cost_usd,
         )
 
 

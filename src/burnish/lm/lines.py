@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -56,8 +56,18 @@ class LineFile(Generic[T]):
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be opened for writing ({error})") from error
         try:
-            with self._turn() if self.shared else self._alone():
+            if self.shared:
+                with self._turn():
+                    self._read(cut=True)
+            else:
+                if fcntl is not None:
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read(cut=True)
+        except OSError as error:
+            self._close()
+            raise UserError(
+                f"{self.path}: in use by another process; give each run its own file, or wait"
+            ) from error
         except BaseException:
             self._close()
             raise
@@ -112,28 +122,13 @@ class LineFile(Generic[T]):
         if written != len(line):
             os.ftruncate(self._fd, start)
             raise StoreError(
-                f"{self.path}: only {written} of {len(line)} bytes of a line were written; "
-                "is the disk full?"
+                f"{self.path}: only {written} of {len(line)} bytes were written; is the disk full?"
             )
         self._end, self._lines = start + len(line), self._lines + 1
         return start
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lock the file until it is closed."""
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UserError(
-                    f"{self.path}: in use by another process; give each run its own file "
-                    "or wait until that one ends"
-                ) from error
-        yield
-
-    @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Lock the file for one line."""
         until = monotonic() + TURN_S
         while fcntl is not None:
             try:
@@ -169,10 +164,17 @@ class LineFile(Generic[T]):
                 self.starts.append(self._end)
                 self._end, self._lines, line = self._end + len(line), self._lines + 1, b""
         if line and cut:
-            if not _is_torn(line, self.kind):
+            opening = f'{{"{self.kind.__struct_encode_fields__[0]}":'.encode()
+            is_ours = line[: len(opening)] == opening[: len(line)]
+            try:
+                decoder.decode(line)
+            except msgspec.ValidationError:  # whole, and another kind of record
+                is_ours = False
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+            if not is_ours:
                 raise StoreError(
-                    f"{self.path}: it does not end as a file of {self.kind.__name__} records does; "
-                    "nothing was changed. Is it something else? Choose another file"
+                    f"{self.path}: it does not end as a file of {self.kind.__name__} records; left as it is"
                 )
             os.ftruncate(self._fd, self._end)
 
@@ -214,22 +216,5 @@ def _decode(
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         where = f"line {number}" if number else f"byte {start}"
         raise StoreError(
-            f"{path}, {where}: {error}; expected one JSON record a line. "
-            "Only a last line may be torn: the file is damaged or is something else"
+            f"{path}, {where}: {error}; expected one JSON record a line: the file is damaged or another"
         ) from error
-
-
-def _is_torn(tail: bytes, kind: type[Struct]) -> bool:
-    """True for the beginning of a record as `append` writes it, False for anything foreign."""
-    opening = f'{{"{kind.__struct_encode_fields__[0]}":'.encode()
-    if tail[: len(opening)] != opening[: len(tail)]:
-        return False
-    try:
-        whole: Any = msgspec.json.decode(tail)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return True
-    try:
-        msgspec.convert(whole, kind, str_keys=True)
-    except msgspec.ValidationError:
-        return False
-    return True

@@ -1,11 +1,4 @@
-"""A model in this process, as an `LM`.
-
-    lm = LocalLM(load_model("smollm2", dtype="bfloat16"))
-    completions = await lm.sample(messages, Sampling(n=8, max_tokens=16, seed=1))
-
-Calls that are waiting at the same time are sampled as one batch. The weights are the loaded
-module's own: the trainer writes them between two batches, and nothing is copied.
-"""
+"""A model in this process, as an `LM`."""
 
 from __future__ import annotations
 
@@ -29,6 +22,7 @@ from burnish.lm.base import (
     Scores,
     TooLong,
     media_of,
+    within_row,
 )
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, is_diffusion
@@ -67,24 +61,17 @@ class LocalLM:
         `decoding` is how a diffusion model writes, such as `steps=8,order=entropy`; empty: as its
         folder says.
         """
-        if max_rows is not None and max_rows < 1:
-            raise UserError(f"max_rows is {max_rows}; expected at least 1, or None")
         if loaded.score_head is not None:
             raise UserError(
-                f"model '{loaded.name}' is a reward model: it scores answers and writes none. Use it "
-                "as a reward: kind = 'reward_model'"
+                f"model '{loaded.name}' is a reward model, which writes nothing: kind = 'reward_model'"
             )
         self.loaded = loaded
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""
-        self._name = name or loaded.name
+        self.name = name or loaded.name
         self._files = files_identity(loaded.name, loaded.folder)
-        self._sampler = _sampler(loaded, self._name, max_rows, decoding)
+        self._sampler = _sampler(loaded, self.name, max_rows, decoding)
         self._queues: tuple[object, _BatchQueue] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def identity(self) -> str:
@@ -94,15 +81,20 @@ class LocalLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of messages or token ids."""
         call = _Pending(self.request(prompt, sampling))
-        queue = self._queue()
+        loop = anyio.lowlevel.current_token()
+        if self._queues is None or self._queues[0] != loop:  # that of a closed loop is dropped
+            self._queues = (loop, _BatchQueue())
+        queue = self._queues[1]
         queue.waiting.append(call)
         try:
             async with queue.lock:
                 if call.outcome is None:
                     await queue.settle()
-                    await self._sample_calls(queue.take())
+                    calls, queue.waiting = queue.waiting, []
+                    await self._sample_calls(queue, calls)
         finally:
-            queue.forget(call)
+            if call in queue.waiting:  # cancelled before it was sampled
+                queue.waiting.remove(call)
         assert call.outcome is not None
         if isinstance(call.outcome, BaseException):
             raise call.outcome
@@ -129,13 +121,8 @@ class LocalLM:
         """A checked request: the prompt as ids, the token budget within the model's context."""
         ids = self._ids(prompt)
         longest = self.loaded.module.longest_row(len(ids))
-        left = longest - len(ids)
-        if left < 1:
-            raise TooLong(
-                f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
-                f"{longest} tokens."
-            )
-        return Request(ids, sampling, budget=min(sampling.max_tokens, left))
+        own = within_row(self.name, len(ids), longest, sampling)
+        return Request(ids, sampling, budget=own.max_tokens)
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of every request, in the order given. Blocks until all are done."""
@@ -169,17 +156,25 @@ class LocalLM:
 
         if top_k:
             raise UserError(
-                f"'{self.name}' is a masked diffusion model: it has no distribution of the next token, "
-                "so that there are no alternatives to list. Ask for scores without top_k"
+                f"'{self.name}' is a masked diffusion model without a next token; score without top_k"
             )
         module = self.loaded.module
         assert isinstance(module, Decoder)
         assert isinstance(self._sampler, DiffusionSampler)
+        mask = module.architecture.mask_id
         for prompt, response in pairs:
             self._check_ids(prompt)
             if response:
                 self._check_ids(response)
-                self._check_scorable(module, len(prompt), response)
+            if len(prompt) + len(response) > module.max_positions:
+                raise TooLong(
+                    f"a prompt of {len(prompt)} tokens and a response of {len(response)}: "
+                    f"'{self.name}' reads {module.max_positions} tokens."
+                )
+            if mask in response:
+                raise UserError(
+                    f"a response holds {mask}, the mask token of '{self.name}'; use tokenizer.encode_data"
+                )
         canvas = self._sampler.decoding.canvas
         end = next(iter(end_of_turn(self.loaded.tokenizer)), None)
         found = likelihood_bound(module, pairs, canvas=canvas, end=end)
@@ -195,21 +190,6 @@ class LocalLM:
             f"'{self.name}' gives a response no finite log-prob; expected weights without NaN or "
             "infinity. Load the model's files again"
         )
-
-    def _check_scorable(self, module: Decoder, prompt: int, response: Sequence[int]) -> None:
-        """A row must fit, and no response can hold what the model never writes."""
-        size, mask = prompt + len(response), module.architecture.mask_id
-        if size > module.max_positions:
-            raise TooLong(
-                f"a prompt of {prompt} tokens and a response of {len(response)} are {size}: "
-                f"'{self.name}' reads {module.max_positions} tokens."
-            )
-        if mask is not None and mask in response:
-            raise UserError(
-                f"token {list(response).index(mask)} of a response is {mask}, the mask token of "
-                f"'{self.name}', which it never writes; expected other ids. Encode texts from data "
-                "with tokenizer.encode_data"
-            )
 
     @torch.inference_mode()
     def _score_one(
@@ -242,7 +222,7 @@ class LocalLM:
             raise self._unsound()
         return Scores(logprobs=tuple(logprobs), top_logprobs=tuple(alternatives))
 
-    async def _sample_calls(self, calls: list[_Pending]) -> None:
+    async def _sample_calls(self, queue: _BatchQueue, calls: list[_Pending]) -> None:
         """Sample one batch in a worker thread, so that judges and tools go on meanwhile."""
         requests = [call.request for call in calls]
         try:
@@ -253,18 +233,11 @@ class LocalLM:
                 call.outcome = error
         except BaseException:
             # The leader was cancelled, the others were not: one of them samples the rest.
-            self._queue().waiting[:0] = [t for t in calls if t.outcome is None]
+            queue.waiting[:0] = [t for t in calls if t.outcome is None]
             raise
         else:
             for call, completions in zip(calls, results, strict=True):
                 call.outcome = completions
-
-    def _queue(self) -> _BatchQueue:
-        """The queue of the running event loop; that of a closed loop is dropped."""
-        loop = anyio.lowlevel.current_token()
-        if self._queues is None or self._queues[0] != loop:
-            self._queues = (loop, _BatchQueue())
-        return self._queues[1]
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if len(prompt) > 0 and isinstance(prompt[0], Message):
@@ -284,8 +257,7 @@ class LocalLM:
             module.media.check(ids, media_of(ids))
         elif media := media_of(ids):
             raise UserError(
-                f"'{self.name}' reads text only; got {media_names([media])}. Use a model that reads "
-                "it, or a task without media"
+                f"'{self.name}' reads text only; got {media_names([media])}. Use a model that reads it"
             )
 
     def _check_ids(self, ids: Sequence[int]) -> None:
@@ -293,19 +265,15 @@ class LocalLM:
         if len(ids) == 0:
             raise UserError("an empty prompt: expected messages or at least one token id")
         size = self.loaded.module.head_weight.shape[0]
-        if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < size:
-            return
-        for position, id_ in enumerate(ids):
-            if not (isinstance(id_, int) and 0 <= id_ < size):
-                raise UserError(
-                    f"token {position} of a prompt is {id_!r}; expected an id from 0 to {size - 1}"
-                )
+        if min(ids) < 0 or max(ids) >= size:
+            place = next(i for i, id_ in enumerate(ids) if not 0 <= id_ < size)
+            raise UserError(
+                f"token {place} of a prompt is {ids[place]!r}; expected an id from 0 to {size - 1}"
+            )
 
 
 @dataclass(eq=False)
 class _Pending:
-    """One waiting call and what became of it."""
-
     request: Request
     outcome: list[Completion] | Exception | None = None
 
@@ -329,16 +297,6 @@ class _BatchQueue:
             quiet = quiet + 1 if len(self.waiting) == seen else 0
             seen = len(self.waiting)
 
-    def take(self) -> list[_Pending]:
-        """Every waiting call, in the order of arrival."""
-        taken, self.waiting = self.waiting, []
-        return taken
-
-    def forget(self, call: _Pending) -> None:
-        """Drop a call that was cancelled before it was sampled."""
-        if call in self.waiting:
-            self.waiting.remove(call)
-
 
 def _sampler(
     loaded: LoadedModel, name: str, max_rows: int | None, decoding: str = ""
@@ -354,8 +312,7 @@ def _sampler(
         )
     if decoding:
         raise UserError(
-            f"decoding: got '{decoding}' for '{name}', which writes from left to right; expected it "
-            "for masked diffusion models alone"
+            f"decoding: got '{decoding}' for '{name}'; expected it for masked diffusion models alone"
         )
     if isinstance(loaded.module, Decoder):
         return Engine(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)

@@ -1,10 +1,5 @@
 """Images and sounds as a transformers processor reads them, kept by hash.
 
-    media = MediaProcessor.from_folder(folder)
-    media.expansion(part)                     # the tokens that stand for it
-    media.prefetch(parts)                     # processed by threads while the device computes
-    media.tensors([[part], []], device, dtype)    # pixel_values, ... of two rows
-
 Each medium is processed once, alone, by the model's own processor: what it makes of the placeholder
 token is the expansion, the tensors beside are those of this medium. They are kept within a limit of
 bytes and made again from the blobs when they are needed again, also after a resume. How a family
@@ -39,9 +34,7 @@ from burnish.records import AudioPart, ImagePart, MediaPart
 from burnish.store.blobs import Blobs, shared_blobs
 
 CACHE_BYTES = 2 * 2**30
-"""Of processed media kept in memory."""
 MOST_UNDERWAY = 256
-"""Media that wait for a thread: a program that ends works them off first."""
 MOST_MEDIA = 64
 """Images and sounds of one conversation, where a family sets no limit."""
 _TEXT_TENSORS = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
@@ -49,20 +42,7 @@ _MODALITIES = {"image": 1, "audio": 3}
 """Numbers by which transformers tells tokens of images and sounds from text (0) and video (2)."""
 
 
-class Waits(NamedTuple):
-    """How processing went, in seconds since the model was loaded."""
-
-    processed: int
-    """Media that were processed; more than there are means that some were made again."""
-    processing_s: float
-    """Of all threads together."""
-    waited_s: float
-    """How long a model waited for them."""
-
-
 class _Medium(NamedTuple):
-    """One processed image or sound."""
-
     ids: tuple[int, ...]
     tensors: dict[str, Tensor]
 
@@ -74,19 +54,11 @@ class _Medium(NamedTuple):
 class MediaProcessor:
     """A transformers processor, its cache and its threads."""
 
-    def __init__(
-        self,
-        processor: Any,
-        name: str,
-        *,
-        blobs: Sequence[Blobs] = (),
-        limit: int = CACHE_BYTES,
-        threads: int = 0,
-    ) -> None:
-        """`blobs` are where bytes are looked for, before this machine's shared ones; `name` is the
-        model's, for messages."""
-        self.processor, self.name, self.limit = processor, name, limit
-        self.blobs = list(blobs)
+    def __init__(self, processor: Any, name: str) -> None:
+        """`name` is the model's, for messages."""
+        self.processor, self.name, self.limit = processor, name, CACHE_BYTES
+        self.blobs: list[Blobs] = []
+        """Where bytes are looked for, before this machine's shared ones."""
         self.most = MOST_MEDIA
         self.examples: list[MediaPart] = []
         """A medium of each kind, for trying a model."""
@@ -104,8 +76,10 @@ class MediaProcessor:
         self._bytes = 0
         self._lock = threading.Lock()
         self._own = threading.local()
-        self._threads = threads or max(1, min(4, (os.cpu_count() or 2) // 2))
-        self._counts = [0, 0.0, 0.0]
+        self.processed = 0
+        """More than there are media means that some were made again."""
+        self.processing_s = self.waited_s = 0.0
+        """Of all threads together; how long a model waited for them."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> MediaProcessor:
@@ -114,8 +88,7 @@ class MediaProcessor:
         found = cls(processor, folder.name)
         if not found.placeholders:
             raise UserError(
-                f"{folder}: {type(processor).__name__} names no image_token and no audio_token; "
-                "burnish cannot tell where its media stand. Serve the model over HTTP instead"
+                f"{folder}: {type(processor).__name__} names no image_token and no audio_token"
             )
         try:
             found.probe()
@@ -151,6 +124,7 @@ class MediaProcessor:
         return tuple(vocabulary[text] for text in self.placeholders)
 
     def placeholder(self, part: MediaPart) -> str:
+        """The token that the chat template writes for it."""
         kind = kind_of(part)
         if kind not in self.kinds:
             reads = " and ".join(_PLURAL[one] for one in self.kinds)
@@ -161,6 +135,7 @@ class MediaProcessor:
         return self.kinds[kind]
 
     def expansion(self, part: MediaPart, *, has_neighbour: bool = False) -> tuple[int, ...]:
+        """The tokens that take the placeholder's place, also right behind those of another."""
         ids = self._expansions.get(part.sha256) or self._by_size(part)
         if ids is None:
             ids = self._get(part).ids
@@ -184,10 +159,7 @@ class MediaProcessor:
             )
 
     def prefetch(self, parts: Iterable[MediaPart]) -> None:
-        """Begin to process media that will be asked for, in their order, without waiting.
-
-        No more are begun than the cache holds: the rest is processed when it is asked for.
-        """
+        """Begin to process media that will be asked for, in their order, without waiting."""
         with self._lock:
             # Media of one model are of similar size; before the first, its size is not known.
             size = self._bytes // len(self._kept) if self._kept else 0
@@ -210,7 +182,10 @@ class MediaProcessor:
         found = {}
         for name in names:
             by_row = [[one[name] for one in row if name in one] for row in made]
-            joined = _by_row(by_row) if self._axes.get(name) == 1 else _end_to_end(by_row)
+            if self._axes.get(name) == 1:
+                joined = _by_row(by_row)
+            else:
+                joined = torch.cat(_same_size([one for row in by_row for one in row], free=0))
             is_real = joined.is_floating_point()
             found[name] = joined.to(device, dtype if is_real else None, non_blocking=True)
         return found
@@ -221,12 +196,6 @@ class MediaProcessor:
         for kind, token in zip(self.kinds, self.placeholder_ids, strict=True):
             types_BS.masked_fill_(ids_BS == token, _MODALITIES[kind])
         return types_BS
-
-    @property
-    def waits(self) -> Waits:
-        """How much was processed, and how long a model waited for it."""
-        processed, processing, waited = self._counts
-        return Waits(int(processed), processing, waited)
 
     # --- the cache
 
@@ -242,7 +211,7 @@ class MediaProcessor:
             return future.result()
         finally:
             with self._lock:
-                self._counts[2] += time.perf_counter() - began
+                self.waited_s += time.perf_counter() - began
 
     def _begin(self, part: MediaPart) -> Future[_Medium]:
         """Under the lock."""
@@ -251,35 +220,32 @@ class MediaProcessor:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="burnish-media")
+        threads = max(1, min(4, (os.cpu_count() or 2) // 2))
+        return ThreadPoolExecutor(threads, thread_name_prefix="burnish-media")
 
     def _make(self, part: MediaPart) -> _Medium:
         began = time.perf_counter()
         made = None
         try:
-            opened = self._opened(part)
+            data = self._read(part)
             with _about(part):
+                opened = open_image(data) if isinstance(part, ImagePart) else self._samples(data)
                 found = self._process([opened], kind_of(part))
-                self._check_size(part, found)
+                if self._expansions.get(part.sha256, found.ids) != found.ids:
+                    raise UserError(
+                        f"{type(self.processor).__name__} makes other tokens of images of one size"
+                    )
             if isinstance(part, ImagePart):
                 self._sizes[opened.size] = found.ids
             made = found
             return made
         finally:
             with self._lock:
-                self._counts[0] += 1
-                self._counts[1] += time.perf_counter() - began
+                self.processed += 1
+                self.processing_s += time.perf_counter() - began
                 if made is not None:
                     self._keep(part, made)
                 self._underway.pop(part.sha256, None)
-
-    def _check_size(self, part: MediaPart, made: _Medium) -> None:
-        if self._expansions.get(part.sha256, made.ids) != made.ids:
-            raise UserError(
-                "it became other tokens than images of the same size before: "
-                f"{type(self.processor).__name__} looks at more than the size. Serve the model "
-                "over HTTP instead"
-            )
 
     def _keep(self, part: MediaPart, made: _Medium) -> None:
         """Under the lock."""
@@ -290,10 +256,7 @@ class MediaProcessor:
             self._bytes -= self._kept.popitem(last=False)[1].size
 
     def _by_size(self, part: MediaPart) -> tuple[int, ...] | None:
-        """The expansion of an image as large as one before: rows are laid out before it is processed.
-
-        It is compared with what comes of the image in the end.
-        """
+        """The expansion of an image as large as one before: rows are laid out before it is processed."""
         if isinstance(part, AudioPart):
             return None
         with _about(part):
@@ -305,26 +268,19 @@ class MediaProcessor:
 
     # --- opening and processing
 
-    def _opened(self, part: MediaPart) -> Any:
-        data = self._read(part)
-        with _about(part):
-            return open_image(data) if isinstance(part, ImagePart) else self._samples(data)
-
     def _read(self, part: MediaPart) -> bytes:
         places = [*self.blobs, shared_blobs()]
         blobs = next((one for one in places if one.holds(part.sha256)), places[-1])
         return blobs.read(part)
 
     def _samples(self, data: bytes) -> np.ndarray:
-        """A sound as the mono samples that the model's features are made of."""
         extractor = self.processor.feature_extractor
         samples = read_sound(data, rate=extractor.sampling_rate).samples
         longest = getattr(extractor, "n_samples", None)
         if longest is not None and len(samples) > longest:
             rate = extractor.sampling_rate
             raise MediaError(
-                f"it lasts {len(samples) / rate:.1f} s; '{self.name}' hears the first "
-                f"{longest / rate:g} s of a sound and no more. Cut it into pieces"
+                f"it lasts {len(samples) / rate:.1f} s; '{self.name}' hears the first {longest / rate:g} s"
             )
         return samples
 
@@ -348,7 +304,10 @@ class MediaProcessor:
         """What the processor makes of placeholders with their media and nothing else."""
         text = self.kinds[kind] * len(opened)
         try:
-            made = self._call(self._processor_here(), text, kind, opened)
+            if not hasattr(self._own, "processor"):
+                with self._lock:  # this thread's own: a tokenizer cannot be used by two at once
+                    self._own.processor = copy.deepcopy(self.processor)
+            made = self._call(self._own.processor, text, kind, opened)
         # Boundary: a family's own code, given one medium.
         except Exception as error:
             raise MediaError(
@@ -361,13 +320,6 @@ class MediaProcessor:
         }
         ids = tuple(made["input_ids"][0].tolist())
         return _Medium(self._same_ids.setdefault(ids, ids), tensors)
-
-    def _processor_here(self) -> Any:
-        """This thread's own copy: a tokenizer cannot be used by two threads at once."""
-        if not hasattr(self._own, "processor"):
-            with self._lock:
-                self._own.processor = copy.deepcopy(self.processor)
-        return self._own.processor
 
     def probe(self) -> None:
         """Give the processor one and two media of each kind: how they are joined, how many it takes."""
@@ -382,12 +334,15 @@ class MediaProcessor:
             except UserError:
                 self.most = 1
                 continue
-            self._shares_border = two.ids == _merged(one.ids)
+            self._shares_border = two.ids == (*one.ids, *one.ids[1:])
             if two.ids != one.ids * 2 and not self._shares_border:
                 self.most = 1
                 continue
             for name, tensor in one.tensors.items():
-                self._axes[name] = _doubled(tensor.shape, two.tensors[name].shape)
+                # Along which a second medium was put; the first one where nothing shows it.
+                a, b = tensor.shape, two.tensors[name].shape
+                is_by_row = len(a) == len(b) > 1 and a[0] == b[0] and b[1] == 2 * a[1]
+                self._axes[name] = int(is_by_row)
 
     def example(self, kind: str) -> Any:
         """A small image or sound, opened."""
@@ -438,23 +393,6 @@ def _about(part: MediaPart) -> Iterator[None]:
     except UserError as error:
         line = f"{part.media_type} {part.sha256[:12]}: {error}"
         raise MediaError(line, sha256=part.sha256) from None
-
-
-def _merged(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Two media side by side where they share the token between them (Idefics2)."""
-    return (*ids, *ids[1:])
-
-
-def _doubled(one: Sequence[int], two: Sequence[int]) -> int:
-    """The axis along which a second medium was put; the first one where nothing shows it."""
-    if len(one) == len(two) and one[0] == two[0] and len(one) > 1 and two[1] == 2 * one[1]:
-        return 1
-    return 0
-
-
-def _end_to_end(rows: list[list[Tensor]]) -> Tensor:
-    """All media one after the other; smaller ones are filled up with zeros."""
-    return torch.cat(_same_size([one for row in rows for one in row], free=0))
 
 
 def _by_row(rows: list[list[Tensor]]) -> Tensor:

@@ -1,14 +1,10 @@
-"""What a model's forward takes, and the door by which conversations become it.
-
-inputs = processor.process(messages)            # the tokenizer is the processor of text models
-hidden_RSD = module(inputs)
-"""
+"""What a model's forward takes, and the door by which conversations become it."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from burnish.records import MediaPart, Message
@@ -95,32 +91,6 @@ def media_names(media: Sequence[Sequence[MediaPart]]) -> str:
     """The media of some rows in a few words, for a message."""
     names = [f"{part.media_type} {part.sha256[:12]}" for row in media for part in row]
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-class MediaReader(Protocol):
-    """What a tokenizer asks of the model behind it about images and sounds."""
-
-    def placeholder(self, part: MediaPart) -> str:
-        """The token that the chat template writes for it; `UserError` where the model cannot read it."""
-        ...
-
-    def expansion(self, part: MediaPart, *, has_neighbour: bool = False) -> tuple[int, ...]:
-        """The tokens that take the placeholder's place, also right behind those of another."""
-        ...
-
-    def prefetch(self, parts: Iterable[MediaPart]) -> None:
-        """Begin to process media that will be asked for, in their order, without waiting."""
-        ...
-
-    @property
-    def placeholders(self) -> tuple[str, ...]:
-        """Texts of all placeholder tokens: control tokens, which no data may write."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """Images and sounds that one conversation may hold."""
-        ...
 
 
 @runtime_checkable

@@ -1,9 +1,5 @@
 """A language model by the text that a person types.
 
-    lm = open_lm("smollm2")                                  # or "tiny", or a model folder
-    lm = open_lm("http://127.0.0.1:8000/v1#my-model", api_key_env="MY_KEY")
-    lm = open_lm("replay:answers.jsonl")                     # recorded, never calls
-
 Nothing is asked here: a server is reached, and a replay searched, at the first question.
 """
 
@@ -19,16 +15,7 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import (
-    LM,
-    SHIPPED,
-    VISUAL,
-    Completion,
-    Prompt,
-    Sampling,
-    Scores,
-    shipped_model,
-)
+from burnish.lm.base import LM, SHIPPED, VISUAL, Completion, Prompt, Sampling, Scores, shipped_model
 from burnish.lm.jobs import Limits
 from burnish.lm.weights import files_identity
 from burnish.records import Message
@@ -47,23 +34,15 @@ def open_lm(name: str, **options: Any) -> LM:
     text = name.strip()
     if not text:
         raise UserError(f"the model's name is empty; expected {FORMS}")
-    if text.startswith("replay:"):
-        return _call(_replay, text, given)
-    if "://" in text:
-        return _call(_server, text, given)
-    return _call(_local, text, given)
-
-
-def _call(opener: Callable[..., LM], name: str, options: dict[str, Any]) -> LM:
-    """Open with the options that this kind of model has; another one is the user's mistake."""
+    opener = _replay if text.startswith("replay:") else _server if "://" in text else _local
     known = [key for key in inspect.signature(opener).parameters if key != "name"]
-    for option in options:
+    for option in given:
         if option not in known:
             raise UserError(
-                f"model '{_shown(name)}' has no option '{option}'; expected {', '.join(known)}."
+                f"model '{_shown(text)}' has no option '{option}'; expected {', '.join(known)}."
                 f"{did_you_mean(option, known)}"
             )
-    return opener(name, **options)
+    return opener(text, **given)
 
 
 def _server(
@@ -82,8 +61,7 @@ def _server(
     url, mark, model = name.partition("#")
     if not mark or not model:
         raise UserError(
-            f"model '{_shown(name)}' names a server but no model; expected "
-            "http://host:port/v1#model"
+            f"model '{_shown(name)}' names a server but no model; expected http://host:port/v1#model"
         )
     return OpenAILM(
         url,
@@ -103,10 +81,7 @@ def _replay(name: str, *, model: str | None = None) -> LM:
 
     path = Path(name.removeprefix("replay:")).expanduser()
     if not path.is_file():
-        raise UserError(
-            f"model '{name}': there is no file {path}; expected replay:FILE.jsonl, a log that "
-            "RecordingLM or a judge's record wrote"
-        )
+        raise UserError(f"model '{name}': there is no file {path}; expected replay:FILE.jsonl")
     return ReplayLM(path, model=model)
 
 
@@ -133,8 +108,7 @@ def _local(
             if (error.name or "burnish").partition(".")[0] == "burnish":
                 raise
             raise UserError(
-                f"model '{name}' needs the package '{error.name}', which is not installed. Install "
-                "it: pip install 'burnish[torch]', or name a server: http://host:port/v1#model"
+                f"model '{name}' needs '{error.name}', which is not installed: pip install 'burnish[torch]'"
             ) from error
 
         loaded = load_model(name, dtype=dtype, device=device)
@@ -145,22 +119,14 @@ def _local(
     def check_media(messages: Sequence[Message]) -> None:
         from burnish.lm.tokenizer import refuse_media
 
-        if not name.startswith(VISUAL) and (shipped_model(name) or not _has_processor(folder)):
+        try:
+            from burnish.lm.media_model import has_processor
+        except ModuleNotFoundError:  # loading it will say what to install
+            return
+        if not name.startswith(VISUAL) and (shipped_model(name) or not has_processor(folder)):
             refuse_media(messages)
 
-    def identity() -> str:
-        return files_identity(name, folder)
-
-    return LazyLM(name, load, identity, check_media) if late else load()
-
-
-def _has_processor(folder: Path) -> bool:
-    """Whether a folder's model reads more than text; True where that cannot be told without torch."""
-    try:
-        from burnish.lm.media_model import has_processor
-    except ModuleNotFoundError:  # loading it will say what to install
-        return True
-    return has_processor(folder)
+    return LazyLM(name, load, lambda: files_identity(name, folder), check_media) if late else load()
 
 
 class LazyLM:
@@ -174,14 +140,10 @@ class LazyLM:
         check_media: Callable[[Sequence[Message]], None] | None = None,
     ) -> None:
         """`identity` says which files would be loaded now, `check_media` what they can read."""
-        self._name, self._load, self._identity = name, load, identity
+        self.name, self._load, self._identity = name, load, identity
         self._check_media = check_media
         self._lm: LM | None = None
         self._lock = threading.Lock()  # invariant: the model is loaded once
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def identity(self) -> str:
@@ -203,15 +165,13 @@ class LazyLM:
         return await (await self._loaded()).score(prompt_ids, response_ids, top_k=top_k)
 
     async def _loaded(self) -> LM:
-        if self._lm is None:
-            return await anyio.to_thread.run_sync(self._once)
-        return self._lm
+        def once() -> LM:
+            with self._lock:
+                if self._lm is None:
+                    self._lm = self._load()
+                return self._lm
 
-    def _once(self) -> LM:
-        with self._lock:
-            if self._lm is None:
-                self._lm = self._load()
-            return self._lm
+        return await anyio.to_thread.run_sync(once) if self._lm is None else self._lm
 
 
 def _shown(name: str) -> str:

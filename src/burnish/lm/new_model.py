@@ -1,26 +1,21 @@
-"""Models from random weights, as Hugging Face folders that load, train and sample like any other.
-
-    new_model_folder(NewModel(layers=6, width=256), seed=7)     # in the cache, written once
-    write_llama(folder, layers=2, ...)                          # beside a tokenizer
-
-The Llama form is written here, models with a `topology` of the residual streams by
-`burnish.models.siamesenorm`.
-"""
+"""Models from random weights, as Hugging Face folders that load, train and sample like any other."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from burnish.arguments import refused
 from burnish.boundary import Settings, public
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.lm.embedded import make_once
-from burnish.lm.weights import read_json, write_json
+from burnish.lm.weights import llama_config, read_json, write_json
 from burnish.models import quiet_transformers
 from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, DepthScale, Topology
 from burnish.seeds import digest
@@ -76,21 +71,14 @@ def train_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_some(texts), trainer)
+    given = iter(texts)
+    if (first := next(given, None)) is None:
+        raise UserError("there is no text to learn a tokenizer from; expected at least one.")
+    tokenizer.train_from_iterator(chain([first], given), trainer)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     _write_tokenizer(tokenizer, target)
     return int(tokenizer.get_vocab_size(with_added_tokens=True))
-
-
-def _some(texts: Iterable[str]) -> Iterable[str]:
-    """The texts; refuses none at all."""
-    is_empty = True
-    for text in texts:
-        is_empty = False
-        yield text
-    if is_empty:
-        raise UserError("there is no text to learn a tokenizer from; expected at least one.")
 
 
 def _write_tokenizer(tokenizer: Any, folder: Path) -> None:
@@ -163,24 +151,18 @@ class NewModel(Settings, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.width % (2 * self.heads):
-            raise ArgumentError(
-                f"width: got {self.width} with heads = {self.heads}, expected a multiple of "
-                f"{2 * self.heads}: a head's numbers are turned in pairs"
-            )
+            need = f"a multiple of {2 * self.heads} with heads = {self.heads}"
+            raise refused("width", self.width, need)
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ArgumentError(
-                f"kv_heads: got {self.kv_heads}, expected a divisor of heads = {self.heads}, or 0"
-            )
-        is_plain = self.normalized_input is None and not self.depth_scale
+            raise refused("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}, or 0")
         known = (LLAMA, *TOPOLOGIES, *ALIASES)
         if self.topology not in known:
-            raise ArgumentError(f"topology: got {self.topology!r}, expected {', '.join(known)}")
+            raise refused("topology", self.topology, ", ".join(known))
         if self.topology != LLAMA:
             self.streams()
-        elif not is_plain:
-            raise ArgumentError(
-                "topology: got llama with normalized_input or depth_scale, which only topologies "
-                "with two streams have; expected siamese or siamese_hybrid_pre"
+        elif self.normalized_input is not None or self.depth_scale:
+            raise refused(
+                "topology", "llama", "siamese or siamese_hybrid_pre for two streams' settings"
             )
 
     @property
@@ -201,22 +183,49 @@ def new_model_folder(sizes: NewModel, seed: int) -> Path:
     >>> load_model(folder, device="cpu").parameters
     8304
     """
-    source = None if sizes.tokenizer == BYTE else _tokenizer_folder(sizes.tokenizer)
-    contents = [] if source is None else [(source / n).read_bytes() for n in _present(source)]
+    from burnish.lm.tokenizer import FILES, Tokenizer
+
+    source = None if sizes.tokenizer == BYTE else Path(sizes.tokenizer).expanduser()
+    if source is not None and not (source / "tokenizer.json").is_file():
+        raise UserError(
+            f"model.new.tokenizer: {source} has no tokenizer.json; expected byte or the folder of a "
+            "tokenizer. Make one: burnish tokenizer train DATA --size 4096 --out FOLDER"
+        )
+    files = [source / n for n in FILES if (source / n).is_file()] if source is not None else []
     settings = msgspec.json.encode({**msgspec.structs.asdict(sizes), "tokenizer": ""})
-    name = digest(f"{LAYOUT} {seed}", settings, *contents)
+    name = digest(f"{LAYOUT} {seed}", settings, *(file.read_bytes() for file in files))
 
     def build(folder: Path) -> None:
         if source is None:
             write_byte_tokenizer(folder)
+        for own in files:
+            shutil.copyfile(own, folder / own.name)
+        file = folder / "tokenizer_config.json"
+        write_json(file, {**read_json(file), "model_max_length": sizes.context})
+        inner = sizes.inner or ROUND * -(-8 * sizes.width // (3 * ROUND))
+        if sizes.topology == LLAMA:
+            write_llama(
+                folder,
+                seed=seed,
+                layers=sizes.layers,
+                hidden_size=sizes.width,
+                intermediate_size=inner,
+                heads=sizes.heads,
+                kv_heads=sizes.kv_heads or sizes.heads,
+                context=sizes.context,
+                tied=sizes.tied,
+                rope_theta=sizes.rope_theta,
+                std=sizes.first_std,
+                scales_outputs=True,
+            )
         else:
-            for file in _present(source):
-                shutil.copyfile(source / file, folder / file)
-        settings = read_json(folder / "tokenizer_config.json")
-        write_json(
-            folder / "tokenizer_config.json", {**settings, "model_max_length": sizes.context}
-        )
-        _write_weights(folder, sizes, seed)
+            _write_own(folder, sizes, inner, seed)
+        # An answer ends with its own token or with that between documents.
+        tokenizer = Tokenizer.from_folder(folder)
+        end = tokenizer.backend.token_to_id("<|endoftext|>")
+        if end is not None and end not in tokenizer.eos_ids:
+            file = folder / "generation_config.json"
+            write_json(file, {**read_json(file), "eos_token_id": [*tokenizer.eos_ids, end]})
 
     return make_once(f"new-{name}", build)
 
@@ -248,30 +257,20 @@ def write_llama(
     from burnish.lm.weights import WEIGHTS, write_weights
 
     ids = _special_ids(folder)
-    config: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": ids["bos_token_id"],
-        "dtype": dtype,
-        "eos_token_id": ids["eos_token_id"],
-        "head_dim": hidden_size // heads,
-        "hidden_act": "silu",
-        "hidden_size": hidden_size,
-        "initializer_range": std,
-        "intermediate_size": intermediate_size,
-        "max_position_embeddings": context,
-        "mlp_bias": False,
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "num_key_value_heads": kv_heads,
-        "pad_token_id": ids["pad_token_id"],
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_theta": rope_theta, "rope_type": "default"},
-        "tie_word_embeddings": tied,
-        "vocab_size": ids["vocab_size"],
-    }
+    config = llama_config(
+        **ids,
+        dtype=dtype,
+        hidden_size=hidden_size,
+        initializer_range=std,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=context,
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+        num_key_value_heads=kv_heads,
+        rms_norm_eps=1e-5,
+        rope_theta=rope_theta,
+        tie_word_embeddings=tied,
+    )
     decoder = Decoder(read_architecture(config))
     init_weights(decoder, seed, std=std)
     if scales_outputs:
@@ -286,28 +285,6 @@ def write_llama(
     named = ("bos_token_id", "eos_token_id", "pad_token_id")
     write_json(folder / "generation_config.json", {name: ids[name] for name in named})
     return folder
-
-
-def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
-    inner = sizes.inner or ROUND * -(-8 * sizes.width // (3 * ROUND))
-    if sizes.topology == LLAMA:
-        write_llama(
-            folder,
-            seed=seed,
-            layers=sizes.layers,
-            hidden_size=sizes.width,
-            intermediate_size=inner,
-            heads=sizes.heads,
-            kv_heads=sizes.kv_heads or sizes.heads,
-            context=sizes.context,
-            tied=sizes.tied,
-            rope_theta=sizes.rope_theta,
-            std=sizes.first_std,
-            scales_outputs=True,
-        )
-    else:
-        _write_own(folder, sizes, inner, seed)
-    _end_with_texts(folder)
 
 
 def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
@@ -335,18 +312,6 @@ def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
         )
 
 
-def _end_with_texts(folder: Path) -> None:
-    """An answer ends with its own token or with that between documents."""
-    from burnish.lm.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.from_folder(folder)
-    end = tokenizer.backend.token_to_id("<|endoftext|>")
-    if end is None or end in tokenizer.eos_ids:
-        return
-    file = folder / "generation_config.json"
-    write_json(file, {**read_json(file), "eos_token_id": [*tokenizer.eos_ids, end]})
-
-
 def _special_ids(folder: Path) -> dict[str, Any]:
     """Ids of special tokens and the size of the vocabulary, by the tokenizer in the folder."""
     from burnish.lm.tokenizer import Tokenizer
@@ -362,22 +327,6 @@ def _special_ids(folder: Path) -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_id,
         "vocab_size": max(ids) + 1,
     }
-
-
-def _tokenizer_folder(path: str) -> Path:
-    folder = Path(path).expanduser()
-    if not (folder / "tokenizer.json").is_file():
-        raise UserError(
-            f"model.new.tokenizer: {path} has no tokenizer.json; expected byte or the folder of a "
-            "tokenizer. Make one: burnish tokenizer train DATA --size 4096 --out FOLDER"
-        )
-    return folder
-
-
-def _present(folder: Path) -> list[str]:
-    from burnish.lm.tokenizer import FILES
-
-    return [name for name in FILES if (folder / name).is_file()]
 
 
 def tiny_model(
@@ -409,8 +358,8 @@ def tiny_model(
 
 def cached_tiny_model() -> Path:
     """The default tiny model in burnish's cache folder, written once."""
-    return make_once("tiny-llama-115k-v1", _build_default)
 
+    def build(folder: Path) -> None:
+        tiny_model(folder)
 
-def _build_default(folder: Path) -> None:
-    tiny_model(folder)
+    return make_once("tiny-llama-115k-v1", build)

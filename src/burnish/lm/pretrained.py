@@ -1,9 +1,4 @@
-"""Load a folder's weights through transformers, and refuse what transformers would only warn of.
-
-    load_pretrained(AutoModelForCausalLM, folder, torch.float32)
-
-Weights that no file has would be random; in models of ours, weights without a place are refused too.
-"""
+"""Load a folder's weights through transformers, and refuse what transformers would only warn of."""
 
 from __future__ import annotations
 
@@ -49,24 +44,19 @@ def load_pretrained(auto: Any, folder: Path, dtype: torch.dtype) -> Any:
         if "ignore_mismatched_sizes" in reason:
             reason = "its weights have other sizes than its config.json says"
         raise UserError(f"{folder} cannot be loaded by transformers: {reason}") from error
-    is_scored = is_classifier({"architectures": model.config.architectures})
-    unused = _output_names(model) if is_scored else ()
-    _check_names(folder, model, found, unused, is_own=model.config.model_type == OWN)
+    unused: set[str] = set()
+    if is_classifier({"architectures": model.config.architectures}):
+        # A classifier is saved without the weights that make logits.
+        head = model.get_output_embeddings()
+        own = {id(weight) for weight in head.parameters()} if head is not None else set()
+        unused = {name for name, weight in model.named_parameters() if id(weight) in own}
+    _check_names(folder, model, found, unused)
     # `generate` would add what the folder's own file asks for, such as a repetition penalty.
     model.generation_config = transformers.GenerationConfig()
     return model
 
 
-def _output_names(model: Any) -> set[str]:
-    """Names of the weights that make logits; a classifier is saved without them."""
-    head = model.get_output_embeddings()
-    own = {id(weight) for weight in head.parameters()} if head is not None else set()
-    return {name for name, weight in model.named_parameters() if id(weight) in own}
-
-
-def _check_names(
-    folder: Path, model: Any, found: dict[str, Any], unused: Collection[str], *, is_own: bool
-) -> None:
+def _check_names(folder: Path, model: Any, found: dict[str, Any], unused: Collection[str]) -> None:
     """Refuse weights that are missing, or that say that the model is another one: transformers warns.
 
     Missing ones would be random; `unused` ones may be. Files of other families may hold what their
@@ -74,15 +64,13 @@ def _check_names(
     """
     for name in sorted(found.get("missing_keys") or ()):
         if not name.startswith("score.") and name not in unused:
-            raise UserError(
-                f"{folder}: its config.json asks for weight {name} and no file has it; expected the "
-                "settings that the weights were saved with"
-            )
-    stacks = {stack[1] for name in model.state_dict() if (stack := _LAYER.match(name))}
-    own_layers = {stack[0] for name in model.state_dict() if (stack := _LAYER.match(name))}
+            raise UserError(f"{folder}: its config.json asks for weight {name} and no file has it")
+    layers = [layer for name in model.state_dict() if (layer := _LAYER.match(name))]
+    stacks, known = {layer[1] for layer in layers}, {layer[0] for layer in layers}
+    is_own = model.config.model_type == OWN
     for name in sorted(found.get("unexpected_keys") or ()):
         layer = _LAYER.match(name)
-        is_further = layer is not None and layer[1] in stacks and layer[0] not in own_layers
+        is_further = layer is not None and layer[1] in stacks and layer[0] not in known
         if (is_own and not name.startswith("score.") and name not in unused) or is_further:
             raise misplaced(folder, name)
 

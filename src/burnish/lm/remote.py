@@ -1,19 +1,10 @@
 """A server that samples with the trainer's weights: vLLM or SGLang, updated between steps.
 
-    sampler = RemoteSampler("http://127.0.0.1:30000/v1", "my-model", folder=Path("served"))
-    await sampler.update_weights(12, module.weights_to_save().items())
-    completions = await sampler.sample(prompt_ids, Sampling(n=8))     # each with weight_version 12
-
 Weights travel through a model folder that trainer and server both see: the file is replaced in one
 go, then the server is told to load it. Start the server on that folder (`save_model` writes it):
 
     python -m sglang.launch_server --model-path served
     VLLM_SERVER_DEV_MODE=1 vllm serve served          # dialect="vllm": /collective_rpc needs it
-
-A server that could not load the newest weights goes on with older ones. Every completion says which;
-`max_staleness` bounds by how many versions they may lag, and sampling beyond that is refused. After
-each update the checksum of the weights is compared: that of what was sent with the one that the server
-reports (`version_path`), or else with what then lies in the folder it read.
 """
 
 from __future__ import annotations
@@ -27,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import msgspec
 
+from burnish.arguments import as_word
 from burnish.errors import ModelError, UserError
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling, TooLong
+from burnish.lm.base import Completion, Prompt, Sampling, within_row
 from burnish.lm.capabilities import Capabilities
 from burnish.lm.http import OpenAILM
 from burnish.lm.jobs import Answer, Job
@@ -90,13 +82,9 @@ class RemoteSampler(OpenAILM):
         super().__init__(base_url, model, **options)
         if not (folder / "config.json").is_file():
             raise UserError(
-                f"folder {folder} is no model folder; write it with save_model and start the "
-                "server on it"
+                f"folder {folder} is no model folder; write it with save_model, start the server on it"
             )
-        if max_staleness < 0:
-            raise UserError(f"max_staleness is {max_staleness}; expected 0 or more versions")
-        if dialect not in list(Dialect):
-            raise UserError(f"dialect is {dialect!r}; expected {' or '.join(Dialect)}")
+        as_word("dialect", dialect, list(Dialect))
         self.folder, self.dialect, self.max_staleness = folder, Dialect(dialect), max_staleness
         self.version_path, self.tokenizer, self._longest_row = version_path, tokenizer, longest_row
         self._wanted = self._served = version
@@ -129,8 +117,7 @@ class RemoteSampler(OpenAILM):
             return
         if len(listed) != 1:
             raise UserError(
-                f"{self!r} serves {', '.join(listed) or 'no model'}; name the one to sample from "
-                "(sampler.model)"
+                f"{self!r} serves {', '.join(listed) or 'no model'}; name the one (sampler.model)"
             )
         self.model = listed[0]
 
@@ -143,7 +130,16 @@ class RemoteSampler(OpenAILM):
         self._wanted = version
         try:
             sent = await anyio.to_thread.run_sync(self._write, tensors)
-            await self._reload(version)
+            if self.dialect is Dialect.SGLANG:
+                body = {"model_path": str(self.folder), "weight_version": str(version)}
+                reply = await self._control("POST", "/update_weights_from_disk", body)
+                if reply.get("success") is not True:
+                    said = wire.excerpt(str(reply.get("message", "")).encode(), self._key)
+                    raise ModelError(f"{self!r} did not load weights {version}: {said}")
+            else:
+                await self._control("POST", "/collective_rpc", {"method": "reload_weights"})
+                # Cached prefixes were computed with the old weights.
+                await self._control("POST", "/reset_prefix_cache", {})
             await self._verify(version, sent)
         except OtherWeights:
             raise
@@ -167,7 +163,9 @@ class RemoteSampler(OpenAILM):
             )
         # Before the request: an update while it runs must not make its tokens look newer.
         version = self._served
-        completions = await super().sample(prompt, self._within_context(prompt, sampling))
+        if self._longest_row is not None and wire.is_token_ids(prompt):
+            sampling = within_row(self.name, len(prompt), self._longest_row(len(prompt)), sampling)
+        completions = await super().sample(prompt, sampling)
         if version < self._wanted:
             self.stale_completions += len(completions)
         if any(c.weight_version is not None for c in completions):
@@ -177,72 +175,36 @@ class RemoteSampler(OpenAILM):
         version = -1 if self._reports else version
         return [msgspec.structs.replace(c, weight_version=version) for c in completions]
 
-    def _within_context(self, prompt: Prompt, sampling: Sampling) -> Sampling:
-        """The token budget that the model's context leaves; a server would refuse more."""
-        if self._longest_row is None or not wire.is_token_ids(prompt):
-            return sampling
-        longest = self._longest_row(len(prompt))
-        left = longest - len(prompt)
-        if left < 1:
-            raise TooLong(
-                f"a prompt of {len(prompt)} tokens leaves no room to answer: '{self.name}' reads "
-                f"{longest} tokens."
-            )
-        return msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, left))
-
     def _write(self, tensors: Iterable[tuple[str, Tensor]]) -> str:
         """Replace the folder's weights; returns their checksum."""
         from burnish.lm.weights import INDEX, WEIGHTS, weights_checksum, write_weights
 
         weights = {name: tensor.detach().to("cpu") for name, tensor in tensors}
-        if not weights:
-            raise UserError("update_weights got no tensors; expected the model's state dict")
         write_weights(self.folder / WEIGHTS, weights)
         (self.folder / INDEX).unlink(missing_ok=True)
         return weights_checksum(weights.items())
 
-    async def _reload(self, version: int) -> None:
-        if self.dialect is Dialect.SGLANG:
-            body = {"model_path": str(self.folder), "weight_version": str(version)}
-            reply = await self._control("POST", "/update_weights_from_disk", body)
-            if reply.get("success") is not True:
-                said = wire.excerpt(str(reply.get("message", "")).encode(), self._key)
-                raise ModelError(f"{self!r} did not load weights {version}: {said}")
-            return
-        await self._control("POST", "/collective_rpc", {"method": "reload_weights"})
-        # Cached prefixes were computed with the old weights.
-        await self._control("POST", "/reset_prefix_cache", {})
-
     async def _verify(self, version: int, sent: str) -> None:
         """Hold what the server read against what was sent."""
-        said: dict[str, Any] = {}
-        if self.version_path:
-            said = await self._control("GET", self.version_path)
-            if str(said.get("weight_version")) != str(version):
-                raise OtherWeights(
-                    f"{self!r} says that its weights are of version "
-                    f"{str(said.get('weight_version'))[:40]}, right after it was given version "
-                    f"{version}; does another run update this server?"
-                )
+        from burnish.lm.weights import WEIGHTS, read_weights, weights_checksum
+
+        said = await self._control("GET", self.version_path) if self.version_path else {}
+        named = str(said.get("weight_version")) if self.version_path else str(version)
         found = said.get("weights_checksum")
         if found is None:
-            found = await anyio.to_thread.run_sync(self._read_checksum)
-        if found != sent:
+            file = self.folder / WEIGHTS
+            try:
+                found = await anyio.to_thread.run_sync(
+                    lambda: weights_checksum(read_weights(file).items())
+                )
+            except UserError as error:
+                raise OtherWeights(f"{file} cannot be read again: {error}") from error
+        if found != sent or named != str(version):
             raise OtherWeights(
-                f"{self!r} read other weights than those of version {version} (checksum "
-                f"{str(found)[:40]}, sent {sent}); does another run write into {self.folder}?"
+                f"{self!r} says that its weights are of version {named[:40]} and has checksum "
+                f"{str(found)[:40]}, right after it was given version {version} with {sent}; does "
+                f"another run update this server, or write into {self.folder}?"
             )
-
-    def _read_checksum(self) -> str:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        from burnish.lm.weights import WEIGHTS, weights_checksum
-
-        try:
-            return weights_checksum(load_file(self.folder / WEIGHTS).items())
-        except (OSError, SafetensorError) as error:
-            raise OtherWeights(f"{self.folder / WEIGHTS} cannot be read again: {error}") from error
 
     async def _control(
         self, method: str, path: str, body: dict[str, Any] | None = None

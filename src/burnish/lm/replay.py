@@ -1,13 +1,4 @@
-"""Record a model once, replay it for ever: real answers without the server.
-
-    async with OpenAILM(url, "judge") as judge:
-        lm = RecordingLM(judge, Path("judge.jsonl"))
-        await score_everything(lm)
-    lm = ReplayLM(Path("judge.jsonl"))
-
-What was not recorded is an error, never a guess. With `reuse` a recording is resumed: calls that
-the log holds are answered from it.
-"""
+"""Record a model once, replay it for ever: real answers without the server."""
 
 from __future__ import annotations
 
@@ -15,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import asdict, replace
 
@@ -30,14 +21,6 @@ from burnish.texts import before_stop
 Script = Mapping[str, str] | Sequence[str] | Callable[[Sequence[Message], int], str]
 
 
-class TextCodec(Protocol):
-    """The part of a tokenizer that a script needs."""
-
-    def encode(self, text: str, /) -> Sequence[int]: ...
-
-    def decode(self, ids: Sequence[int], /) -> str: ...
-
-
 class Asked(NamedTuple):
     """One recorded call."""
 
@@ -49,24 +32,14 @@ class Asked(NamedTuple):
 class ScriptedLM:
     """The `LM` protocol from a dict, a list or a function; `calls` records what was asked."""
 
-    def __init__(
-        self, script: Script, *, name: str = "scripted", tokenizer: TextCodec | None = None
-    ) -> None:
+    def __init__(self, script: Script, *, name: str = "scripted", tokenizer: Any = None) -> None:
         if isinstance(script, str):
             raise UserError("the script is one text; expected a dict, a list or a function")
         self._script = script
-        self._name = name
-        self._tokenizer = tokenizer
+        self.name = name
+        self.tokenizer = tokenizer
         self._used = 0
         self.calls: list[Asked] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def tokenizer(self) -> TextCodec | None:
-        return self._tokenizer
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """The script's next `n` answers, cut at stop strings and, with a tokenizer, at the
@@ -81,7 +54,7 @@ class ScriptedLM:
     ) -> Scores:
         """A script has no distribution over other answers, so this always raises."""
         raise ModelError(
-            f"'{self._name}' is a scripted model and cannot score; use an in-process model"
+            f"'{self.name}' is a scripted model and cannot score; use an in-process model"
         )
 
     def _line(self, messages: Sequence[Message], index: int) -> str:
@@ -91,12 +64,12 @@ class ScriptedLM:
             asked = next((m.text for m in reversed(messages) if m.role == "user"), "")
             if asked not in self._script:
                 raise ModelError(
-                    f"'{self._name}' has no line for the prompt {asked[:80]!r} "
+                    f"'{self.name}' has no line for the prompt {asked[:80]!r} "
                     f"({len(self._script)} known).{did_you_mean(asked, self._script)}"
                 )
             return self._script[asked]
         if self._used >= len(self._script):
-            raise ModelError(f"'{self._name}' has said all of its {len(self._script)} lines")
+            raise ModelError(f"'{self.name}' has said all of its {len(self._script)} lines")
         self._used += 1
         return self._script[self._used - 1]
 
@@ -105,29 +78,29 @@ class ScriptedLM:
         if messages:
             return messages
         ids = [item for item in prompt if isinstance(item, int)]
-        if self._tokenizer is None:
+        if self.tokenizer is None:
             raise UserError(
-                f"'{self._name}' got {len(ids)} token ids but has no tokenizer to read them; "
+                f"'{self.name}' got {len(ids)} token ids but has no tokenizer to read them; "
                 "pass messages or ScriptedLM(..., tokenizer=...)"
             )
-        return [Message("user", self._tokenizer.decode(ids))]
+        return [Message("user", self.tokenizer.decode(ids))]
 
     def _completion(self, text: str, prompt: Prompt, sampling: Sampling) -> Completion:
         text = before_stop(text, sampling.stop)
-        if self._tokenizer is None:
-            return Completion(text, model=self._name)
-        ids = tuple(self._tokenizer.encode(text))
+        if self.tokenizer is None:
+            return Completion(text, model=self.name)
+        ids = tuple(self.tokenizer.encode(text))
         is_cut = len(ids) > sampling.max_tokens
         if is_cut:
             ids = ids[: sampling.max_tokens]
-            text = self._tokenizer.decode(ids)
+            text = self.tokenizer.decode(ids)
         return Completion(
             text,
             token_ids=ids,
             logprobs=(0.0,) * len(ids),
             finish=Finish.LENGTH if is_cut else Finish.STOP,
             prompt_ids=tuple(item for item in prompt if isinstance(item, int)),
-            model=self._name,
+            model=self.name,
         )
 
 
@@ -197,21 +170,26 @@ class ReplayLM:
         """`identity` is that of the model on record (`model_key`), where it is known."""
         self.path, self.identity, self.by_words = Path(path).expanduser(), identity, by_words
         calls = read_calls(self.path)
-        self._name = _one_model(sorted({call.model for call in calls}), model, self.path)
+        models = sorted({call.model for call in calls})
+        if model is None and len(models) != 1:
+            held = ", ".join(models) or "nothing: the log is empty; record a model first"
+            raise UserError(f"{self.path}: the log holds {held}; choose one with model=")
+        if model is not None and model not in models:
+            raise UserError(
+                f"{self.path}: no model '{model}' in it, only {', '.join(models)}."
+                f"{did_you_mean(model, models)}"
+            )
+        self.name = model or models[0]
         self._vote = 0
         self._by_key: dict[str, Call] = {}
         self._by_words: dict[str, dict[int, Call]] = {}
         for call in calls:
-            if call.model != self._name:
+            if call.model != self.name:
                 continue
             _keep(self._by_key, call.key, call)
             if by_words and call.sampling is not None:
                 of_words = self._by_words.setdefault(_words(call.messages), {})
                 _keep(of_words, call.sampling.seed, call)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def voter(self, vote: int) -> Self:
         """The log asked for that vote: an answer given as one vote is not another one."""
@@ -222,7 +200,7 @@ class ReplayLM:
         return other
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        found = self._find(asked_sample(self._name, prompt, sampling))
+        found = self._find(asked_sample(self.name, prompt, sampling))
         if not found.completions:
             raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
@@ -230,41 +208,33 @@ class ReplayLM:
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        found = self._find(asked_score(self._name, prompt_ids, response_ids, top_k, "")).scores
+        found = self._find(asked_score(self.name, prompt_ids, response_ids, top_k, "")).scores
         if found is None:
             raise ModelError(f"{self.path}: a recorded score has no log-probs; record it again")
         return found
 
     def _find(self, asked: Call) -> Call:
         if self.by_words and asked.sampling is not None:
-            return self._worded(asked, asked.sampling.seed)
-        found = self._by_key.get(asked.key)
+            by_seed = self._by_words.get(_words(asked.messages), {})
+            same_vote = [one for one in by_seed.values() if one.vote == self._vote]
+            only = same_vote[0] if len(same_vote) == 1 else None
+            found = by_seed.get(asked.sampling.seed) or only
+            why = f"it was asked {len(by_seed)} times with other seeds" if by_seed else ""
+        else:
+            found, why = self._by_key.get(asked.key), ""
         if found is None:
-            raise NotRecorded(f"{self.path}: {self._why_missing(asked)}")
+            raise NotRecorded(f"{self.path}: {self._missing(asked)}{why and '; '}{why}")
         return found
 
-    def _worded(self, asked: Call, seed: int) -> Call:
-        by_seed = self._by_words.get(_words(asked.messages), {})
-        same_vote = [one for one in by_seed.values() if one.vote == self._vote]
-        found = by_seed.get(seed) or (same_vote[0] if len(same_vote) == 1 else None)
-        if found is None:
-            seen = f"asked {len(by_seed)} times with other seeds" if by_seed else "never asked"
-            said = asked.messages[-1].text[:60] if asked.messages else ""
-            raise NotRecorded(f"{self.path}: the question ending in {said!r} was {seen}")
-        return found
-
-    def _why_missing(self, asked: Call) -> str:
+    def _missing(self, asked: Call) -> str:
         """Name the recorded call that comes nearest, and what differs."""
-        kind = "score" if asked.sampling is None else "sample"
-        same_kind = [
-            call for call in self._by_key.values() if (call.sampling is None) == (kind == "score")
-        ]
-        text = asked.prompt_text
-        start = f"no recorded {kind} for the prompt {text[:80]!r}"
-        for call in same_kind:
+        is_score, text = asked.sampling is None, asked.prompt_text
+        calls = [call for call in self._by_key.values() if (call.sampling is None) == is_score]
+        start = f"no recorded {'score' if is_score else 'sample'} for the prompt {text[:80]!r}"
+        for call in calls:
             if call.prompt_text == text:
                 return f"{start} with these settings; recorded: {_difference(call, asked)}"
-        prompts = [call.prompt_text for call in same_kind]
+        prompts = [call.prompt_text for call in calls]
         near = difflib.get_close_matches(text, prompts, n=1, cutoff=0.0)
         if not near:
             return f"{start}; the log has none at all of model '{asked.model}'"
@@ -288,16 +258,3 @@ def _difference(call: Call, asked: Call) -> str:
         return f"top_k={call.top_k}, {len(call.response_ids)} response tokens"
     ours, theirs = asdict(asked.sampling), asdict(call.sampling)
     return ", ".join(f"{k}={theirs[k]!r}" for k in theirs if theirs[k] != ours[k])
-
-
-def _one_model(models: Sequence[str], wanted: str | None, path: Path) -> str:
-    if not models:
-        raise UserError(f"{path}: the log is empty; record a model first")
-    if wanted is None and len(models) > 1:
-        raise UserError(f"{path}: the log holds {', '.join(models)}; choose one with model=")
-    if wanted is not None and wanted not in models:
-        raise UserError(
-            f"{path}: no model '{wanted}' in it, only {', '.join(models)}."
-            f"{did_you_mean(wanted, models)}"
-        )
-    return wanted or models[0]

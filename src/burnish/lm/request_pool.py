@@ -1,14 +1,8 @@
 """Many calls to slow and unreliable servers; the only place that limits and retries.
 
-    pool = RequestPool(Limits(concurrency=32, requests_per_minute=600))
-    outcomes = await pool.run([Job(task.id, payload) for ...], worker)     # in the jobs' order
-
 A worker is `async (job) -> Answer`. It raises a `BoundaryError` (most of all the ones of
 `burnish.lm.failures`), `TimeoutError` or `ConnectionError` when the world outside fails; that
 becomes a status of this job alone. Any other exception is a bug and ends the run.
-
-Retries never multiply: a pool called from a worker of another pool that retries sends each
-request once and leaves the second try to the outer one.
 """
 
 from __future__ import annotations
@@ -32,7 +26,6 @@ from burnish.lm.jobs import (
     Limits,
     Outcome,
     RetryBudget,
-    SystemClock,
     Totals,
     backoff_s,
     check_jobs,
@@ -71,7 +64,7 @@ class RequestPool:
         self.totals = Totals()
         self._endpoints = dict(endpoints or {})
         self._seeds = Seeds(seed)
-        self._clock: Clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
         self._limiters: dict[str, EndpointLimiter] = {}
         self._waits: dict[int, Call] = {}
@@ -84,13 +77,20 @@ class RequestPool:
 
         async def pull(queue: Iterator[Call]) -> None:
             for call in queue:
-                outcomes[call.job.id] = await self._outcome(call, worker)
+                status, said, answer = Status.OK, "", None
+                try:
+                    answer = await self._work(call, worker)
+                except EXPECTED as error:
+                    status, said = classify(error).status, str(error)
+                outcomes[call.job.id] = call.outcome(self._clock.now(), status, said, answer)
 
         with self._clock.limit(self.limits.batch_deadline_s), unwrapped_errors():
             async with anyio.create_task_group() as group:
-                for limiter, queue in self._queues(calls):
-                    shared = iter(queue)
-                    for _ in range(min(limiter.limits.concurrency, len(queue))):
+                # Apart, so that a slow endpoint does not hold up another.
+                for endpoint in dict.fromkeys(job.endpoint for job in jobs):
+                    queue = [call for call in calls if call.job.endpoint == endpoint]
+                    shared, limits = iter(queue), self._limiter(endpoint).limits
+                    for _ in range(min(limits.concurrency, len(queue))):
                         group.start_soon(pull, shared)
         for call in calls:
             if call.job.id not in outcomes:
@@ -100,29 +100,16 @@ class RequestPool:
     async def call(self, job: Job, worker: Worker[T]) -> T:
         """Do one job under the same limits; raises what finally went wrong."""
         check_jobs([job], self._endpoints, self.limits)
-        return (await self._called(Call(job, self._clock.now()), worker)).value
-
-    async def _called(self, call: Call, worker: Worker[T]) -> Answer[T]:
+        call = Call(job, self._clock.now())
         with unwrapped_errors(), self._clock.limit(self.limits.batch_deadline_s):
-            return await self._work(call, worker)
+            return (await self._work(call, worker)).value
         raise TimedOut(self._too_late(call).error)
-
-    def limits_of(self, endpoint: str) -> Limits:
-        """The limits of one endpoint."""
-        return self._endpoints.get(endpoint, self.limits)
 
     def waiting(self) -> list[str]:
         """What every unfinished job waits for right now, longest first: for a watchdog."""
         now = self._clock.now()
         calls = sorted(self._waits.values(), key=lambda call: call.since)
         return [f"{call.job.id}: {call.label} ({now - call.since:.1f} s)" for call in calls]
-
-    async def _outcome(self, call: Call, worker: Worker[T]) -> Outcome[T]:
-        try:
-            answer = await self._work(call, worker)
-        except EXPECTED as error:
-            return call.failure(self._clock.now(), classify(error).status, str(error))
-        return call.success(self._clock.now(), answer)
 
     async def _work(self, call: Call, worker: Worker[T]) -> Answer[T]:
         limiter = self._limiter(call.job.endpoint)
@@ -140,7 +127,10 @@ class RequestPool:
                 call.started = self._clock.now()
                 with self._clock.limit(limiter.limits.deadline_s):
                     answer = await self._attempts(call, worker, limiter, outer)
-                    self._count(answer)
+                    self.totals.ok += 1
+                    self.totals.prompt_tokens += answer.prompt_tokens
+                    self.totals.completion_tokens += answer.completion_tokens
+                    self.totals.cost_usd += answer.cost_usd
                     return answer
                 raise TimedOut(
                     f"{call.job.id}: deadline of {limiter.limits.deadline_s:g} s (deadline_s) passed "
@@ -261,30 +251,17 @@ class RequestPool:
             f"{call.job.id}: no answer within {limiter.limits.attempt_s:g} s (attempt_s)"
         )
 
-    def _count(self, answer: Answer[Any]) -> None:
-        self.totals.ok += 1
-        self.totals.prompt_tokens += answer.prompt_tokens
-        self.totals.completion_tokens += answer.completion_tokens
-        self.totals.cost_usd += answer.cost_usd
-
     def _too_late(self, call: Call) -> Outcome[Any]:
         self.totals.failed += 1
         error = (
             f"{call.job.id}: batch deadline of {self.limits.batch_deadline_s:g} s "
             f"(batch_deadline_s) passed while {call.label}{call.last_failure}"
         )
-        return call.failure(self._clock.now(), Status.TIMEOUT, error)
-
-    def _queues(self, calls: Sequence[Call]) -> list[tuple[EndpointLimiter, list[Call]]]:
-        """The calls of each endpoint, so that a slow endpoint does not hold up another."""
-        by_endpoint: dict[str, list[Call]] = {}
-        for call in calls:
-            by_endpoint.setdefault(call.job.endpoint, []).append(call)
-        return [(self._limiter(name), queue) for name, queue in by_endpoint.items()]
+        return call.outcome(self._clock.now(), Status.TIMEOUT, error)
 
     def _limiter(self, endpoint: str) -> EndpointLimiter:
         if endpoint not in self._limiters:
             self._limiters[endpoint] = EndpointLimiter(
-                endpoint, self.limits_of(endpoint), self._clock
+                endpoint, self._endpoints.get(endpoint, self.limits), self._clock
             )
         return self._limiters[endpoint]

@@ -31,9 +31,7 @@ class RowSettings(NamedTuple):
     """How each row samples; a filter that no row uses is None."""
 
     greedy_B: Tensor | None
-    """bool; None: no row is greedy."""
     all_greedy: bool
-    """Then nothing is drawn at all."""
     temperature_B1: Tensor | None
     """None: 1 for every row. Greedy rows hold 1."""
     top_k_B1: Tensor | None
@@ -43,14 +41,8 @@ class RowSettings(NamedTuple):
 
     def select(self, rows: Tensor) -> RowSettings:
         """The settings of some rows, in the order given."""
-        return RowSettings(
-            greedy_B=_rows_of(self.greedy_B, rows),
-            all_greedy=self.all_greedy,
-            temperature_B1=_rows_of(self.temperature_B1, rows),
-            top_k_B1=_rows_of(self.top_k_B1, rows),
-            top_p_B1=_rows_of(self.top_p_B1, rows),
-            min_p_B1=_rows_of(self.min_p_B1, rows),
-        )
+        columns = (one[rows] if isinstance(one, Tensor) else one for one in self)
+        return RowSettings(*columns)  # type: ignore[arg-type]  # each of its own kind
 
 
 class Draw(NamedTuple):
@@ -206,10 +198,6 @@ def _blocks(weights_BV: Tensor) -> Tensor:
     if short:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, short))
     return weights_BV.view(rows, -1, _BLOCK)
-
-
-def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if column is None else column[rows]
 
 
 def _shifted(values: Tensor, bits: int) -> Tensor:

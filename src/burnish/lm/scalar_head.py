@@ -1,14 +1,4 @@
-"""A scalar head: one number from a hidden state, and the folders of models that have one.
-
-    head = ScalarHead.fresh(width, std=0.02, seed=1, like=module.head_weight)
-    head(hidden_BD)                                          # (B,)
-    loaded = load_model("runs/rm/checkpoints/step-000100")   # loaded.score_head is its head
-
-A model with a head is written as what transformers calls `...ForSequenceClassification` with one
-label: the trunk's weights, `score.weight` (1, D) without a bias, and no language-model head. The
-score of a text is read at its last token that is no padding, so the padding token must be another
-one than that with which conversations end.
-"""
+"""A scalar head: one number from a hidden state, and the folders of models that have one."""
 
 from __future__ import annotations
 
@@ -72,42 +62,29 @@ def is_classifier(config: Mapping[str, Any]) -> bool:
 
 def score_weight(folder: Path, weights: Mapping[str, Tensor]) -> Tensor:
     """The weight (1, D) of the head among a classifier's weights; other heads are refused."""
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     found = weights.get(SCORE)
-    if found is None:
+    if found is None or found.ndim != 2 or found.shape[0] != 1 or "score.bias" in weights:
         raise UserError(
-            f"{folder} is a classifier without {SCORE}; expected a head of one linear map, as "
-            "transformers' causal families have it"
+            f"{folder} is a classifier with the head {shapes}; expected {SCORE} (1, D) alone"
         )
-    if found.ndim != 2 or found.shape[0] != 1:
-        raise UserError(
-            f"{folder}: {SCORE} has shape {tuple(found.shape)}; expected (1, D): a reward model "
-            "has one label"
-        )
-    if "score.bias" in weights:
-        raise UserError(f"{folder}: its head has a bias; expected {SCORE} alone")
     return found
 
 
 def as_classifier(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, Any]:
     """The config under which transformers loads the model with its head."""
     config = {name: value for name, value in config.items() if name != "num_labels"}
+    family = str((config.get("architectures") or ["Model"])[0])
+    for ending in ("ForCausalLM", "LMHeadModel", CLASSIFIER):
+        family = family.removesuffix(ending)
     return {
         **config,
-        "architectures": [_classifier_name(config)],
+        "architectures": [family + CLASSIFIER],
         "id2label": {"0": "reward"},
         "label2id": {"reward": 0},
         "problem_type": "regression",
         "pad_token_id": padding_token(tokenizer),
     }
-
-
-def _classifier_name(config: Mapping[str, Any]) -> str:
-    """`LlamaForSequenceClassification` for `LlamaForCausalLM`."""
-    first = str((config.get("architectures") or ["Model"])[0])
-    for ending in ("ForCausalLM", "LMHeadModel", CLASSIFIER):
-        if first.endswith(ending):
-            return first.removesuffix(ending) + CLASSIFIER
-    return first + CLASSIFIER
 
 
 def classifier_weights(
@@ -164,7 +141,6 @@ class StepRow(NamedTuple):
     prompt: tuple[Span, ...]
     answer: tuple[int, ...]
     ends: tuple[int, ...]
-    """Place of each step's last token among those of the answer."""
 
     @property
     def start(self) -> int:
@@ -189,16 +165,9 @@ def step_row(
     answer: list[int] = []
     ends = []
     for step in steps:
-        answer += _encoded(tokenizer, f"{step.strip()}{separator}")
+        answer += tokenizer.encode_data(f"{step.strip()}{separator}")
         ends.append(len(answer) - 1)
     return StepRow(tokenizer.render_spans(messages), tuple(answer), tuple(ends))
-
-
-def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-    control = tokenizer.control
-    if not control.stand_in((), text):
-        return tokenizer.encode(text)
-    return list(control.encode(control.plain(text)).ids)
 
 
 ROW_TOKENS = 8192
@@ -235,12 +204,8 @@ def hidden_rows(loaded: LoadedModel, rows: Sequence[Sequence[int]], tokens: int 
 
 
 def _hidden_places(
-    loaded: LoadedModel,
-    rows: Sequence[Sequence[int]],
-    places: Sequence[Sequence[int]],
-    tokens: int,
+    loaded: LoadedModel, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], tokens: int
 ) -> Tensor:
-    """Hidden states at the places of all rows, one after the other, (N, D)."""
     size = tokens or (ROW_TOKENS if loaded.device.type == "cpu" else 8 * ROW_TOKENS)
     while True:
         try:
@@ -275,14 +240,9 @@ def _in_passes(
     if not found:
         return loaded.module.head_weight.new_zeros(0, loaded.module.head_weight.shape[-1])
     # Back from longest first to the order of the rows.
-    starts = dict(zip(order, _starts([len(places[i]) for i in order]), strict=True))
+    starts = dict(zip(order, accumulate((len(places[i]) for i in order), initial=0), strict=False))
     back = [starts[i] + k for i in range(len(rows)) for k in range(len(places[i]))]
     return torch.cat(found).index_select(0, torch.tensor(back, dtype=torch.int64, device=device))
-
-
-def _starts(lengths: Sequence[int]) -> list[int]:
-    """Where each of several pieces begins when they stand one after the other."""
-    return [0, *accumulate(lengths)][: len(lengths)]
 
 
 def _within(

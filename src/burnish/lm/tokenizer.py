@@ -1,15 +1,8 @@
 """The tokenizer of a Hugging Face folder, without transformers.
 
-    tokenizer = Tokenizer.from_folder(folder)
-    ids = tokenizer.render([Message("user", "What is 3 + 4?")])
-    tokenizer.decode(ids)
-
 Text becomes tokens through `tokenizer.json` and conversations become text through the model's
 own chat template. A model without a template gets its messages' contents joined by blank lines,
 with no role markers, and whatever special tokens its tokenizer puts around plain text.
-
-A control token such as `<|im_end|>` is read only where the template wrote it; in the data it is
-plain text (`burnish.lm.control_tokens`).
 """
 
 from __future__ import annotations
@@ -17,16 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tokenizers
 
 from burnish.errors import MediaError, UserError, first_line
 from burnish.lm.base import ids_of, media_of
-from burnish.lm.chat_template import ChatTemplate
+from burnish.lm.chat_template import MEND, ChatTemplate
 from burnish.lm.control_tokens import (
     ControlTokens,
     Disguised,
@@ -38,15 +32,12 @@ from burnish.lm.control_tokens import (
     marked,
     parts_of,
 )
-from burnish.lm.model_input import MediaReader, ModelInput
-from burnish.lm.weights import (
-    EndTokens,
-    ModelConfig,
-    TokenizerSettings,
-    read_file,
-    read_text,
-)
+from burnish.lm.model_input import ModelInput
+from burnish.lm.weights import EndTokens, ModelConfig, TokenizerSettings, read_file, read_text
 from burnish.records import Author, ImagePart, Message, Span, TextPart
+
+if TYPE_CHECKING:
+    from burnish.lm.media_processor import MediaProcessor
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 """One of them lies in the folder of every model that reads more than text."""
@@ -82,11 +73,7 @@ class Continuation(NamedTuple):
 
 
 class Tokenizer:
-    """Text to ids and back, and conversations to ids.
-
-    A training step asks for the same prompt several times (its length, its authors, its ids), and
-    small task sets ask the same questions again; recent conversations are therefore remembered.
-    """
+    """Text to ids and back, and conversations to ids."""
 
     def __init__(
         self,
@@ -96,7 +83,7 @@ class Tokenizer:
         chat_template: str | None = None,
         eos_ids: Iterable[int] = (),
         pad_id: int | None = None,
-        media: MediaReader | None = None,
+        media: MediaProcessor | None = None,
     ) -> None:
         """`media` reads images and sounds; None for text models, which refuse them."""
         self.backend = backend
@@ -107,20 +94,25 @@ class Tokenizer:
         self.template = (
             ChatTemplate(chat_template, self.special_tokens) if chat_template is not None else None
         )
-        self.eos_ids = self._with_named_eos(eos_ids)
-        self.pad_id = self._choose_pad(pad_id)
+        end, pad = (
+            backend.token_to_id(self.special_tokens.get(name, ""))
+            for name in ("eos_token", "pad_token")
+        )
+        self.eos_ids = tuple(dict.fromkeys(id_ for id_ in (*eos_ids, end) if id_ is not None))
+        # 0 where nothing is named: padding is masked anyway.
+        candidates = (pad, pad_id, *self.eos_ids, 0)
+        self.pad_id = next(int(id_) for id_ in candidates if id_ is not None)
         self._remembered = lru_cache(REMEMBERED)(self._render)
-        self._remembered_frame = lru_cache(REMEMBERED)(self._frame)
+        self._remembered_frame = lru_cache(REMEMBERED)(self.render_text)
         self._with_tools: dict[str, Tokenizer] = {}
 
     @classmethod
-    def from_folder(cls, folder: Path, media: MediaReader | None = None) -> Tokenizer:
+    def from_folder(cls, folder: Path, media: MediaProcessor | None = None) -> Tokenizer:
         """The tokenizer that lies in a model's folder; `media` where the model reads more than text."""
         file = folder / "tokenizer.json"
         if not file.is_file():
             raise UserError(
-                f"{folder} has no tokenizer.json. Write one with transformers: "
-                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+                f"{folder} has no tokenizer.json; write one with AutoTokenizer's save_pretrained(folder)"
             )
         tokens = folder / "special_tokens_map.json"
         settings = read_file(folder / "tokenizer_config.json", TokenizerSettings, tokens)
@@ -128,18 +120,19 @@ class Tokenizer:
         generation = read_file(folder / "generation_config.json", EndTokens)
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
-            backend.encode(
-                "\U0010fffd"
-            )  # no tokenizer knows it: some fail at what they do not know
+            # No tokenizer knows it: some fail at what they do not know.
+            backend.encode("\U0010fffd")
         # Boundary: the tokenizers library raises bare Exception for any unreadable file, or panics.
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise UserError(f"{file} is not a tokenizer: {first_line(error)}") from error
             raise
+        template = folder / "chat_template.jinja"
+        other = read_file(folder / "chat_template.json", TokenizerSettings).template
         return cls(
             backend,
             special_tokens=settings.texts,
-            chat_template=_chat_template(folder, settings),
+            chat_template=read_text(template) if template.is_file() else settings.template or other,
             eos_ids=generation.eos_ids + config.eos_ids,
             pad_id=config.pad_id,
             media=media,
@@ -300,23 +293,17 @@ class Tokenizer:
         }
         chosen |= set(self.media.placeholders) if self.media else set()
         others = [t.content for t in added.values() if t.content not in chosen]
-        texts = sorted({*chosen, *self._turn_markers(others)})
-        return ControlTokens(self.backend, texts, self.template.source if self.template else "")
-
-    def _turn_markers(self, texts: Sequence[str]) -> set[str]:
-        """Those of the texts that the template writes around a user's turn, and the first one
-        with which it begins an answer."""
-        if self.template is None or not any(text in self.template.source for text in texts):
-            return set()
-        turn = [Message("user", mark(0))]
-        try:
-            asked = self.render_text(turn, add_generation_prompt=False)
-            opened = self.render_text(turn).removeprefix(asked)
-        except UserError:  # a template for other roles: it says nothing about its turns
-            return set()
-        first = [t for t in texts if t in opened]
-        first.sort(key=lambda text: (opened.index(text), -len(text)))
-        return {text for text in texts if text in asked} | set(first[:1])
+        source = self.template.source if self.template else ""
+        if any(text in source for text in others):
+            # Those that the template writes around a user's turn, and the first one of an answer.
+            turn = [Message("user", mark(0))]
+            with suppress(UserError):  # a template for other roles says nothing about its turns
+                asked = self.render_text(turn, add_generation_prompt=False)
+                opened = self.render_text(turn).removeprefix(asked)
+                first = [text for text in others if text in opened]
+                first.sort(key=lambda text: (opened.index(text), -len(text)))
+                chosen |= {text for text in others if text in asked} | set(first[:1])
+        return ControlTokens(self.backend, sorted(chosen), source)
 
     def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> Rendered:
         conversation = tuple(messages)
@@ -352,7 +339,6 @@ class Tokenizer:
         return self.control.count(text) > self.control.count(frame)
 
     def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> Rendered:
-        """A conversation whose data holds the text of control tokens."""
         disguised, authors = self._disguised(messages, add_generation_prompt=add_generation_prompt)
         encoded = self.control.encode(disguised.text, special_tokens=self.template is None)
         places = [None if place is None else disguised.places[place] for place in encoded.places]
@@ -361,7 +347,6 @@ class Tokenizer:
     def _cut(
         self, encoded: Encoded, authors: Sequence[Author] | None, messages: Sequence[Message]
     ) -> Rendered:
-        """The ids cut by author, with the tokens of each medium in its placeholder's place."""
         media = [part for message in messages for part in message.media]
         rendered = cut(encoded, authors)
         if not media or self.media is None:
@@ -370,9 +355,7 @@ class Tokenizer:
         found = [token for token in rendered.ids if token in ids_of_texts]
         if found != [self._id_of(self.media.placeholder(part)) for part in media]:
             raise UserError(
-                f"the chat template writes {len(found)} placeholder tokens for {len(media)} images "
-                "and sounds; expected one for each, in their order. Mend chat_template.jinja of the "
-                "model"
+                f"the chat template writes {len(found)} placeholder tokens for {len(media)} media. {MEND}"
             )
         spans: list[Span] = []
         rest = iter(media)
@@ -393,7 +376,6 @@ class Tokenizer:
         return found
 
     def _plain(self, message: Message) -> str:
-        """A message without a template: its text, with a placeholder for each medium."""
         if not message.media or isinstance(message.content, str) or self.media is None:
             return message.text
         return "".join(
@@ -406,12 +388,10 @@ class Tokenizer:
         if self.media is None:
             refuse_media(messages)
             return
-        count = 0
-        for message in messages:
-            for part in message.media:
-                self.media.placeholder(part)
-                count += 1
-        if count > self.media.most:
+        parts = [part for message in messages for part in message.media]
+        for part in parts:
+            self.media.placeholder(part)
+        if (count := len(parts)) > self.media.most:
             raise MediaError(
                 f"a conversation holds {count} images and sounds; this model takes "
                 f"{self.media.most}. Split the task, or use a model that takes more"
@@ -438,24 +418,8 @@ class Tokenizer:
     def _framed(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """The conversation's text with a mark in the place of each text of its contents."""
         own = marked(messages)
-        if self._is_repeatable(own):
-            return self._remembered_frame(own, add_generation_prompt)
-        return self._frame(own, add_generation_prompt)
-
-    def _frame(self, marked: tuple[Message, ...], add_generation_prompt: bool) -> str:
-        return self.render_text(marked, add_generation_prompt=add_generation_prompt)
-
-    def _with_named_eos(self, eos_ids: Iterable[int]) -> tuple[int, ...]:
-        """Every id that ends a text: the configs' and the tokenizer's own, in that order."""
-        named = self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
-        found = [*eos_ids, *([] if named is None else [named])]
-        return tuple(dict.fromkeys(found))
-
-    def _choose_pad(self, pad_id: int | None) -> int:
-        """The named pad token, the config's, the first end token, or 0: padding is masked anyway."""
-        named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
-        candidates = (named, pad_id, *self.eos_ids, 0)
-        return next(int(id_) for id_ in candidates if id_ is not None)
+        frame = self._remembered_frame if self._is_repeatable(own) else self.render_text
+        return frame(own, add_generation_prompt=add_generation_prompt)
 
 
 def _places(encoding: tokenizers.Encoding) -> list[int | None]:
@@ -469,8 +433,7 @@ def refuse_media(messages: Sequence[Message]) -> None:
         for part in message.media:
             kind = "an image" if isinstance(part, ImagePart) else "a sound"
             raise MediaError(
-                f"message {number} ({message.role}) holds {kind}, and this model reads text only. "
-                "Use a model that reads it, or a task without media"
+                f"message {number} ({message.role}) holds {kind}, and this model reads text only"
             )
 
 
@@ -479,8 +442,7 @@ def _check_roles(messages: Sequence[Message]) -> None:
     for number, message in enumerate(messages):
         if not _ROLE.fullmatch(message.role):
             raise UserError(
-                f"message {number} has the role {message.role[:40]!r}; expected one word such as "
-                "system, user, assistant or tool"
+                f"message {number} has the role {message.role[:40]!r}; expected one word, such as user"
             )
 
 
@@ -490,14 +452,6 @@ def odd_token(one: Tokenizer, other: Tokenizer) -> str | None:
     if ours == theirs:
         return None
     return next(token for token in (*ours, *theirs) if ours.get(token) != theirs.get(token))
-
-
-def _chat_template(folder: Path, settings: TokenizerSettings) -> str | None:
-    """`chat_template.jinja` first, then the entry in `tokenizer_config.json`."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return read_text(file)
-    return settings.template or read_file(folder / "chat_template.json", TokenizerSettings).template
 
 
 def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:

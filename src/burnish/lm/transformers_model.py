@@ -1,21 +1,11 @@
 """Models outside the built-in families, through transformers, behind the decoder's interface.
 
-`lm/generate.py` samples them with transformers' own `generate`, which knows every kind of cache.
-For training they compute packed rows where they can (`packs`) and plain rows always.
-
 A row must get the same numbers in any company: sampled alone or in a batch, token by token or in
 one pass. Four things see to that. `check` compares them when a model is loaded, on rows of a few
 tokens. `agrees` compares them again whenever a row is longer, or more padded, than any before: a
 window may be far longer than what can be tried at first. No batch is wider than the model was made
 for: rows that are done go on being padded, and would run off a table of positions. And rotary
 positions that depend on the length are kept apart by it:
-
-- longrope has short factors for rows of up to `original_max_position_embeddings` tokens and long
-  ones for longer rows. Which of them a row gets is decided by its prompt: one that begins with the
-  short factors ends at that length, so that no token is sampled under other factors than it is
-  trained under. Rows of both kinds are computed apart.
-- dynamic stretches by the length itself beyond `max_position_embeddings`, so that every further
-  token changes all earlier ones: no row may be longer.
 """
 
 from __future__ import annotations
@@ -39,7 +29,6 @@ from burnish.lm.pretrained import load_pretrained
 from burnish.records import MediaPart
 
 Media = Sequence[Sequence[MediaPart]]
-"""Images and sounds of each row."""
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Settings under which families keep how far a layer looks back."""
@@ -48,7 +37,6 @@ _LENGTHS = ("max_position_embeddings", "max_target_positions", "max_seq_len", "m
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")
 """Names under which families keep a table with one entry a position."""
 _TRIED = 6
-"""Tokens of the rows that are compared when a model is loaded."""
 _COMPARED_AT_ONCE = 512
 """Positions whose full distributions are held in memory while log-probs are compared."""
 
@@ -76,13 +64,10 @@ class TransformersDecoder(nn.Module):
         self._longest_compared = 0
         self._widest_compared = 0
         self.tried: tuple[int, int, int] = (1, 2, 3)
-        """Tokens of the rows that are compared when a model is loaded."""
         self.forbidden: tuple[int, ...] = ()
-        """Tokens that are never sampled."""
         self.packs = True
         """Whether several responses may share one row; not where a layer carries a state."""
         self.together = Together.ANY
-        """Which prompts may be sampled in one batch."""
         self.least_tokens = 1
         """Shortest row; 2 where a single token is taken for the next one of the row before."""
         self.least_prompt = 1
@@ -152,8 +137,7 @@ class TransformersDecoder(nn.Module):
         assert not isinstance(mask, Segments), "only the built-in decoder takes them"
         if ids_BS.shape[1] < self.least_tokens:
             raise UserError(
-                f"{type(self.model).__name__} computes a row of one token otherwise than the first "
-                "token of a longer one; expected at least 2 tokens. Lengthen the prompt."
+                f"{type(self.model).__name__} computes a row of one token otherwise; expected at least 2 tokens"
             )
         if self._has_position_table and ids_BS.shape[1] > self.max_positions:
             # Checked before: on a GPU a read beyond the table ends the whole process.
@@ -217,14 +201,18 @@ class TransformersDecoder(nn.Module):
             beside = self.media_inputs(ids_BS, media)
             output = self._trunk(input_ids=ids_BS, use_cache=False, **beside)
         else:
-            self._refuse_what_it_cannot_pack(ids_BS.shape[1])
+            if not self.packs or ids_BS.shape[1] > self.packs_up_to:
+                raise UserError(
+                    f"{type(self.model).__name__} cannot compute {ids_BS.shape[1]} tokens of several "
+                    "responses in one row: it keeps a state, or looks back less far "
+                    f"({self.packs_up_to} tokens). Set update.share_prompts = false"
+                )
             output = self._packed(ids_BS, positions_BS, mask, media)
         hidden: Tensor = output.last_hidden_state
         return hidden
 
     @property
     def _trunk(self) -> Any:
-        """The model without its head."""
         base = self.model.base_model
         return base if base is not self.model else getattr(self.model, "model", base)
 
@@ -272,8 +260,7 @@ class TransformersDecoder(nn.Module):
             if is_device_full(error):
                 raise
             raise UserError(
-                f"{folder}: {kind} fails on rows of token ids ({named_line(error)}); burnish "
-                "cannot sample or train it in this process. Serve it over HTTP instead."
+                f"{folder}: {kind} fails on rows of token ids ({named_line(error)}). Serve it over HTTP instead"
             ) from error
 
     def _compare(self, folder: Path, kind: str) -> None:
@@ -283,24 +270,40 @@ class TransformersDecoder(nn.Module):
         hidden = self(ModelInput(ids, positions))
         if self._gap(hidden[0, :2], hidden[1, :2]) > self._noise:
             raise UserError(
-                f"{folder}: in {kind} later tokens change earlier ones; expected a causal model. "
-                "If it can be one, set is_decoder to true in its config.json."
+                f"{folder}: in {kind} later tokens change earlier ones; set is_decoder in its config.json"
             )
-        expected = self.model(ids).logits.float()
-        got = self.logits(hidden).float()
-        if not torch.allclose(got, expected, rtol=1e-2, atol=1e-2):
+        self._check_logits(folder, ids, hidden)
+        self.packs = self._packs_exactly([a, b], [[c, a], [b, c]], hidden)
+        # The largest batches whose cached steps give the logits of one plain pass.
+        exact = (
+            together
+            for together, batches in self._trials().items()
+            if all(self._gap_of_steps(prompts) <= self._noise for prompts in batches)
+        )
+        if (found := next(exact, None)) is None:
             raise UserError(
-                f"{folder}: the logits of {kind} are not its head applied to its hidden states "
-                f"(difference {float((got - expected).abs().max()):.3g}); burnish cannot train or "
-                "score it in this process. Serve it over HTTP instead."
+                f"{folder}: {kind} computes other logits token by token than in one pass, so what it "
+                "samples could not be trained. Serve it over HTTP instead."
             )
-        self.packs = self._packs_exactly(hidden)
-        self.together = self._find_together(folder)
+        self.together = found
         self.least_tokens = 1 if self._gap_of_steps([[b]]) <= self._noise else 2
         is_short_wrong = self._gap_of_steps([[a, b]]) > self._noise
         self.least_prompt = 3 if is_short_wrong else self.least_tokens
         self._longest_compared, self._widest_compared = 0, 0
         self.note_proven(_TRIED, 2 if self.together is Together.ANY else 0)
+
+    def _check_logits(
+        self, folder: Path, ids_BS: Tensor, hidden: Tensor, media: Media | None = None
+    ) -> None:
+        """Refuse a model whose logits are not its head applied to its hidden states."""
+        expected = self.model(input_ids=ids_BS, **self.media_inputs(ids_BS, media)).logits.float()
+        got = self.logits(hidden).float()
+        if not torch.allclose(got, expected, rtol=1e-2, atol=1e-2):
+            raise UserError(
+                f"{folder}: the logits of {type(self.model).__name__} are not its head applied to its "
+                f"hidden states (difference {float((got - expected).abs().max()):.3g}); burnish cannot "
+                "train or score it in this process. Serve it over HTTP instead."
+            )
 
     def is_proven(self, tokens: int, padding: int) -> bool:
         """Whether rows as long, and as far padded, have been compared with one pass over each."""
@@ -347,41 +350,34 @@ class TransformersDecoder(nn.Module):
         kinds = list(Together)
         self.together = kinds[kinds.index(self.together) + 1]
 
-    def _packs_exactly(self, apart: Tensor) -> bool:
-        """Whether a mask hides one answer from the other behind the same prompt.
+    def _packs_exactly(
+        self, prompt: Sequence[int], answers: Sequence[Sequence[int]], apart: Tensor
+    ) -> bool:
+        """Whether a mask hides one answer of two tokens from the other behind the same prompt.
 
         Recurrent and convolutional layers carry a state past any mask, and some position schemes
-        count places in the row and not `position_ids`. `apart`: (2, 4, D), the two rows alone.
+        count places in the row and not `position_ids`. `apart`: (2, S, D), the two rows alone.
         """
         parameters = inspect.signature(self._trunk.forward).parameters
         if not {"position_ids", "attention_mask"} <= set(parameters):
             return False
-        device = self.head_weight.device
-        a, b, c = self.tried
-        ids = torch.tensor([[a, b, c, a, b, c]], device=device)
-        positions = torch.tensor([[0, 1, 2, 3, 2, 3]], device=device)
-        mask = torch.ones(1, 6, 6, dtype=torch.bool, device=device).tril()
-        mask[:, 4:, 2:4] = False
+        device, size = self.head_weight.device, len(prompt)
+        ids_1S = torch.tensor([[*prompt, *answers[0], *answers[1]]], device=device)
+        columns = torch.arange(size + 4, device=device)
+        positions_1S = torch.where(columns < size + 2, columns, columns - 2)[None]
+        mask = torch.ones(1, size + 4, size + 4, dtype=torch.bool, device=device).tril()
+        mask[:, size + 2 :, size : size + 2] = False
+        media = media_of(prompt)
         try:
-            together = self._packed(ids, positions, mask).last_hidden_state[0]
+            output = self._packed(ids_1S, positions_1S, mask, (media,) if media else None)
+            together = output.last_hidden_state[0]
         # Boundary: a family's own code, given a mask that it may never have met.
         except Exception:
             return False
-        gaps = self._gap(together[:4], apart[0]), self._gap(together[4:], apart[1, 2:])
-        return max(gaps) <= self._noise
-
-    def _find_together(self, folder: Path) -> Together:
-        """The largest batches whose cached steps give the logits of one plain pass."""
-        for together, batches in self._trials().items():
-            if all(self._gap_of_steps(prompts) <= self._noise for prompts in batches):
-                return together
-        raise UserError(
-            f"{folder}: {type(self.model).__name__} computes other logits token by token than in "
-            "one pass, so what it samples could not be trained. Serve it over HTTP instead."
-        )
+        first = self._gap(together[: size + 2], apart[0])
+        return max(first, self._gap(together[size + 2 :], apart[1, size:])) <= self._noise
 
     def _trials(self) -> dict[Together, list[list[Sequence[int]]]]:
-        """Batches of prompts that tell which may be sampled together."""
         a, b, c = self.tried
         return {
             Together.ANY: [[[a, b, c, a], [a, b], [a, c, b]]],
@@ -389,15 +385,33 @@ class TransformersDecoder(nn.Module):
             Together.NONE: [[[a, b, c]]],
         }
 
-    def _gap_of_steps(self, prompts: list[Sequence[int]], steps: int = 3) -> float:
-        """How far `generate`'s logits are from those of each row alone in one pass."""
+    def _gap_of_steps(self, prompts: list[Sequence[int]]) -> float:
+        """How far the logits of three steps of `generate` are from those of one pass over each row."""
+        from transformers import GenerationConfig
+
+        longest = max(map(len, prompts))
+        gaps = []
         try:
-            return self._steps_and_pass(prompts, steps)
+            output = self.model.generate(
+                **self.generation_inputs(prompts, self.tried[2]),
+                generation_config=GenerationConfig(
+                    max_new_tokens=3,
+                    do_sample=False,
+                    output_logits=True,
+                    return_dict_in_generate=True,
+                ),
+            )
+            for row, prompt in enumerate(prompts):
+                ids_1S = output.sequences[row : row + 1, longest - len(prompt) : -1]
+                beside = self.media_inputs(ids_1S, [media_of(prompt)])
+                alone = self.model(input_ids=ids_1S, **beside).logits[0, -3:]
+                gaps.append(self._gap(torch.stack([step[row] for step in output.logits]), alone))
         # Boundary: a family's own code, given a kind of batch that it may not be made for.
         except Exception as error:
             if is_device_full(error):
                 raise
             return float("inf")
+        return max(gaps)
 
     def generation_inputs(self, prompts: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
         """What `generate` reads: prompts padded on the left, and their media."""
@@ -408,59 +422,21 @@ class TransformersDecoder(nn.Module):
         seen = [[0] * gap + [1] * (longest - gap) for gap in missing]
         ids_BS = torch.tensor(ids, device=device)
         beside = self.media_inputs(ids_BS, [media_of(prompt) for prompt in prompts])
-        return {
-            "input_ids": ids_BS,
-            "attention_mask": torch.tensor(seen, device=device),
-            **beside,
-        }
+        return {"input_ids": ids_BS, "attention_mask": torch.tensor(seen, device=device), **beside}
 
-    def _steps_and_pass(self, prompts: list[Sequence[int]], steps: int) -> float:
-        from transformers import GenerationConfig
-
-        longest = max(map(len, prompts))
-        output = self.model.generate(
-            **self.generation_inputs(prompts, self.tried[2]),
-            generation_config=GenerationConfig(
-                max_new_tokens=steps,
-                do_sample=False,
-                output_logits=True,
-                return_dict_in_generate=True,
-            ),
-        )
-        gaps = []
-        for row, prompt in enumerate(prompts):
-            ids_1S = output.sequences[row : row + 1, longest - len(prompt) : -1]
-            beside = self.media_inputs(ids_1S, [media_of(prompt)])
-            alone = self.model(input_ids=ids_1S, **beside).logits[0, -steps:]
-            gaps.append(self._gap(torch.stack([step[row] for step in output.logits]), alone))
-        return max(gaps)
+    @property
+    def _is_exact(self) -> bool:
+        return self.head_weight.dtype in (torch.float32, torch.float64)
 
     @property
     def _noise(self) -> float:
         """Relative difference that rounding alone explains."""
         return 1e-4 if self._is_exact else 5e-2
 
-    @property
-    def _is_exact(self) -> bool:
-        return self.head_weight.dtype in (torch.float32, torch.float64)
-
     def _gap(self, got: Tensor, expected: Tensor) -> float:
         """Largest difference relative to the largest value; infinite where it is no number."""
         gap = float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-6))
         return gap if gap == gap else float("inf")
-
-    def _refuse_what_it_cannot_pack(self, length: int) -> None:
-        kind = type(self.model).__name__
-        if not self.packs:
-            raise UserError(
-                f"{kind} computes responses that share a row differently from separate ones: it "
-                "keeps a state that a mask cannot hide. Set update.share_prompts = false."
-            )
-        if length > self.packs_up_to:
-            raise ModelError(
-                f"a packed row of {length} tokens exceeds the attention window of {kind}, "
-                f"{self.packs_up_to} tokens; set update.share_prompts = false"
-            )
 
     @property
     def packs_up_to(self) -> int | float:

@@ -1,8 +1,5 @@
 """Models in this process that read vectors in the place of tokens, with a cache: latents, pictures.
 
-    model = vector_model(loaded.module)
-    step = latent_step(model, head, rows)              # burnish.models.visual_latent
-
 The built-in decoder takes token ids. Here its embedding gives way to the vectors of a row, and its
 keys and values are kept between the passes of a generation.
 """

@@ -1,8 +1,5 @@
 """The files of a Hugging Face folder, each read as its type: the one place where odd ones are refused.
 
-    read_file(folder / "generation_config.json", EndTokens).eos_ids
-    for file in weight_files(folder): read_weights(file)
-
 A type names what is read and lets everything else stand. Weights are safetensors, never pickle.
 """
 
@@ -102,10 +99,13 @@ class TokenizerSettings(Struct):
         return by_name.get("default", next(iter(by_name.values()), None))
 
 
-class WeightIndex(Struct):
-    """Of `model.safetensors.index.json`: which file holds which weight."""
+FileName = Annotated[str, Meta(pattern=r"^[^/\\]+$")]
 
-    weight_map: Annotated[dict[str, str], Meta(min_length=1)]
+
+class WeightIndex(Struct):
+    """Of `model.safetensors.index.json`: which file of the folder holds which weight."""
+
+    weight_map: Annotated[dict[str, FileName], Meta(min_length=1)]
 
 
 def read_file(file: Path, kind: type[T], beneath: Path | None = None) -> T:
@@ -147,23 +147,21 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if not index.is_file():
         return [folder / WEIGHTS]
-    names = sorted(set(read_file(index, WeightIndex).weight_map.values()))
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise UserError(f"{index} names '{name}', which is not a file of this folder")
-    return [folder / name for name in names]
+    return [
+        folder / name for name in sorted(set(read_file(index, WeightIndex).weight_map.values()))
+    ]
 
 
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of one file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def read_weights(file: Path, start: str = "") -> dict[str, Tensor]:
+    """The tensors of one file whose names begin with `start`; the others are not read."""
+    from safetensors import SafetensorError, safe_open
 
     try:
-        weights: dict[str, Tensor] = load_file(str(file))
+        with safe_open(str(file), framework="pt") as weights:
+            names = [name for name in weights.keys() if name.startswith(start)]  # noqa: SIM118
+            return {name: weights.get_tensor(name) for name in names}
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file} is not a safetensors file: {error}") from error
-    return weights
 
 
 def weights_checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -195,6 +193,28 @@ def read_json(file: Path) -> dict[str, Any]:
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Indented, with sorted keys: equal contents give equal files."""
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def llama_config(
+    *, hidden_size: int, num_attention_heads: int, rope_theta: float, **others: Any
+) -> dict[str, Any]:
+    """The `config.json` of a Llama without biases."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "dtype": "float32",
+        "head_dim": hidden_size // num_attention_heads,
+        "hidden_act": "silu",
+        "hidden_size": hidden_size,
+        "initializer_range": 0.02,
+        "mlp_bias": False,
+        "num_attention_heads": num_attention_heads,
+        "rope_parameters": {"rope_theta": rope_theta, "rope_type": "default"},
+        "tie_word_embeddings": True,
+        **others,
+    }
 
 
 SUFFIXES = frozenset({".safetensors", ".json", ".jinja"})

@@ -1,13 +1,9 @@
-"""The OpenAI-style protocol as bytes: request bodies out, checked replies in. No network here.
-
-Chat completions serve messages, completions serve token ids. vLLM's extensions are read where a
-server has them: `token_ids`, `prompt_token_ids`, `prompt_logprobs`, and tokens that are written
-as `token_id:17`.
-"""
+"""The OpenAI-style protocol as bytes: request bodies out, checked replies in. No network here."""
 
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import math
 import re
@@ -48,7 +44,9 @@ class MediaLimits(Settings, frozen=True, kw_only=True):
 
 def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
     """A message as a chat request holds it; images and sounds are read from `blobs`."""
-    body: dict[str, Any] = {"role": message.role, "content": _content(message.content, blobs)}
+    content = message.content
+    shown = content if isinstance(content, str) else [_part(part, blobs) for part in content]
+    body: dict[str, Any] = {"role": message.role, "content": shown}
     if message.name is not None:
         body["name"] = message.name
     if message.tool_calls:
@@ -58,40 +56,18 @@ def message_body(message: Message, blobs: Blobs | None) -> dict[str, Any]:
 
 def check_media(messages: Sequence[Message], blobs: Blobs | None, limits: MediaLimits) -> None:
     """Refuse a prompt with too many or too large images and sounds; nothing is read for it."""
-    total, held = 0, 0
-    for place, message in enumerate(messages):
-        for part in message.media:
-            held += 1
-            if held > limits.count:
-                count = sum(len(one.media) for one in messages)
-                raise TooMuchMedia(
-                    f"the prompt holds {count} images and sounds; expected at most {limits.count} a "
-                    "request (media_count).",
-                    "Raise it if the server takes more, or send fewer.",
-                )
-            if blobs is None or not blobs.holds(part.sha256):
-                continue
-            size = blobs.path(part.sha256).stat().st_size
-            total += size
-            if total > limits.megabytes * 1e6:
-                others = "" if total == size else f", {total / 1e6:.1f} MB with those before it"
-                raise TooMuchMedia(
-                    f"{part.media_type} {part.sha256[:12]} of message {place} ({message.role}) has "
-                    f"{size / 1e6:.1f} MB{others}; expected at most {limits.megabytes:g} MB a "
-                    "request (media_mb).",
-                    "Raise it if the server takes more, or make the file smaller.",
-                )
+    held = [part for message in messages for part in message.media]
+    known = [part.sha256 for part in held if blobs is not None and blobs.holds(part.sha256)]
+    total = sum(blobs.path(sha256).stat().st_size for sha256 in known) if blobs else 0
+    if len(held) > limits.count or total > limits.megabytes * 1e6:
+        raise TooMuchMedia(
+            f"the prompt holds {len(held)} images and sounds of {total / 1e6:.1f} MB; expected at most "
+            f"{limits.count} a request (media_count) and {limits.megabytes:g} MB (media_mb).",
+            "Raise what the server takes, or send fewer or smaller ones.",
+        )
 
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"}
-"""The protocol's names for kinds of sound."""
-
-
-def _content(content: Content, blobs: Blobs | None) -> str | list[dict[str, Any]]:
-    """Text as it is; parts with their bytes in them: a server cannot see our files."""
-    if isinstance(content, str):
-        return content
-    return [_part(part, blobs) for part in content]
 
 
 def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[str, Any]:
@@ -99,8 +75,7 @@ def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[s
         return {"type": "text", "text": part.text}
     if blobs is None:
         raise UserError(
-            f"a message holds {part.media_type} {part.sha256[:12]}, and this model was opened "
-            "without media; pass blobs=, the folder that holds its bytes"
+            f"a message holds {part.media_type} {part.sha256[:12]}; pass blobs=, which hold its bytes"
         )
     data = base64.b64encode(blobs.read(part)).decode()
     if isinstance(part, ImagePart):
@@ -116,44 +91,44 @@ def read_content(content: Any, blobs: Blobs) -> Content:
     """
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        raise UserError(f"content is {type(content).__name__}; expected text or a list of parts")
-    return tuple(_read_part(part, blobs) for part in content)
-
-
-def _read_part(part: Any, blobs: Blobs) -> TextPart | ImagePart | AudioPart:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in ("image", "audio"):
-        try:
-            own: ImagePart | AudioPart = msgspec.convert(part, ImagePart | AudioPart)
-        except msgspec.ValidationError as error:
-            raise UserError(
-                f"a part of type '{kind}': {error}; expected its sha256 and media_type, or image_url "
-                "or input_audio with the bytes"
-            ) from None
-        return own
-    inner = part.get(kind) if kind in ("text", "image_url", "input_audio") else None
-    if kind == "text" and isinstance(inner, str):
-        return TextPart(inner)
-    given = ""
-    if kind == "image_url":
-        url = inner.get("url") if isinstance(inner, dict) else inner
-        head, mark, given = str(url).partition(";base64,")
-        if not mark or not head.startswith("data:"):
-            raise UserError(
-                f"image_url is {head[:40]!r}; expected data:image/png;base64,... with the bytes"
-            )
-    elif kind == "input_audio" and isinstance(inner, dict):
-        given = str(inner.get("data", ""))
-    else:
-        raise UserError(
-            f"a part of type {str(kind)[:40]!r}; expected text, image_url or input_audio"
-        )
     try:
-        data = base64.b64decode(given, validate=True)
-    except ValueError:
-        raise UserError(f"the bytes of an {kind} part are not base64") from None
-    return blobs.add(data)
+        parts = msgspec.convert(content, list[_GivenPart])
+        return tuple(
+            part if isinstance(part, TextPart | ImagePart | AudioPart) else blobs.add(part.data)
+            for part in parts
+        )
+    except (msgspec.ValidationError, binascii.Error) as error:
+        raise UserError(
+            f"the content of a message: {error}; expected text, or parts of type text, image_url with "
+            "data:image/png;base64,..., input_audio with base64 data, or image and audio by sha256"
+        ) from None
+
+
+class _Url(Struct):
+    url: Annotated[str, Meta(pattern="^data:[^,]*;base64,")]
+
+
+class _ImageUrl(Struct, tag_field="type", tag="image_url"):
+    image_url: _Url
+
+    @property
+    def data(self) -> bytes:
+        return base64.b64decode(self.image_url.url.partition(",")[2], validate=True)
+
+
+class _Sound(Struct):
+    data: str
+
+
+class _InputAudio(Struct, tag_field="type", tag="input_audio"):
+    input_audio: _Sound
+
+    @property
+    def data(self) -> bytes:
+        return base64.b64decode(self.input_audio.data, validate=True)
+
+
+_GivenPart = TextPart | ImagePart | AudioPart | _ImageUrl | _InputAudio
 
 
 MAX_SEED = 2**31 - 1
@@ -356,14 +331,11 @@ def request_body(
         "top_k": (sampling.top_k, 0),
         "min_p": (sampling.min_p, 0.0),
         "stop": (list(sampling.stop), []),
-        "response_format": (None if schema is None else _json_schema(schema), None),
     }
+    if schema is not None:
+        form = {"name": "verdict", "strict": True, "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
     return body | {name: value for name, (value, default) in optional.items() if value != default}
-
-
-def _json_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    form = {"name": "verdict", "strict": True, "schema": schema}
-    return {"type": "json_schema", "json_schema": form}
 
 
 def is_object_of(schema: Mapping[str, Any], said: str) -> bool:
@@ -446,11 +418,7 @@ def text_of(reply: Reply) -> str:
 
 
 def with_usage(completions: list[Completion], usage: Usage, cost_usd: float) -> list[Completion]:
-    """The completions with what the server counted.
-
-    It counts a request, not a choice: tokens written are split evenly, the rest to the first, and
-    the first also carries the prompt and the money, so that sums over completions are right.
-    """
+    """The completions with what the server counted."""
     each, rest = divmod(usage.completion_tokens, len(completions))
     first = msgspec.structs.replace(
         completions[0],
@@ -468,16 +436,16 @@ def _completion(
     finish = FINISHES.get(choice.finish_reason or "", Finish.STOP)
     if _is_refused(choice):
         finish = Finish.ERROR
-    ids = choice.token_ids or ()
     # Servers report log-probs at temperature 1 whatever the sampling temperature was; those are
     # what a Completion promises only when sampling at 1 or greedily.
     wanted = logprobs and asked.temperature in (0.0, 1.0) and finish is not Finish.ERROR
     values, tops = _logprobs_of(choice, asked, where) if wanted else ((), ())
+    ids = choice.token_ids or ()
     if ids and values and len(ids) != len(values):
         raise BadReply(f"{where}: {len(ids)} token ids with {len(values)} log-probs")
     return Completion(
         text=before_stop(_text_of(choice, finish, where), asked.stop),
-        token_ids=ids or _ids_in_tokens(choice),
+        token_ids=ids or _ids_in_tokens(choice.logprobs),
         logprobs=values,
         finish=finish,
         prompt_ids=choice.prompt_token_ids or reply.prompt_token_ids or (),
@@ -495,10 +463,10 @@ def _is_refused(choice: Choice) -> bool:
 def _text_of(choice: Choice, finish: Finish, where: str) -> str:
     if choice.text is not None:
         return choice.text
-    if choice.message is None:
-        raise BadReply(f"{where}: choice {choice.index} has neither 'message' nor 'text'")
-    text = choice.message.content if choice.message.content is not None else choice.message.refusal
-    if text is None and finish is Finish.STOP and choice.finish_reason not in TOOL_CALLS:
+    said = choice.message
+    text = None if said is None else said.refusal if said.content is None else said.content
+    is_whole = finish is Finish.STOP and choice.finish_reason not in TOOL_CALLS
+    if said is None or (text is None and is_whole):
         raise BadReply(f"{where}: choice {choice.index} ended by itself but has no content")
     return text or ""
 
@@ -506,19 +474,15 @@ def _text_of(choice: Choice, finish: Finish, where: str) -> str:
 def _logprobs_of(
     choice: Choice, asked: Sampling, where: str
 ) -> tuple[tuple[float, ...], tuple[dict[int, float], ...]]:
-    """Log-prob of each sampled token, and alternatives by token id where ids are given."""
     given = choice.logprobs
-    if given is None:
+    if given is None or (given.content is None and None in given.token_logprobs):
         raise BadReply(
-            f"{where}: log-probs were asked for and choice {choice.index} has none; "
-            "run probe() to see what the server offers"
+            f"{where}: log-probs were asked for and choice {choice.index} has none; run probe()"
         )
     if given.content is not None:
         values = tuple(token.logprob for token in given.content)
         rows = [{a.token: a.logprob for a in token.top_logprobs} for token in given.content]
     else:
-        if any(value is None for value in given.token_logprobs):
-            raise BadReply(f"{where}: choice {choice.index} has a token without a log-prob")
         values = tuple(value for value in given.token_logprobs if value is not None)
         rows = [row or {} for row in given.top_logprobs or ()]
     check_logprobs(values, where)
@@ -537,12 +501,11 @@ def check_logprobs(values: Sequence[float], where: str) -> None:
         raise BadReply(f"{where}: a log-prob is {wrong:g}; expected at most 0")
 
 
-def _ids_in_tokens(choice: Choice) -> tuple[int, ...]:
+def _ids_in_tokens(given: Logprobs | None) -> tuple[int, ...]:
     """Ids of tokens that are written as `token_id:17`; empty where any is not."""
-    if choice.logprobs is None:
+    if given is None:
         return ()
-    content = choice.logprobs.content
-    tokens = choice.logprobs.tokens if content is None else [token.token for token in content]
+    tokens = given.tokens if given.content is None else [one.token for one in given.content]
     ids = [token_id(token) for token in tokens]
     known = tuple(i for i in ids if i is not None)
     return known if len(known) == len(ids) else ()
@@ -554,17 +517,16 @@ def token_id(token: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def excerpt(data: bytes, secret: str = "", *, limit: int = 160) -> str:
+def excerpt(data: bytes, secret: str = "") -> str:
     """The beginning of a body as one quoted, printable line, without the secret."""
     if secret:
         data = data.replace(secret.encode(), b"[api key]")
-    text = " ".join(data[: 4 * limit].decode("utf-8", "replace").split())
+    text = " ".join(data[:640].decode("utf-8", "replace").split())
     text = "".join(c if c.isprintable() else "?" for c in text)
-    return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"
+    return f"'{text[:160]}{'...' if len(text) > 160 else ''}'" if text else "empty"
 
 
 def _plain(data: bytes) -> Any:
-    """Any JSON; None where it is none."""
     try:
         # Python's own reader also takes numbers that are out of range.
         return json.loads(data)
@@ -586,12 +548,7 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     # Gateways put the status of the server behind them here.
     if code == 429:
         return RateLimited(what)
-    if code == 408 or (isinstance(code, int) and 500 <= code < 600):
-        failed = ServerFailed(what)
-        failed.code = code
-        return failed
-    if isinstance(code, int) and 400 <= code < 500:
-        rejected = Rejected(what)
-        rejected.code = code
-        return rejected
+    if isinstance(code, int) and 400 <= code < 600:
+        kind = ServerFailed if code == 408 or code >= 500 else Rejected
+        return kind(what, code=code)
     return ForeignReply(what)

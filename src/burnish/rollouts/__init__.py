@@ -1,12 +1,4 @@
-"""Rollouts: from a task to trajectories, in one turn or many, with tools and several roles.
-
-    session = Session(lm, task.messages)
-    reply = await session.generate(Sampling(max_tokens=64))
-    session.observe([Message("tool", "42")])
-
-A kind of rollout is one file; its settings stand in the list below, which the config, its errors
-and `[rollout] kind = ...` read.
-"""
+"""Rollouts: from a task to trajectories, in one turn or many, with tools and several roles."""
 
 from burnish.rollouts.agent import AgentRollout as AgentRollout
 from burnish.rollouts.base import FileOptions as FileOptions

@@ -1,22 +1,5 @@
 """A program that was written for an OpenAI-style server, trained as it is: it gets an address.
 
-    # my_agent.py
-    import json, sys
-    from openai import OpenAI                     # reads OPENAI_BASE_URL and OPENAI_API_KEY
-
-    task = json.load(sys.stdin)                   # id, prompt, messages, fields (no labels)
-    reply = OpenAI().chat.completions.create(model="any", messages=task["messages"])
-    print(reply.choices[0].message.content)       # the last line is the answer
-
-    [rollout]
-    kind = "agent"
-    command = ["python", "my_agent.py"]           # or path = "my_agent.py:run"
-
-`path` names a function `run(task, *, base_url, api_key)`, async or not, that returns the answer. Each
-episode is a run of its own with a key of its own. Every conversation that the program has with the
-model is a trajectory with the exact tokens and log-probs; all conversations of an episode share its
-answer and its rewards.
-
 A program is a child process with the task on stdin and the address in its environment. It runs in its
 own process group and ends with the call, however that ends: at its own exit, at a deadline, at more
 output than it may write. Nothing of what it says is trusted or run.
@@ -31,7 +14,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -39,14 +23,14 @@ from typing import Any, Literal, NamedTuple
 import anyio
 import msgspec
 
-from burnish.boundary import Count, PositiveInt
+from burnish.boundary import Count
 from burnish.errors import ArgumentError, RolloutError, UserError
 from burnish.lm.failures import unwrapped_errors
 from burnish.records import Task
 from burnish.rollouts.base import MultiTurnSettings, Options, Players, Rollout, play_all
 from burnish.rollouts.endpoint import Address, the_endpoint
 from burnish.rollouts.env import checked_rewards
-from burnish.rollouts.episode import Episode, Rules
+from burnish.rollouts.episode import Episode
 from burnish.rollouts.session import LimitReached
 from burnish.rollouts.tool import in_thread
 from burnish.seeds import digest
@@ -57,9 +41,9 @@ from burnish.tools.inside.descend import end_carrying
 from burnish.tools.supervisor import ChildProcess
 
 LOOK_S = 0.25
-"""Seconds between two looks at a program that is silent."""
 SOON_S = 0.01
-"""The same for one that has closed its output."""
+MOST_OUTPUT = 1 << 20
+"""Bytes of a program's output; one that prints more is ended."""
 KEPT = 64 << 10
 """Bytes that are kept of the end of what a program writes."""
 
@@ -67,33 +51,18 @@ KEPT = 64 << 10
 TRACEBACK = "Traceback (most recent call last):"
 
 
-class Ran(NamedTuple):
-    last_line: str
-    """The last line of its output that is not empty."""
-    problem: str
-    """Why it failed; empty where it did not."""
-
-
-def task_json(task: Task) -> bytes:
-    """What a program is told of its task: everything but the fields that give the label away."""
-    shown = task.for_judge()
-    told = {"id": task.id, "prompt": task.prompt, "messages": shown.messages}
-    return msgspec.json.encode({**told, "fields": shown.fields})
-
-
 def environment(address: Address, model: str, seed: int) -> dict[str, str]:
     """This process's environment with the episode's address in the usual variables."""
-    known = os.environ
-    here = "127.0.0.1,localhost"
-    no_proxy = ",".join(filter(None, [known.get("NO_PROXY") or known.get("no_proxy"), here]))
+    # A proxy cannot reach this machine's own loopback.
+    known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+    no_proxy = ",".join(filter(None, [known, "127.0.0.1,localhost"]))
     return {
-        **known,
+        **os.environ,
         "OPENAI_BASE_URL": address.base_url,
         "OPENAI_API_BASE": address.base_url,
         "OPENAI_API_KEY": address.key,
         "OPENAI_MODEL": model,
         "BURNISH_SEED": str(seed),
-        # A proxy cannot reach this machine's own loopback.
         "NO_PROXY": no_proxy,
         "no_proxy": no_proxy,
     }
@@ -101,13 +70,17 @@ def environment(address: Address, model: str, seed: int) -> dict[str, str]:
 
 async def run_program(
     command: Sequence[str], task: Task, env: Mapping[str, str], *, most: int
-) -> Ran:
-    """Run a program to its end; one that writes over `most` bytes is killed."""
+) -> tuple[str, str]:
+    """Run a program to its end: its last line, and why it failed. One that writes over `most` bytes
+    is killed."""
     words = [sys.executable if command[0] in ("python", "python3") else command[0], *command[1:]]
     leashed = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *words]
     out, err = _Tail(most), _Tail(most)
+    # Everything but the fields that give the label away.
+    shown = task.for_judge()
+    asked = {"id": task.id, "prompt": task.prompt, "messages": shown.messages}
     with tempfile.TemporaryFile() as told:
-        told.write(task_json(task))
+        told.write(msgspec.json.encode({**asked, "fields": shown.fields}))
         told.seek(0)
         async with _pipe(out) as stdout, _pipe(err) as stderr:
             try:
@@ -137,19 +110,13 @@ async def run_program(
                 await out.closed.wait()
                 await err.closed.wait()
     if is_flood:
-        return Ran("", f"the program wrote over {most >> 10} KB")
-    last = out.last_line()
-    return Ran(last, "" if code == 0 else f"the program {_ended(code)}{_words(err.error())}")
-
-
-def _ended(code: int) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit status {code}"
-
-
-def _words(line: str) -> str:
-    return f": {safe(line[:300])}" if line else ""
+        return "", f"the program wrote over {most >> 10} KB"
+    if code == 0:
+        return out.last_line(), ""
+    signalled = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
+    said = safe(err.error()[:300])
+    problem = f"the program {signalled or f'ended with exit status {code}'}{said and ': '}{said}"
+    return out.last_line(), problem
 
 
 class _Tail(asyncio.Protocol):
@@ -191,25 +158,19 @@ class _Tail(asyncio.Protocol):
         return self.end.decode("utf-8", "replace").splitlines()
 
 
-class _pipe:  # noqa: N801 - a context manager
+@asynccontextmanager
+async def _pipe(tail: _Tail) -> AsyncIterator[int]:
     """A pipe whose other end the loop reads into a tail; inside, the end that is written."""
-
-    def __init__(self, tail: _Tail) -> None:
-        self.tail = tail
-
-    async def __aenter__(self) -> int:
-        read, self.write = os.pipe()
-        loop = asyncio.get_running_loop()
-        file = os.fdopen(read, "rb", buffering=0)
-        self.transport, _ = await loop.connect_read_pipe(lambda: self.tail, file)
-        return self.write
-
-    async def __aexit__(self, *_: object) -> None:
-        self.transport.close()
+    read, write = os.pipe()
+    file = os.fdopen(read, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, file)
+    try:
+        yield write
+    finally:
+        transport.close()
 
 
 MOST_ANSWER = 64 << 10
-"""Characters of an answer; a longer one is cut."""
 
 
 class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
@@ -239,13 +200,6 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     programs: Count = 0
     """Programs that run at a time; 0: four for each processor core, at least 16. With `rounds` all
     of a step run at once."""
-    program_sampling: bool = False
-    """Let the program choose temperature and top_p; what it samples with others than this table's
-    is not trained."""
-    tool_form: Literal["auto", "tagged"] = "auto"
-    """auto: the chat template's own form of tools where it has one."""
-    output_kb: PositiveInt = 1024
-    """A program that prints more is ended."""
 
     def check(self) -> None:
         if bool(self.command) == bool(self.path):
@@ -253,8 +207,7 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
             raise ArgumentError(f"kind 'agent' needs a command or a path; got {got}")
         if (self.options and not self.path) or (self.batching == "rounds" and self.programs):
             raise ArgumentError(
-                "kind 'agent': options are arguments of a function (path), and batching 'rounds' runs all "
-                "programs at once; leave out options or programs"
+                "kind 'agent': options need a path, and batching 'rounds' takes no programs; leave one out"
             )
 
     def build(self, root: Path = Path()) -> Rollout:
@@ -267,10 +220,10 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     def _built(self, root: Path, kept: str) -> Rollout:
         run = self._function(root) if self.path else self._command(root)
         in_rounds = self.batching == "rounds"
-        rules = Rules(self.max_prompt_tokens, self.program_sampling, in_rounds, self.tool_form)
         most = self.programs or max(16, 4 * (os.cpu_count() or 1))
         at_once = None if in_rounds else anyio.Semaphore(most)
-        play = partial(_play, run=run, rules=rules, kept=kept, crash=self.crash)
+        make = partial(Episode, most_tokens=self.max_prompt_tokens, in_rounds=in_rounds)
+        play = partial(_play, run=run, make=make, kept=kept, crash=self.crash)
         return partial(play_all, play=play, settings=self, at_once=at_once)
 
     def _command(self, root: Path) -> Run:
@@ -283,8 +236,18 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
 
         async def run(task: Task, players: Players, address: Address) -> Outcome:
             env = environment(address, players.lm.name, players.sampling.seed)
-            ran = await run_program(here.words, task, env, most=self.output_kb << 10)
-            return _program_outcome(ran, self.result)
+            line, problem = await run_program(here.words, task, env, most=MOST_OUTPUT)
+            if problem or not line or self.result == "text":
+                return Outcome(
+                    line[:MOST_ANSWER] if line and not problem else None, problem=problem
+                )
+            try:
+                found = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return Outcome(
+                    problem=f"the program's last line is no JSON object: {safe(line[:80])}"
+                )
+            return _outcome("the program", found)
 
         return run
 
@@ -293,8 +256,21 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
         what = f"agent '{self.path}'"
 
         async def run(task: Task, players: Players, address: Address) -> Outcome:
-            call = partial(_called, function, what, task.for_judge(), address)
-            found: Outcome = await in_thread(call, what)
+            def called() -> Outcome:
+                # In a thread: a function that blocks must not keep the model from answering it.
+                try:
+                    found = function(
+                        task.for_judge(), base_url=address.base_url, api_key=address.key
+                    )
+                    if inspect.iscoroutine(found):
+                        found = asyncio.run(found)
+                    return _outcome(what, found)
+                except RolloutError as error:
+                    return Outcome(problem=str(error))
+                except BaseException as error:  # boundary: the function is foreign code
+                    return Outcome(problem=f"{what} failed: {describe(error)}")
+
+            found: Outcome = await in_thread(called, what)
             return found
 
         return run
@@ -322,10 +298,9 @@ Run = Callable[[Task, Players, Address], Any]
 
 
 async def _play(
-    task: Task, players: Players, *, run: Run, rules: Rules, kept: str, crash: str
+    task: Task, players: Players, *, run: Run, make: Callable[..., Episode], kept: str, crash: str
 ) -> None:
-    """One episode: the program runs, the endpoint answers, the sessions stay behind."""
-    episode = Episode(task, players, rules)
+    episode = make(task, players)
     outcome: Outcome | None = None
     async with the_endpoint(episode) as address:
         with unwrapped_errors():
@@ -371,11 +346,10 @@ def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: 
             session.text = ended.answer.replace(key, "(key)")
     if not sessions:
         early = "before the model had replied" if episode.requests else "and never asked the model"
-        if problem:
-            raise RolloutError(f"{problem} ({early}{told})")
-        raise RolloutError(f"the program ended without a reply of the model{told}")
-    if not trained and episode.untrained:
-        raise RolloutError("the program sampled every reply at another temperature or top_p")
+        what = (
+            f"{problem} ({early}" if problem else "the program ended without a reply of the model"
+        )
+        raise RolloutError(what + told + (")" if problem else ""))
     if episode.limit:
         raise LimitReached(episode.limit)
     if problem and episode.is_overlong:
@@ -386,23 +360,7 @@ def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: 
         session.info["crash"] = problem + told
 
 
-def _program_outcome(ran: Ran, result: str) -> Outcome:
-    if ran.problem:
-        return Outcome(problem=ran.problem)
-    if not ran.last_line:
-        return Outcome()
-    if result == "text":
-        return Outcome(answer=ran.last_line[:MOST_ANSWER])
-    try:
-        found = msgspec.json.decode(ran.last_line, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        line = safe(ran.last_line[:80])
-        return Outcome(problem=f"the program's last line is no JSON object: {line}")
-    return _outcome("the program", found)
-
-
 def _outcome(what: str, found: Any) -> Outcome:
-    """The answer, rewards and facts in what a program or function gave."""
     if found is None or isinstance(found, str | int | float):
         return Outcome(answer=None if found is None else str(found)[:MOST_ANSWER])
     try:
@@ -416,16 +374,3 @@ def _outcome(what: str, found: Any) -> Outcome:
     answer, rewards = plain.pop("answer", None), plain.pop("rewards", {})
     text = None if answer is None else str(answer)[:MOST_ANSWER]
     return Outcome(text, checked_rewards(what, rewards), plain)
-
-
-def _called(function: Callable[..., Any], what: str, task: Task, address: Address) -> Outcome:
-    """In a thread: a function that blocks must not keep the model from answering it."""
-    try:
-        found = function(task, base_url=address.base_url, api_key=address.key)
-        if inspect.iscoroutine(found):
-            found = asyncio.run(found)
-        return _outcome(what, found)
-    except RolloutError as error:
-        return Outcome(problem=str(error))
-    except BaseException as error:  # boundary: the function is foreign code
-        return Outcome(problem=f"{what} failed: {describe(error)}")

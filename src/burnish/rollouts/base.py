@@ -1,10 +1,4 @@
-"""What every kind of rollout shares: its settings, who plays, and the tasks of one step.
-
-A kind is one file: a settings struct with a tag, whose `build` gives a `Rollout`. A rollout gets a
-task and its `Players` and returns all trajectories of the task: `players.sampling.n` of each role.
-A rollout that fails is a trajectory with a status; only a mistake in the input (`UserError`) and a
-bug end the run.
-"""
+"""What every kind of rollout shares: its settings, who plays, and the tasks of one step."""
 
 from __future__ import annotations
 
@@ -143,33 +137,23 @@ class Players:
         group: str = "",
         tools: Sequence[dict[str, Any]] = (),
         lm: LM | None = None,
+        is_listed: bool = True,
     ) -> Session:
         """A conversation in one role; with `lm`, of another model, which is not trained.
 
         `players.lm` itself gives a role of the same weights that is not trained. `group` makes a
         baseline group of its own within the task and role.
         """
-        opened = self.unlisted(messages, role=role, group=group, tools=tools, lm=lm)
-        if lm is None:
-            self.sessions.append(opened)
-        return opened
-
-    def unlisted(
-        self,
-        messages: Sequence[Message],
-        *,
-        role: str = "policy",
-        group: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        lm: LM | None = None,
-    ) -> Session:
         limits = msgspec.structs.replace(
             self.limits, tokens=self.limits.tokens or self.sampling.max_tokens
         )
         seed = derive(self.sampling.seed, role)
-        return Session(
+        opened = Session(
             lm or self.lm, messages, tools=tools, role=role, group=group, seed=seed, limits=limits
         )
+        if lm is None and is_listed:
+            self.sessions.append(opened)
+        return opened
 
     async def generate(self, session: Session) -> Message:
         """The next reply, sampled together with those of the step's other rollouts."""
@@ -203,14 +187,9 @@ Play = Callable[[Task, Players], Awaitable[None]]
 
 
 class FileOptions(NamedTuple):
-    """Which options of a rollout function or game name files, by dotted keys (`corpus_options.path`).
-
-    They start at the recipe's folder, and what they hold belongs to the run: with other contents it is
-    not continued.
-    """
+    """Which options of a rollout function or game name files, by dotted keys (`corpus_options.path`)."""
 
     functions: tuple[str, ...] = ()
-    """Functions in files: `mine.py:corpus`."""
     sources: tuple[str, ...] = ()
     """Files and folders that are read; a value that names none is left as it is."""
     written: tuple[str, ...] = ()
@@ -259,7 +238,6 @@ class StepGame:
         return self
 
     async def __call__(self, task: Task, players: Players) -> list[Trajectory]:
-        """The game with one task alone."""
         sampling = players.sampling
         (played,) = await self.play_step([(0, task)], (), players.lm, sampling, sampling.seed)
         return played
@@ -323,12 +301,10 @@ async def play_all(
     slot = players.place[0]
 
     async def one(index: int) -> list[Trajectory]:
-        sampling = msgspec.structs.replace(
-            players.sampling, n=1, seed=derive(players.sampling.seed, index)
-        )
+        seed = derive(players.sampling.seed, index)
         own = replace(
             players,
-            sampling=sampling,
+            sampling=msgspec.structs.replace(players.sampling, n=1, seed=seed),
             limits=limits,
             turn_tokens=settings.turn_tokens,
             place=(slot, index),
@@ -347,7 +323,6 @@ async def play_all(
 
 
 async def _play_one(task: Task, players: Players, index: int, play: Play) -> list[Trajectory]:
-    """One rollout as a trajectory for each role that spoke."""
     status, reason, finish = Status.OK, "", None
     try:
         with anyio.move_on_after(players.limits.time_s) as scope:
@@ -400,7 +375,6 @@ def failed(task: Task, index: int, status: Status, reason: str) -> Trajectory:
 
 
 Slot = tuple[int, Task]
-"""A task and its place in the step."""
 
 
 async def roll_out(

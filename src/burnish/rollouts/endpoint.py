@@ -1,20 +1,9 @@
 """An OpenAI-compatible address on this machine, behind which a step's own model answers.
 
-    async with the_endpoint(episode) as (base_url, key):
-        ...                                  # any client: OpenAI(base_url=base_url, api_key=key)
-
-| request                   | reply                                                            |
-|---------------------------|------------------------------------------------------------------|
-| POST /v1/chat/completions | a reply, or with `stream` the same as server-sent events         |
-| GET /v1/models            | the model's name                                                 |
-
 One server for all episodes of an event loop, on a free port of 127.0.0.1, for as long as there are
 any. A key is an episode: it is drawn at random, only its hash is kept, and it is worth nothing once
 the episode is over. Errors have the protocol's shape; the codes are such that clients do not try
 again in vain.
-
-Of a request only what changes a reply is read; what a program says beside it (`user`, `metadata`,
-`seed`) is left alone. A demand that cannot be kept, such as a JSON schema for the reply, is refused.
 """
 
 from __future__ import annotations
@@ -26,14 +15,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
-from burnish.boundary import PositiveInt
-from burnish.errors import ArgumentError, UserError
-from burnish.lm.base import Sampling
+from burnish.boundary import Name, PositiveInt
+from burnish.errors import UserError
 from burnish.records import Finish, Message
 from burnish.rollouts.tool import Call
 from burnish.seeds import digest
@@ -48,7 +36,6 @@ if TYPE_CHECKING:
     from burnish.web.server import LoopServer
 
 ROLES = {"developer": "system"} | {r: r for r in ("system", "user", "assistant", "tool")}
-"""Roles of the protocol, and what a chat template calls them."""
 MOST_CHOICES = 128
 MOST_TOOLS = 128
 
@@ -67,8 +54,6 @@ class ChatRequest(NamedTuple):
     n: int
     max_tokens: int | None
     stop: tuple[str, ...]
-    sampling: dict[str, float]
-    """`temperature` and `top_p`, where the program names them."""
     is_stream: bool
     has_usage: bool
     """Whether a stream ends with the counts of tokens."""
@@ -77,12 +62,9 @@ class ChatRequest(NamedTuple):
 
 class Reply(NamedTuple):
     text: str
-    """All of it, calls included."""
     content: str
-    """What stands outside of calls."""
     calls: tuple[Call, ...]
     ids: tuple[str, ...]
-    """Of the calls."""
     finish: Finish
     tokens: tuple[tuple[str, float], ...]
     """Text and log-prob of each token; empty where not asked for."""
@@ -98,6 +80,12 @@ class _Text(Struct):
 class _Called(Struct):
     name: str
     arguments: dict[str, Any] | str | None = None
+
+    def read(self) -> Call:
+        found = self.arguments or {}
+        if isinstance(found, str):
+            found = msgspec.json.decode(found, type=dict[str, Any])
+        return Call(self.name, found)
 
 
 class _ToolCall(Struct):
@@ -130,38 +118,29 @@ class _Body(Struct):
     n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] | None = 1
     max_tokens: PositiveInt | None = None
     max_completion_tokens: PositiveInt | None = None
-    stop: str | list[str] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    stop: Name | list[Name] | None = None
     stream: bool | None = False
     stream_options: dict[str, Any] | None = None
     logprobs: bool | None = False
     response_format: _Format | None = None
-    functions: Any | UnsetType = UNSET
+    functions: None = None
+    """Not offered: programs send `tools`."""
 
 
 def read_request(body: bytes) -> ChatRequest:
     try:
         found = msgspec.json.decode(body, type=_Body, strict=False)
+        messages = _read_messages(found.messages)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the body is no chat request: {' '.join(str(error).split())}") from None
-    if found.functions is not UNSET:
-        raise BadRequest("`functions` is not offered; send `tools`")
     limits = [m for m in (found.max_tokens, found.max_completion_tokens) if m is not None]
     stop = (found.stop,) if isinstance(found.stop, str) else tuple(found.stop or ())
-    given = {"temperature": found.temperature, "top_p": found.top_p}
-    sampling = {name: value for name, value in given.items() if value is not None}
-    try:
-        Sampling(stop=stop, **cast(Any, sampling))
-    except ArgumentError as error:
-        raise BadRequest(str(error)) from None
     return ChatRequest(
-        _read_messages(found.messages),
-        () if found.tool_choice == "none" else _read_tools(found.tools or []),
+        messages,
+        _read_tools(found.tools or []) if found.tool_choice != "none" else (),
         found.n or 1,
         min(limits) if limits else None,
         stop,
-        sampling,
         bool(found.stream),
         bool((found.stream_options or {}).get("include_usage")),
         bool(found.logprobs),
@@ -171,9 +150,9 @@ def read_request(body: bytes) -> ChatRequest:
 def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
     named: dict[str, str] = {}
     read = []
-    for place, message in enumerate(given):
+    for message in given:
         own = message.tool_calls or ()
-        calls = tuple(_read_call(f"messages[{place}]", one.function) for one in own)
+        calls = tuple(one.function.read() for one in own)
         named |= {str(one.id): one.function.name for one in own}
         content = message.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
@@ -184,16 +163,6 @@ def _read_messages(given: list[_Message]) -> tuple[Message, ...]:
             Message(ROLES[message.role], text, name, tuple(call.as_dict() for call in calls))
         )
     return tuple(read)
-
-
-def _read_call(where: str, given: _Called) -> Call:
-    arguments = given.arguments or {}
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments, type=dict[str, Any])
-        except (msgspec.MsgspecError, RecursionError):
-            raise BadRequest(f"{where}: arguments of a tool call are no JSON object") from None
-    return Call(given.name, arguments)
 
 
 def _read_tools(given: list[_Offered]) -> tuple[dict[str, Any], ...]:
@@ -224,7 +193,12 @@ def completion_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[
     choices = [
         {
             "index": index,
-            "message": _message(reply),
+            "message": {"role": "assistant", "content": reply.content, "refusal": None}
+            | (
+                {"tool_calls": _calls(reply), "content": reply.content or None}
+                if reply.calls
+                else {}
+            ),
             "finish_reason": _reason(reply),
             "logprobs": _logprobs(reply) if asked.has_logprobs else None,
         }
@@ -240,11 +214,10 @@ def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Repl
     for index, reply in enumerate(replies):
         logprobs = _logprobs(reply) if asked.has_logprobs else None
         for delta in _deltas(reply):
-            choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": logprobs}
+            reason = None if delta else _reason(reply)
+            choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
             events.append({**head, "choices": [choice]})
             logprobs = None
-        last = {"index": index, "delta": {}, "finish_reason": _reason(reply), "logprobs": None}
-        events.append({**head, "choices": [last]})
     if asked.has_usage:
         events.append({**head, "choices": [], "usage": _usage(replies)})
     lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
@@ -252,7 +225,6 @@ def stream_body(asked: ChatRequest, model: str, id_: str, replies: Sequence[Repl
 
 
 PIECE = 16
-"""Characters of one event of a stream."""
 
 
 def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
@@ -261,15 +233,7 @@ def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
         yield {"content": reply.content[start : start + PIECE]}
     for index, call in enumerate(_calls(reply)):
         yield {"tool_calls": [{"index": index, **call}]}
-
-
-def _message(reply: Reply) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": "assistant", "content": reply.content or None, "refusal": None}
-    if reply.calls:
-        body["tool_calls"] = _calls(reply)
-    else:
-        body["content"] = reply.content
-    return body
+    yield {}
 
 
 def _calls(reply: Reply) -> list[dict[str, Any]]:
@@ -310,20 +274,7 @@ def _head(kind: str, model: str, id_: str) -> dict[str, Any]:
     return {"id": id_, "object": kind, "created": int(time.time()), "model": model}
 
 
-def error_body(message: str, kind: str, code: str) -> bytes:
-    """An error as the protocol writes it."""
-    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": code}
-    return msgspec.json.encode({"error": error})
-
-
-def models_body(model: str) -> bytes:
-    """The list of models: this one."""
-    one = {"id": model, "object": "model", "created": 0, "owned_by": "burnish"}
-    return msgspec.json.encode({"object": "list", "data": [one]})
-
-
 MOST_BYTES = 16 << 20
-"""Of a request's body."""
 PATHS = "/v1/chat/completions, /v1/models"
 
 
@@ -364,8 +315,7 @@ class Endpoint:
             from burnish.web.server import Bounds, LoopServer
         except ModuleNotFoundError as error:
             raise UserError(
-                f"rollout.kind 'agent' needs the package '{error.name}'; install it: "
-                "pip install 'burnish[serve]'"
+                f"rollout.kind 'agent' needs '{error.name}': pip install 'burnish[serve]'"
             ) from error
         async with self._starting:
             if self._server is None:
@@ -385,10 +335,9 @@ class Endpoint:
             await send({"type": "websocket.close", "code": 1008})
             return
         try:
-            if why := malformed(scope):
-                raise Refused(400, why)
-            if why := foreign(scope):
-                raise Refused(403, why)
+            bad, elsewhere = malformed(scope), foreign(scope)
+            if bad or elsewhere:
+                raise Refused(400 if bad else 403, bad or elsewhere)
             reply = await self._reply(Request(scope, receive))
         except Refused as error:
             reply = _problem(error.code, str(error), "invalid_request")
@@ -408,7 +357,8 @@ class Endpoint:
         method, path = request.method, request.scope["path"].rstrip("/")
         name = episode.players.lm.name
         if method == "GET" and path == "/v1/models":
-            return _response(models_body(name))
+            one = {"id": name, "object": "model", "created": 0, "owned_by": "burnish"}
+            return _response(msgspec.json.encode({"object": "list", "data": [one]}))
         if method != "POST" or path != "/v1/chat/completions":
             raise Refused(404, f"{method[:20]} {path[:60]}: expected {PATHS}.")
         try:
@@ -433,7 +383,8 @@ def _hash(key: str) -> str:
 
 def _problem(code: int, message: str, what: str) -> Response:
     kind = "authentication_error" if code == 401 else "invalid_request_error"
-    reply = _response(error_body(message, kind, what), code)
+    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": what}
+    reply = _response(msgspec.json.encode({"error": error}), code)
     if code == 401:
         reply.headers["www-authenticate"] = "Bearer"
     return reply

@@ -1,45 +1,8 @@
-"""Multi-turn rollouts in an environment, with tools.
-
-    class Guess:                                          # a text game
-        tools = ()
-
-        async def reset(self, task, seed):
-            self.number = random.Random(seed).randrange(10)
-            return Observation()                          # the task's own messages open the game
-
-        async def step(self, reply):
-            if reply.content.strip() == str(self.number):
-                return Observation(done=True, rewards={"won": 1.0})
-            return Observation((Message("user", "No. Again."),))
-
-    [rollout]
-    kind = "env"
-    path = "my_game.py:Guess"
+"""Multi-turn rollouts in an environment, with tools, or by a function of your own.
 
 Every rollout has its own environment. Calls of tools that have a function are carried out
 here, within their limits, and their results are observed; every other reply goes to `step`. A tool
 that fails is an observation, an environment that fails is a rollout with a status.
-
-A rollout may also be a function of your own, that plays one game with as many roles as it likes:
-
-    # my_game.py
-    async def play(task, players, seed):
-        describer = players.session(task.messages, role="describer")
-        hint = await players.generate(describer)
-        guesser = players.session([Message("user", hint.content)], role="guesser")
-        guess = await players.generate(guesser)
-        won = float(task.fields["word"] in guess.content)
-        return {"describer": {"rewards": {"won": won}}, "guesser": {"rewards": {"won": won}}}
-
-    [rollout]
-    kind = "function"
-    path = "my_game.py:play"
-
-Every role that a session was opened for is a trajectory with its own baseline group, (task,
-role). What the function returns is kept in each role's `info`; the reward `env` reads `rewards`
-from there. Where one role speaks several times (`players.branch`), each session's own `info` is
-filled by hand. An exception fails the rollout, not the run. Where the tasks of a step need each
-other, `path` names a class: see `StepGame`.
 """
 
 from __future__ import annotations
@@ -48,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -115,7 +78,6 @@ class ToolEnv:
 SHIPPED_TOOLS = {"search": "burnish.tools.search.tool:search_tool"}
 """What makes each tool that a recipe can name: it is given the recipe's folder and the options."""
 SHIPPED_ENVS = {"search": "burnish.rollouts.search:search_env"}
-"""The same for environments."""
 
 
 class ToolConfig(Settings, frozen=True, kw_only=True):
@@ -150,7 +112,6 @@ class ToolConfig(Settings, frozen=True, kw_only=True):
 
 
 def _check_shipped(path: str, what: str, shipped: Mapping[str, str]) -> None:
-    """Refuse a bare word that is no name of ours, with the nearest one."""
     word = Path(path).name
     if ":" not in path and not is_kept(path):
         raise UserError(
@@ -169,8 +130,6 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
     """Arguments with which each environment is made."""
     tools: tuple[ToolConfig, ...] = ()
     """Tools beside those of the environment."""
-    tool_form: Literal["auto", "tagged"] = "auto"
-    """auto: the chat template's own form where it has one."""
 
     def check(self) -> None:
         if not self.path and not self.tools:
@@ -202,8 +161,7 @@ def env_rollout(
             offered = {tool.name: tool for tool in (*env.tools, *tools)}
         key = (players.lm, *offered)
         if key not in forms:
-            renderer = renderer_of(players.lm) if chosen.tool_form == "auto" else None
-            forms[key] = tool_form(renderer, list(offered.values()))
+            forms[key] = tool_form(renderer_of(players.lm), list(offered.values()))
         try:
             await _play(task, players, env, _checked("reset", opening), offered, forms[key])
         except LimitReached:
@@ -239,23 +197,24 @@ async def _play(
     while not seen.done:
         reply = await players.generate(session)
         calls = form.parse(reply.text) if tools else []
-        own = [call for call in calls if _is_envs(call, tools)]
         if calls:
             called = tuple(call.as_dict() for call in calls)
             reply = session.shown[-1] = msgspec.structs.replace(reply, tool_calls=called)
-        if calls and not own:
+        # The environment executes those of its tools that have no function.
+        known = [tools[call.name] for call in calls if not call.problem and call.name in tools]
+        if calls and all(tool.function is not None for tool in known):
             await _carry_out(session, calls, tools, form)
             continue
         with foreign("the environment's step"):
             seen = await env.step(reply)
         seen = _checked("step", seen)
         _note(session, seen)
-        if not seen.done:
-            _observe(session, seen.messages, form)
-
-
-def _is_envs(call: Call, tools: Mapping[str, Tool]) -> bool:
-    return not call.problem and call.name in tools and tools[call.name].function is None
+        results = [message for message in seen.messages if message.role == "tool"]
+        if not seen.done and isinstance(form, TaggedForm) and results:
+            others = [message for message in seen.messages if message.role != "tool"]
+            session.observe([*form.results(results), *others], seen.messages)
+        elif not seen.done:
+            session.observe(seen.messages)
 
 
 async def _carry_out(
@@ -281,16 +240,6 @@ async def _carry_out(
     session.observe(form.results(observations), observations)
 
 
-def _observe(session: Session, messages: Sequence[Message], form: ToolForm) -> None:
-    """Messages of an environment; its tool results in the form that the model knows."""
-    if isinstance(form, TaggedForm) and any(m.role == "tool" for m in messages):
-        results = [message for message in messages if message.role == "tool"]
-        others = [message for message in messages if message.role != "tool"]
-        session.observe([*form.results(results), *others], messages)
-    else:
-        session.observe(messages)
-
-
 def _note(session: Session, seen: Observation) -> None:
     session.info |= seen.info
     total = session.info.setdefault("rewards", {}) if seen.rewards else {}
@@ -299,13 +248,12 @@ def _note(session: Session, seen: Observation) -> None:
 
 
 def _checked(what: str, seen: Any) -> Observation:
-    """The observation, if it is one: messages, finite rewards, plain facts."""
     where = f"the environment's {what}"
-    if not isinstance(seen, Observation):
-        raise RolloutError(f"{where} returned {type(seen).__name__}; expected an Observation")
-    if not all(isinstance(message, Message) for message in seen.messages):
-        kinds = ", ".join(type(message).__name__ for message in seen.messages)
-        raise RolloutError(f"{where} returned messages of [{kinds}]; expected Message objects")
+    is_one = isinstance(seen, Observation) and all(isinstance(m, Message) for m in seen.messages)
+    if not is_one:
+        raise RolloutError(
+            f"{where} returned {seen!r:.80}; expected an Observation of Message objects"
+        )
     if what == "step" and not seen.done and not seen.messages:
         raise RolloutError(f"{where} returned no messages and is not done; expected either")
     try:
@@ -330,7 +278,6 @@ _READ_REWARDS = reader(dict[str, Number])
 
 
 def _check_env(make: Callable[[], Env], tools: Sequence[Tool]) -> None:
-    """Find mistakes of an environment before the first step."""
     try:
         env = make()
         names = [tool.name for tool in (*env.tools, *tools)]
@@ -340,10 +287,7 @@ def _check_env(make: Callable[[], Env], tools: Sequence[Tool]) -> None:
         raise UserError(f"the environment cannot be made: {describe(error)}.") from error
     lacking = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
     if lacking:
-        raise UserError(
-            f"environment '{type(env).__name__}' has no {' and no '.join(lacking)}; expected an "
-            "object with tools, reset(task, seed) and step(reply)."
-        )
+        raise UserError(f"environment '{type(env).__name__}' has no {' and no '.join(lacking)}")
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise UserError(f"two tools are named '{twice[0]}'; give one of them another `name`.")
@@ -354,11 +298,7 @@ Play = TypeVar("Play", bound=Callable[..., Any])
 
 
 def prepared_by(prepare: Callable[[Mapping[str, Any]], Any]) -> Callable[[Play], Play]:
-    """Mark a rollout function whose options are read once, when a run starts.
-
-    `prepare(options)` refuses bad ones with a `UserError` and returns the coroutine function that
-    plays a game, `(task, players, seed)`.
-    """
+    """Mark a rollout function whose options are read once, when a run starts."""
 
     def mark(function: Play) -> Play:
         setattr(function, PREPARE, prepare)
@@ -368,10 +308,7 @@ def prepared_by(prepare: Callable[[Mapping[str, Any]], Any]) -> Callable[[Play],
 
 
 def file_options(path: str, root: Path = Path()) -> FileOptions:
-    """Which options of the function or game at a path name files; none where it cannot be loaded.
-
-    What is wrong with it is said where it is built.
-    """
+    """Which options of the function or game at a path name files; none where it cannot be loaded."""
     try:
         named = find_function(path, "rollout", root)
     except UserError:
@@ -393,7 +330,14 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     def build(self, root: Path = Path()) -> Rollout:
         named: Any = find_function(self.path, "rollout", root)
         if isinstance(named, type) and issubclass(named, StepGame):
-            return self._game(named, root)
+            try:
+                return named(self, root, **self.options)  # type: ignore[call-arg]
+            except UserError:
+                raise
+            except Exception as error:  # boundary: a game may be foreign code
+                raise UserError(
+                    f"the game '{self.path}' cannot be made: {describe(error)}."
+                ) from error
         prepare = getattr(named, PREPARE, None)
         function: Any = prepare(self.options) if prepare else partial(named, **self.options)
 
@@ -414,14 +358,6 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
         rollout = msgspec.structs.replace(self, options=options).build(root)
         return rollout.evaluation() if isinstance(rollout, StepGame) else rollout
 
-    def _game(self, kind: Callable[..., StepGame], root: Path) -> StepGame:
-        try:
-            return kind(self, root, **self.options)
-        except UserError:
-            raise
-        except Exception as error:  # boundary: a game may be foreign code
-            raise UserError(f"the game '{self.path}' cannot be made: {describe(error)}.") from error
-
 
 def _by_role(path: str, found: Any) -> Mapping[str, dict[str, Any]]:
     """What the function says of each role: JSON-able, and rewards that are finite numbers."""
@@ -431,8 +367,7 @@ def _by_role(path: str, found: Any) -> Mapping[str, dict[str, Any]]:
         plain = msgspec.convert(msgspec.to_builtins(found), dict[str, dict[str, Any]])
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise RolloutError(
-            f"rollout function '{path}' returned {type(found).__name__} ({error}); expected None "
-            "or a dict from each role to a dict of its info"
+            f"rollout function '{path}' returned {found!r:.60} ({error}); expected a dict by role"
         ) from error
     for info in plain.values():
         if "rewards" in info:

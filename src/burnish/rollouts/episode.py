@@ -5,9 +5,6 @@ its `Session`, so that what was sampled stays what is read and trained; one that
 earlier reply (another try, a branch) reads the same tokens and trains its own reply alone; every
 other one opens another conversation of the same episode. A request that fails, or whose program
 hangs up, leaves no trace in the tokens.
-
-Seeds come from what is asked, not from when: the same request has the same reply, and asked again
-another one.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ import msgspec
 
 from burnish.concurrency import gather
 from burnish.errors import UserError
-from burnish.lm.base import Sampling, TooLong
-from burnish.records import Author, Task
+from burnish.lm.base import TooLong
+from burnish.records import Task
 from burnish.rollouts.base import Players
 from burnish.rollouts.endpoint import BadRequest, ChatRequest, Reply, key_of, message_key
 from burnish.rollouts.session import LimitReached, Mark, Session, renderer_of
@@ -35,7 +32,6 @@ from burnish.seeds import derive, digest
 MOST_REFUSED = 100
 """Requests that an episode may send in vain before its program is ended."""
 MOST_PAST_LIMIT = 8
-"""The same once a limit is reached."""
 MOST_CHARACTERS = 128
 """Of one token: no vocabulary has many that are longer."""
 OVERLONG = "context_length_exceeded"
@@ -44,7 +40,6 @@ OVERLONG = "context_length_exceeded"
 
 class Point(NamedTuple):
     length: int
-    """Messages."""
     mark: Mark
 
 
@@ -54,9 +49,7 @@ class Conversation:
     offer: str
     """Which tools were offered: they stand in the prompt."""
     keys: list[str]
-    """Of every message, the replies included."""
     points: list[Point] = field(default_factory=list)
-    """After each reply."""
     is_busy: bool = False
 
     def extended_by(self, keys: Sequence[str], is_reply: Sequence[bool]) -> Point | None:
@@ -73,35 +66,21 @@ class Conversation:
         return Conversation(session, self.offer, self.keys[: point.length], points)
 
 
-class Rules(NamedTuple):
-    max_prompt_tokens: int
-    honours_sampling: bool = False
-    """Whether a program chooses its temperature and top_p; replies at others are not trained."""
-    in_rounds: bool = False
-    """Whether a reply waits until every episode of the step waits for one."""
-    form: str = "auto"
-
-
 class Episode:
     """One rollout of a task by a program, as the endpoint sees it."""
 
-    def __init__(self, task: Task, players: Players, rules: Rules) -> None:
-        self.task, self.rules = task, rules
-        self.players = players if rules.in_rounds else replace(players, rounds=None)
+    def __init__(self, task: Task, players: Players, *, most_tokens: int, in_rounds: bool) -> None:
+        """`in_rounds`: a reply waits until every episode of the step waits for one."""
+        self.task, self.most_tokens = task, most_tokens
+        self.players = players if in_rounds else replace(players, rounds=None)
         self.conversations: list[Conversation] = []
         self.turns = self.requests = self.refused = 0
         self.limit = ""
-        """The limit that was reached first."""
         self.refusal = ""
-        """Why the last refused request was refused."""
         self.error: BaseException | None = None
-        """What failed on our side."""
         self.over = anyio.Event()
         """Set where the program is to be ended."""
-        self.untrained = 0
-        """Replies that were sampled in another way than the loss takes them."""
         self.is_overlong = False
-        """Whether a prompt was refused for its length."""
         self._past_limit = 0
         self._asked: Counter[str] = Counter()
         self._forms: dict[str, ToolForm] = {}
@@ -157,10 +136,8 @@ class Episode:
 
     async def _answer(self, asked: ChatRequest) -> list[Reply]:
         limits = self.players.limits
-        if self.limit:
-            raise LimitReached(self.limit)
-        if self.turns + asked.n > limits.turns:
-            raise LimitReached("turns")
+        if self.limit or self.turns + asked.n > limits.turns:
+            raise LimitReached(self.limit or "turns")
         self.turns += asked.n
         is_done = False
         try:
@@ -202,8 +179,8 @@ class Episode:
             return None
         offer = _offer(tools)
         if offer not in self._forms:
-            renderer = renderer_of(self.players.lm) if self.rules.form == "auto" else None
-            self._forms[offer] = tool_form(renderer, [Tool.offered(tool) for tool in tools])
+            offered = [Tool.offered(tool) for tool in tools]
+            self._forms[offer] = tool_form(renderer_of(self.players.lm), offered)
         return self._forms[offer]
 
     def _continued(
@@ -248,39 +225,38 @@ class Episode:
 
     def _opened(self, asked: ChatRequest, keys: list[str], form: ToolForm | None) -> list[_Turn]:
         """A conversation that begins with the request, `n` times."""
-        self._refuse_overlong(asked)
+        # Before it is cut into tokens, which would take seconds for megabytes and hold up others.
+        size, most = sum(len(m.text) for m in asked.messages), self.most_tokens
+        if size > most * MOST_CHARACTERS:
+            raise BadRequest(
+                f"a prompt of {size} characters; rollout.max_prompt_tokens is {most}", OVERLONG
+            )
         messages = whole_conversation(form, asked.messages)
         schemas = form.schemas if form is not None else ()
         turns = []
         for _ in range(asked.n):
-            # Not players.session: the conversation joins the episode once it has a reply.
-            session = self.players.unlisted(messages, tools=schemas)
+            # Not listed: the conversation joins the episode once it has a reply.
+            session = self.players.session(messages, tools=schemas, is_listed=False)
             session.seed = self._seed(keys)
             length = len(session.token_ids)
-            if length > self.rules.max_prompt_tokens:
+            if length > most:
                 raise BadRequest(
-                    f"a prompt of {length} tokens; rollout.max_prompt_tokens is "
-                    f"{self.rules.max_prompt_tokens}",
-                    OVERLONG,
+                    f"a prompt of {length} tokens; rollout.max_prompt_tokens is {most}", OVERLONG
                 )
             conversation = Conversation(session, _offer(asked.tools), list(keys), is_busy=True)
             turns.append(_Turn(conversation, session.mark, is_new=True))
         return turns
 
-    def _refuse_overlong(self, asked: ChatRequest) -> None:
-        """Refuse a prompt that is surely too long before it is cut into tokens, which would take
-        seconds for megabytes and hold up every other episode."""
-        size = sum(len(message.text) for message in asked.messages)
-        most = self.rules.max_prompt_tokens
-        if size > most * MOST_CHARACTERS:
-            raise BadRequest(
-                f"a prompt of {size} characters; rollout.max_prompt_tokens is {most}", OVERLONG
-            )
-
     async def _generate(
         self, turns: Sequence[_Turn], asked: ChatRequest, form: ToolForm | None
     ) -> list[Reply]:
-        sampling, is_trained = self._sampling(asked)
+        base = self.players.sampling
+        tokens = self.players.turn_tokens or base.max_tokens
+        sampling = msgspec.structs.replace(
+            base,
+            max_tokens=min(tokens, asked.max_tokens or tokens),
+            stop=tuple(dict.fromkeys((*base.stop, *asked.stop))),
+        )
         players = replace(self.players, sampling=sampling, turn_tokens=0)
         sessions = [turn.conversation.session for turn in turns]
         read = len(sessions[0].token_ids)
@@ -294,16 +270,12 @@ class Episode:
                     turn.undo()
         replies = []
         for turn in turns:
-            if not is_trained:
-                self.untrained += 1
-                _untrain(turn.conversation.session)
             reply = self._reply(turn.conversation.session, asked, form, read)
             self._keep(turn, reply)
             replies.append(reply)
         return replies
 
     def _keep(self, turn: _Turn, reply: Reply) -> None:
-        """A reply that the program gets is part of the conversation from now on."""
         conversation, session = turn.conversation, turn.conversation.session
         if reply.calls:
             called = tuple(call.as_dict() for call in reply.calls)
@@ -314,20 +286,6 @@ class Episode:
         if turn.is_new:
             self.conversations.append(conversation)
             self.players.sessions.append(session)
-
-    def _sampling(self, asked: ChatRequest) -> tuple[Sampling, bool]:
-        """How a reply is sampled, and whether it is sampled as the loss takes it."""
-        base = self.players.sampling
-        tokens = self.players.turn_tokens or base.max_tokens
-        chosen = msgspec.structs.replace(
-            base,
-            max_tokens=min(tokens, asked.max_tokens or tokens),
-            stop=tuple(dict.fromkeys((*base.stop, *asked.stop))),
-        )
-        if not self.rules.honours_sampling or not asked.sampling:
-            return chosen, True
-        own = msgspec.structs.replace(chosen, **asked.sampling)
-        return own, (own.temperature, own.top_p) == (base.temperature, base.top_p)
 
     def _reply(
         self, session: Session, asked: ChatRequest, form: ToolForm | None, read: int
@@ -342,9 +300,11 @@ class Episode:
                 for token, value in zip(span.token_ids, span.logprobs, strict=False)
             )
         name = f"{session.seed} {session.turns}"
+        before, mark, _ = text.partition("<tool_call>")
+        outside = before.strip() if mark else ""
         return Reply(
             text,
-            _outside(text) if calls else text,
+            outside if calls else text,
             calls,
             tuple(f"call_{digest(name, str(place))}" for place in range(len(calls))),
             session.finish,
@@ -377,15 +337,3 @@ class _Turn:
 
 def _offer(tools: Sequence[dict[str, Any]]) -> str:
     return digest(json.dumps(tools, sort_keys=True)) if tools else ""
-
-
-def _outside(text: str) -> str:
-    """What stands before the first call."""
-    before, mark, _ = text.partition("<tool_call>")
-    return before.strip() if mark else ""
-
-
-def _untrain(session: Session) -> None:
-    """Keep the last reply as it was read, without training on it."""
-    last = session.spans[-1]
-    session.spans = (*session.spans[:-1], type(last)(Author.MODEL, last.token_ids))

@@ -1,7 +1,5 @@
 """The plain rollouts: one prompt and `samples` replies, sampled or given in the data.
 
-    {"prompt": "3 + 4?", "answer": "7", "completions": ["7", {"text": "8", "logprobs": [...]}]}
-
 A given reply is a text, or a table with `text` and, where they are known, `token_ids` and `logprobs`
 of the model that wrote it; it is scored and trained on. Log-probs that are not known are those of the
 model as it is now. Evaluation samples from the model.
@@ -9,7 +7,6 @@ model as it is now. Evaluation samples from the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -72,25 +69,20 @@ async def recorded(task: Task, players: Players, field: str = "completions") -> 
         ids = session.append(reply.text, reply.token_ids)
         if len(reply.logprobs) not in (0, len(ids)) or (reply.logprobs and not reply.token_ids):
             raise UserError(
-                f"task {task.id}, field '{field}': {len(reply.logprobs)} logprobs for "
-                f"{len(reply.token_ids)} token_ids; expected one for each, or none."
+                f"task {task.id}, field '{field}': {len(reply.logprobs)} logprobs for {len(ids)} token_ids"
             )
-        is_known = bool(reply.logprobs)
-        known = reply.logprobs or await _scored(players, prompt, ids)
+        known = reply.logprobs
+        if not known:
+            scored = await players.lm.score(prompt, ids)
+            if scored.is_bound:
+                raise UserError(
+                    f"'{players.lm.name}' has a bound of log-probs only; expected a causal model, or logprobs"
+                )
+            known = scored.logprobs
         session.train_on(known)
-        session.info["logprobs"] = "given" if is_known else "scored"
+        session.info["logprobs"] = "given" if reply.logprobs else "scored"
         found.append(session.trajectory(task, index, finish=reply.finish))
     return found
-
-
-async def _scored(players: Players, prompt: Sequence[int], ids: Sequence[int]) -> tuple[float, ...]:
-    found = await players.lm.score(prompt, ids)
-    if found.is_bound:
-        raise UserError(
-            f"'{players.lm.name}' is a masked diffusion model: it has a bound of a reply's log-prob and "
-            "none of its tokens; expected a causal model, or replies with their logprobs."
-        )
-    return found.logprobs
 
 
 def _replies(task: Task, field: str) -> list[Reply]:

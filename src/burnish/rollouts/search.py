@@ -1,10 +1,5 @@
 """A search environment: the model writes a query in tags, reads passages, and ends with an answer.
 
-    [rollout]
-    kind = "env"
-    path = "search"
-    options = { source = "manuals/", k = 3, searches = 4 }
-
 `<search>words</search>` (or a JSON list of queries) is answered with `<information>`, numbered
 passages, `</information>`. The first closed tag of a reply counts; one with `<answer>` or without a
 query ends the rollout. For models whose chat template has tool calls, the tool `search` is the same

@@ -1,10 +1,5 @@
 """A conversation with one model, kept as the tokens that it really read and wrote.
 
-    session = Session(lm, task.messages, seed=1)
-    reply = await session.generate(Sampling(max_tokens=64))
-    session.observe([Message("tool", "42")])
-    session.trajectory(task)
-
 Sampled tokens are never decoded and encoded again: what was sampled is what is trained. What comes
 between two replies (the end of the turn, tool results, the next generation prompt) is the
 difference that the chat template itself makes when the new messages are added. Only MODEL spans
@@ -16,21 +11,33 @@ whatever token ids the server returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
 from burnish.boundary import Count, NonNegative, Positive, PositiveInt, Settings
 from burnish.errors import ArgumentError, MediaError, UserError
 from burnish.lm.base import LM, Completion, Sampling, TooLong, ids_of, media_of
-from burnish.records import Author, Finish, Message, Span, Status, Task, Trajectory
+from burnish.records import (
+    Author,
+    Finish,
+    MediaPart,
+    Message,
+    Span,
+    Status,
+    Task,
+    TextPart,
+    Trajectory,
+)
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
-    from burnish.lm.tokenizer import Continuation
+    from burnish.lm.tokenizer import Tokenizer
 
 
 class Limits(Settings, frozen=True, kw_only=True):
@@ -54,8 +61,7 @@ class Limits(Settings, frozen=True, kw_only=True):
         except (TypeError, ArgumentError) as error:
             known = ", ".join(self.__struct_fields__)
             raise UserError(
-                f"task {task.id}: field 'limits' is {own!r:.80} ({error}); expected a table with "
-                f"any of {known}."
+                f"task {task.id}: field 'limits' is {own!r:.80} ({error}); expected any of {known}"
             ) from None
 
 
@@ -64,31 +70,6 @@ NO_LIMITS = Limits(turns=1_000_000_000)
 
 class LimitReached(Exception):
     """A session has used up a limit: the rollout ends here, cut but valid."""
-
-
-class Renderer(Protocol):
-    @property
-    def eos_ids(self) -> tuple[int, ...]: ...
-
-    def render_spans(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
-    ) -> tuple[Span, ...]: ...
-
-    def render_text(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
-    ) -> str: ...
-
-    def after_reply(
-        self, history: Sequence[Message], new: Sequence[Message]
-    ) -> tuple[Span, ...] | None: ...
-
-    def behind(self, messages: Sequence[Message], text: str) -> Continuation: ...
-
-    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
-
-    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Renderer: ...
-
-    def prefetch(self, conversations: Iterable[Sequence[Message]]) -> None: ...
 
 
 @contextmanager
@@ -105,7 +86,7 @@ def naming_task(*tasks: Task) -> Iterator[None]:
         raise MediaError(f"task {named[0].id}: {error}", sha256=sha256) from None
 
 
-def renderer_of(lm: LM) -> Renderer | None:
+def renderer_of(lm: LM) -> Tokenizer | None:
     """The model's own tokenizer, where it is in this process."""
     found = getattr(lm, "tokenizer", None)
     # Not isinstance: asking a protocol takes longer than opening a session.
@@ -144,7 +125,6 @@ class Session:
         renderer = renderer_of(lm)
         self._renderer = renderer.with_tools(tools) if renderer and tools else renderer
         self.messages = list(messages)
-        """The conversation as the template sees it."""
         self.spans = self._renderer.render_spans(messages) if self._renderer else ()
         self.shown: list[Message] = []
         """The turns behind the prompt as scorers and people see them."""
@@ -164,7 +144,15 @@ class Session:
 
     async def generate(self, sampling: Sampling) -> Message:
         """One reply; `LimitReached` where a limit leaves no room for it."""
-        room = self._room()
+        limits = self.limits
+        for name, limit, used in (
+            ("turns", limits.turns, self.turns),
+            ("cost_usd", limits.cost_usd, self.cost_usd),
+            ("tokens", limits.tokens, self.sampled),
+        ):
+            if limit and used >= limit:
+                raise LimitReached(name)
+        room = limits.tokens and limits.tokens - self.sampled
         own = msgspec.structs.replace(
             sampling,
             n=1,
@@ -278,17 +266,6 @@ class Session:
             reason=reason,
         )
 
-    def _room(self) -> int:
-        """Tokens that the limits leave for a reply; 0: as many as wanted."""
-        limits = self.limits
-        if self.turns >= limits.turns:
-            raise LimitReached("turns")
-        if limits.cost_usd and self.cost_usd >= limits.cost_usd:
-            raise LimitReached("cost_usd")
-        if limits.tokens and self.sampled >= limits.tokens:
-            raise LimitReached("tokens")
-        return limits.tokens and limits.tokens - self.sampled
-
     def _append(self, completion: Completion) -> Message:
         ids, logprobs = completion.token_ids, completion.logprobs
         if not self.spans and completion.prompt_ids:
@@ -319,7 +296,7 @@ class Session:
         self.text = text
         return reply
 
-    def _difference(self, renderer: Renderer, new: Sequence[Message]) -> tuple[Span, ...]:
+    def _difference(self, renderer: Tokenizer, new: Sequence[Message]) -> tuple[Span, ...]:
         """What the template writes behind the last reply when the messages are added.
 
         Most templates show it where the reply's turn ends (`after_reply`). Else, first choice: the
@@ -357,7 +334,7 @@ class Session:
 
     def _common_end(
         self,
-        renderer: Renderer,
+        renderer: Tokenizer,
         new: Sequence[Message],
         *,
         add_generation_prompt: bool,
@@ -389,7 +366,7 @@ class Session:
             "that appends. Mend chat_template.jinja of the model."
         )
 
-    def _encoded(self, renderer: Renderer, text: str) -> tuple[int, ...]:
+    def _encoded(self, renderer: Tokenizer, text: str) -> tuple[int, ...]:
         place = renderer.behind(self.messages, text)
         prompt, joined = place.encode(place.before), place.encode(place.before + place.text)
         is_prefix = joined[: len(prompt)] == prompt
@@ -401,12 +378,90 @@ class Session:
         return (*ids, *ended)
 
 
+class Chat:
+    """A conversation of a person with a model; a reply that fails leaves it as it was before."""
+
+    def __init__(
+        self, lm: LM, *, system: str = "", sampling: Sampling | None = None, seed: int = 0
+    ) -> None:
+        self.lm, self.system, self.seed = lm, system, seed
+        self.sampling = sampling or Sampling()
+        self._session: Session | None = None
+        self._begun = 0
+        self._attached: tuple[MediaPart, ...] = ()
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation, the system message first where there is one."""
+        if self._session is not None:
+            return list(self._session.messages)
+        return [Message("system", self.system)] if self.system else []
+
+    @property
+    def is_cut(self) -> bool:
+        return self._session is not None and self._session.finish is Finish.LENGTH
+
+    def attach(self, *media: MediaPart) -> None:
+        """Images and sounds that go with the next message."""
+        self._attached += media
+
+    async def say(self, text: str) -> str:
+        if not text.strip():
+            raise UserError("chat: the message is empty; expected some text")
+        media = self._attached
+        said = Message("user", (*media, TextPart(text)) if media else text)
+        try:
+            session = self._with(said)
+            reply = await session.generate(self.sampling)
+        except (TooLong, LimitReached):
+            raise UserError(
+                f"the conversation is longer than '{self.lm.name}' can read; /reset begins a new one"
+            ) from None
+        except MediaError:
+            # The next message would fail of the same image or sound.
+            self._attached = ()
+            raise
+        self._session, self._attached = session, ()
+        return reply.text
+
+    def _with(self, said: Message) -> Session:
+        if self._session is None:
+            # Each conversation draws other numbers, and the same ones when all is repeated.
+            seed = derive(self.seed, "chat", self._begun)
+            return Session(self.lm, [*self.messages, said], seed=seed)
+        session = copy.copy(self._session)
+        session.messages, session.shown = [*session.messages], [*session.shown]
+        session.observe([said])
+        return session
+
+    def reset(self, system: str | None = None) -> None:
+        if system is not None:
+            self.system = system
+        self._session, self._attached = None, ()
+        self._begun += 1
+
+    def save(self, path: Path) -> None:
+        """Write the conversation as JSON, to a file that does not exist yet.
+
+        One line of the form that `task.kind = "file"` reads with `messages`.
+        """
+        row = {
+            "messages": [{"role": m.role, "content": m.content} for m in self.messages],
+            "model": self.lm.name,
+            "sampling": msgspec.structs.replace(self.sampling, seed=self.seed),
+        }
+        try:
+            with path.open("xb") as file:
+                file.write(msgspec.json.encode(row) + b"\n")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}; name a new file") from error
+
+
 def _ids(spans: Sequence[Span]) -> list[int]:
     return [token for span in spans for token in span.token_ids]
 
 
 def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """The tokens with which both end, as spans of the first."""
     ids, others = _ids(first), _ids(second)
     common = 0
     while common < min(len(ids), len(others)) and ids[-1 - common] == others[-1 - common]:
@@ -414,7 +469,7 @@ def _common(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
     return _drop(first, len(ids) - common)
 
 
-def _holds(renderer: Renderer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
+def _holds(renderer: Tokenizer, spans: Sequence[Span], messages: Sequence[Message]) -> bool:
     """Whether the texts and the media of every message stand in the spans."""
     text = renderer.decode(_ids(spans), skip_special=False)
     media = [part for span in spans for part in span.media]
@@ -424,7 +479,6 @@ def _holds(renderer: Renderer, spans: Sequence[Span], messages: Sequence[Message
 
 
 def _drop(spans: Sequence[Span], count: int) -> list[Span]:
-    """The spans without their first `count` tokens."""
     rest = []
     for span in spans:
         if count < len(span.token_ids):

@@ -1,25 +1,4 @@
-"""A typed Python function that a model may call.
-
-    def calculate(expression: str) -> str:
-        '''Compute an arithmetic expression.
-
-        Args:
-            expression: such as 12 * (3 + 4)
-        '''
-
-    tool = Tool(calculate)
-    tool.schema                                      # what the chat template shows to the model
-    await tool.call({"expression": "6 * 7"})         # ToolResult("42", is_error=False)
-
-The JSON schema comes from the signature, the descriptions from the docstring. Whatever goes wrong
-in a call (wrong arguments, an exception, a deadline, a result that is no text) is a result that
-says so: the model reads it like any other observation.
-
-A chat template that knows tools is used in its own form: it shows the schemas, and its rendering of
-a call says which notation the model writes (`<tool_call>` JSON of Qwen and Hermes, bare JSON of
-Llama 3). Every other model gets a plain tagged form: the schemas stand in the system message, a
-call is JSON between tags, and results come in a user message.
-"""
+"""A typed Python function that a model may call."""
 
 from __future__ import annotations
 
@@ -30,17 +9,20 @@ import re
 import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import msgspec
 
 from burnish.errors import RolloutError, UserError, did_you_mean
 from burnish.records import Message
-from burnish.rollouts.session import Renderer
 from burnish.source import is_cancelled
 from burnish.user_code import calling_user_code
+
+if TYPE_CHECKING:
+    from burnish.lm.tokenizer import Tokenizer
 
 MOST_STRAYS = 8
 """Calls that may still be running after their deadline; with more, nothing else gets done."""
@@ -93,10 +75,15 @@ class Tool:
             given = msgspec.convert(dict(arguments), self._arguments, strict=False)
         except msgspec.ValidationError as error:
             return ToolResult(f"Error: wrong arguments for {self.name}: {error}", True)
-        call = self._bound(self.function, msgspec.structs.asdict(given) | self._fixed)
+        function = partial(self.function, **msgspec.structs.asdict(given) | self._fixed)
         try:
             with anyio.move_on_after(self.deadline_s):
-                return ToolResult(self._text(await call()))
+                if inspect.iscoroutinefunction(self.function):
+                    with calling_user_code():
+                        value = await function()
+                else:
+                    value = await in_thread(function, f"tool '{self.name}'")
+                return ToolResult(self._text(value))
             return ToolResult(f"Error: no result within {self.deadline_s:g} s", True)
         except RolloutError:
             raise
@@ -105,26 +92,12 @@ class Tool:
                 raise
             return ToolResult(f"Error: {_line(error)}", True)
 
-    def _bound(
-        self, function: Callable[..., Any], given: dict[str, Any]
-    ) -> Callable[[], typing.Awaitable[Any]]:
-        async def awaited() -> Any:
-            with calling_user_code():
-                return await function(**given)
-
-        if inspect.iscoroutinefunction(function):
-            return awaited
-        return lambda: in_thread(lambda: function(**given), f"tool '{self.name}'")
-
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
             # Not msgspec's own JSON, which writes null for NaN.
             value = json.dumps(msgspec.to_builtins(value), allow_nan=False, ensure_ascii=False)
-        return self._cut(value)
-
-    def _cut(self, text: str) -> str:
-        shown = text[: self.max_characters].encode("utf-8", "replace").decode()
-        more = f"... (cut: {len(text)} characters)" if len(text) > self.max_characters else ""
+        shown: str = value[: self.max_characters].encode("utf-8", "replace").decode()
+        more = f"... (cut: {len(value)} characters)" if len(value) > self.max_characters else ""
         return shown + more
 
 
@@ -136,8 +109,7 @@ async def in_thread(call: Callable[[], Any], what: str) -> Any:
     _strays[:] = [thread for thread in _strays if thread.is_alive()]
     if len(_strays) >= MOST_STRAYS:
         raise RolloutError(
-            f"{len(_strays)} calls never returned and keep the interpreter busy (the next would be "
-            f"of {what}); give it a limit of its own."
+            f"{len(_strays)} calls never returned (the next: {what}); give it a limit of its own"
         )
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
@@ -180,7 +152,6 @@ def _line(error: BaseException) -> str:
 def _arguments(
     function: Callable[..., Any], name: str, fixed: Mapping[str, Any]
 ) -> type[msgspec.Struct]:
-    """The parameters as a struct, which checks and converts what a model gives."""
     try:
         parameters = inspect.signature(function).parameters
         hints = typing.get_type_hints(function, include_extras=True)
@@ -197,12 +168,11 @@ def _arguments(
     for parameter in parameters.values():
         if parameter.name in fixed:
             continue
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise UserError(f"tool '{name}': parameter '{parameter}' cannot be given by name.")
-        if parameter.name not in hints:
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if not is_named or parameter.name not in hints:
+            why = "has no type" if is_named else "cannot be given by name"
             raise UserError(
-                f"tool '{name}': parameter '{parameter.name}' has no type; expected one such as "
-                f"'{parameter.name}: str'."
+                f"tool '{name}': parameter '{parameter}' {why}; expected such as x: str"
             )
         field = (parameter.name, hints[parameter.name])
         has_default = parameter.default is not parameter.empty
@@ -251,26 +221,6 @@ class Call(NamedTuple):
         return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
-class ToolForm(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def schemas(self) -> Sequence[dict[str, Any]]:
-        """What the chat template is given; empty where the messages say it all."""
-        ...
-
-    def opening(self, messages: Sequence[Message]) -> list[Message]:
-        """The conversation's beginning, with the tools in it."""
-        ...
-
-    def parse(self, text: str) -> list[Call]: ...
-
-    def results(self, results: Sequence[Message]) -> list[Message]:
-        """Messages of role tool in the form that the template takes."""
-        ...
-
-
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
@@ -305,11 +255,8 @@ def _call(text: str) -> Call:
             arguments = None
     if not is_text(found["name"]):
         return Call("", {}, "the call's name holds half a character; expected valid Unicode")
-    if not isinstance(arguments, dict):
-        return Call(found["name"], {}, 'the "arguments" are no JSON object')
-    if not is_text(arguments):
-        problem = 'the "arguments" hold half a character; expected valid Unicode'
-        return Call(found["name"], {}, problem)
+    if not isinstance(arguments, dict) or not is_text(arguments):
+        return Call(found["name"], {}, 'the "arguments" are no JSON object of valid Unicode')
     return Call(found["name"], arguments)
 
 
@@ -351,9 +298,11 @@ class TaggedForm:
 
 
 class TemplateForm:
+    """For templates that show the tools themselves."""
+
     def __init__(self, tools: Sequence[Tool], notation: str) -> None:
         self.name = f"template, {notation}"
-        self.schemas = [tool.schema for tool in tools]
+        self.schemas: Sequence[dict[str, Any]] = [tool.schema for tool in tools]
         self.parse = NOTATIONS[notation]
 
     def opening(self, messages: Sequence[Message]) -> list[Message]:
@@ -363,7 +312,10 @@ class TemplateForm:
         return list(results)
 
 
-def tool_form(renderer: Renderer | None, tools: Sequence[Tool]) -> ToolForm:
+ToolForm = TaggedForm | TemplateForm
+
+
+def tool_form(renderer: Tokenizer | None, tools: Sequence[Tool]) -> ToolForm:
     """The template's own form where a trial shows that it has one, else the tagged form.
 
     The trial: the template shows the tool, a call in a notation that is read back as the same
@@ -420,16 +372,10 @@ def whole_conversation(form: ToolForm | None, messages: Sequence[Message]) -> li
 
 
 def _with_calls(message: Message) -> Message:
-    """A reply with its calls in the tagged form."""
     if not message.tool_calls:
         return message
-    functions = [call["function"] for call in message.tool_calls]
-    calls = [Call(f["name"], f["arguments"]) for f in functions]
-    lines = [
-        "<tool_call>"
-        + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-        + "</tool_call>"
-        for call in calls
-    ]
-    text = "\n".join([*([message.text] if message.text else []), *lines])
-    return Message(message.role, text, message.name)
+    lines = [message.text] if message.text else []
+    for call in message.tool_calls:
+        own = {key: call["function"][key] for key in ("name", "arguments")}
+        lines.append(f"<tool_call>{json.dumps(own, ensure_ascii=False)}</tool_call>")
+    return Message(message.role, "\n".join(lines), message.name)

@@ -1,8 +1,4 @@
-"""What the servers on this machine share in reading a request: its body, its token, its end.
-
-body = await json_body(request, most=1 << 20)
-result = await while_connected(request, lambda: work(body))
-"""
+"""What the servers on this machine share in reading a request: its body, its token, its end."""
 
 from __future__ import annotations
 
@@ -22,11 +18,9 @@ if TYPE_CHECKING:
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""The usual names of this machine, for messages."""
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
 
 Scope = Mapping[str, Any]
-"""What ASGI tells of a request."""
 
 
 def is_loopback(host: str) -> bool:
@@ -103,12 +97,11 @@ class Refused(UserError):
 async def json_body(request: Request, most: int, advice: str = "send less at once.") -> bytes:
     """The request's JSON, not a byte longer than `most`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        # A web page may send other types to a loopback port without asking; not this one.
-        raise Refused(415, f"content-type is '{kind[:60]}'; expected application/json.")
     packed = request.headers.get("content-encoding", "identity").strip().lower()
-    if packed not in ("", "identity"):
-        raise Refused(415, f"content-encoding is '{packed[:60]}'; send the JSON as it is.")
+    # A web page may send other types to a loopback port without asking; not this one.
+    if kind != "application/json" or packed not in ("", "identity"):
+        told = f"content-type is '{kind[:60]}', content-encoding '{packed[:60]}'"
+        raise Refused(415, f"{told}; expected application/json as it is.")
     length = request.headers.get("content-length", "0")
     parts, size = [], int(length) if length.isdigit() else 0
     if size <= most:

@@ -1,8 +1,5 @@
 """An HTTP server whose clients cannot keep it waiting, for `burnish view` and `serve-reward`.
 
-    with bound_socket("127.0.0.1", 8321) as bound:
-        make_server(app, Bounds(connections=128), stop_s=2).run(sockets=[bound])
-
 uvicorn has no time limit for a request that never becomes whole, nor for a reply that nobody
 reads. `BoundedConnection` adds both, and where too many connections are open it closes the one that
 has kept the server waiting longest instead of turning the next client away.
@@ -30,11 +27,9 @@ class Bounds(NamedTuple):
     """What a client may take of a server."""
 
     connections: int
-    """Open at the same time."""
     header_s: float = 10.0
     """From a connection's start, or a request's first byte, to the end of its headers."""
     request_s: float = 30.0
-    """The same to the end of its body."""
     stall_s: float = 30.0
     """How long a reader may take nothing to speak of."""
 
@@ -138,7 +133,6 @@ class BoundedConnection(H11Protocol):
         return now - since > self.bounds.stall_s
 
     def _refuse(self, status: str, line: str) -> None:
-        """Close, with a reply where none has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             head = f"HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\n"
             head += f"content-length: {len(line) + 1}\r\nconnection: close\r\n"
@@ -169,11 +163,10 @@ class LoopServer:
     process and needs a tenth of a second to end.
     """
 
-    def __init__(self, app: ASGIApp, bounds: Bounds, host: str = "127.0.0.1") -> None:
+    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
         self._app, self._state = app, ServerState()
         self._config = make_server(self, bounds, stop_s=1).config
         self._config.load()
-        self._host = host
         self._server: asyncio.Server | None = None
         self.address = ""
         """`http://127.0.0.1:40213`, once it is started."""
@@ -194,12 +187,12 @@ class LoopServer:
             made: asyncio.Protocol = kind(self._config, server_state=self._state, app_state={})
             return made
 
-        bound = bound_socket(self._host, 0)
+        bound = bound_socket("127.0.0.1", 0)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             connection, sock=bound, backlog=self._config.backlog
         )
-        self.address = f"http://{self._host}:{bound.getsockname()[1]}"
+        self.address = f"http://127.0.0.1:{bound.getsockname()[1]}"
 
     def stop(self) -> None:
         """Close the port and every connection; requests that run are cancelled."""

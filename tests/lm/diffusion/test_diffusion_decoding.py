@@ -4,7 +4,7 @@ import anyio
 import pytest
 import torch
 
-from burnish.errors import ArgumentError, UserError
+from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.base import Sampling
 from burnish.lm.diffusion.convert import convert
@@ -129,14 +129,6 @@ def test_greedy_with_one_step_takes_every_places_likeliest_token(loaded):
     assert found.unmasked == (0,) * len(found.token_ids)
 
 
-def test_passes_are_counted_and_fewer_steps_are_fewer_passes(loaded):
-    for steps, expected in ((0, 8), (2, 4)):
-        sampler = sampler_of(loaded, block=4, steps=steps)
-        sampler.tokenizer = _Endless(loaded.tokenizer)
-        write(sampler, request(PROMPTS[0], temperature=1.0, max_tokens=8))
-        assert sampler.passes == expected
-
-
 class _Endless:
     """A tokenizer without end tokens."""
 
@@ -201,11 +193,6 @@ def test_settings_travel_with_the_model(tmp_path):
     (folder / "generation_config.json").write_text('{"masked_diffusion": {"block": 0}}')
     with pytest.raises(UserError, match="block"):
         read_decoding(folder)
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(ArgumentError, match="block: got 0"):
-        Decoding(block=0)
 
 
 def test_a_trajectory_knows_the_order(tmp_path):

@@ -15,7 +15,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.rows import Request, Row
-from burnish.lm.sampler.slots import NewRows, PagedCache, Slots, Variant
+from burnish.lm.sampler.slots import PagedCache, Slots, Variant
 from burnish.lm.sampler.step import PlainOps, Plan, Stepper
 from burnish.lm.sampler.triton_ops import TritonOps
 from burnish.lm.sampling import Draw
@@ -62,7 +62,7 @@ def set_up(ops_class, *, width=4, page=16, count=5, dtype=torch.float32, **chang
         Row(Request(tuple(range(n)), s), i)
         for i, (n, s) in enumerate(zip(lengths, samplings, strict=True))
     ]
-    slots.fill(NewRows(list(range(count)), rows, tables))
+    slots.fill(list(range(count)), rows, tables)
     slots.tokens.copy_(torch.arange(count) * 7)
     if count > 1:
         slots.stop([1])

@@ -26,7 +26,7 @@ STREAMS = dict.fromkeys(
 ) | {"y": "*fp32", "size": "i32", "share": "fp32", "eps": "fp32"}
 SWITCHES = ("HAS_X", "HAS_Y", "HAS_UPDATE", "MOVES_X", "X_NORM", "IN_NORM", "X_SCALE")
 ATTEND = dict.fromkeys(
-    (
+    [
         "qkv",
         "keys",
         "values",
@@ -42,7 +42,7 @@ ATTEND = dict.fromkeys(
         "part_out",
         "part_peak",
         "part_total",
-    ),
+    ],
     "*bf16",
 )
 ATTEND |= dict.fromkeys(("table", "lengths", "left"), "*i32")

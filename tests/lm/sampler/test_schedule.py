@@ -87,31 +87,6 @@ def test_rows_wait_for_pages_when_memory_is_short(loaded):
     assert filled(rows) == expected
 
 
-def test_prompts_that_all_fit_are_never_searched_for_idle_ones(loaded, monkeypatch):
-    """With thousands of prompts a look at all of them for every row took most of the time."""
-    looks = []
-    monkeypatch.setattr(Pages, "idle", lambda self, besides: looks.append(besides) or [])
-    requests = [Request((4 + i % 200, 5 + i // 200), Sampling(max_tokens=2)) for i in range(300)]
-    paged_run(loaded, requests, slots=16)
-    assert not looks
-
-
-def test_a_row_that_can_never_fit_is_refused(loaded):
-    plan = Plan(loaded.module)
-    rows = make_rows([Request((5,) * 400, Sampling(max_tokens=100))])
-    for size in (engine_state._paged_size, engine_state._dense_size):
-        with pytest.raises(ModelError, match=r"one sequence of 500 tokens needs .* MiB"):
-            size(rows, plan, 1, 100_000)
-
-
-@pytest.mark.parametrize("length", range(14, 35))
-def test_a_row_alone_always_fits_where_memory_is_plenty(loaded, length):
-    request = Request((5,) * length, Sampling(max_tokens=4, temperature=0.0))
-    expected = flat(Engine(loaded.module, loaded.tokenizer).generate([request]))
-    rows, _ = paged_run(loaded, [request], slots=1)
-    assert filled(rows) == expected
-
-
 def test_memory_for_one_row_serves_many_one_after_the_other(loaded):
     """The least that is let in is enough: nobody waits for pages that never come."""
     requests = [Request((5 + i,) * 32, Sampling(max_tokens=4, temperature=0.0)) for i in range(4)]

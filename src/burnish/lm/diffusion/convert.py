@@ -1,14 +1,8 @@
 """A causal model made into the start of a masked diffusion model.
 
-    convert(find_folder("smollm2"), Path("models/smollm2-diffusion"))    # then: train.kind = "diffusion"
-
 The weights stay. Attention looks both ways, the logits at a place are those of the token at that
 place (no shift), and one token is the mask: a reserved one that no text has, or a new one whose
 embedding is the mean of all. Such a model writes nonsense until it is trained.
-
-`config.json` says `model_type: burnish-masked-diffusion`, so that transformers' Auto classes refuse
-the folder instead of reading it from left to right; `base_model_type` names the family. A class of
-that family loads the weights as they lie, and computes the same under a mask of ones.
 """
 
 from __future__ import annotations
@@ -18,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import tokenizers
 import torch
 from torch import Tensor
 
-from burnish.arguments import as_new_folder
+from burnish.arguments import as_new_folder, as_word
 from burnish.errors import UserError
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import FAMILIES, MASKED_DIFFUSION, Unsupported, read_architecture
@@ -73,8 +68,7 @@ def convert(
     `mask_token` is the text of a token to use as the mask; empty: chosen, see `choose_mask`. With
     `prompt_sees="prompt"` prompts do not attend to answers, so that a decoder keeps their keys.
     """
-    if prompt_sees not in ("all", "prompt"):
-        raise UserError(f"prompt_sees is {prompt_sees!r}; expected 'all' or 'prompt'")
+    as_word("prompt_sees", prompt_sees, ("all", "prompt"))
     as_new_folder("target", target)
     config = read_json(source / "config.json")
     size = _check_source(source, config)
@@ -91,8 +85,15 @@ def convert(
     for name in (*tokenizer_files.FILES, "generation_config.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
-    if mask.is_new:
-        _add_token(target, mask)
+    if mask.is_new:  # its id is the next one
+        file = target / "tokenizer.json"
+        backend = tokenizers.Tokenizer.from_file(str(file))
+        backend.add_special_tokens([tokenizers.AddedToken(NEW, special=True, normalized=False)])
+        if backend.token_to_id(NEW) != mask.id:
+            raise UserError(
+                f"{source}: the tokenizer numbers its tokens with gaps; give one of its own as mask_token"
+            )
+        backend.save(str(file))
     settings = read_json(target / "tokenizer_config.json")
     write_json(target / "tokenizer_config.json", {**settings, "mask_token": mask.text})
     return Converted(target, mask, prompt_sees)
@@ -113,62 +114,46 @@ def choose_mask(tokenizer: Tokenizer, rows: int, wanted: str = "") -> MaskToken:
     A reserved token is the last special token that neither the chat template nor the tokenizer's own
     settings use. `rows` is the size of the embedding; rows without a token are used before a new one.
     """
+    added = tokenizer.backend.get_added_tokens_decoder()
+    used = {*tokenizer.eos_ids, tokenizer.pad_id}
     if wanted:
         found = tokenizer.backend.token_to_id(wanted)
-        if found is None or found >= rows:
+        is_special = found in added and added[found].special
+        if not is_special or found >= rows or found in used:
             raise UserError(
-                f"mask_token: '{wanted}' is no token of this model; expected a special token that no "
-                "text has, or none to choose one"
+                f"mask_token: '{wanted}' is no unused special token of this model; expected one, or none"
             )
-        _check_unused(tokenizer, int(found), wanted)
         return MaskToken(int(found), wanted, is_new=False)
-    added = tokenizer.backend.get_added_tokens_decoder()
     for name in (tokenizer.special_tokens.get("mask_token", ""), *NAMES):
         found = tokenizer.backend.token_to_id(name)
         if found in added and found < rows:
             return MaskToken(int(found), name, is_new=False)
+    template = tokenizer.template.source if tokenizer.template else ""
+
+    def is_free(id_: int, text: str) -> bool:
+        is_named = text in tokenizer.special_tokens.values() or text in template
+        return id_ not in used and not is_named and not any(w in text.lower() for w in KNOWN_WORDS)
+
     reserved = [
         (i, token.content)
         for i, token in added.items()
-        if token.special and i < rows and _is_free(tokenizer, i, token.content)
+        if token.special and i < rows and is_free(i, token.content)
     ]
     if reserved:
         return MaskToken(*max(reserved), is_new=False)
     return MaskToken(tokenizer.vocab_size, NEW, is_new=True)
 
 
-def _is_free(tokenizer: Tokenizer, id_: int, text: str) -> bool:
-    used = {*tokenizer.eos_ids, tokenizer.pad_id}
-    template = tokenizer.template.source if tokenizer.template else ""
-    is_named = text in tokenizer.special_tokens.values() or text in template
-    return id_ not in used and not is_named and not any(w in text.lower() for w in KNOWN_WORDS)
-
-
-def _check_unused(tokenizer: Tokenizer, id_: int, text: str) -> None:
-    if id_ in tokenizer.eos_ids or id_ == tokenizer.pad_id:
-        raise UserError(
-            f"mask_token: '{text}' ends or pads texts; expected a token that stands in none of them"
-        )
-    added = tokenizer.backend.get_added_tokens_decoder().get(id_)
-    if added is None or not added.special:
-        raise UserError(
-            f"mask_token: '{text}' is an ordinary token, which texts contain; expected a special token "
-            "that no text has, or none to choose one"
-        )
-
-
 def _check_source(source: Path, config: Mapping[str, Any]) -> int:
-    """Refuse what cannot be converted; the size of the vocabulary."""
-    if config.get("model_type") == MASKED_DIFFUSION:
-        raise UserError(f"{source} is a masked diffusion model already; expected a causal one")
-    if is_classifier(config):
-        raise UserError(f"{source} is a reward model, which writes no text; expected a causal one")
+    if config.get("model_type") == MASKED_DIFFUSION or is_classifier(config):
+        raise UserError(
+            f"{source} is a masked diffusion model already, or a reward model; expected a causal one"
+        )
     try:
         return read_architecture(config).vocab_size
     except Unsupported as reason:
         raise UserError(
-            f"{source} cannot become a masked diffusion model: {reason}. Expected a model of the "
-            f"built-in families: {', '.join(FAMILIES)}"
+            f"{source} cannot become a masked diffusion model: {reason}; expected {', '.join(FAMILIES)}"
         ) from None
 
 
@@ -196,8 +181,7 @@ def _with_mean(weights: dict[str, Tensor], size: int, row: int) -> dict[str, Ten
     """
     if row > size:
         raise UserError(
-            f"the tokenizer has {row} tokens and the embedding {size} rows; expected a row for each. "
-            "Give a token of the model as mask_token"
+            f"mask_token: the tokenizer has {row} tokens, the embedding {size} rows; name one of them"
         )
     found = {}
     for name, value in weights.items():
@@ -207,18 +191,3 @@ def _with_mean(weights: dict[str, Tensor], size: int, row: int) -> dict[str, Ten
             value = torch.cat([value[:row], mean, value[row + 1 :]])
         found[name] = value
     return found
-
-
-def _add_token(folder: Path, mask: MaskToken) -> None:
-    """Give the tokenizer the new token; its id is the next one."""
-    import tokenizers
-
-    file = folder / "tokenizer.json"
-    backend = tokenizers.Tokenizer.from_file(str(file))
-    backend.add_special_tokens([tokenizers.AddedToken(mask.text, special=True, normalized=False)])
-    if backend.token_to_id(mask.text) != mask.id:
-        raise UserError(
-            f"{folder}: the tokenizer numbers its tokens with gaps, and '{mask.text}' became "
-            f"{backend.token_to_id(mask.text)}, not {mask.id}; give one of its own as mask_token"
-        )
-    backend.save(str(file))

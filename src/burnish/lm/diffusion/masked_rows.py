@@ -1,12 +1,4 @@
-"""Rows of tokens under masks, and what a masked diffusion model makes of them.
-
-    rows = [answer_row(shown, canvas=64, end=eos, mask=mask_id, longest=2048) for shown in shown_ones]
-    for some in passes(masked, tokens=8192):
-        loss_U = unit_losses(module, some, device)           # (U,), with a gradient
-
-A unit is one row under one mask. Units are cut into passes by length; what a unit's loss is does not
-depend on its pass.
-"""
+"""Rows of tokens under masks, and what a masked diffusion model makes of them."""
 
 from __future__ import annotations
 
@@ -28,7 +20,6 @@ from burnish.records import Trajectory
 from burnish.seeds import derive
 
 PADDING = -1
-"""Segment of the padding."""
 
 
 def both_ways(
@@ -39,10 +30,7 @@ def both_ways(
     prompts: Sequence[int] | None = None,
     multiple: int = 1,
 ) -> ModelInput:
-    """Rows padded on the right; with `prompts`, so many first tokens of each see only each other.
-
-    The width is a multiple of `multiple`. Without prompts and padding there is no mask at all.
-    """
+    """Rows padded on the right; with `prompts`, so many first tokens of each see only each other."""
     longest = max(map(len, rows))
     size = multiple * -(-longest // multiple)
     ids_RS = torch.tensor([[*row, *[pad] * (size - len(row))] for row in rows], device=device)
@@ -179,10 +167,7 @@ def pair_row(
 def answer_row(
     shown: Trajectory, *, canvas: int, end: int | None, mask: int, longest: int
 ) -> TokenRow:
-    """A demonstration, or an answer that a model wrote, on its canvas.
-
-    So the model learns to end inside a canvas that is longer than the answer.
-    """
+    """A demonstration, or an answer that a model wrote, on its canvas."""
     cut = shown.prompt_length
     ids, marks = shown.token_ids, np.array(shown.loss_mask, dtype=bool)
     row = pair_row(
@@ -198,11 +183,8 @@ class Unit(NamedTuple):
 
     row: TokenRow
     places: NDArray[np.int64]
-    """Columns that are masked."""
     chances: NDArray[np.float64]
-    """With which each of them was."""
     scale: float = 1.0
-    """Weight of its loss in the update."""
     number: int = 0
     """Of the row in the batch, or of the unit."""
 
@@ -242,9 +224,7 @@ class UnitLogprobs(NamedTuple):
 
     logp_N: Tensor
     unit_N: Tensor
-    """Which unit each belongs to."""
     sizes: list[int]
-    """Masked tokens of each unit."""
 
 
 def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) -> UnitLogprobs:
@@ -272,7 +252,6 @@ def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) 
 def _inputs(
     module: Decoder, units: Sequence[Unit], noisy: list[list[int]], device: torch.device
 ) -> ModelInput:
-    """Rows as the model reads them; those of documents have no prompt."""
     architecture = module.architecture
     assert architecture.mask_id is not None
     multiple = CUDA_MULTIPLE if device.type == "cuda" else 1
@@ -311,8 +290,16 @@ def without_mask(module: Decoder, logits_NV: Tensor) -> Tensor:
 def logprobs_in_place(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:
     """Log-prob of each token at its own place, the mask token forbidden; differentiable."""
     weight_VD = plain_head(module)
-    if weight_VD is None:
-        return _through_logits(module, hidden_ND, target_N)
+    if weight_VD is None:  # the module's own logits, a chunk of tokens at a time
+        weight = module.head_weight
+        size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
+        parts = []
+        for start in range(0, max(1, len(target_N)), size):
+            chunk = slice(start, start + size)
+            logits_CV = without_mask(module, module.logits(hidden_ND[chunk]))
+            logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
+            parts.append(logits_CV.log_softmax(-1).gather(1, target_N[chunk, None]).squeeze(1))
+        return torch.cat(parts)
     bias_V = weight_VD.new_zeros(weight_VD.shape[0])
     bias_V[module.architecture.mask_id] = FORBIDDEN
     if not len(target_N):  # still a part of the graph, so that backward has something to do
@@ -320,21 +307,7 @@ def logprobs_in_place(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> T
     return token_logprobs(hidden_ND, weight_VD, bias_V, target_N, 1.0)[0]
 
 
-def _through_logits(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Tensor:
-    """The same through the module's own logits, a chunk of tokens at a time."""
-    weight = module.head_weight
-    size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
-    pairs = zip(torch.split(hidden_ND, size), torch.split(target_N, size), strict=True)
-    parts = []
-    for hidden_CD, target_C in pairs:
-        logits_CV = without_mask(module, module.logits(hidden_CD))
-        logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
-        parts.append(logits_CV.log_softmax(-1).gather(1, target_C[:, None]).squeeze(1))
-    return torch.cat(parts)
-
-
 SAMPLES = 32
-"""Masks of one response."""
 PASS_TOKENS = {"cpu": 8192, "cuda": 65536}
 
 

@@ -1,14 +1,8 @@
 """Sampling from a masked diffusion model, many rows of different lengths at once.
 
-    sampler = DiffusionSampler(module, tokenizer, decoding=Decoding(block=32, steps=8))
-    sampler.generate([Request(prompt_ids, Sampling(max_tokens=64))])
-
 Each step is one pass over prompt and canvas of every row, because in a model that looks both ways the
 keys of all tokens change with every token that is filled in: nothing can be kept exactly. Where the
 prompt sees itself alone (`prompt_sees = "prompt"`), its keys are computed once a block and kept.
-
-What a row becomes follows from its own logits, settings and seed. Rows join and leave the batch
-between blocks. A row ends with the block that has its first end token; what stands behind it is cut.
 """
 
 from __future__ import annotations
@@ -96,8 +90,7 @@ def parse_decoding(text: str, start: Decoding) -> Decoding:
         key, mark, value = (word.strip() for word in part.partition("="))
         if not mark or key not in Decoding.__struct_fields__:
             raise UserError(
-                f"decoding: got '{part}', expected key=value with a key of "
-                f"{', '.join(Decoding.__struct_fields__)}"
+                f"decoding: got '{part}', expected key=value of {', '.join(Decoding.__struct_fields__)}"
             )
         found[key] = int(value) if value.isascii() and value.isdigit() else value
     try:
@@ -159,11 +152,9 @@ class DiffusionSampler:
         name: str = "",
         max_rows: int | None = None,
     ) -> None:
-        """`max_rows` bounds the rows written at once; None lets the device decide."""
         self.module, self.tokenizer, self.name = module, tokenizer, name
         self.decoding = decoding or Decoding()
         self.passes = 0
-        """Forward passes so far."""
         self._max_rows = max_rows
         self._lock = threading.Lock()
 
@@ -179,21 +170,19 @@ class DiffusionSampler:
 
     def _write(self, waiting: list[Row]) -> None:
         active: list[Row] = []
+        most = prefill_tokens(self.module.head_weight.device)
+
+        def length(row: Row) -> int:
+            return len(row.prompt) + _canvas(row, row.request.max_new, self.module, self.decoding)
+
         while waiting or active:
-            while waiting and self._has_room(active, waiting[0]):
+            while waiting and len(active) < (self._max_rows or 1 << 30):
+                longest = max(map(length, (*active, waiting[0])))
+                if active and (len(active) + 1) * longest > most:
+                    break
                 active.append(waiting.pop(0))
             self._fill_block(active)
             active = [row for row in active if not self._is_done(row)]
-
-    def _has_room(self, active: Sequence[Row], row: Row) -> bool:
-        if not active:
-            return True
-        longest = max(
-            len(one.prompt) + _canvas(one, one.request.max_new, self.module, self.decoding)
-            for one in (*active, row)
-        )
-        is_wide = (len(active) + 1) * longest > prefill_tokens(self.module.head_weight.device)
-        return not is_wide and len(active) < (self._max_rows or 1 << 30)
 
     def _is_done(self, row: Row) -> bool:
         """Whether the last block ended the row; cuts what stands behind the end."""
@@ -210,7 +199,6 @@ class DiffusionSampler:
         return row.finish is Finish.STOP or len(row.tokens) >= row.request.max_new
 
     def _fill_block(self, rows: Sequence[Row]) -> None:
-        """Write the next block of every row."""
         block = _Block.open(self.module, rows, self.decoding)
         for step in range(block.steps):
             self._step(block, step)
@@ -267,7 +255,6 @@ def _draw(
     order_N: Tensor,
     order: str,
 ) -> _Drawn:
-    """A candidate for each place, a chunk of logits at a time; never the mask token."""
     weight = module.head_weight
     size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
     parts = []
@@ -281,8 +268,6 @@ def _draw(
 
 
 class _Written(NamedTuple):
-    """What the places of a block got, (B, W) each."""
-
     token_BW: Tensor
     logprob_BW: Tensor
     raw_BW: Tensor
@@ -301,7 +286,6 @@ class _Block(NamedTuple):
     is_open_BW: Tensor
     widths: list[int]
     counts_BS: Tensor
-    """How many places each step keeps."""
     seeds_BS: Tensor
     settings: RowSettings
     written: _Written

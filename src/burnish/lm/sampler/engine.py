@@ -1,15 +1,8 @@
 """The generation engine.
 
-    engine = Engine(decoder, tokenizer)
-    completions = engine.generate([Request(prompt_ids, Sampling(n=8, max_tokens=32))])
-
 A prompt is computed once for all its rows. Rows wait in one queue; a row that is done frees its
 slot and its pages for the next. The weights are the decoder's own: nothing is copied, so nothing
 can be out of date.
-
-The device is never made to wait for the host: while it computes one burst, the host reads the
-results of the one before. Every decision follows from the results themselves and never from when
-they arrived, so the same rows always share the same batches and get the same bits.
 """
 
 from __future__ import annotations
@@ -21,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish import activity
@@ -37,7 +29,7 @@ from burnish.lm.sampler.engine_state import (
     with_reserve,
 )
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
-from burnish.lm.sampler.slots import NewRows, OutputBuffer, Pages, PromptWriter, Variant
+from burnish.lm.sampler.slots import OutputBuffer, Pages, PromptWriter, Variant
 from burnish.lm.sampler.step import Plan
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish
@@ -54,12 +46,7 @@ class Engine:
     """Samples from a decoder with the decoder's own weights; one call at a time."""
 
     def __init__(
-        self,
-        decoder: Decoder,
-        tokenizer: Tokenizer,
-        *,
-        name: str = "",
-        max_rows: int | None = None,
+        self, decoder: Decoder, tokenizer: Tokenizer, *, name: str = "", max_rows: int | None = None
     ) -> None:
         """`max_rows` bounds the rows decoded at once; None lets memory decide."""
         self.decoder, self.tokenizer, self.name = decoder, tokenizer, name
@@ -198,19 +185,16 @@ class Schedule:
             admitted.append(ActiveRow(row, slot, private))
         if not admitted:
             return False
-        self._prefill(new + self._prompts_ahead())
+        if (
+            self.size.holds_all_prompts
+        ):  # those of rows that still wait: one prefill interrupts least
+            for prompt in dict.fromkeys(row.prompt for row in self.waiting):
+                if prompt not in self.pages.prompts:
+                    self.pages.hold_prompt(prompt)
+                    new.append(prompt)
+        self._prefill(new)
         self._start(admitted)
         return True
-
-    def _prompts_ahead(self) -> list[Prompt]:
-        """Prompts of rows that still wait, where memory holds all: one prefill interrupts least."""
-        if not self.size.holds_all_prompts:
-            return []
-        waiting = dict.fromkeys(row.prompt for row in self.waiting)
-        found = [prompt for prompt in waiting if prompt not in self.pages.prompts]
-        for prompt in found:
-            self.pages.hold_prompt(prompt)
-        return found
 
     def _free_pages_for(self, row: Row) -> bool:
         """Whether a row's pages are free, after dropping cached prompts that no row reads now."""
@@ -270,17 +254,14 @@ class Schedule:
             state.cache.copy(source, target, partial)
         slots = [one.slot for one in admitted]
         self.output.open(slots, [one.row.request.max_new for one in admitted])
-        places_N = state.slots.fill(NewRows(slots, [one.row for one in admitted], tables))
-        self._draw_first(admitted, places_N)
-
-    def _draw_first(self, admitted: list[ActiveRow], places_N: Tensor) -> None:
-        """The first tokens need no decode step: the prefill has left their hidden states."""
+        places_N = state.slots.fill(slots, [one.row for one in admitted], tables)
+        # The first tokens need no decode step: the prefill has left their hidden states.
         prompts = list(dict.fromkeys(one.row.prompt for one in admitted))
         place = {prompt: index for index, prompt in enumerate(prompts)}
         hidden_PD = torch.stack([self._hidden[prompt] for prompt in prompts])
         source_N = torch.tensor([place[one.row.prompt] for one in admitted], device=places_N.device)
-        logits_NV = self.state.stepper.logits(hidden_PD).index_select(0, source_N)
-        self.state.stepper.first(logits_NV, places_N, self.variant)
+        logits_NV = state.stepper.logits(hidden_PD).index_select(0, source_N)
+        state.stepper.first(logits_NV, places_N, self.variant)
         self._start_copy(admitted, 1)
 
     # --- decoding
@@ -366,10 +347,17 @@ class Schedule:
         drawn = [out[: draws.steps].cpu().numpy()[:, columns].T for out in draws.drawn]
         self.is_sound = self.is_sound and bool(np.isfinite(drawn[1]).all())
         progress = self.output.add(np.array([one.slot for one in rows]), *drawn)
-        for i in np.flatnonzero(progress.ended | progress.is_full | self._watched(rows)):
+        looked_at = progress.ended | progress.is_full
+        if self._watches:  # every token: for a stop string, or for its alternatives
+            settings = [one.row.sampling for one in rows]
+            looked_at = looked_at | np.array([bool(s.stop or s.top_logprobs) for s in settings])
+        for i in np.flatnonzero(looked_at):
             one, row, count = rows[i], rows[i].row, int(progress.counts[i])
-            if draws.alternatives is not None:
-                row.alternatives += _alternatives(row, draws.alternatives, columns[i], count)
+            if draws.alternatives is not None and (wanted := row.sampling.top_logprobs):
+                parts = (part[:count, columns[i], :wanted].tolist() for part in draws.alternatives)
+                row.alternatives += [
+                    dict(zip(*pair, strict=True)) for pair in zip(*parts, strict=True)
+                ]
             is_over = progress.ended[i] or progress.is_full[i]
             tail = self.output.last(one.slot, row.stop_window(count))
             if not is_over and not row.shows_stop_string(self.tokenizer, tail):
@@ -381,13 +369,6 @@ class Schedule:
                 self._finish(one, Finish.STOP)
             elif is_over:
                 self._finish(one, Finish.STOP if progress.ended[i] else Finish.LENGTH)
-
-    def _watched(self, rows: Sequence[ActiveRow]) -> NDArray[np.bool_]:
-        """Rows whose every token is looked at: for a stop string, or for its alternatives."""
-        if not self._watches:
-            return np.zeros(len(rows), dtype=np.bool_)
-        settings = [one.row.sampling for one in rows]
-        return np.array([bool(s.stop or s.top_logprobs) for s in settings])
 
     def _finish(self, one: ActiveRow, finish: Finish) -> None:
         one.is_done = True
@@ -415,13 +396,3 @@ def _even_batches(prompts: Sequence[Prompt], limit: int) -> Iterator[list[Prompt
         batch.append(prompt)
     if batch:
         yield batch
-
-
-def _alternatives(
-    row: Row, alternatives: tuple[Tensor, Tensor], slot: int, count: int
-) -> list[dict[int, float]]:
-    wanted = row.sampling.top_logprobs
-    if not wanted:
-        return []
-    ids, values = (part[:count, slot, :wanted].tolist() for part in alternatives)
-    return [dict(zip(i, v, strict=True)) for i, v in zip(ids, values, strict=True)]

@@ -31,11 +31,8 @@ class Size:
 
     slots: int
     width: int
-    """Pages of a row."""
     steps: int
-    """New tokens of a row."""
     page: int
-    """Tokens of a page."""
     pages: int
     holds_all_prompts: bool
     """Whether all prompts fit beside a full set of rows."""

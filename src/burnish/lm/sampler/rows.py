@@ -37,7 +37,6 @@ class Row:
     """Which of the request's n completions this is."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Under the tempered distribution."""
     raw_logprobs: list[float] = field(default_factory=list)
     """Under the model's own distribution, at temperature 1."""
     alternatives: list[dict[int, float]] = field(default_factory=list)

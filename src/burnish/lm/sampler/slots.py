@@ -113,7 +113,6 @@ class Pages:
     count: int
     """With page 0."""
     page: int
-    """Tokens a page holds."""
     slots: int = 0
     """Where one page holds a whole row, pages 1 to `slots` belong to the slots of that number."""
     free: list[int] = field(init=False)
@@ -189,22 +188,9 @@ class Variant(NamedTuple):
             key_blocks=min(8, -(-longest // KEYS_OF_A_PROGRAM)),
         )
 
-    def as_drawn_by_kernels(self) -> Variant:
-        """Without what the kernels look up for each row anyway: its temperature, 0 included."""
-        return self._replace(greedy=True, all_greedy=False, tempered=True)
-
     @property
     def filters(self) -> bool:
         return self.top_k or self.top_p or self.min_p
-
-
-@dataclass(frozen=True)
-class NewRows:
-    """Rows to be put into slots, as host values; one entry a row."""
-
-    slots: list[int]
-    rows: list[Row]
-    tables: list[list[int]]
 
 
 class Slots:
@@ -236,7 +222,6 @@ class Slots:
         self.table = torch.zeros(count, width, dtype=torch.int32, device=device)
         self.uniforms = torch.zeros(count, steps, device=device)
         self.step = torch.zeros(1, dtype=torch.long, device=device)
-        """Which step of the burst is under way."""
         self.out_tokens = torch.zeros(BURST, count, dtype=torch.long, device=device)
         self.out_logprobs = torch.zeros(BURST, count, device=device)
         self.out_raw = torch.zeros(BURST, count, device=device)
@@ -286,9 +271,10 @@ class Slots:
         column_B1 = self.drawn[places].clamp(max=self.steps - 1).unsqueeze(1)
         return self.uniforms[places].gather(1, column_B1).squeeze(1)
 
-    def fill(self, new: NewRows) -> Tensor:
+    def fill(
+        self, slots: Sequence[int], rows: Sequence[Row], tables: Sequence[Sequence[int]]
+    ) -> Tensor:
         """Put rows into slots, nothing drawn yet; the slots as a tensor."""
-        rows = new.rows
         samplings = [row.sampling for row in rows]
         # One transfer for the integers and one for the fractions.
         whole = torch.tensor(
@@ -301,12 +287,12 @@ class Slots:
                     min(s.top_k or self._vocabulary, self._vocabulary),
                     row_seed(s, row.index),
                 ]
-                for slot, row, s in zip(new.slots, rows, samplings, strict=True)
+                for slot, row, s in zip(slots, rows, samplings, strict=True)
             ]
         ).to(self.device)
         parts = torch.tensor([[s.temperature or 1.0, s.top_p, s.min_p] for s in samplings])
         parts = parts.to(self.device)
-        tables = [[*t, *[0] * (self.width - len(t))] for t in new.tables]
+        padded = [[*t, *[0] * (self.width - len(t))] for t in tables]
         places = whole[:, 0].contiguous()
         drawn = torch.zeros_like(places)
         values = (
@@ -319,7 +305,7 @@ class Slots:
             whole[:, 4],
             parts[:, 1],
             parts[:, 2],
-            torch.tensor(tables, dtype=torch.int32).to(self.device),
+            torch.tensor(padded, dtype=torch.int32).to(self.device),
             uniforms(whole[:, 5], self.steps),
         )
         for column, value in zip(self._columns, values, strict=True):

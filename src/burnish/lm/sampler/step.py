@@ -58,9 +58,10 @@ class LayerPlan:
         self.norms, self.feed_norms = (detached(norms) for norms in layer.norms)
         self.shares = layer.shares
         self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.q_norm = None if attention.q_norm is None else attention.q_norm.weight.detach()
-        self.k_norm = None if attention.k_norm is None else attention.k_norm.weight.detach()
-        self.v_norm = None if attention.v_norm is None else attention.v_norm.weight.detach()
+        norms = (attention.q_norm, attention.k_norm, attention.v_norm)
+        self.q_norm, self.k_norm, self.v_norm = (
+            None if norm is None else norm.weight.detach() for norm in norms
+        )
         self.out = Projection(attention.o_proj)
         self.gate_up = Projection(feed.gate_proj, feed.up_proj)
         self.down = Projection(feed.down_proj)
@@ -379,7 +380,8 @@ class Graphs:
 
     def decode(self, rows: int, variant: Variant) -> None:
         """One step over the first `rows` slots; `rows` is a bucket."""
-        variant = variant.as_drawn_by_kernels()
+        # What the kernels look up for each row anyway: its temperature, 0 included.
+        variant = variant._replace(greedy=True, all_greedy=False, tempered=True)
         if (rows, variant) not in self._graphs:
             # The largest first: the others fit into the memory it leaves in the pool.
             for size in reversed(BUCKETS):

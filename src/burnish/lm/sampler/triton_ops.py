@@ -15,12 +15,9 @@ from burnish.lm.sampling import Draw, draw
 from burnish.models.blocks.topology import Norms, Streams
 
 VOCAB_BLOCK = 2048
-"""Logits that one program of a draw looks at."""
 KEYS_AT_ONCE = 64
 PROGRAMS = 256
-"""Programs of the attention kernel that fill a device."""
 LEAST = 16
-"""Smallest side of a matrix product in Triton."""
 
 
 class TritonOps:
