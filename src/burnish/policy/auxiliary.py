@@ -76,7 +76,6 @@ class KL(Component, frozen=True, tag="kl"):
         return "kl"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """The penalty as it enters the loss, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
         if batch.ref_logp_BT is None:
@@ -103,7 +102,6 @@ class Entropy(Component, frozen=True, tag="entropy"):
         return "entropy"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Minus the bonus, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
         if batch.entropy_BT is None:
@@ -145,7 +143,6 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
         return "entropy"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Minus the bonus, ()."""
         coefficient = batch.entropy_coefficient
         coefficient = self.coefficient if coefficient is None else coefficient
         if batch.entropy_BT is None:
@@ -160,7 +157,6 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
         return state.coefficient if state is not None and is_low else 0.0
 
     def after(self, state: EntropyState | None, entropy: float) -> EntropyState:
-        """The state after a step with this mean entropy."""
         before = self.coefficient if state is None else state.coefficient
         limits = self.target, self.step, self.low, self.high
         return EntropyState(adapted_entropy_coefficient.plain(before, entropy, *limits), entropy)
@@ -235,7 +231,6 @@ class SFT(Component, frozen=True, tag="sft"):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Where an adaptive coefficient stays."""
         low = self.coefficient / 4 if self.low is None else self.low
         high = self.coefficient * 10 if self.high is None else self.high
         return low, high
@@ -245,7 +240,6 @@ class SFT(Component, frozen=True, tag="sft"):
         return "sft"
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """Negative log-prob of the demonstrations in the batch, (); 0 without any."""
         if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
             return batch.logp_BT.new_zeros(())
         return self.coefficient * masked_nll(batch.expert_logp_BT, batch.expert_mask_BT)

@@ -35,7 +35,6 @@ class BalanceState:
     """Of the last measurement."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         return {
             "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
             "target": torch.tensor(self.target, dtype=torch.float64),
@@ -44,7 +43,6 @@ class BalanceState:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BalanceState:
-        """The state that `tensors` came from."""
         return cls(
             coefficient=float(tensors["coefficient"]),
             target=float(tensors["target"]),
@@ -57,8 +55,6 @@ SMALLEST_NORM = 1e-140
 
 
 class GradientOverlap(NamedTuple):
-    """Two gradients compared."""
-
     first_norm: float
     second_norm: float
     cosine: float | None

@@ -78,7 +78,6 @@ class RewardBatch:
 
     @property
     def has_any_B(self) -> Tensor:
-        """True where a rollout has some reward of non-zero weight, bool (B,)."""
         return (~self.rewards_BK.isnan() & (self.weights_K != 0)).any(1)
 
     @property
@@ -89,7 +88,6 @@ class RewardBatch:
         return self.has_token(self.segments_BT.shape[1]).to(self.segments_BT.device)
 
     def has_token(self, width: int) -> Tensor:
-        """True where a rollout has a token, (B, T) for T = `width`."""
         places_T = torch.arange(width, device=self.lengths_B.device)
         return places_T < self.lengths_B[:, None]
 

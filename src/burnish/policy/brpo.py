@@ -38,7 +38,6 @@ class Raw(Component, frozen=True, tag="raw"):
     """The weighted sum itself is the advantage (outcomes that are already relative)."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """The sums as they are."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         # The reference rollout has no outcome; it counts as 0 in its group.
         values_B = raw_advantage.plain(total_B.nan_to_num(nan=0.0), batch.groups_B)
@@ -52,7 +51,6 @@ class Skew(Component, frozen=True, tag="skew"):
     """Groups whose mean outcome is further from 0 than this are dropped."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep the groups within the threshold."""
         shares_K = batch.weights_K / batch.weights_K.abs().sum()
         outcomes_B = weighted_sum(batch.rewards_BK, shares_K)
         keep_B = skew_filter(outcomes_B, batch.groups_B, self.threshold)

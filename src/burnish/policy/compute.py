@@ -179,8 +179,6 @@ def _describe(
 
 
 class Agreement(NamedTuple):
-    """Every two rewards of a step."""
-
     correlation: Tensor
     """(K, K), NaN where one of the two does not vary inside the groups."""
     conflict: Tensor
@@ -256,7 +254,6 @@ def _conflict(rewards_BK: Tensor, groups: Groups) -> Tensor:
 
 
 def _check(batch: RewardBatch) -> None:
-    """Refuse what no field says alone."""
     if len(batch.titles) != batch.rewards_BK.shape[1]:
         raise ArgumentError(
             f"names: got {len(batch.names)}, expected one for each of the "
@@ -338,6 +335,5 @@ def _correction_metrics(correction: CorrectionWeights, batch: LossBatch) -> dict
 
 
 def _share(values_BT: Tensor, batch: LossBatch) -> Tensor:
-    """The mean over the trained tokens."""
     used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
     return aggregate_loss.plain(values_BT.detach(), used_BT, "token-mean")

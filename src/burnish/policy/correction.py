@@ -54,7 +54,6 @@ class NoCorrection(Component, frozen=True, tag="none"):
     """Rollouts count as sampled by the policy itself."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """None: nothing to multiply."""
         return None
 
 
@@ -67,7 +66,6 @@ class TruncatedImportance(Component, frozen=True, tag="truncated"):
     """Greatest weight."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """Truncated ratio of each token."""
         ratio_BT, used_BT = _batch_ratio(batch, self.level)
         return _truncate(ratio_BT, used_BT, self.cap)
 
@@ -83,7 +81,6 @@ class MaskedImportance(Component, frozen=True, tag="masked"):
     """Greatest weight that still teaches."""
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
-        """Ratio of each token, 0 outside the interval."""
         ratio_BT, used_BT = _batch_ratio(batch, self.level)
         return _mask(ratio_BT, used_BT, self.low, self.high)
 

@@ -55,8 +55,6 @@ METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
 
 @dataclass(frozen=True)
 class Weighting:
-    """What one method makes of the rewards."""
-
     method: str
     """One of `METHODS`."""
     advantages_B: Tensor
@@ -88,8 +86,6 @@ class Factors:
 
 @dataclass(frozen=True)
 class WeightingComparison:
-    """The four methods on one table of recorded rewards."""
-
     names: tuple[str, ...]
     methods: tuple[Weighting, ...]
     """In the order of `METHODS`."""
@@ -304,7 +300,6 @@ def _or_none(value: float) -> float | None:
 
 
 def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """A name of its own for each reward; its number where none are given."""
     found = tuple(map(str, range(count))) if names is None else tuple(names)
     if len(set(found)) != count:
         raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
@@ -312,7 +307,6 @@ def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 
 def _first_seen(steps: Groups) -> list[int]:
-    """The steps in the order in which they first appear."""
     return list(dict.fromkeys(steps.index_B.tolist()))
 
 
@@ -323,7 +317,6 @@ def _reference(
     sd_floor: float,
     robust: bool,
 ) -> ReferenceStats:
-    """Mean and deviation of what stands for the start model."""
     if isinstance(reference, ReferenceStats):
         return reference
     start_NK = rewards_BK

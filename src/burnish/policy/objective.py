@@ -250,7 +250,6 @@ class Clipped(Component, frozen=True, tag="clipped"):
     """The ratio times the advantage, clipped to the trust region (PPO)."""
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Clipped loss of each token."""
         bounds = terms.low_BT, terms.high_BT
         return clipped_surrogate.plain(
             terms.change_BT.exp(), terms.advantages_BT, *bounds, terms.dual_clip

@@ -38,7 +38,6 @@ class OverlongPenalty(Component, frozen=True, tag="overlong_penalty"):
             _check_buffer(self.limit, self.buffer)
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Add the penalty to one reward."""
         rewards_BK = shaped.rewards_BK.clone()
         column = batch.counted_column(self.reward, "policy.shaping: overlong_penalty")
         limit = self.limit or batch.max_tokens

@@ -71,11 +71,9 @@ class Function(Component, frozen=True, tag="function"):
 
     @property
     def name(self) -> str:
-        """Of an auxiliary term: the function's name."""
         return self.path.rpartition(":")[2]
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Shaped rewards, (B, K); NaN stays allowed."""
         where = f"shaping function '{self.path}'"
         result = _call(self, "shaping", shaped.rewards_BK, batch)
         rewards_BK = _tensor(result, shaped.rewards_BK.shape, where)
@@ -84,7 +82,6 @@ class Function(Component, frozen=True, tag="function"):
         return dataclasses.replace(shaped, rewards_BK=rewards_BK)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages, (B,) or (B, T), and each reward's own (B, K); 0 for rollouts without any."""
         where = f"advantage function '{self.path}'"
         rewards_BK, has_any_B = batch.rewards_BK, batch.has_any_B
         more = {"batch": batch} if _takes_batch(self) else {}
@@ -105,7 +102,6 @@ class Function(Component, frozen=True, tag="function"):
         return Estimate(values_B.masked_fill(flat, 0.0), per_reward_BK, has_any_B)
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
         where = f"select function '{self.path}'"
         keep, weights = _pair(_call(self, "select", estimate, batch), where)
         shape = estimate.values_B.shape[:1]
@@ -115,7 +111,6 @@ class Function(Component, frozen=True, tag="function"):
         return Selection(keep_B.bool(), weights_B)
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
-        """Clip bounds below and above 1, each (B,)."""
         where = f"trust_region function '{self.path}'"
         low, high = _pair(_call(self, "trust_region", values_B, batch), where)
         low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
@@ -127,7 +122,6 @@ class Function(Component, frozen=True, tag="function"):
         return ClipBounds(low_B, high_B)
 
     def term(self, batch: LossBatch, aggregate: Aggregate, ratio: RatioLevel) -> Tensor:
-        """The function's value of each token, aggregated, with its gradient."""
         values_BT = _call(self, "auxiliary", batch)
         if not isinstance(values_BT, torch.Tensor) or values_BT.shape != batch.logp_BT.shape:
             raise UserError(
@@ -176,7 +170,6 @@ def _has_batch(function: Callable[..., Any], component: Function) -> bool:
 
 
 def _token_values(values: Tensor, batch: RewardBatch, where: str) -> Tensor:
-    """One value a token, (B, T), 0 behind the end of each answer."""
     rollouts = len(batch.lengths_B)
     width = int(batch.lengths_B.max()) if rollouts else 0
     if tuple(values.shape) != (rollouts, width):

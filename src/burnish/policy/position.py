@@ -39,7 +39,6 @@ class PositionWeight(Component, frozen=True, tag="position_weight"):
         _check_factors(self.low, self.high)
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Scale the positive values of one reward."""
         rewards_BK = position_weight.plain(
             shaped.rewards_BK, batch, self.reward, self.picks, self.low, self.high
         )

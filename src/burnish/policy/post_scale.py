@@ -30,7 +30,6 @@ class NoPostScale(Component, frozen=True, tag="none"):
     def rescale(
         self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
     ) -> Tensor:
-        """The same advantages."""
         return values_B
 
 
@@ -47,7 +46,6 @@ class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
     def rescale(
         self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
     ) -> Tensor:
-        """Whitened advantages, (B,)."""
         return batch_whiten.plain(
             values_B,
             batch.lengths_B.to(values_B),

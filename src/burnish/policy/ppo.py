@@ -60,7 +60,6 @@ class GeneralisedAdvantage(Component, frozen=True, tag="gae"):
     """Coefficient of the KL to the starting model that every token's reward loses: KL in the reward."""
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages by token, (B, T), and what the critic should have said."""
         if batch.values_BT is None:
             raise ArgumentError(
                 "values_BT: got none, expected (B, T); the recipe's advantage is gae"
@@ -205,7 +204,6 @@ class NoCritic(Component, frozen=True, tag="none"):
     """No critic: rewards are compared with each other."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """None: nothing is added to the loss."""
         return None
 
 
@@ -218,7 +216,6 @@ class SharedCritic(Component, frozen=True, tag="shared"):
     """How far a value may move in a step before its gradient ends; 0 is off. TRL's default."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """The critic's loss as it enters the policy's, ()."""
         given = (batch.values_BT, batch.old_values_BT, batch.returns_BT)
         names = ("values_BT", "old_values_BT", "returns_BT")
         for name, tensor in zip(names, given, strict=True):
@@ -252,7 +249,6 @@ class SeparateCritic(Component, frozen=True, tag="separate"):
     """How far a value may move in a step before its gradient ends; 0 is off. TRL's default."""
 
     def term(self, batch: LossBatch, aggregate: Aggregate) -> Tensor | None:
-        """None: its loss is computed in passes of its own."""
         return None
 
 

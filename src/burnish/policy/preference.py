@@ -126,7 +126,6 @@ def squared_loss(margin_B: Tensor, beta: float) -> Tensor:
 def _margin(
     chosen_B: Tensor, rejected_B: Tensor, ref_chosen: Tensor | None, ref_rejected: Tensor | None
 ) -> Tensor:
-    """`h`, (B,)."""
     if not len(chosen_B):
         raise ArgumentError("chosen_logp: got no pair, expected a log-prob for each pair, (B,)")
     if ref_chosen is None and ref_rejected is None:

@@ -106,7 +106,6 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def gae(self) -> GeneralisedAdvantage | None:
-        """The component that needs a critic's values."""
         return self.advantage if isinstance(self.advantage, GeneralisedAdvantage) else None
 
     @property
@@ -138,7 +137,6 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def contrastive(self) -> Contrastive | None:
-        """The component that needs hidden states and has a head."""
         return _first(self.shaping, Contrastive)
 
     @property
@@ -153,7 +151,6 @@ class Recipe(Settings, frozen=True, kw_only=True):
 
     @property
     def imitation(self) -> SFT | None:
-        """The component that needs demonstrations."""
         found = _first(self.auxiliary, SFT)
         return found if found is not None and found.coefficient != 0 else None
 

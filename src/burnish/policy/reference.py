@@ -56,7 +56,6 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
     values stand at the clip; 1 never does. Rewards that are constant there keep theirs."""
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Normalise the rewards; without a measured reference the first batch is the reference."""
         rewards_BK = shaped.rewards_BK
         reference = shaped.state.reference
         if reference is None:

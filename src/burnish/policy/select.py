@@ -28,7 +28,6 @@ class KeepAll(Component, frozen=True, tag="all"):
     """Every rollout is trained on."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep everything."""
         return Selection(torch.ones_like(signal_B), torch.ones_like(signal_B, dtype=torch.float64))
 
 
@@ -41,7 +40,6 @@ class InformativeGroups(Component, frozen=True, tag="informative_groups"):
     """How many times a step may sample more prompts to fill its batch."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
-        """Keep the groups with signal."""
         return Selection(signal_B, torch.ones_like(signal_B, dtype=torch.float64))
 
 

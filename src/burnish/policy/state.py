@@ -30,19 +30,16 @@ class ReferenceStats(NamedTuple):
     """int64; how many values each was measured on."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         return self._asdict()
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
-        """The statistics that `tensors` came from."""
         return cls(**tensors)
 
     @classmethod
     def from_numbers(
         cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
     ) -> ReferenceStats:
-        """The statistics from plain numbers, one of each a reward."""
         return cls(
             torch.tensor(mean, dtype=torch.float64),
             torch.tensor(sd, dtype=torch.float64),
@@ -68,12 +65,10 @@ class WeightState:
         return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         return dict(vars(self))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
-        """The state that `tensors` came from."""
         return cls(**tensors)
 
 
@@ -85,7 +80,6 @@ class EntropyState:
     entropy: float
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         return {
             "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
             "entropy": torch.tensor(self.entropy, dtype=torch.float64),
@@ -93,7 +87,6 @@ class EntropyState:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> EntropyState:
-        """The state that `tensors` came from."""
         return cls(float(tensors["coefficient"]), float(tensors["entropy"]))
 
 
@@ -104,6 +97,11 @@ _PARTS: dict[str, Any] = {
     "balance": BalanceState,
     "entropy": EntropyState,
 }
+
+
+def with_prefix(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,6 @@ class PolicyState:
     """Coefficient of `adaptive_entropy`."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
         found = {"steps": torch.tensor(self.steps)}
         for name in _PARTS:
             part = getattr(self, name)
@@ -134,11 +131,8 @@ class PolicyState:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
-        """The state that `tensors` came from."""
         parts: dict[str, Any] = {}
         for name, part in _PARTS.items():
-            start = f"{name}."
-            own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
-            if own:
+            if own := with_prefix(tensors, f"{name}."):
                 parts[name] = part.from_tensors(own)
         return cls(steps=int(tensors["steps"]), **parts)

@@ -83,7 +83,6 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
         return self.split != "sections"
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages by token, (B, T): those of a section come from the reward of its number."""
         if batch.segments_BT is None:
             raise ArgumentError(
                 "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"

@@ -52,7 +52,6 @@ class TokenMarker(Component, frozen=True):
     """Base of components that mark tokens of the whole mini-batch."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """Which tokens, (N,) bool."""
         raise NotImplementedError
 
 
@@ -100,7 +99,6 @@ class HighEntropy(TokenMarker, frozen=True, tag="high_entropy"):
     """Of the tokens of a mini-batch."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are trained."""
         return high_entropy_tokens.plain(tokens.entropy_N.double(), self.share)
 
 
@@ -135,7 +133,6 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
         _check_bounds(self.low, self.high)
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are left out."""
         ratio_N = (tokens.logp_N - tokens.old_logp_N).exp()
         bounds = tokens.low_N, tokens.high_N
         is_clipped_N = clipped_surrogate.plain(ratio_N, tokens.advantages_N, *bounds).is_clipped_BT
@@ -144,7 +141,6 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
         return _draw(is_open_N, _count(self.share, len(cov_N)), tokens.seed)
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Clipped loss of each token, 0 where it is left out."""
         cut = Clipped().token_losses(terms)
         assert terms.marked_BT is not None, "marked by `loss` or by the trainer"
         return cut._replace(loss_BT=cut.loss_BT.masked_fill(terms.marked_BT, 0.0))
@@ -159,12 +155,10 @@ class KlCov(TokenMarker, frozen=True, tag="kl_cov"):
     """Weight of the KL on those tokens."""
 
     def mark(self, tokens: TokenBatch) -> Tensor:
-        """The tokens that are held."""
         cov_N = token_covariance.plain(tokens.advantages_N.double(), tokens.logp_N.double())
         return _highest(cov_N, _count(self.share, len(cov_N)))
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
-        """Loss of each token, with the distance to the sampling policy where it is held."""
         assert terms.marked_BT is not None, "marked by `loss` or by the trainer"
         held_BT = self.coefficient * terms.change_BT.abs().masked_fill(~terms.marked_BT, 0.0)
         loss_BT = held_BT - terms.change_BT.exp() * terms.advantages_BT

@@ -52,7 +52,6 @@ class GivenWeights(Component, frozen=True, tag="given"):
     def reward_weights(
         self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
     ) -> RewardWeights:
-        """The weights of the batch."""
         return RewardWeights(batch.weights_K.to(torch.float64), state, {})
 
 
@@ -89,7 +88,6 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
     def reward_weights(
         self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
     ) -> RewardWeights:
-        """The weights of the batch times those of this step; `normalised_BK`: shaped rewards."""
         given_K = batch.weights_K.to(torch.float64)
         counts_K = given_K != 0
         names = [name for name, counts in zip(batch.titles, counts_K, strict=True) if counts]

@@ -44,7 +44,6 @@ class StaticRegion(Component, frozen=True, tag="static"):
     """How far the ratio may rise above 1."""
 
     def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
-        """The two numbers, in the shape of the advantages."""
         return static_bounds.plain(values_B, self.low, self.high)
 
 
@@ -83,7 +82,6 @@ def pass_rates(
 
 
 def check_range(r_min: float, r_max: float) -> None:
-    """Refuse what is not the least and the greatest reward that is possible."""
     if not r_min < r_max:
         raise ArgumentError(
             f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "

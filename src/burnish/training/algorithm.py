@@ -39,18 +39,19 @@ import torch
 from torch import Tensor
 
 from burnish.errors import BurnishError, GuardTripped, UserError
+from burnish.store import StoredSample
 from burnish.training.data import Cursor
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import Workload, given_rows
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.lm.base import Sampler
     from burnish.lm.local import LocalLM
     from burnish.lm.remote import RemoteSampler
-    from burnish.records import Task
+    from burnish.records import Reward, Task, Trajectory
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
-    from burnish.store import RunStore, StoredSample
+    from burnish.store import RunStore
     from burnish.training.data import Data, PromptReport
     from burnish.training.devices import World
     from burnish.training.events import Event, HeldOut
@@ -208,7 +209,8 @@ class Setup:
             self.local.weight_version = version
         self._moves += 1
         if self._is_sent:
-            self._send(is_due=self._moves % self._update_every == 0)
+            every = int(getattr(self.config.sampler, "update_every", 1))
+            self._send(is_due=self._moves % every == 0)
 
     def ready_sampler(self) -> None:
         """See to it that a server which samples was given this run's weights."""
@@ -233,10 +235,6 @@ class Setup:
             tensors = self.trainable.weights().items()
             await self.remote.update_weights(self.weight_version, tensors)
 
-    @property
-    def _update_every(self) -> int:
-        return int(getattr(self.config.sampler, "update_every", 1))
-
     def _send(self, *, is_due: bool = True) -> None:
         assert self.remote is not None
         if is_due and self.world.is_main:
@@ -246,17 +244,38 @@ class Setup:
 
     def cursor(self) -> Cursor:
         """Walks through the run's tasks whose prompts fit."""
-        rollout = self.config.rollout
+        rollout, tokenizer = self.config.rollout, self.trainable.loaded.tokenizer
         return Cursor(
             tasks=self.data.tasks,
             length_of=self.length_of,
             max_prompt_tokens=rollout.max_prompt_tokens,
             drop_overlong=rollout.overlong_prompts == "drop",
-            prepare=self._prefetch if self.trainable.loaded.tokenizer.media else None,
+            prepare=(lambda tasks: tokenizer.prefetch(task.messages for task in tasks))
+            if tokenizer.media
+            else None,
         )
 
-    def _prefetch(self, tasks: Sequence[Task]) -> None:
-        self.trainable.loaded.tokenizer.prefetch(task.messages for task in tasks)
+
+HELD_OUT = "eval:held_out"
+"""Split of the samples of a held-out evaluation."""
+
+
+def stored(
+    step: int, split: str, rows: Iterable[tuple[Task, Trajectory, Reward]]
+) -> list[StoredSample]:
+    """Samples of a step, numbered in their order; those of `train` are kept in the loss."""
+    return [
+        StoredSample(
+            step=step,
+            split=split,
+            index=index,
+            task=task,
+            trajectory=trajectory,
+            reward=reward,
+            keep=split == "train",
+        )
+        for index, (task, trajectory, reward) in enumerate(rows)
+    ]
 
 
 class Preparation(NamedTuple):
@@ -357,12 +376,10 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         return iter(())
 
     def workload(self) -> Workload:
-        rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        rollout = self.setup.config.rollout
         # Which settings an algorithm of another's own hears on is not known here.
-        keys = Keys("", "", "", "")
-        return Workload(
-            rollout.prompts, 1, longest, rollout.max_tokens, is_sampled=False, keys=keys
-        )
+        prompt = self.setup.prompts.longest
+        return given_rows(rollout.prompts, rollout.max_tokens, prompt=prompt, key="")
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The model on held-out data; None where there is nothing to evaluate."""

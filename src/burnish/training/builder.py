@@ -217,7 +217,6 @@ def _stage_to_open(folder: Path, config: Config) -> int:
 
 
 def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
-    """The model that a stage begins with: that of the config, or of the stage before it."""
     if place == 0:
         return start_model(config)
     return folder / "stages" / config.stages[place - 1].name / FINAL
@@ -291,7 +290,6 @@ def _picture_fields(config: Config) -> tuple[str, ...]:
 def _measure(
     config: Config, data: Data, trainings: Sequence[Training], length_of: Callable[[Task], int]
 ) -> PromptReport:
-    """Measure prompts, and refuse those that are too long for an algorithm that samples."""
     samples = any(training.chosen.kind.samples_prompts for training in trainings)
     limit = config.rollout.max_prompt_tokens if samples else None
     drops = config.rollout.overlong_prompts == "drop"
@@ -338,7 +336,6 @@ def _budgeted(config: Config, tokens: int) -> Config:
 
 
 def _with_budget(resolved: Resolved[Config], answers: AnswerBudget) -> Resolved[Config]:
-    """The settings as the run stores them, with the number and where it comes from."""
     return dataclasses.replace(
         resolved,
         value=_budgeted(resolved.value, answers.tokens),
@@ -361,8 +358,6 @@ def _check_finite(loaded: LoadedModel) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """What all stages of a run share."""
-
     config: Config
     store: RunStore
     data: Data
@@ -382,7 +377,6 @@ class Parts:
 def _assemble(
     parts: Parts, trainings: Sequence[Training], trainable: Trainable, place: int
 ) -> Trainer:
-    """The trainer, at the newest checkpoint of the stage under way where there is one."""
     config, store = parts.config, parts.store
     first = _newest_state(parts, trainings[place])
     threads = _set_threads(config, trainable.loaded, first.threads or _first_threads(store))
@@ -484,7 +478,6 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
 
 
 def _misfits(loaded: LoadedModel, kind: type[AnyAlgorithm]) -> Iterator[str]:
-    """Why a kind of training cannot go on with a model."""
     if loaded.score_head is not None and not kind.trains_score_head:
         yield (
             f"model.path: '{loaded.name}' is a reward model, which writes no text; expected "
@@ -554,7 +547,6 @@ def _open_store(
 
 
 def _write_kept(resolved: Resolved[Config], folder: Path) -> None:
-    """Put what was given in Python beside the run: its rows, and the text of its functions."""
     for place, content in kept_files(kept_paths(to_plain(resolved.value)), folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         write_file(place, content)

@@ -1,25 +1,19 @@
 """Checkpoints: a Hugging Face folder that loads as it lies, with the trainer's state inside.
 
-    checkpoints/step-000010/
+    checkpoints/step-000010/                                (of stages: stages/NAME/step-000010/)
         config.json  model.safetensors  tokenizer.json ...      any tool can load these
         trainer/optimiser.safetensors                           master weights and moments
         trainer/algorithm.safetensors                           what the algorithm remembers
         trainer/state.json                                      step, versions, the algorithm's values
-        trainer/checksums.json                                  of every file above, and how many
-                                                                rows run.db held
-
-A checkpoint is written beside its place, synced and renamed into it, so a killed process or a power
-cut leaves either a whole one or none. `newest` compares every byte with its checksum before a run
-goes on from it, and the rows of the store with those that the checkpoint counted. Nothing random is
-saved: every seed is derived from the run's. Stages have theirs in `stages/NAME/`.
-
-A step that a guard stopped is kept too, and run once more from what was kept:
-
-    crash/step-N/
+        trainer/checksums.json                                  of every file above, and the rows of run.db
+    crash/step-N/                                           a step that a guard stopped, for `replay`
         report.json                     the line, the stage of the guard, the samples it names
         algorithm.safetensors           what the algorithm remembered when the step began
         weights/                        as they were when the guard tripped
         samples.jsonl  old.safetensors  what else the algorithm keeps (`save_batch`)
+
+A checkpoint is written beside its place, synced and renamed into it. Nothing random is saved: every
+seed is derived from the run's.
 """
 
 from __future__ import annotations
@@ -184,7 +178,6 @@ def load_state(place: Path) -> TrainState:
 
 
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
-    """Put master weights and moments back, bit for bit."""
     tensors = _load(place, OPTIMISER)
     expected = optimiser.state()
     for name, tensor in expected.items():
@@ -216,7 +209,6 @@ def _decoded(place: Path, name: str, kind: type[Kind]) -> Kind:
 
 @contextmanager
 def _reading(place: Path, name: str) -> Iterator[None]:
-    """Turn what keeps a file from being read into `Damaged`."""
     try:
         yield
     except (OSError, SafetensorError, msgspec.MsgspecError, RecursionError) as error:
@@ -240,7 +232,6 @@ def _number(place: Path) -> int:
 
 
 def _problem(place: Path, store: RunStore, held: Mapping[str, int], stage: str) -> str:
-    """What keeps a run from going on from a checkpoint, in one line; empty where nothing does."""
     try:
         written = _check_files(place)
     except Damaged as damage:
@@ -262,7 +253,6 @@ def _problem(place: Path, store: RunStore, held: Mapping[str, int], stage: str) 
 
 
 def _check_files(place: Path) -> Checksums:
-    """Read every file of a checkpoint; what it counted."""
     state = load_state(place)
     if state.step != _number(place):
         raise Damaged(place, f"{STATE} is that of step {state.step}")
@@ -310,7 +300,6 @@ def _torn(place: Path, store: RunStore, held: Mapping[str, int]) -> str:
 
 
 def _offer(found: list[Path], store: RunStore, held: Mapping[str, int], stage: str) -> str:
-    """What to do: go on from the newest checkpoint that is whole, or from the start."""
     if torn := _torn(found[-1], store, held):
         return (
             f"A step is there only in part ({torn} are gone), so the run cannot go on: put run.db back "

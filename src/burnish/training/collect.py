@@ -1,9 +1,8 @@
 """One step's worth of scored rollouts: sample, score, and refill groups that teach nothing.
 
 With `informative_groups` and `refill` (DAPO), groups whose rewards are all equal are put aside and
-other prompts are sampled until the step is full or its rounds are spent; what was put aside is
-stored too, marked as dropped. With `greedy_baseline` (ReMax) each prompt is also answered greedily,
-as the baseline of its rollouts; that answer is stored in a split of its own.
+other prompts are sampled until the step is full or its rounds are spent. With `greedy_baseline`
+(ReMax) each prompt is also answered greedily, as the baseline of its rollouts.
 """
 
 from __future__ import annotations
@@ -166,7 +165,6 @@ class RolloutCollector:
 
     @property
     def game(self) -> StepGame | None:
-        """The rollout, where it plays the tasks of a step as one game."""
         return self.rollout if isinstance(self.rollout, StepGame) else None
 
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
@@ -228,7 +226,6 @@ class RolloutCollector:
         return self._sample_and_score(_Round(0, slots, seed, version, sampling), Clock())
 
     def _sample_and_score(self, asked: _Round, clock: Clock) -> list[Scored]:
-        """This process's share of the slots, scored; then everybody's, in slot order."""
         mine = self.world.share(asked.slots)
         own_part = replace(asked, slots=mine, spare=self.world.share(list(asked.spare)))
         own = self.loop.run(functools.partial(self._roll_and_score, own_part, clock))
@@ -382,6 +379,5 @@ def _refuse_stale(trajectory: Trajectory, version: int, bound: int) -> Trajector
 
 
 def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:
-    """How many groups can teach something, of how many."""
     useful = set(groups_B[values.signal_B & values.keep_B].tolist())
     return len(useful), len(set(groups_B.tolist()))

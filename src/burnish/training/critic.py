@@ -1,13 +1,8 @@
 """A critic of its own (`policy.critic = "separate"`): a second model with a value head, and its AdamW.
 
-    critic = CriticModel.open(setup, settings)
-    critic.values(packed)                        # (B, T), with their graph
-    critic.clear(); loss.backward(); critic.collect(); critic.step(step, world, ids)
-
 It begins as a copy of the policy, or as the model of a folder such as a reward model, whose head it
 takes over. It is trained in passes of its own: its gradient never reaches the policy, and the
-activations of the two models are never held at the same time. `state()` has weights and moments for
-an exact resume, and `write` a folder that loads as the reward model of any tool.
+activations of the two models are never held at the same time.
 """
 
 from __future__ import annotations
@@ -27,6 +22,7 @@ from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.scalar_head import SCORE, ScalarHead, freeze_language_head
 from burnish.lm.tokenizer import Tokenizer, odd_token
 from burnish.policy.ppo import SeparateCritic
+from burnish.policy.state import with_prefix
 from burnish.records import Trajectory
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
@@ -59,7 +55,6 @@ class CriticModel:
 
     @classmethod
     def open(cls, setup: Setup, settings: SeparateCritic) -> CriticModel:
-        """The critic of a run as it begins; the same in every process."""
         rate = settings.learning_rate
         chosen = msgspec.structs.replace(setup.config.optimiser, learning_rate=rate)
         return cls(_start(setup, settings.path), chosen, setup.steps)
@@ -69,12 +64,10 @@ class CriticModel:
         return sum(one.numel() for one in self.optimiser.parameters)
 
     def batches(self, like: MicroBatcher) -> MicroBatcher:
-        """Cuts rollouts into passes for this model, as large as those of `like`."""
         module, device = self.loaded.module, self.loaded.device
         return MicroBatcher(module, device, like.world, like.share_prompts, like.tokens)
 
     def values(self, packed: PackedBatch) -> Tensor:
-        """The value before each trained token, (B, T)."""
         hidden_RSD = self.loaded.module(packed.inputs)
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
         return scatter(self.head(hidden_ND), packed)
@@ -119,12 +112,9 @@ class CriticModel:
         return {STATE + name: tensor for name, tensor in self.optimiser.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take what `state()` gave, bit for bit."""
-        own = {k.removeprefix(STATE): t for k, t in tensors.items() if k.startswith(STATE)}
-        self.optimiser.load(own)
+        self.optimiser.load(with_prefix(tensors, STATE))
 
     def write(self, folder: Path) -> None:
-        """The critic as a reward model's folder, for `policy.critic.path` of another run."""
         save_model(self.loaded, folder)
 
 

@@ -1,14 +1,8 @@
 """Easy tasks first: stages by how often the start model fails at a task.
 
-    difficulty = [difficulty_of(values) for values in marks]     # of task_pool(tasks, 256)
-    stages = curriculum_stages(difficulty, (0.5, 0.8, 1.0), always=rare)
-    tasks = Curriculum(tasks, stages, seed=7, always=rare)
-    state = advance(state, score, patience=2, stages=len(tasks.stages))    # after an evaluation
-    tasks.stage = state.stage
-
-Task i of the pool is the i-th training task of the set. What a stage draws follows from the seed,
-the stage and the index, so a resumed run needs the `CurriculumState` and nothing else. After AFRL
-(arXiv 2602.10006), whose stages were not readable; what fixes them here is ours.
+What a stage draws follows from the seed, the stage and the index, so a resumed run needs the
+`CurriculumState` and nothing else. After AFRL (arXiv 2602.10006), whose stages were not readable; what
+fixes them here is ours.
 """
 
 from __future__ import annotations
@@ -74,8 +68,6 @@ def curriculum_stages(
 
 
 class Curriculum:
-    """A task set that draws from one stage of another one."""
-
     def __init__(
         self,
         tasks: TaskSet,
@@ -185,7 +177,6 @@ def advance(
 
 
 def difficulty_of(values: Iterable[float | None], passing: float = 1.0) -> float | None:
-    """1 - pass rate over the answers that have a value; None where none has."""
     known = [value for value in values if value is not None]
     return 1.0 - sum(value >= passing for value in known) / len(known) if known else None
 

@@ -1,17 +1,9 @@
 """What a run reads: its task sets, the cursor into them, and demonstrations as trajectories.
 
-    experts = Experts(tasks, tokenizer, seed=7, by="rule")
-    experts.take(step, 16)
-
-Demonstrations are a field of the tasks. What a step takes follows from the seed and the step
-alone, whatever the rollouts of the step are about, so there is nothing to save. With `by`, the
-values of another field take turns: a rule that one task in a thousand shows is imitated as often
-as the common ones.
-
-Held-back demonstrations are measured and never imitated. They are held-out tasks where these have
-demonstrations; else training tasks, never more than half of the questions of any stratum, so that a
-rare rule is still imitated. Which ones follows from the questions alone: runs of different seeds
-measure the same.
+What a step takes of demonstrations follows from the seed and the step alone. With `by`, the values of
+another field take turns: a rule that one task in a thousand shows is imitated as often as the common
+ones. Held-back demonstrations are measured and never imitated; which ones follows from the questions
+alone, so runs of different seeds measure the same.
 """
 
 from __future__ import annotations
@@ -49,8 +41,6 @@ LEAST_ANSWER = 32
 
 @dataclass
 class Data:
-    """Opens the task sets of a run, each once; all that are opened count for the fingerprint."""
-
     config: TaskConfig
     seed: int
     root: Path = Path()
@@ -110,7 +100,6 @@ class Cursor:
         self._ahead.clear()
 
     def look_ahead(self, count: int) -> None:
-        """Draw and measure tasks while a GPU is busy; what `take` gives does not change."""
         self.prefetch(count)
         for position in range(self.position, self.position + count):
             if position not in self._ahead:
@@ -118,7 +107,6 @@ class Cursor:
             self.length_of(self._ahead[position])
 
     def prefetch(self, count: int) -> None:
-        """Draw tasks and begin to prepare them, where a model has something to prepare."""
         if self.prepare is None:
             return
         places = range(self.position, self.position + count)
@@ -128,7 +116,6 @@ class Cursor:
         self.prepare([self._ahead[position] for position in places])
 
     def peek(self, count: int) -> list[Task]:
-        """The tasks that `take(count)` would give; nothing moves."""
         begun = self.position
         try:
             return self.take(count)
@@ -136,7 +123,6 @@ class Cursor:
             self.position = begun
 
     def take(self, count: int) -> list[Task]:
-        """The next `count` tasks that fit."""
         taken: list[Task] = []
         refused = 0
         while len(taken) < count:
@@ -281,7 +267,6 @@ class Experts:
         return bool(text_of(task.fields.get(self.field)))
 
     def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
-        """Positions in the task stream of each stratum, by name and in the order of names."""
         found: dict[str, list[int]] = {}
         for position, task in enumerate(self.tasks.sample(size)):
             if not self.has_answers(task):
@@ -298,7 +283,6 @@ class Experts:
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def keep(self, fits: Callable[[Task], bool]) -> int:
-        """Draw only what fits from now on; how many demonstrations were left out."""
         positions = {place for own in self.strata.values() for place in own}
         bad = {place for place in positions if not fits(self.tasks.train(place))}
         if len(bad) == len(positions):
@@ -320,7 +304,6 @@ class Experts:
         return self.tasks.train(positions[chosen])
 
     def as_trajectory(self, task: Task, draw: int) -> Trajectory:
-        """The demonstration of one task; `draw` tells it from others of the same step."""
         text = text_of(task.fields[self.field])
         with naming_task(task):
             spans = answer_spans(self.tokenizer, task.messages, text, self.end)
@@ -367,7 +350,6 @@ def strata_of(value: Any) -> list[str]:
 
 
 def missing_field(tasks: TaskSet, name: str, key: str) -> Iterator[str]:
-    """A line where the tasks lack a field; `key` is the setting that names it."""
     if name not in tasks.fields:
         known = ", ".join(sorted(tasks.fields)) or "none"
         hint = did_you_mean(name, tasks.fields)
@@ -444,7 +426,6 @@ def _by_stratum(tasks: Sequence[Task], by: str, field: str) -> dict[str, list[Ta
 
 
 def _in_turn(strata: dict[str, list[Task]]) -> Iterator[Task]:
-    """One of each stratum, then the next of each; a task of several strata comes once."""
     seen: set[str] = set()
     for place in range(max(map(len, strata.values()), default=0)):
         for tasks in strata.values():
@@ -454,7 +435,6 @@ def _in_turn(strata: dict[str, list[Task]]) -> Iterator[Task]:
 
 
 def _leaving_half(strata: dict[str, list[Task]]) -> Iterator[Task]:
-    """The same, as long as half of every stratum that a task belongs to is left."""
     free = {name: len(tasks) // 2 for name, tasks in strata.items()}
     homes: dict[str, list[str]] = {}
     for name, tasks in strata.items():

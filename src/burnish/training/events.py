@@ -1,9 +1,7 @@
 """What a training run says while it works, and how long it still takes; the command line shows it.
 
-Time is told from steps and evaluations that were done: answers end early, rewards wait for judges and
-other programs share the machine, so that no arithmetic knows it. A slow step is told of at once (of a
-short run the second one), quick ones after a few; told again only when the end moves out of the
-interval that was given.
+Time is told from steps and evaluations that were done: no arithmetic knows when answers end or judges
+reply. It is told again only when the end moves out of the interval that was given.
 """
 
 from __future__ import annotations
@@ -95,7 +93,6 @@ class Pace:
         self._told = None
 
     def left(self, step: int, work: Work) -> TimeLeft | None:
-        """What the rest will take; None before a step was measured."""
         if not self.steps:
             return None
         if not self.is_evaluated:
@@ -118,7 +115,6 @@ class Pace:
         return TimeLeft(low, high, len(self.steps), step, work, unknown)
 
     def tell(self, step: int, work: Work) -> TimeLeft | None:
-        """The time left where it is news, else None."""
         found = self.left(step, work)
         if found is None or not work.steps:
             return None
@@ -209,7 +205,6 @@ class Preparing:
     """Since it began."""
 
     def __str__(self) -> str:
-        """`tokenising the text, 40 % of 1,000,000 bytes, 12 s`."""
         share = f"{100 * self.done // max(self.total, 1)} % of {self.total:,} {self.unit}"
         return f"{self.doing}, {share}, {self.seconds:.0f} s"
 
@@ -264,7 +259,6 @@ class Evaluating:
     """Since the evaluation began."""
 
     def __str__(self) -> str:
-        """`40 of 100 prompts, 12 s`, `reward my_judge, 12 of 100 answers, 31 s`."""
         of = f"{self.done} of {self.total}"
         is_sampler = self.doing == "sampler"
         what = f"{of} prompts" if is_sampler else f"{self.doing}, {of} answers"

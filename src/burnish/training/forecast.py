@@ -1,14 +1,12 @@
 """Memory counted from shapes: of a pass, of a step by part, and what would free how much of it.
 
-Counted from the operations that keep something for the backward pass. With b bytes a value, r for
-the residual stream (at least float32), D hidden, A = heads x head size, K = key heads x head size,
-I intermediate and H heads, a token keeps in one layer
+With b bytes a value, r for the residual stream (at least float32), D hidden, A = heads x head size, K =
+key heads x head size, I intermediate and H heads, a token keeps in one layer
 
     r (2 D) + b (2 D + 4 A + 3 I) + 4 (H + 2)        with the fused kernels of a GPU
     r (4 D) + b (2 D + 4 A + 4 I) + 4 (H + 2)        in plain torch
 
-and more where attention is not one kernel, is masked, or norms its queries and keys. Time is not
-forecast but measured (`training/events.py`).
+and more where attention is not one kernel, is masked, or norms its queries and keys.
 """
 
 from __future__ import annotations
@@ -123,7 +121,6 @@ def masked_attention_bytes(sizes: Sizes, row_tokens: int) -> int:
 
 
 def _is_plain(sizes: Sizes, row_tokens: int) -> bool:
-    """Whether attention is plain products and keeps its scores."""
     return sizes.is_built_in and not sizes.is_gpu and row_tokens <= SHORT
 
 
@@ -249,23 +246,25 @@ MEASURED = 64
 """Rows whose lengths are measured for the forecast."""
 
 
-def measured(
+def given_rows(
     batch: int,
-    shown: Sequence[Trajectory],
+    tokens: int,
     *,
+    prompt: int = 0,
     samples: int = 1,
-    has_reference: bool = False,
-    reference_key: str = "",
+    key: str = "train.batch",
+    length: str = "",
 ) -> Workload:
-    """The largest step of a training on given answers, `batch` prompts; `shown` are some of them."""
-    return Workload(
-        batch,
-        samples,
-        max(one.prompt_length for one in shown),
-        max(one.trained_tokens for one in shown),
-        is_sampled=False,
-        has_reference=has_reference,
-        keys=Keys("train.batch", "", "", reference_key),
+    """The step of a training on rows that are given; `key` and `length` are what shortens it."""
+    keys = Keys(key, "", length, "")
+    return Workload(batch, samples, prompt, tokens, is_sampled=False, keys=keys)
+
+
+def measured(batch: int, shown: Sequence[Trajectory], samples: int = 1) -> Workload:
+    """The same for demonstrations; `shown` are some of them."""
+    prompt = max(one.prompt_length for one in shown)
+    return given_rows(
+        batch, max(one.trained_tokens for one in shown), prompt=prompt, samples=samples
     )
 
 
@@ -372,7 +371,6 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
 
 
 def _with_adapters(shape: Shape) -> Shape:
-    """The model with low-rank adapters on all its projections."""
     s = shape.sizes
     query, key, inner = s.hidden + s.query_width, s.hidden + s.kv_width, s.hidden + s.intermediate
     trained = s.layers * LORA_RANK * (2 * query + 2 * key + 3 * inner)

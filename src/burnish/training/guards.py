@@ -1,10 +1,8 @@
 """Stop before a bad number reaches the weights, and name it.
 
-Guards stand after reward, critic's value, advantage, log-prob, loss, gradient and update. `training.replay` keeps
-what is needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the
-update leaves its numbers with a `Watch`, which looks at all of them once, before the weights move;
-the norm of the moved weights is read together with the numbers of the step. What goes to disk is
-looked at once more.
+Looking at a number makes a GPU's queue run dry, so the update leaves its numbers with a `Watch`, which
+looks at all of them once, before the weights move; the norm of the moved weights is read together with
+the numbers of the step. What goes to disk is looked at once more.
 """
 
 from __future__ import annotations
@@ -47,7 +45,6 @@ def weigh(
     step: int,
     state: PolicyState | None = None,
 ) -> Advantages:
-    """The step's advantages, guarded; `ids` names the samples of the batch."""
     try:
         values = advantages(recipe, batch, state)
     except NotFinite as error:
@@ -65,7 +62,6 @@ def find_useful(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: in
 
 
 def check_sampled(trajectories: Sequence[Trajectory], step: int) -> None:
-    """Trip where the sampler itself gave log-probs that are not finite."""
     for trajectory in trajectories:
         bad = [p for span in trajectory.spans for p in span.logprobs if not math.isfinite(p)]
         if bad:
@@ -112,12 +108,10 @@ class Watch:
         self._checks: list[Callable[[], None]] = []
 
     def rows(self, stage: str, name: str, values_BX: Tensor, ids: Sequence[str]) -> None:
-        """Leave what `check_rows` looks at."""
         self._flags.append(torch.isfinite(values_BX).all())
         self._checks.append(partial(check_rows, stage, name, values_BX, ids, self._step))
 
     def tensors(self, stage: str, named: Sequence[tuple[str, Tensor]], ids: Sequence[str]) -> None:
-        """Leave the numbers (0-d tensors) that `check_tensors` looks at."""
         values = torch.stack([value.double() for _, value in named])
         self._flags.append(torch.isfinite(values).all())
         self._checks.append(partial(check_tensors, stage, named, ids, self._step))
@@ -153,7 +147,6 @@ def trip(
 
 
 def name_samples(error: GuardTripped, run: Readable) -> None:
-    """Let a guard's line name samples as the terminal, Python and the viewer do."""
     with contextlib.suppress(StoreError):  # the ids of trajectories are names too
         error.names = tuple(names_of_ids(run, error.samples, error.step))
         error.args = (renamed(str(error), dict(zip(error.samples, error.names, strict=True))),)
@@ -201,7 +194,6 @@ def failing(
 
 
 def useless(streak: int, limit: int, run: str) -> str:
-    """No group of the last `guards.useless_steps` steps had anything to learn from."""
     if streak < limit:
         return ""
     return (

@@ -1,12 +1,5 @@
 """Answers that a model writes with latents: right or wrong, under interventions, and as samples.
 
-Used by `train = { kind = "latents" }` for its held-out evaluation and for its gate. A generation
-follows from weights, records and seed alone.
-
-    gate = CapacityGate(samples=8, threshold=0.5, most=256)
-    gate.measure(asked, records, seed, file)     # rates by task, kept in the file: never asked twice
-    gate.is_hard("task-7")                       # None where nothing is known of it
-
 The gate says which questions the start model answers without latents, with as few answers as decide.
 A question is asked until its side of the threshold is known: at 8 answers and 0.5 at most, four wrong
 ones are enough. Questions are asked in the order of the run, 16 at a time, until `most` of them are
@@ -31,17 +24,18 @@ from burnish.bench.statistics import wilson
 from burnish.models.visual_latent import (
     LatentAnswer,
     LatentHead,
-    LatentTags,
     PatchEncoder,
     answer_of,
     generate_latents,
     use_latent,
 )
 from burnish.models.visual_latent.generate import Intervention
+from burnish.models.visual_latent.objective import pooled_grid
 from burnish.png import data_uri
 from burnish.records import Author, Finish, Reward, Span, Trajectory
 from burnish.store import StoredSample
 from burnish.store.durable import write_file
+from burnish.training.algorithm import HELD_OUT, stored
 from burnish.training.latent_rows import Record, RowMaker, collated
 
 ANSWERING = "sampler"
@@ -62,10 +56,6 @@ class Asked(NamedTuple):
     max_spans: int = 0
     temperature: float = 0.0
 
-    @property
-    def tags(self) -> LatentTags:
-        return self.rows.tags
-
     def answer(
         self,
         records: Sequence[Record],
@@ -73,13 +63,12 @@ class Asked(NamedTuple):
         intervention: Intervention = "none",
         latents: Sequence[Sequence[Tensor]] | None = None,
     ) -> list[LatentAnswer]:
-        """One answer a record, in batches."""
         found: list[LatentAnswer] = []
         for begin in range(0, len(records), ROWS):
             some = records[begin : begin + ROWS]
             prompts = collated([self.rows.prompt(one) for one in some], self.rows.size, self.device)
             found += generate_latents(
-                *(self.model, self.head, prompts, self.tags),
+                *(self.model, self.head, prompts, self.rows.tags),
                 slots=self.rows.slots,
                 max_tokens=self.max_tokens,
                 max_spans=self.max_spans,
@@ -93,24 +82,18 @@ class Asked(NamedTuple):
 
     def text(self, answer: LatentAnswer) -> str:
         """What an answer says, `<latent/>` where it imagines."""
-        pieces: list[str] = []
-        ids: list[int] = []
+        tags, pieces = self.rows.tags, [list[int]()]
         for token in answer.ids:
-            if token == self.tags.start:
-                pieces.append(self.rows.tokenizer.decode(ids))
-                ids = []
-            elif token not in (self.tags.end, self.tags.stop):
-                ids.append(token)
-        return " <latent/> ".join([*pieces, self.rows.tokenizer.decode(ids)]).strip()
+            if token == tags.start:
+                pieces.append([])
+            elif token not in (tags.end, tags.stop):
+                pieces[-1].append(token)
+        return " <latent/> ".join(map(self.rows.tokenizer.decode, pieces)).strip()
 
     def mark(self, record: Record, answer: LatentAnswer) -> float:
         """1 where the answer is that of the record, apart from case and space."""
-        said = answer_of(self.text(answer))
-        return float(said is not None and _plain(said) == _plain(record.response.answer))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+        said, wanted = answer_of(self.text(answer)), record.response.answer
+        return float(said is not None and said.casefold().split() == wanted.casefold().split())
 
 
 def play(
@@ -129,10 +112,14 @@ def play(
             chosen = [one for one in records if one.can_imagine]
             given = [[t.to(asked.device) for t in asked.rows.targets(one)] for one in chosen]
         elif name == "shuffle":
-            pairs = _exchanging(records, plain)
-            if not pairs:
-                continue
-            chosen, given = [one for one, _ in pairs], [answer.latents for _, answer in pairs]
+            chosen, given = [], []
+            for begin in range(0, len(records), ROWS):
+                answers = plain[begin : begin + ROWS]
+                if sum(bool(answer.latents) for answer in answers) > 1:  # some to exchange
+                    chosen += records[begin : begin + ROWS]
+                    given += [answer.latents for answer in answers]
+        if name == "shuffle" and not chosen:
+            continue
         generator = torch.Generator(asked.device).manual_seed(seed % 2**63)
         answers = asked.answer(chosen, generator, name, given)
         found[name] = [asked.mark(r, a) for r, a in zip(chosen, answers, strict=True)]
@@ -142,7 +129,6 @@ def play(
 def told_interventions(
     found: Mapping[str, Sequence[float]], answers: Sequence[LatentAnswer], marks: Sequence[float]
 ) -> tuple[str, dict[str, float]]:
-    """Mean marks of own and of replaced latents, as a line and as numbers."""
     means = {name: sum(values) / len(values) for name, values in found.items() if values}
     own = sum(marks) / len(marks)
     spans = sum(len(one.latents) for one in answers) / len(answers)
@@ -151,88 +137,59 @@ def told_interventions(
     return line, {"own": own, "spans": spans, "questions": len(marks), **means}
 
 
-def _exchanging(
-    records: Sequence[Record], plain: Sequence[LatentAnswer]
-) -> list[tuple[Record, LatentAnswer]]:
-    """Records of the batches in which two answers or more have latents to exchange."""
-    pairs = list(zip(records, plain, strict=True))
-    batches = [pairs[begin : begin + ROWS] for begin in range(0, len(pairs), ROWS)]
-    return [
-        pair
-        for batch in batches
-        if sum(bool(answer.latents) for _, answer in batch) > 1
-        for pair in batch
-    ]
-
-
-def stored(
+def samples_of(
     asked: Asked,
     step: int,
     version: int,
     records: Sequence[Record],
     answers: Sequence[LatentAnswer],
 ) -> list[StoredSample]:
-    found = []
+    rows = []
     for index, (record, answer) in enumerate(zip(records, answers, strict=True)):
-        text, mark = asked.text(answer), asked.mark(record, answer)
-        spans = (
-            Span(Author.PROMPT, tuple(asked.rows.tokenizer.render(record.task.messages))),
-            Span(Author.MODEL, tuple(answer.ids)),
-        )
+        prompt = asked.rows.tokenizer.render(record.task.messages)
         name = f"eval.{step}.{index}"
         trajectory = Trajectory(
             name,
             record.task.id,
             name,
-            spans,
-            text,
+            (Span(Author.PROMPT, tuple(prompt)), Span(Author.MODEL, tuple(answer.ids))),
+            asked.text(answer),
             finish=Finish.STOP if answer.is_finished else Finish.LENGTH,
             weight_version=version,
             info={"latents": shown_latents(asked, record, answer)} if answer.latents else {},
         )
-        found.append(
-            StoredSample(
-                step=step,
-                split="eval:held_out",
-                index=index,
-                task=record.task,
-                trajectory=trajectory,
-                reward=Reward("answer", mark, reason=MEANING),
-                keep=False,
-            )
-        )
-    return found
+        reward = Reward("answer", asked.mark(record, answer), reason=MEANING)
+        rows.append((record.task, trajectory, reward))
+    return stored(step, HELD_OUT, rows)
 
 
 def shown_latents(asked: Asked, record: Record, answer: LatentAnswer) -> list[dict[str, Any]]:
     """Each span: its length beside that of the true picture, and both as pictures where they decode."""
-    grids = asked.rows.grids(record)
-    targets = asked.rows.targets(record)
-    notes = record.response.notes
+    grids, targets = asked.rows.grids(record), asked.rows.targets(record)
+    notes, encoder, slots = record.response.notes, asked.rows.encoder, asked.rows.slots
+
+    def picture(patches: PatchEncoder, grid: Tensor, latents_KD: Tensor) -> str:
+        rows, columns, _ = grid.shape
+        pixels = patches.decode(latents_KD, (rows, columns), pooled_grid(slots, rows, columns))
+        times = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
+        return data_uri(pixels.repeat_interleave(times, 0).repeat_interleave(times, 1).tolist())
+
     found = []
-    for number, latents_KD in enumerate(answer.latents):
-        one: dict[str, Any] = {"slots": len(latents_KD), "clipped": answer.clipped}
-        latents_KD = latents_KD.float().cpu()
-        if len(latents_KD):
-            one["norm"] = round(float(latents_KD.norm(dim=1).mean()), 4)
-        if number < len(targets):
-            one["target_norm"] = round(float(targets[number].norm(dim=1).mean()), 4)
+    for number, latents in enumerate(answer.latents):
+        one: dict[str, Any] = {"slots": len(latents), "clipped": answer.clipped}
+        target = targets[number] if number < len(targets) else None
+        if len(latents):
+            one["norm"] = round(float(latents.float().cpu().norm(dim=1).mean()), 4)
+        if target is not None:
+            one["target_norm"] = round(float(target.norm(dim=1).mean()), 4)
             one["note"] = notes[number] if number < len(notes) else ""
-        encoder = asked.rows.encoder
-        if isinstance(encoder, PatchEncoder) and grids and len(latents_KD):
+        if isinstance(encoder, PatchEncoder) and grids and len(latents):
             grid = grids[min(number, len(grids) - 1)]
-            one["picture"] = _decoded(asked, encoder, grid, latents_KD)
-            if number < len(targets):
-                one["target"] = _decoded(asked, encoder, grid, targets[number])
+            one["picture"] = picture(encoder, grid, latents.float().cpu())
+            if target is not None:
+                one["target"] = picture(encoder, grid, target)
         found.append(one)
     return found
-
-
-def _decoded(asked: Asked, encoder: PatchEncoder, grid: Tensor, latents_KD: Tensor) -> str:
-    pixels = encoder.decode(latents_KD, (grid.shape[0], grid.shape[1]), asked.rows.shown(grid))
-    times = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
-    large = pixels.repeat_interleave(times, 0).repeat_interleave(times, 1)
-    return data_uri(large.tolist())
 
 
 TOGETHER = 16
@@ -304,12 +261,10 @@ class CapacityGate:
         return bool(use_latent([rate], self.threshold, False)[0])
 
     def read(self, file: Path) -> None:
-        """What an earlier start has measured."""
         if file.is_file():
             self.rates = json.loads(file.read_text(encoding="utf-8"))
 
     def planned(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The questions that are measured at most."""
         return records[: self.most] if self.most else records
 
     def measure(
@@ -343,15 +298,12 @@ class CapacityGate:
                     break
         return time.monotonic() - began
 
-    def hard(self, records: Sequence[Record]) -> int:
-        """How many of the questions get latents."""
-        return sum(self.is_hard(one.task.id) is True for one in records)
-
     def _settles(self, records: Sequence[Record], count: int) -> bool:
         """Assume the side of most of the first `count` for the rest; True where no more are asked."""
         if count == len(records):
             self.rest_is_hard = None
             return True
-        share = wilson(self.hard(records[:count]), count)
+        hard = sum(self.is_hard(one.task.id) is True for one in records[:count])
+        share = wilson(hard, count)
         self.rest_is_hard = share.value >= 0.5
         return self.most > 0 and (share.high <= RARE or share.low >= 1 - RARE)

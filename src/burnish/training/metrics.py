@@ -99,7 +99,6 @@ def _paid(collected: Collected) -> list[Scored]:
 
 
 def reasons(collected: Collected) -> dict[str, str]:
-    """Why the first reward of each status came about."""
     found: dict[str, str] = {}
     for scored in _paid(collected):
         found.setdefault(scored.reward.status.value, scored.reward.reason)
@@ -107,7 +106,6 @@ def reasons(collected: Collected) -> dict[str, str]:
 
 
 def totals(collected: Collected) -> dict[str, float]:
-    """Mean of the total reward over the rollouts that have one."""
     values = [s.reward.value for s in collected.kept if s.reward.value is not None]
     return {"reward/total": math.fsum(values) / len(values)} if values else {}
 
@@ -140,7 +138,6 @@ def premises(collected: Collected, scorers: Sequence[Scorer]) -> dict[str, float
 
 
 def lengths(collected: Collected) -> dict[str, float]:
-    """Tokens sampled, their mean, and the share that the token budget cut."""
     everything = [s.trajectory for s in collected.kept + collected.dropped]
     cut = sum(t.finish is Finish.LENGTH for t in everything)
     counts = token_counts([t.trained_tokens for t in everything])
@@ -207,7 +204,6 @@ def held_out_rewards(setup: Setup, step: int) -> HeldOutScores:
 
 
 def evaluated(step: int, version: int, result: Evaluation) -> list[StoredSample]:
-    """The samples of a held-out evaluation."""
     return [
         StoredSample(
             step=step,

@@ -1,16 +1,14 @@
 """AdamW with float32 master weights under a half-precision model.
 
 `torch.optim` is not used: building its first optimiser imports the compiler stack (over a second),
-and its state is saved as pickle. The update itself is torch's own fused kernel. Gradients of
-micro-batches are added up in at least float32, so half precision loses nothing between them: for
-full-precision parameters autograd's own `.grad` is that sum, for half-precision ones it is a
+and its state is saved as pickle. The update itself is torch's own fused kernel. For full-precision
+parameters autograd's own `.grad` is the sum over micro-batches, for half-precision ones it is a
 float32 tensor beside it. Nothing here waits for a GPU.
 
-A step of 3e-5 is a fraction of the distance between two half-precision numbers of the size of a weight.
-Master weights that begin exactly on such a number would all have to walk half that distance before any
-weight of the model moves: some ten steps in which nothing is learned. So they begin anywhere within
-what rounds to the model's weights. The model starts as it was, bit for bit, and each step moves the
-share of its weights that is right on average.
+Master weights that begin exactly on a half-precision number would all have to walk half the distance
+to the next before any weight of the model moves: some ten steps in which nothing is learned. So they
+begin anywhere within what rounds to the model's weights, and each step moves the share of its weights
+that is right on average.
 """
 
 from __future__ import annotations
@@ -114,7 +112,6 @@ class MasterAdamW:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Take in the gradients of one backward pass."""
         if self._half and not self._half_sums:
             self._half_sums = [torch.empty_like(self.masters[i]) for i in self._half]
         taken: list[tuple[Tensor, Tensor]] = []
@@ -180,7 +177,6 @@ class MasterAdamW:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Round the master weights into a half-precision model."""
         if self._half:
             torch._foreach_copy_(
                 [self.parameters[i] for i in self._half], [self.masters[i] for i in self._half]
@@ -202,7 +198,6 @@ class MasterAdamW:
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore `state()` bit for bit and publish the weights."""
         for i, name in enumerate(self.names):
             self.first[i].copy_(tensors[f"first/{name}"])
             self.second[i].copy_(tensors[f"second/{name}"])

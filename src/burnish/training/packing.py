@@ -1,10 +1,8 @@
 """Lay rollouts out for a forward pass, and read the log-probs of their trained tokens.
 
-A group's G responses have one prompt. Instead of G rows of prompt + response, a packed row holds
-the prompt once and the responses after it; positions restart behind the prompt and the attention
-mask hides the responses from each other, so log-probs and gradients are those of separate rows.
-With a 40-token prompt and 8 answers of 10 tokens this is 120 tokens instead of 400. There are no
-logits for tokens that are not trained.
+A packed row holds a group's prompt once and the responses after it; positions restart behind the prompt
+and the attention mask hides the responses from each other, so log-probs and gradients are those of
+separate rows. There are no logits for tokens that are not trained.
 """
 
 from __future__ import annotations
@@ -81,7 +79,6 @@ class PackedBatch:
 
     @property
     def inputs(self) -> ModelInput:
-        """What the model's forward takes."""
         return ModelInput(self.ids_RS, self.positions_RS, self.mask_RSS, self.media)
 
     @property
@@ -171,7 +168,6 @@ def _takes(batch: list[Row], row: Row, budget: int) -> bool:
 def pack(
     rows: Sequence[Row], trajectories: Sequence[Trajectory], device: torch.device, pad: int = 0
 ) -> PackedBatch:
-    """Tensors of one micro-batch."""
     size = max(row.tokens for row in rows)
     is_shared = any(len(row.members) > 1 for row in rows)
     if is_shared and device.type == "cuda":
@@ -285,7 +281,6 @@ def _ramps(lengths: Integers) -> Integers:
 
 
 def _first_trained(spans: Sequence[Span]) -> int:
-    """How many spans stand before the first trained one."""
     for k, span in enumerate(spans):
         if span.trainable:
             return k

@@ -2,19 +2,13 @@
 
     # Role and rules                        goes into the system message, behind the student's own
     You are a helpful assistant.
-    - Medicine: never advise on it; ...
 
     ## Examples                             become earlier turns of the conversation
     User: Which pill helps against a cold?
     Assistant: I cannot advise on medicine. Please ask a doctor.
 
-Small models do not follow a bare rule; the same rule with worked examples they do follow. Student
-and teacher must differ by the policy alone: a template that writes a system message of its own
-where the conversation has none gets the policy behind that text, and `check_only_policy` compares
-both conversations as the model reads them.
-
-The file is data: no control token in it is ever read as one (`burnish.lm.control_tokens`), and its
-hash is part of the run.
+Student and teacher must differ by the policy alone: a template that writes a system message of its own
+where the conversation has none gets the policy behind that text.
 """
 
 from __future__ import annotations
@@ -39,8 +33,6 @@ _ASKED, _SYSTEM = "\ue010", "\ue011"
 
 
 class PolicyText(NamedTuple):
-    """A policy as a teacher reads it."""
-
     name: str
     system: str
     """For the system message; may be empty where there are examples."""
@@ -53,7 +45,6 @@ class PolicyText(NamedTuple):
 
 
 def read_policy(path: Path | str) -> PolicyText:
-    """Read a policy file; one line says what is wrong with it."""
     path = Path(path)
     where = shown_path(path)
     try:

@@ -1,12 +1,5 @@
 """The model that a student is distilled from: its weights, its prefix, what it reads and samples.
 
-| `train.teacher`     | weights                                                          |
-|---------------------|------------------------------------------------------------------|
-| `start` or `frozen` | the model as the training begins                                 |
-| `ema`               | decay * teacher + (1 - decay) * student after each step          |
-| `student`           | the model as it is now                                           |
-| a model's folder    | another model of the same vocabulary                             |
-
 It reads the task in a context of its own: a system message, a template with fields of the task, or a
 policy. The tokens of a policy stand at the beginning of every prompt. Where the teacher can keep their
 keys and values, these are computed once for weights that stay, once a step for weights that move.
@@ -197,7 +190,6 @@ def _load_other(setup: Setup, settings: DistilTrain) -> LoadedModel:
 
 @torch.no_grad()
 def prefix_keys(module: Decoder, prefix: Sequence[int]) -> Keys:
-    """The keys and values of tokens that every row begins with."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
 
     def keep(index: int, key: Tensor, value: Tensor) -> None:
@@ -244,7 +236,6 @@ class TeacherContext:
         self.prefixes = [self._prefix_of(policy) for policy in self.policies]
 
     def messages(self, step: int | str, task: Task) -> tuple[Message, ...]:
-        """The conversation that the teacher answers at a step."""
         return teacher_prompt(task, self.settings, self.policy_of(step, task), self.default)
 
     def spans(self, step: int | str, task: Task) -> tuple[Span, ...]:
@@ -284,7 +275,6 @@ class TeacherContext:
         return self.teacher.tokenizer.render_spans(messages)
 
     def _open(self, tasks: TaskSet) -> list[PolicyText]:
-        """The policies, known to fit and to be all that teacher and student differ by."""
         root, tokenizer = self.setup.data.root, self.teacher.tokenizer
         found = [read_policy(root / path) for path in self.settings.policies]
         self.default = default_system(tokenizer) if found else ""
@@ -342,7 +332,6 @@ def teacher_prompt(
 
 
 def context_columns(settings: DistilTrain) -> Columns:
-    """How a task becomes what the teacher is asked."""
     return Columns(messages="messages", system=settings.system, template=settings.template)
 
 

@@ -1,16 +1,10 @@
 """A corpus as token ids on disk: written once, then read by position without holding it.
 
-    tokens = open_tokens(corpus, tokenizer, held_out=0.05)
-    tokens.train.read(position, 1024)       # ids from any place; the stream goes round
-    tokens.held_out, tokens.line()
-
-A split is one stream: a boundary token before each document, and one at the end. The same token so
-begins and ends texts, and every token of a document is predicted from what stands before it. Whole
-documents are held out, by a hash of their first `HASHED` characters without white space at the ends,
-so equal documents fall on the same side and more data moves nothing. Files are in burnish's cache
-folder under a name made of the corpus's contents, the tokenizer and the share held out. Files that
-are damaged are written again: each has its SHA-256, and opening them reads them through, about a
-second a gigabyte. So are those of a function whose first texts are others by now.
+A split is one stream: a boundary token before each document, and one at the end. Whole documents are
+held out, by a hash of their first `HASHED` characters, so equal documents fall on the same side and
+more data moves nothing. Files are in burnish's cache folder under a name made of the corpus's
+contents, the tokenizer and the share held out; what is damaged (each file has its SHA-256), or of a
+function whose first texts are others by now, is written again.
 """
 
 from __future__ import annotations
@@ -94,7 +88,6 @@ class Stream:
 
     @cached_property
     def ids(self) -> Ids:
-        """All of them, mapped from the file."""
         return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.count.tokens,))
 
     def read(self, position: int, length: int) -> NDArray[np.int64]:
@@ -150,7 +143,6 @@ class Tokens:
 
 
 def open_tokens(corpus: Corpus, tokenizer: Tokenizer, *, held_out: float) -> Tokens:
-    """The tokens of a corpus, from the cache or written now."""
     backend = plain_backend(tokenizer)
     boundary = boundary_id(tokenizer)
     name = digest(corpus.digest, backend.to_str(), f"{held_out}", f"{boundary}", f"{LAYOUT}")
@@ -397,7 +389,6 @@ def _batches(
 
 
 def _key(text: str) -> str:
-    """Of a document, by the text it begins with."""
     return digest(text.strip()[:HASHED])
 
 

@@ -1,10 +1,7 @@
 """Send a run's metrics, config and result to wandb, TensorBoard or MLflow beside the store.
 
-    trackers = ["tensorboard"]          # in a recipe, or `burnish train grpo --tracker tensorboard`
-
-A tracker is one class here, and one word in `Config.trackers`. Each runs in a
-thread of its own: training never waits for a server, and a tracker that fails is left out with one
-warning. The run's store has everything either way.
+Each tracker runs in a thread of its own: training never waits for a server, and a tracker that fails
+is left out with one warning. The run's store has everything either way.
 """
 
 from __future__ import annotations
@@ -89,8 +86,6 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class Trackers:
-    """All trackers of a run; `see` gets every event, `close` ends them."""
-
     def __init__(self, config: Config, store: RunStore) -> None:
         check_trackers(config.trackers)
         self._store, self._samples = store, config.tracked_samples
@@ -202,7 +197,6 @@ class TrackerThread:
         self._calls.put(call)
 
     def close(self) -> None:
-        """Let the thread make the calls that wait, for a minute at most."""
         self._calls.put(None)
         if self._thread is None:
             return
@@ -459,7 +453,6 @@ def metric_name(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """With an underscore for each character that MLflow refuses."""
     return re.sub(r"[^\w.\-/ ]", "_", name)
 
 

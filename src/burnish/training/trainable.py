@@ -36,7 +36,6 @@ from burnish.training.packing import CausalModel
 from burnish.training.sound_data import (
     new_generator_folder,
     new_tokenizer_folder,
-    start_generator,
 )
 
 if TYPE_CHECKING:
@@ -107,8 +106,6 @@ def other_forecast(model: OtherModel, trained: int, work: Workload, free: int) -
 
 @dataclass
 class Trainable:
-    """A loaded model whose parameters are trained, whole or through low-rank adapters."""
-
     loaded: LoadedModel
     lora: Lora | None = None
     seed: int = 0
@@ -166,7 +163,6 @@ class Trainable:
                 layer.enable_adapters(True)
 
     def weights(self) -> dict[str, Tensor]:
-        """The state dict of the plain model as it is now, adapters merged."""
         if isinstance(self.loaded, OtherModel):
             return self.loaded.weights()
         return _merged(self.module) if self.lora else self.module.weights_to_save()
@@ -198,7 +194,9 @@ def start_model(config: Config) -> str | Path:
     if isinstance(first, SpeechTrain):
         if path == NEW:
             return new_generator_folder(first, Seeds(config.run.seed).for_("model"))
-        return start_generator(find_folder(model_of(path)))
+        from burnish.models.audio_tokenizer.generator import generator_folder
+
+        return generator_folder(find_folder(model_of(path)))
     if path != NEW:
         return f"{DIFFUSION}{path}" if is_diffusion and path in SHIPPED else model_of(path)
     fresh = new_model_folder(config.model.new, Seeds(config.run.seed).for_("model"))

@@ -1,12 +1,9 @@
 """One trainer for every kind of training: steps, guards, evaluation, checkpoints and exact resume.
 
-`Trainer.run()` yields events and keeps nothing that is not also in the run folder. What a step
-trains on and its loss are the business of an `Algorithm`. Stages run first, one after another on
-the same weights, each with its own algorithm and optimiser; the weights that one leaves lie in
-`stages/NAME/final`. Killed at any moment, the next start continues from the newest checkpoint of
-the stage it was in; steps that were already sampled and scored after it are read back from the
-store, so nothing is sampled or judged twice, and on the CPU the weights and metrics come out bit
-for bit as if nothing had happened.
+`Trainer.run()` yields events and keeps nothing that is not also in the run folder. Stages run first,
+on the same weights, each with its own algorithm and optimiser. Killed at any moment, the next start
+continues from the newest checkpoint; steps that were already sampled and scored after it are read back
+from the store, and on the CPU weights and metrics come out bit for bit as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -118,8 +115,6 @@ class Stage:
 
 @dataclass
 class Trainer:
-    """A run's live objects; built by `burnish.training.builder`."""
-
     config: Config
     store: RunStore
     scorer: Weighted | None
@@ -172,7 +167,6 @@ class Trainer:
 
     @property
     def lm(self) -> Sampler:
-        """What samples: the model under training, or a server with its weights."""
         return self.stage.setup.lm
 
     @property
@@ -180,7 +174,6 @@ class Trainer:
         return self.stage.optimiser
 
     def run(self) -> Iterator[Event]:
-        """Train to the end, or to a clear reason to stop."""
         self.loop.around = functools.partial(restored, self._warn_of_change)
         try:
             with self._watched(), calm_collector():
@@ -258,7 +251,6 @@ class Trainer:
         return max(0, self.state.step - 1) if self.is_between_steps else self._next_step()
 
     def _warn_of_change(self, what: str) -> None:
-        """Say once what a reward or judge has changed in the process."""
         if what in self.warned:
             return
         self.warned.add(what)
@@ -637,7 +629,6 @@ class Trainer:
         self.algorithm.write(folder)
 
     def _end_stage(self) -> Saved:
-        """Write the weights that the stage leaves, and go on to the next one."""
         place, step = self.stage.checkpoints / FINAL, self.state.step
         if self.world.is_main:
             self.store.flush()

@@ -1,8 +1,7 @@
 """The optimiser steps of one training step, for any algorithm: accumulation, guards, gradients.
 
 An update is cut into micro-batches that fit the device; their gradients add up to that of the whole,
-however it is cut and over however many processes. Numbers stay on the device until all of a step are
-read at once.
+however it is cut and over however many processes.
 """
 
 from __future__ import annotations
@@ -31,15 +30,12 @@ Result = TypeVar("Result")
 
 
 def prefetch_media(model: Any, media: Sequence[Sequence[MediaPart]]) -> None:
-    """Have a model's threads process coming images and sounds while the device computes."""
     if any(media) and hasattr(model, "prefetch"):
         model.prefetch(media)
 
 
 @dataclass
 class MicroBatcher:
-    """Cuts trajectories into packed micro-batches for one model."""
-
     model: CausalModel
     device: torch.device
     world: World = field(default_factory=World)
@@ -234,7 +230,6 @@ class Updater:
         ids: Sequence[str],
         found: Mapping[str, Tensor],
     ) -> float:
-        """Add gradients over processes, guard everything, take the optimiser step."""
         sums = self.optimiser.sums
         self.batches.world.add(sums)
         norm = self.optimiser.gradient_norm()

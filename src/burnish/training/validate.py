@@ -1,8 +1,4 @@
-"""Validate a config before a model is loaded, and a run before it is continued or reset.
-
-recipe_faults(config, ["correct", "format"])       # combinations that make no sense
-check_same(resolved, folder, fingerprint, files)   # continued as it was started
-"""
+"""Validate a config before a model is loaded, and a run before it is continued or reset."""
 
 from __future__ import annotations
 
@@ -71,7 +67,6 @@ _WITH_PASSWORD = re.compile(r"https?://[^/#]*@", re.IGNORECASE)
 
 
 def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None:
-    """Every field a reward asks for exists; the evaluation's part is a reward."""
     if scorer is None:
         return
     bind_check(scorer, tasks.fields)
@@ -211,7 +206,6 @@ def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
 def check_same(
     resolved: Resolved[Config], folder: Path, fingerprint: str, files: dict[str, str]
 ) -> None:
-    """A run is continued only with the config, code, weights and data it was started with."""
     for what, remedy in _changes(manifest.read(folder), resolved, fingerprint, files):
         raise RunChanged(folder.name, what, remedy)
 
@@ -222,7 +216,6 @@ def _changes(
     fingerprint: str,
     files: dict[str, str],
 ) -> Iterator[tuple[str, str]]:
-    """What differs from the start of a run, and what to do."""
     every, now = about.config.get("evaluation.every"), resolved.value.evaluation.every
     if resolved.value.curriculum and every != now:
         curriculum = f"with a curriculum whose stages hang on evaluation.every={every}, now {now}"
@@ -306,7 +299,6 @@ def find_critic(path: str) -> Path:
 
 
 def file_digests(config: Config) -> dict[str, str]:
-    """`files.NAME` -> digest, for every function, weight and policy file of a rooted config."""
     found = code_digests(config)
     if isinstance(config.train, SpeechTrain):
         for path in sorted(find_tokenizer(config.train).glob("*.safetensors")):
@@ -389,7 +381,6 @@ def _trained_models(name: str, piece: Any) -> Iterator[tuple[str, TrainedModelCo
 
 
 def code_digests(config: Config) -> dict[str, str]:
-    """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
     code = _by_name(_code(config))
     return {
         f"{FILES}{name}": _whole(path) if path.is_file() else ""

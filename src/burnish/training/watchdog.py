@@ -1,17 +1,10 @@
 """Around a run: its event loop, signs of life, a word where it is silent, and last words at its end.
 
-    with Watchdog(record, quiet_s=30, step=lambda: 3, is_main=True):
-        ...     # train
-
-One event loop serves the whole run: `asyncio.run` builds one each time, which a tiny model's step
-notices. Ctrl-C cancels what is running, waits for the batch that a worker thread is sampling, and
-comes out as an ordinary KeyboardInterrupt, so that no thread keeps the process alive.
-
-A thread writes a sign of life to `RUN/processes/N.json` every few seconds. After `quiet_s` in which
-nothing moved (`burnish.activity`) the main process logs what each process waits for or computes; after
-twice as long, the stacks of its threads and tasks go to `RUN/processes/N-stacks.txt`. A silence that
-ended by itself is the pace of a slow machine: the next one has to be twice as long. `os._exit` and
-SIGTERM, which end a process without an exception, leave last words too.
+Ctrl-C cancels what is running, waits for the batch that a worker thread is sampling, and comes out as
+an ordinary KeyboardInterrupt. A thread writes a sign of life to `RUN/processes/N.json` every few
+seconds. After `quiet_s` in which nothing moved (`burnish.activity`) the main process logs what each
+process waits for or computes; after twice as long, the stacks of its threads and tasks are written. A
+silence that ended by itself is the pace of a slow machine: the next one has to be twice as long.
 """
 
 from __future__ import annotations
@@ -186,7 +179,6 @@ class Watchdog:
         self.record.leave()
 
     def note(self, error: BaseException) -> None:
-        """The last words of a process that an exception ends."""
         is_full = isinstance(error, MemoryError) or is_out_of_memory(error)
         sample = error.names[0] if isinstance(error, GuardTripped) and error.names else ""
         self.record.die(

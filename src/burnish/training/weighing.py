@@ -1,10 +1,8 @@
 """From scored rollouts to advantages: rewards as tensors, and the inputs of a recipe's components.
 
 A contrastive reward reads hidden states, stepwise credit the section of every token, `gae` the values
-of a critic. `AdvantageComputer` adds them to the batch and holds the state of the recipe; `remember`
-advances it when a step is done. `Segmenter` numbers tokens by the section or step that they belong to,
-in the text that was really written; `mark_rollouts` makes the marks that compare a token with all
-others of its update, on the CPU and in the order of the rollouts, so that every process makes the same.
+of a critic. Marks that compare a token with all others of its update are made on the CPU and in the
+order of the rollouts, so that every process makes the same.
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ class Cut(NamedTuple):
 
 
 class Segmenter:
-    """Numbers the trained tokens of rollouts by the section they belong to."""
-
     def __init__(
         self,
         tokenizer: Decodes,
@@ -67,7 +63,6 @@ class Segmenter:
         self._text_of = lru_cache(REMEMBERED)(tokenizer.decode)
 
     def __call__(self, trajectory: Trajectory) -> list[int]:
-        """The segment of each trained token of a rollout, in order."""
         return self.number([t for s in trajectory.spans if s.trainable for t in s.token_ids])
 
     def number(self, ids: Sequence[int]) -> list[int]:
@@ -91,7 +86,6 @@ class Segmenter:
         return [0 if i == 0 else _segment(*r, owners, begun) for i, r in enumerate(ranges)]
 
     def _steps(self, ids: Sequence[int], split: Split) -> list[int]:
-        """The step of each token: that of its first character which is no blank."""
         text, ranges = self.cut(ids)
         starts = [step.start for step in find_steps(text, split, self.headings)]
         if not starts:
@@ -306,7 +300,6 @@ def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str
 
 
 def _duplicate_ids(trajectories: Sequence[Trajectory]) -> Tensor:
-    """The same number for rollouts with the same trained tokens, (B,)."""
     seen: dict[tuple[int, ...], int] = {}
     return torch.tensor(
         [
@@ -345,7 +338,6 @@ def mark_rollouts(
 
 
 def packed_marks(marks: Marks, packed: PackedBatch, device: torch.device) -> dict[str, Tensor]:
-    """The marks of one micro-batch: slot -> (B, T) bool."""
     found = {}
     for slot, rows in marks.items():
         marked_N = torch.cat([rows[i] for i in packed.members])
@@ -354,7 +346,6 @@ def packed_marks(marks: Marks, packed: PackedBatch, device: torch.device) -> dic
 
 
 def _counted(values: Advantages, rows: Mapping[int, Tensor]) -> Tensor:
-    """Which trained tokens enter the loss at all, rollout by rollout, (N,) bool."""
     counted_BT = values.counted_BT
     if counted_BT is None:
         return torch.ones(sum(row.shape[1] for row in rows.values()), dtype=torch.bool)
@@ -369,7 +360,6 @@ def _token_batch(
     seed: int,
 ) -> TokenBatch:
     def spread(part: Tensor) -> Tensor:
-        """A value a rollout, or one a token, as one row of tokens."""
         cells = [
             part[i].expand(row.shape[1]) if part.dim() == 1 else part[i, : row.shape[1]]
             for i, row in rows.items()

@@ -80,7 +80,6 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
     """Never train the head (a control)."""
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
-        """Add the contrastive reward to that of right rollouts, and train the head by one step."""
         if batch.hidden_BD is None:
             raise ArgumentError(
                 "hidden_BD: got none, expected (B, D); the recipe has a contrastive reward"

@@ -86,14 +86,12 @@ class HeadState:
         return self.weight["output"].shape[0]
 
     def to(self, device: torch.device | str) -> HeadState:
-        """The same head on a device."""
         weight, first, second = (
             {layer: values.to(device) for layer, values in part.items()} for part in self._parts()
         )
         return HeadState(weight, first, second, self.steps)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything a resume needs, by name, as safetensors stores it."""
         named = {
             f"{name}.{layer}": values.contiguous()
             for name, part in zip(PARTS, self._parts(), strict=True)
@@ -149,8 +147,6 @@ def initial_head(
 
 
 class HeadStep(NamedTuple):
-    """What one step of a head gives."""
-
     state: HeadState
     """The head after its update, or the given one where there was none."""
     losses: ContrastiveLosses
@@ -170,17 +166,14 @@ class ContrastiveHead:
         self.state = initial_head(D, d, kind, seed)
 
     def __call__(self, hidden_BD: Tensor) -> Tensor:
-        """Unit vectors of pooled hidden states: (B, D) -> (B, d)."""
         return embed(self.state, hidden_BD)
 
     def step(self, *arguments: Any, **settings: Any) -> HeadStep:
-        """One `head_step`, whose arguments it takes after the state; the new state is kept."""
         result = head_step(self.state, *arguments, **settings)
         self.state = result.state
         return result
 
     def to(self, device: torch.device | str) -> ContrastiveHead:
-        """Move the head to a device."""
         self.state = self.state.to(device)
         return self
 

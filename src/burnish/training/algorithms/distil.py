@@ -1,19 +1,11 @@
 """Distillation: bring the student's next-token distributions to those of a teacher.
 
-    train = { kind = "distil", teacher = "models/large" }                        # another model
-    train = { kind = "distil", teacher = "start", system = "Answer in one word." }   # a context
-    train = { kind = "distil", teacher = "student", template = "{prompt}\\n\\nHint: {hint}" }
-    train = { kind = "distil", teacher = "ema", policies = ["policy.md"] }       # PolicyAlign
-
 The student answers without the teacher's context; both models read the same answer tokens, each
 behind its own prompt, and the loss is the mean divergence over the answers' tokens
 (`policy/distillation.py`). Answers are the student's own samples (on-policy distillation, arXiv
 2306.13649), the teacher's, or given ones. The same model with a system prompt, a policy or a hint
-that only the teacher sees is context distillation (arXiv 2112.00861); what the context does moves
-into the weights. Which model teaches, and what it reads, is in `training/teacher.py`.
-
-Both models' logits exist for one chunk of tokens at a time, so the whole vocabulary costs no more
-memory than a few of its tokens; `top_k` is for comparison with engines that send k of them.
+that only the teacher sees is context distillation (arXiv 2112.00861). Both models' logits exist for
+one chunk of tokens at a time.
 """
 
 from __future__ import annotations
@@ -282,7 +274,6 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     def _sample(
         self, step: int | str, tasks: Sequence[Task], seed: int, name: str, sampling: Sampling
     ) -> list[list[Trajectory]]:
-        """Answers to each task behind the student's prompt, shared between processes."""
         slots = list(enumerate(tasks))
         mine = self.setup.world.share(slots)
         if self.settings.answers == "teacher":
@@ -307,7 +298,6 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     def _teacher_answers(
         self, step: int | str, slots: Sequence[tuple[int, Task]], sampling: Sampling, seed: int
     ) -> list[list[Trajectory]]:
-        """What the teacher answers in its context, put behind the student's prompts."""
         asked = [
             (slot, msgspec.structs.replace(task, messages=self.context.messages(step, task)))
             for slot, task in slots
@@ -338,7 +328,6 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     # --- the divergence
 
     def _divergence(self, model: Any, micro: TwoViews) -> Tensor:
-        """Of each answer token, (B, T); 0 where there is none."""
         settings = self.settings
         if settings.divergence == "hard":
             own = token_scores(model, micro.student, settings.temperature)
@@ -404,7 +393,6 @@ def _hidden(model: CausalModel, packed: PackedBatch) -> Tensor:
 
 
 def _samples(step: int, batch: Answers, sums: Sequence[float]) -> list[StoredSample]:
-    """Each answer; its reward is the mean divergence a token, negative: higher is closer."""
     return [
         StoredSample(
             step=step,

@@ -1,7 +1,7 @@
 """Policy optimisation: sample, score, compute advantages, and take the recipe's policy gradient.
 
-Every recipe of `[policy]` runs here; its gradient is that of `policy_update.py`. Rollouts are stored
-before the update, so that an interrupted step is read back and neither sampled nor judged twice.
+Rollouts are stored before the update, so that an interrupted step is read back and neither sampled
+nor judged twice.
 """
 
 from __future__ import annotations
@@ -259,7 +259,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return self.computer.hold(values, balance)
 
     def _collect(self, step: int) -> tuple[Collected, bool]:
-        """Sample and score, or read back what an interrupted start had already stored."""
         setup = self.setup
         stored = setup.store.rollouts(step)
         if stored is None:
@@ -287,7 +286,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return [] if self.value_head is None else [(HEAD, self.value_head.weight)]
 
     def write(self, folder: Path) -> None:
-        """A separate critic beside the policy, as a folder of its own."""
         if self.critic is not None:
             self.critic.write(folder / "critic")
 
@@ -337,7 +335,6 @@ class PolicyAlgorithm(PolicyUpdate):
         )
 
     def _remember(self, step: int, collected: Collected) -> dict[str, float]:
-        """Let a game note the step, in the order of its slots; its metrics."""
         if self.collector.game is None:
             return {}
         played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
@@ -345,7 +342,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return dict(self.collector.game.remember(step, played))
 
     def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
-        """Move the coefficient of `adaptive_entropy`; a step without an update measures nothing."""
         term = self.recipe.adaptive_entropy
         if term is None or entropy is None:
             return values
@@ -355,7 +351,6 @@ class PolicyAlgorithm(PolicyUpdate):
     # --- before the first step, and after an evaluation
 
     def prepare(self) -> Iterator[Preparation]:
-        """The start model's rewards as a unit, and a curriculum, where the recipe asks for them."""
         calibration = self.recipe.calibration
         if calibration is not None and self.computer.state.reference is None:
             yield Preparation("calibration", lambda: self._calibrate(calibration))
@@ -363,7 +358,6 @@ class PolicyAlgorithm(PolicyUpdate):
             yield Preparation("measuring the curriculum", self._begin_curriculum)
 
     def _calibrate(self, piece: ReferenceFrozen) -> Calibrated:
-        """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
         setup = self.setup
         found = read_start_rewards(setup.folder) or self._measure_start(piece)
         reference = ReferenceStats.from_numbers(found.mean, found.deviation, found.counts)
@@ -398,7 +392,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return measured
 
     def _begin_curriculum(self) -> StageBegun:
-        """Deal the tasks into stages by how the start model does at them."""
         setup, config = self.setup, self.setup.config.curriculum
         assert config is not None
 
@@ -440,7 +433,6 @@ class PolicyAlgorithm(PolicyUpdate):
         return metrics.held_out_rewards(self.setup, step)
 
     def evaluated(self, found: HeldOut) -> Iterator[Event]:
-        """Go on to harder tasks once the score has stopped rising."""
         config = self.setup.config.curriculum
         if config is None or self.curriculum is None:
             return
@@ -540,7 +532,6 @@ class PolicyAlgorithm(PolicyUpdate):
 
 
 def _read_scored(path: Path) -> list[Scored]:
-    """The rollouts of a saved file; none where it is not there."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
     return [msgspec.convert(json.loads(line), Scored) for line in lines]
 

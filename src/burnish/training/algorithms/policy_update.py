@@ -2,7 +2,7 @@
 
 Rollouts that cannot move the weights are never computed: those a recipe masks, and those with
 advantage 0 when no auxiliary term looks at them. They still count wherever the loss's denominator
-counts them. Numbers are sums over the tokens that were computed and stay on the device.
+counts them.
 """
 
 from __future__ import annotations
@@ -264,7 +264,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return Loss(out.total, ids, out.parts, {"logprobs": current}, sums, largest, said)
 
     def _critic_loss(self, micro: Valued) -> Loss:
-        """What a separate critic learns from a pass; the policy has no part in it."""
         packed, batch = micro
         settings = self.recipe.critic
         assert self.critic is not None
@@ -463,7 +462,6 @@ def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -
 def _values(
     batch: PolicyBatch, packed: PackedBatch, dtype: torch.dtype, device: torch.device
 ) -> Values:
-    """The members' part of the advantages, on the device in one transfer."""
     values = batch.values
     rows = torch.tensor(packed.members)
     by_token = values.values_B.dim() == 2
