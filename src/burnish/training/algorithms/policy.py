@@ -190,7 +190,7 @@ class PolicyAlgorithm(PolicyUpdate):
         try:
             collected, is_reread = self._collect(step)
         except NoRollouts as error:
-            self._store_aside(step, Collected([], error.failed, 0, 0.0, 0.0), str(error))
+            self._store_aside(step, Collected([], error.failed), str(error))
             raise
         if not is_reread:
             self._refuse_unscored(step, collected, begun)
@@ -272,7 +272,7 @@ class PolicyAlgorithm(PolicyUpdate):
             [Scored(s.task, s.trajectory, s.reward) for s in stored if s.split == split]
             for split in ("train", "dropped", GREEDY)
         )
-        return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0, greedy=greedy), True
+        return Collected(kept, dropped, len(slots), greedy=greedy), True
 
     def _note_refreeze(self, batch: PolicyBatch) -> None:
         assert self.sampled is not None
@@ -498,7 +498,7 @@ class PolicyAlgorithm(PolicyUpdate):
         read = load_file(place / CRITIC) if (place / CRITIC).is_file() else None
         batch = self._with_advantages(
             step,
-            Collected(scored, [], 0, 0.0, 0.0, greedy),
+            Collected(scored, [], greedy=greedy),
             reading=None if read is None else CriticReading(**read),
         )
         if (place / OLD).is_file():
