@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -45,18 +45,23 @@ def weigh(
     step: int,
     state: PolicyState | None = None,
 ) -> Advantages:
-    try:
+    with _named(ids, step):
         values = advantages(recipe, batch, state)
-    except NotFinite as error:
-        trip("advantage", error.where, step, (ids[error.rollout],), error.value)
     check_rows("advantage", "advantages", values.values_B, ids, step)
     return values
 
 
 def find_useful(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> Tensor:
     """True for rollouts of groups that can teach something, (B,); guarded like `weigh`."""
-    try:
+    with _named(ids, step):
         return informative(recipe, batch)
+
+
+@contextlib.contextmanager
+def _named(ids: Sequence[str], step: int) -> Iterator[None]:
+    """Name the sample for which a function of the recipe gave no number."""
+    try:
+        yield
     except NotFinite as error:
         trip("advantage", error.where, step, (ids[error.rollout],), error.value)
 

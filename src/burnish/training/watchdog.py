@@ -165,8 +165,12 @@ class Watchdog:
         """Seconds of the processor when something moved last."""
 
     def __enter__(self) -> Watchdog:
+        def note_exit(status: int) -> None:
+            line = f"os._exit({status}) was called{_caller(sys._getframe(1))}"
+            self.record.die("exit", line, exception="os._exit")
+
         activity.moved()
-        self._exits.enter_context(tell_before_exit(self._note_exit))
+        self._exits.enter_context(tell_before_exit(note_exit))
         self._take_sigterm()
         self.beat()
         self._thread.start()
@@ -256,10 +260,6 @@ class Watchdog:
         return ""
 
     # --- ends without an exception
-
-    def _note_exit(self, status: int) -> None:
-        place = _caller(sys._getframe(1))
-        self.record.die("exit", f"os._exit({status}) was called{place}", exception="os._exit")
 
     def _take_sigterm(self) -> None:
         if threading.current_thread() is not threading.main_thread():
