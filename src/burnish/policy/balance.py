@@ -30,9 +30,7 @@ class BalanceState:
 
     coefficient: float
     target: float
-    """Negative log-prob a token that is held, in nats."""
     step: int
-    """Of the last measurement."""
 
     def tensors(self) -> dict[str, Tensor]:
         return {

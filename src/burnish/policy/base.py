@@ -63,9 +63,7 @@ class Selection(NamedTuple):
     """Which rollouts to train on, and the factor of each one's advantage."""
 
     keep_B: Tensor
-    """bool."""
     weights_B: Tensor
-    """float64."""
 
 
 class ClipBounds(NamedTuple):

@@ -49,14 +49,12 @@ if TYPE_CHECKING:
     Rows = Annotated[Float64[Tensor, "N K"], MISSING]
 
 FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
-"""The components with their default settings."""
 METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
 
 
 @dataclass(frozen=True)
 class Weighting:
     method: str
-    """One of `METHODS`."""
     advantages_B: Tensor
     """float64; 0 where a rollout has no value or its group no signal. Before any whitening."""
     contributions_BK: Tensor
@@ -88,14 +86,12 @@ class Factors:
 class WeightingComparison:
     names: tuple[str, ...]
     methods: tuple[Weighting, ...]
-    """In the order of `METHODS`."""
     factors: Factors
     saturated_K: Tensor
     """Share of each reward's values that stand at the clip; NaN without any."""
     below_K: Tensor
     """Share of each reward's values below its threshold; NaN without a threshold or a value."""
     missing_K: Tensor
-    """Rollouts that have no value of each reward, int64."""
     reference: ReferenceStats
 
     def record(self) -> dict[str, Any]:

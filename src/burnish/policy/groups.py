@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     RewardWeights = Annotated[Float64[Tensor, " K"], Meta(ge=-ROOT, le=ROOT)]
 
 Ddof = Literal[0, 1]
-"""1 divides the squares by n - 1, 0 by n."""
 
 
 def label_numbers(labels: Sequence[Hashable]) -> Tensor:
@@ -80,7 +79,6 @@ def label_numbers(labels: Sequence[Hashable]) -> Tensor:
 
 class Groups(NamedTuple):
     index_B: Tensor
-    """int64, 0 .. total - 1."""
     total: int
 
 

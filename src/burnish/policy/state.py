@@ -27,7 +27,6 @@ class ReferenceStats(NamedTuple):
     """float64; population deviation, at least the floor. At the floor the reward was constant, and
     any change of it will be clipped: a person should know."""
     count_K: Tensor
-    """int64; how many values each was measured on."""
 
     def tensors(self) -> dict[str, Tensor]:
         return self._asdict()
@@ -56,7 +55,6 @@ class WeightState:
     violation_K: Tensor
     """Moving average of the share below the threshold; NaN before the first value."""
     weights_K: Tensor
-    """Mean 1."""
 
     @classmethod
     def initial(cls, count: int) -> WeightState:
@@ -109,17 +107,13 @@ class PolicyState:
     """State of all components; None where a recipe has no such component or has not used it yet."""
 
     steps: int = 0
-    """Steps whose advantages were computed."""
     head: HeadState | None = None
     """CLIPO's embedding head with its optimiser."""
     reference: ReferenceStats | None = None
-    """Rewards of the start model."""
     weights: WeightState | None = None
     """Tri-factor weights and their moving averages."""
     balance: BalanceState | None = None
-    """Coefficient of imitation, where it adapts."""
     entropy: EntropyState | None = None
-    """Coefficient of `adaptive_entropy`."""
 
     def tensors(self) -> dict[str, Tensor]:
         found = {"steps": torch.tensor(self.steps)}

@@ -42,7 +42,6 @@ class TokenBatch(NamedTuple):
     old_logp_N: Tensor
     advantages_N: Tensor
     low_N: Tensor
-    """Clip bounds below 1 and above."""
     high_N: Tensor
     entropy_N: Tensor
     seed: int = 0

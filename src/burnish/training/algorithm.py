@@ -71,7 +71,6 @@ class Loss:
     """0-d, divided by the normaliser of the whole update (all its micro-batches on all processes),
     so that the gradients of micro-batches add up to those of the update."""
     ids: Sequence[str] = ()
-    """Names of the samples, for the message of a guard."""
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Detached 0-d terms of `total`; become the metrics `loss/NAME`."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
@@ -87,7 +86,6 @@ class Loss:
 @dataclass(frozen=True)
 class StepResult:
     updates: int = 0
-    """Optimiser steps taken."""
     losses: Mapping[str, float] = field(default_factory=dict)
     """`total` and the parts, means over the updates."""
     sums: Mapping[str, Tensor] = field(default_factory=dict)
@@ -96,7 +94,6 @@ class StepResult:
     gradient_norm: float = 0.0
     """Before clipping, mean over the updates."""
     weight_norm: float = 0.0
-    """Of the weights after the last update."""
 
 
 class StepUndone(BurnishError):
@@ -111,7 +108,6 @@ class StepReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers that follow from config and seed; a repeated step must bring the same ones."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Numbers of the machine, such as seconds."""
     is_reread: bool = False
     """The batch was read back from an interrupted start instead of sampled."""
     stop: str = ""
@@ -134,33 +130,25 @@ class HeldOutScores:
     `log_spectral_distance`, lower is better."""
     samples: Sequence[StoredSample] = ()
     beside: str = ""
-    """What the score is to be compared with, in words."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Further numbers, stored with the evaluation."""
 
 
 @dataclass
 class Setup:
     config: Config
     steps: int
-    """Of this stage."""
     data: Data
     """Opens task sets; `data.tasks` are the run's own."""
     scorer: Weighted | None
-    """The rewards; None where the config has none."""
     trainable: Trainable
     batches: MicroBatcher
-    """Cuts trajectories into packed micro-batches; computes without gradients within memory."""
     store: RunStore
     """Write only where `world.is_main`."""
     seeds: Seeds
     world: World
     loop: EventLoop
-    """Runs coroutines."""
     prompts: PromptReport
-    """Lengths of the first prompts."""
     length_of: Callable[[Task], int]
-    """Prompt length of any task, in tokens."""
     stage: str = ""
     """Name of the stage; empty for the main training."""
     judging: Callable[[str], None] = lambda part: None
@@ -172,13 +160,10 @@ class Setup:
     copy_gradients: Callable[[], list[Tensor]] = list
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
     remote: RemoteSampler | None = None
-    """The server that samples, where `[sampler]` names one."""
     decoding: str = ""
     """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
     _moves: int = 0
-    """Steps since this stage was opened."""
     _is_sent: bool = False
-    """The server was given weights of this stage."""
 
     @property
     def folder(self) -> Path:
@@ -257,7 +242,6 @@ class Setup:
 
 
 HELD_OUT = "eval:held_out"
-"""Split of the samples of a held-out evaluation."""
 
 
 def stored(
@@ -282,7 +266,6 @@ class Preparation(NamedTuple):
     """Work before the first step; the trainer does it under its guards."""
 
     what: str
-    """For a message, such as `calibration`."""
     work: Callable[[], Event]
 
 
@@ -311,8 +294,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         """Called once the model is loaded; `settings` are those of the table `train`."""
         self.setup = setup
 
-    # --- before a model is loaded
-
     @classmethod
     def check(cls, config: Config, settings: Any, data: Data) -> None:
         """Refuse bad settings and data; every task set opened here counts for the fingerprint."""
@@ -327,8 +308,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     @classmethod
     def open_model(cls, path: Path, dtype: torch.dtype, device: torch.device) -> OtherModel:
         raise NotImplementedError
-
-    # --- a step; these three are what every algorithm must have
 
     @abstractmethod
     def batch(self, step: int) -> BatchT:
@@ -369,8 +348,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
         """Store what belongs to the step and report it."""
         return StepReport()
 
-    # --- around the steps
-
     def prepare(self) -> Iterator[Preparation]:
         """What is done before the first step of every start, also a resumed one: measure, calibrate."""
         return iter(())
@@ -395,8 +372,6 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
 
     def write(self, folder: Path) -> None:
         """Write what belongs to the trained model beside its weights, such as that head."""
-
-    # --- resume and replay
 
     def state(self) -> AlgorithmState:
         """What the next step needs of the ones before."""

@@ -106,7 +106,6 @@ LOOKED = 4
 NO_JUDGE = (
     "Start the server and run the same command again, or correct the judge's address in [[rewards]]"
 )
-"""What to do where a judge has no server."""
 
 
 def build(
@@ -187,9 +186,7 @@ class Parts:
     prompts: PromptReport = field(default_factory=lambda: PromptReport(0, 0))
     answers: AnswerBudget = field(default_factory=lambda: AnswerBudget(0, ""))
     paid: PaidReplies | None = None
-    """What the rewards' judges were paid for, where there are any."""
     remote: RemoteSampler | None = None
-    """The server that samples, where the config names one."""
 
 
 def _prepare(config: Config, root: Path) -> tuple[Parts, list[Training]]:
@@ -261,7 +258,6 @@ def _with_answers(
 @dataclass(frozen=True)
 class Training:
     name: str
-    """Empty for the main training."""
     chosen: Chosen
     steps: int
     optimiser: Optimiser

@@ -65,11 +65,8 @@ WEIGHTS = "model.safetensors"
 LAYOUT = 3
 """Of the folder; others are not continued."""
 HASHERS = 8
-"""Threads that sum a checkpoint's files."""
 PIECE = 1 << 24
-"""Bytes that one of them takes at a time."""
 DIGEST = 32
-"""Bytes of a checksum."""
 
 Kind = TypeVar("Kind")
 Count = Annotated[int, Meta(ge=0, le=10**12)]
@@ -77,13 +74,10 @@ Count = Annotated[int, Meta(ge=0, le=10**12)]
 
 class TrainState(Struct, frozen=True, kw_only=True):
     step: Count = 0
-    """Steps done."""
     weight_version: Count = 0
-    """Optimiser steps done."""
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     """CPU threads of the run's first start."""
     algorithm: dict[str, Any] = {}
-    """The values of `Algorithm.state()`; its tensors are a file of their own."""
     layout: Annotated[int, Meta(ge=1, le=1000)] = 1
     """Of the folder; 1 where no number was written."""
 
@@ -215,9 +209,6 @@ def _reading(place: Path, name: str) -> Iterator[None]:
         raise Damaged(place, f"{name}: {why or type(error).__name__}") from error
 
 
-# --- which checkpoints there are, and whether they are whole
-
-
 def _all(folder: Path) -> list[Path]:
     found = [p for p in folder.glob("step-*") if _NAME.fullmatch(p.name) and p.is_dir()]
     return sorted(found, key=_number)
@@ -329,7 +320,6 @@ CRASH_STATE = "algorithm.safetensors"
 class Report(Struct, frozen=True, kw_only=True):
     message: str
     stage: str
-    """Of the guard."""
     tensor: str
     step: int
     samples: tuple[str, ...]

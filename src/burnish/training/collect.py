@@ -86,7 +86,6 @@ class _Round:
     slots: list[Slot]
     seed: int
     version: int
-    """Of the weights that sample."""
     sampling: Sampling
     ending: str = ""
     """Added to the names of the groups."""
@@ -142,11 +141,9 @@ class RolloutCollector:
     world: World
     loop: EventLoop
     send_again: Callable[[], Awaitable[None]]
-    """Gives the sampler the trainer's weights once more."""
 
     def __post_init__(self) -> None:
         self.game = self.rollout if isinstance(self.rollout, StepGame) else None
-        """The rollout, where it plays the tasks of a step as one game."""
 
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""

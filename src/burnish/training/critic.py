@@ -72,8 +72,6 @@ class CriticModel:
         hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.source_N)
         return scatter(self.head(hidden_ND), packed)
 
-    # --- updates
-
     def clear(self) -> None:
         self.optimiser.clear()
 
@@ -105,8 +103,6 @@ class CriticModel:
     def _named(self, tensors: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
         names = [STATE + name for name in self.optimiser.names]
         return list(zip(names, tensors, strict=True))
-
-    # --- checkpoints
 
     def state(self) -> dict[str, Tensor]:
         return {STATE + name: tensor for name, tensor in self.optimiser.state().items()}
@@ -150,9 +146,6 @@ def _check_vocabulary(own: LoadedModel, critic: Tokenizer, path: str) -> None:
             f"{odd!r} is {there} there and {here} here. A critic reads the "
             "policy's tokens; take a model of the same family."
         )
-
-
-# --- what a critic says of the rollouts of a step
 
 
 def token_tables(

@@ -32,7 +32,6 @@ from burnish.tasks.config import build as build_tasks
 from burnish.tasks.files import File
 
 PROMPTS_MEASURED = 512
-"""Tasks whose prompts are measured before the first step."""
 ROUND = 16
 """What a chosen limit of tokens is a multiple of."""
 LEAST_ANSWER = 32
@@ -46,7 +45,6 @@ class Data:
     root: Path = Path()
     """Where relative paths start."""
     rewards: tuple[str, ...] = ()
-    """Names of the run's rewards."""
     pictures: tuple[str, ...] = ()
     """Fields of task files with images that are no part of a prompt."""
     strata: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict, init=False)
@@ -83,14 +81,12 @@ class Cursor:
 
     tasks: TaskSet
     length_of: Callable[[Task], int]
-    """Prompt length in tokens."""
     max_prompt_tokens: int
     drop_overlong: bool
     position: int = 0
     prepare: Callable[[Sequence[Task]], None] | None = None
     """Begins what can be done for coming tasks beside everything else, such as their images."""
     _ahead: dict[int, Task] = field(default_factory=dict, init=False)
-    """Tasks drawn before their turn, by position."""
 
     def fits(self, task: Task) -> bool:
         return self.length_of(task) <= self.max_prompt_tokens
@@ -177,9 +173,7 @@ class PromptReport:
     looked_at: int
     longest: int
     overlong: list[tuple[str, int]] = field(default_factory=list)
-    """Task id and tokens, longest first."""
     note: str = ""
-    """What the lengths do not count, in words."""
 
 
 def measure_prompts(
@@ -205,7 +199,6 @@ def measure_prompts(
 
 
 LOOK = 4096
-"""Training tasks of an endless set that are looked through for demonstrations."""
 
 
 class Experts:
@@ -344,9 +337,6 @@ def strata_of(value: Any) -> list[str]:
     """Names of the strata that a task belongs to: one for each different value."""
     values = value if isinstance(value, list | tuple) else [value]
     return sorted({text_of(one) for one in values}) or [""]
-
-
-# --- the demonstrations of a run
 
 
 def missing_field(tasks: TaskSet, name: str, key: str) -> Iterator[str]:

@@ -162,9 +162,7 @@ def noise_of(settings: DiffusionTrain, tokenizer: Tokenizer | None) -> Noise:
 logger = logging.getLogger(__name__)
 
 TEXTS = 4096
-"""Texts whose tokens are remembered."""
 LOOKED_AT = 16
-"""Rows whose lengths are measured."""
 
 
 class Bits(NamedTuple):
@@ -172,7 +170,6 @@ class Bits(NamedTuple):
     unigram: float
     """By the frequencies of single tokens in the training text."""
     size: float
-    """Bytes of the rows."""
 
 
 class Rows(ABC):
@@ -224,9 +221,6 @@ def mask_of(module: Decoder) -> int:
     return found
 
 
-# --- a corpus
-
-
 class CorpusRows(Rows):
     text: PackedText
 
@@ -264,9 +258,6 @@ class CorpusRows(Rows):
         if not size:
             return None
         return Bits(nats / math.log(2) / size, self.text.unigram_bits(ids) / size, size)
-
-
-# --- tasks
 
 
 class TaskRows(Rows):

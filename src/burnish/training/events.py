@@ -37,7 +37,6 @@ class Work(NamedTuple):
     evaluations: int = 0
     saves: int = 0
     stage: str = ""
-    """Name of the stage; empty for the main training."""
     later: int = 0
     """Steps of later stages and of the main training, of which nothing is known yet."""
 
@@ -49,9 +48,7 @@ class TimeLeft:
     low_s: float
     high_s: float
     measured: int
-    """Steps that it was told from."""
     step: int
-    """Steps of the stage that are done."""
     work: Work
     unknown: int = 0
     """Evaluations ahead, none of which was measured."""
@@ -80,7 +77,6 @@ class TimeLeft:
 @dataclass
 class Pace:
     steps: list[float] = field(default_factory=list)
-    """Of the stage under way."""
     evaluations: list[float] = field(default_factory=list)
     saves: list[float] = field(default_factory=list)
     is_evaluated: bool = True
@@ -202,7 +198,6 @@ class Preparing:
     done: int
     total: int
     seconds: float
-    """Since it began."""
 
     def __str__(self) -> str:
         share = f"{100 * self.done // max(self.total, 1)} % of {self.total:,} {self.unit}"
@@ -212,9 +207,7 @@ class Preparing:
 @dataclass(frozen=True)
 class Prepared:
     what: str
-    """One word, such as `text`."""
     line: str
-    """What came of it."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +234,6 @@ class StepDone:
     reused: bool
     """The rollouts were read back from an interrupted start instead of sampled."""
     stage: str = ""
-    """Name of the stage that it is a step of; empty for the main training."""
 
 
 @dataclass(frozen=True)
@@ -249,14 +241,11 @@ class Evaluating:
     """A held-out evaluation under way, told every ten seconds."""
 
     step: int
-    """Steps made before it."""
     doing: str
-    """`sampler`, or `reward NAME`."""
     done: int
     total: int
     """Prompts of the sampler, answers of a reward; of this process where there are several."""
     seconds: float
-    """Since the evaluation began."""
 
     def __str__(self) -> str:
         of = f"{self.done} of {self.total}"
@@ -275,7 +264,6 @@ class HeldOut:
     """What the score is: `reward`, or `loss` of held-out demonstrations or `bits_per_byte` of
     held-out text (lower is better)."""
     beside: str = ""
-    """What the score is to be compared with, in words."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +275,6 @@ class Saved:
 @dataclass(frozen=True)
 class Finished:
     status: str
-    """finished or stopped."""
     reason: str
     folder: Path
     before: Estimate | None = None
@@ -296,7 +283,6 @@ class Finished:
     """Paired over the held-out prompts."""
     seconds: float = 0.0
     measure: str = "reward"
-    """What was evaluated, as in `HeldOut`."""
     evaluations: int = 0
     """Held-out evaluations that were done, also those in which nothing could be scored."""
     is_trained: bool = True

@@ -212,7 +212,6 @@ def model_sizes(loaded: LoadedModel) -> Sizes:
 
 
 LORA_RANK = 16
-"""Of the adapters that an advice reckons with."""
 LEAST_BUDGET = 256
 """Tokens of a pass below which halving it is no way out."""
 
@@ -228,22 +227,17 @@ class Keys(NamedTuple):
 class Workload(NamedTuple):
     prompts: int
     samples: int
-    """Sequences behind each prompt."""
     prompt_tokens: int
     answer_tokens: int
     is_sampled: bool = True
-    """The model writes the answers itself."""
     has_reference: bool = False
-    """A frozen copy of the model is kept."""
     observed_tokens: int = 0
     """Tokens between the turns of one sequence: read and kept, neither sampled nor trained."""
     keys: Keys = Keys()
     critic: int = 0
-    """Trained parameters of a separate critic."""
 
 
 MEASURED = 64
-"""Rows whose lengths are measured for the forecast."""
 
 
 def given_rows(
@@ -288,10 +282,8 @@ class Saving(NamedTuple):
 @dataclass(frozen=True)
 class Forecast:
     memory: dict[str, int]
-    """Bytes by part."""
     available: int
     savings: tuple[Saving, ...] = ()
-    """What would make it less, most first."""
 
     @property
     def total(self) -> int:
@@ -400,11 +392,8 @@ def _size(count: int) -> str:
 class PackedRows:
     count: int
     width: int
-    """Tokens of the longest row."""
     tokens: int
-    """Of all rows together."""
     together: int
-    """Answers in a full row."""
 
 
 def packed_rows(

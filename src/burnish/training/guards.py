@@ -171,7 +171,6 @@ def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[st
 
 
 SHOWN = 180
-"""Characters of a reward's reason that a line repeats."""
 
 
 def failing(

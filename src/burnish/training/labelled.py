@@ -28,9 +28,7 @@ logger = logging.getLogger(__name__)
 TEMPLATE_TOKENS = 64
 """What a chat template may add to a turn, at most; texts far below the limit are not measured."""
 LOOK = 4096
-"""Training tasks of an endless set that are looked through."""
 SHOWN = 3
-"""Bad rows that a message names."""
 
 RowT = TypeVar("RowT")
 
@@ -85,7 +83,6 @@ class LabelledSet(Generic[RowT]):
             key = content_key(shown[position].messages) if together else str(position)
             groups.setdefault(key, []).append(position)
         self.size = len(kept)
-        """Rows of one epoch."""
 
         @lru_cache(maxsize=2)
         def lap(number: int) -> tuple[int, ...]:
@@ -174,8 +171,6 @@ class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT,
         longest = setup.trainable.module.longest_row(0)
         self.max_tokens = min(settings.max_tokens or longest, longest)
 
-    # --- what a kind says
-
     @abstractmethod
     def render(self, rows: Sequence[RowT]) -> RenderedT:
         """Rows as tokens."""
@@ -183,8 +178,6 @@ class RowAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT,
     @abstractmethod
     def cut(self, rendered: RenderedT, tokens: int) -> Iterator[MicroT]:
         """This process's share in passes of about `tokens` tokens."""
-
-    # --- steps
 
     @cached_property
     def held_out(self) -> list[RowT]:

@@ -41,10 +41,8 @@ from burnish.training.latent_rows import Record, RowMaker, collated
 ANSWERING = "sampler"
 """What an evaluation waits for while records are answered, as with other kinds of training."""
 ROWS = 32
-"""Records that are answered at once."""
 MEANING = "1 where the text in <answer> is the record's"
 SHOWN_SIDE = 96
-"""Pixels of a decoded picture's longer side, about."""
 
 
 class Asked(NamedTuple):

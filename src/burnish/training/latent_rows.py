@@ -37,7 +37,6 @@ TAG_NAMES = ("<latent>", "</latent>")
 CONTROL = "\x0e\x0f"
 """Characters that no text has, for vocabularies of bytes."""
 BASE_ACCURACY, USE_LATENT = "base_accuracy", "use_latent"
-"""Fields of a record that the gate reads."""
 IGNORED = -100
 
 
@@ -102,9 +101,7 @@ class Row(NamedTuple):
 class LatentBatch(NamedTuple):
     rows: list[Row]
     is_own: bool
-    """Slots are fed with the model's own predictions."""
     shared: float
-    """Share of the rows with latents."""
 
     def count(self, kind: str) -> int:
         return sum(row.kinds.count(kind) for row in self.rows)

@@ -24,7 +24,6 @@ from burnish.config.schema import Optimiser as OptimiserConfig
 from burnish.lm.head import HALF
 
 _SPREAD_AT_ONCE = 2**24
-"""Weights; their master weights are drawn in parts of this size."""
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:

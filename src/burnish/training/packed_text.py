@@ -117,8 +117,6 @@ class PackedText:
     def epochs(self, sequences: int) -> float:
         return sequences / windows(self.tokens.train, self.length)
 
-    # --- sequences
-
     def batch(self, step: int, rows: int) -> Sequences:
         stream = self.tokens.train
         places = [
@@ -136,8 +134,6 @@ class PackedText:
         places = [window * length for window in spread_evenly(windows(stream, length), most)]
         ids = np.stack([stream.read(place, length + 1) for place in places])
         return Sequences(ids, [f"held-out text at token {place}" for place in places])
-
-    # --- bytes and bits
 
     def bytes_of(self, ids: Integers) -> float:
         return float(self._bytes_V[ids].sum())
@@ -164,9 +160,6 @@ class PackedText:
     def _unigram_V(self) -> NDArray[np.float64]:
         counts = self.tokens.frequencies + 1.0
         return np.asarray(np.log2(counts.sum()) - np.log2(counts))
-
-
-# --- sequences of a stream
 
 
 def windows(stream: Stream, length: int) -> int:

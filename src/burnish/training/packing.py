@@ -71,11 +71,8 @@ class PackedBatch:
     rollout_N: Tensor
     column_N: Tensor
     trained_BT: Tensor
-    """True where a rollout has a trained token."""
     members: tuple[int, ...]
-    """Rollouts of this batch, in the order of its (B, T) rows."""
     media: tuple[tuple[MediaPart, ...], ...] | None = None
-    """Of each row; None where no row has any."""
 
     @property
     def inputs(self) -> ModelInput:
@@ -335,7 +332,6 @@ class TokenScores(NamedTuple):
     logp_BT: Tensor
     entropy_BT: Tensor
     value_BT: Tensor | None = None
-    """What a value head says before the token, where one was given."""
 
 
 def token_scores(

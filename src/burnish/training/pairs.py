@@ -46,7 +46,6 @@ class PairFields:
     bad: str = "refuse"
     """`refuse` or `drop`."""
     takes_messages: bool = True
-    """Whether an answer may be a list of chat messages."""
 
     @property
     def names(self) -> list[str]:
@@ -80,13 +79,11 @@ class Answers(NamedTuple):
 class PairMicro(NamedTuple):
     packed: PackedBatch
     places_P: Tensor
-    """Place of each pair in its step."""
     chosen_P: Tensor
     """Row of each pair's chosen answer in the (B, T) tensors of the pass."""
     rejected_P: Tensor
     pairs: Sequence[Pair]
     total: int
-    """Pairs of the whole update."""
 
 
 class PairSet(LabelledSet[Pair]):
@@ -114,9 +111,6 @@ class PairSet(LabelledSet[Pair]):
             max_tokens=max_tokens,
             together=together,
         )
-
-
-# --- one pair
 
 
 def read_pair(task: Task, fields: PairFields) -> Pair:
@@ -207,9 +201,6 @@ def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> 
         if not is_short or any(turn.media for turn in turns):
             return all(len(ids_of(side)) <= max_tokens for side in spans(pair))
     return True
-
-
-# --- tokens and passes
 
 
 def render_pairs(pairs: Sequence[Pair], spans: BothSpans) -> Answers:
@@ -315,9 +306,6 @@ def within(
         group.append((name, rows))
     if group:
         yield group
-
-
-# --- passes of a run over all pairs
 
 
 def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:

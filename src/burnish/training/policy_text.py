@@ -39,7 +39,6 @@ class PolicyText(NamedTuple):
     examples: tuple[tuple[str, str], ...] = ()
     """Earlier turns: what a user asked and how the policy has it answered."""
     digest: str = ""
-    """SHA-256 of the file."""
     cut: int = 0
     """Items that did not fit the context and were left out."""
 

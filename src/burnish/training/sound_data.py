@@ -165,7 +165,6 @@ def _write(folder: Path, corpus: SoundCorpus, share: float) -> None:
 
 
 LONGEST_S = 10.0
-"""Seconds of a held-out clip that are scored."""
 
 DISTANCE = "log_spectral_distance"
 MEANING = "dB from the sound, negative: higher is better"
@@ -315,9 +314,7 @@ class SpeechData:
     voices: Sequence[str]
     """Sorted; empty: one voice without a name."""
     hop: int
-    """Samples of a latent."""
     patch: int
-    """Latents of a patch."""
 
     def patches(self, place: Place) -> int:
         """Whole patches of a recording."""

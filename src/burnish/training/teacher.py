@@ -107,8 +107,6 @@ class Teacher:
         if self.average is not None:
             self.average.load({k.removeprefix("ema."): v for k, v in tensors.items()})
 
-    # --- the prefix
-
     def can_reuse(self, module: Any) -> bool:
         """Whether rows can be computed behind keys that are known: not with sliding windows."""
         return isinstance(module, Decoder) and module.architecture.sliding_window is None

@@ -37,7 +37,6 @@ from burnish.tasks.corpus import Corpus, Report
 logger = logging.getLogger(__name__)
 
 LAYOUT = 3
-"""Counts changes of what is written."""
 HASHED = 1 << 16
 """Characters of a document that decide whether it is held out."""
 CHECKED = 1 << 16
@@ -57,9 +56,7 @@ class SideCount(Struct, frozen=True):
     """Boundaries included."""
     documents: int = 0
     bytes: int = 0
-    """Of the text in UTF-8."""
     sha256: str = ""
-    """Of the file of its ids."""
 
 
 class Counts(Struct, frozen=True):
@@ -68,9 +65,7 @@ class Counts(Struct, frozen=True):
     boundary: int
     dtype: str
     frequencies_sha256: str
-    """Of `frequencies.npy`."""
     separators: int
-    """How often the corpus's separator was found."""
     fingerprint: str = ""
     """Of all of the above; the hashes in it are those of every id in its order."""
 
@@ -103,7 +98,6 @@ class Tokens:
     folder: Path
     counts: Counts
     note: str = ""
-    """What people should know of where they come from."""
 
     @property
     def train(self) -> Stream:
@@ -262,9 +256,6 @@ def token_bytes(tokenizer: Tokenizer) -> NDArray[np.int64] | None:
         size = len(text.encode()) if index in added else len(text)
         found[index] = 0 if index in special else size
     return found
-
-
-# --- writing
 
 
 def _write(

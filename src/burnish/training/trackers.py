@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 START_S = 60.0
 """How long the run waits for a tracker to open: what it imports must not meet the first step."""
 END_S = 60.0
-"""How long the end of a run waits for what is still to be sent."""
 INTERRUPTED = "interrupted"
 
 
@@ -277,7 +276,6 @@ class WandbTracker:
 
 FOLDER = "tensorboard"
 CELL = 400
-"""Characters of a cell."""
 
 
 class TensorBoardTracker:
@@ -335,9 +333,7 @@ def _row(cells: Sequence[object]) -> str:
 
 TAG = "burnish.run"
 LONGEST = 500
-"""Characters of a parameter; MLflow refuses longer ones."""
 AT_ONCE = 100
-"""Parameters that one call may hold."""
 STATUSES = {"finished": "FINISHED", "stopped": "FAILED", "interrupted": "KILLED"}
 
 

@@ -109,7 +109,6 @@ class Trainable:
     loaded: LoadedModel
     lora: Lora | None = None
     seed: int = 0
-    """Of the adapters' first weights."""
     start: str | Path | None = None
     """The model to freeze as the reference, where it is not the one that is trained; for a replay."""
 

@@ -81,15 +81,12 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 TELL_S = 10.0
-"""Seconds between two words about an evaluation under way."""
 FINAL = "final"
-"""Folder of a finished stage's weights, in `stages/NAME/`."""
 
 
 @dataclass
 class Stage:
     name: str
-    """Empty for the main training."""
     steps: int
     settings: Optimiser
     checkpoint: Checkpoint
@@ -123,15 +120,11 @@ class Trainer:
     threads: int
     answers: AnswerBudget
     stage: Stage
-    """The one under way."""
     next_stage: Callable[[], Stage]
     """Opens the stage after the one under way, on the weights that this one left."""
     paid: PaidReplies | None = None
-    """What the rewards' judges were paid for, where there are any."""
     trackers: Trackers | None = None
-    """Of the main process, where the config names any."""
     pace: Pace = field(default_factory=Pace)
-    """How long steps, evaluations and checkpoints took."""
     warned: set[str] = field(default_factory=set)
     """Changes of the process by the user's functions that were reported."""
     watchdog: Watchdog | None = None
@@ -140,9 +133,7 @@ class Trainer:
     is_between_steps: bool = False
     """The last step is done and the next has not begun: evaluations, checkpoints, the end."""
     has_ended: bool = False
-    """The store knows how and why the run ended."""
     saved_step: int = 0
-    """Steps of the stage under way that its newest checkpoint has."""
 
     @property
     def folder(self) -> Path:

@@ -263,9 +263,6 @@ def reset(folder: Path) -> bool:
     return True
 
 
-# --- what a run depends on beside its config and data: functions' code, and weights
-
-
 def find_critic(path: str) -> Path:
     """The folder of the model that a separate critic begins with: a run's newest, or itself."""
     try:

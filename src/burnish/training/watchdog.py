@@ -132,7 +132,6 @@ def calm_collector() -> Iterator[None]:
 
 
 BEAT_S = 5.0
-"""From one sign of life to the next."""
 BUSY = 0.3
 """Share of a core above which a process that says nothing is computing."""
 logger = logging.getLogger(__name__)
@@ -162,7 +161,6 @@ class Watchdog:
         self._last = self._longest = 0.0
         """The silence of the last look, and the longest that ended by itself."""
         self._computed = time.process_time()
-        """Seconds of the processor when something moved last."""
 
     def __enter__(self) -> Watchdog:
         def note_exit(status: int) -> None:
@@ -191,8 +189,6 @@ class Watchdog:
             exception=type(error).__name__,
             sample=sample,
         )
-
-    # --- signs of life and silence
 
     def _watch(self) -> None:
         tick = min(BEAT_S, self.quiet_s / 4) if self.quiet_s else BEAT_S
@@ -258,8 +254,6 @@ class Watchdog:
                         file.write("\n".join([f"\nTask {task.get_name()}", *_awaits(task), ""]))
             return str(shown_path(place))
         return ""
-
-    # --- ends without an exception
 
     def _take_sigterm(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -201,7 +201,6 @@ class AdvantageComputer:
     pooled: Pooled
     read_critic: CriticReader
     state: PolicyState = field(default_factory=PolicyState)
-    """State of the recipe's components after the last step."""
     reading: CriticReading | None = None
     """The critic's, of the step under way; kept for a guard's report."""
     _segment: Segmenter | None = field(default=None, init=False)

@@ -62,11 +62,9 @@ if TYPE_CHECKING:
     from burnish.training.data import Data
 
 WINDOWS_S = (0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
-"""Of the spectra in the loss, rounded to powers of 2 in samples."""
 JUDGED_S = (0.016, 0.064)
 """Of the spectra that the discriminator sees."""
 LOOKED_AT = 16
-"""Sound files whose rate is looked up before a run starts."""
 
 
 class Crops(NamedTuple):
@@ -84,7 +82,6 @@ class CodecMicro(NamedTuple):
     noise_BTD: Tensor | None
     names: Sequence[str]
     share: float
-    """Of the update's samples."""
     is_judged: bool
     """The adversarial phase has begun."""
     is_padded: bool
@@ -107,8 +104,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
                 torch.manual_seed(setup.seeds.for_("discriminator"))
                 judge = SpectralDiscriminator(judged, adversarial.channels)
             self.judge = judge.to(setup.trainable.device)
-
-    # --- before a model is loaded
 
     @classmethod
     def faults(cls, config: Config, settings: CodecTrain, data: Data) -> Iterator[str]:
@@ -133,8 +128,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         spectra = c.hop_length * len(WINDOWS_S) * 4 * 8
         kept = 4 * (c.frame_stride * (4 * (c.n_fft + 2) + layers) + spectra)
         return OtherModel(module, path, str(path), kept)
-
-    # --- the sounds
 
     def prepare(self) -> Iterator[Preparation]:
         if line := self._resampling():
@@ -197,8 +190,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
         """How many crops of an epoch come from this clip and those before it."""
         counts = (max(1, round(p.samples / self._length)) for p in self.sounds.train.places)
         return list(itertools.accumulate(counts))
-
-    # --- a step
 
     def batch(self, step: int) -> Crops:
         rows, length, clips = self.settings.batch, self._length, self.sounds.train
@@ -305,8 +296,6 @@ class CodecAlgorithm(Algorithm[Crops, CodecMicro]):
                 "length/tokens": float(np.ceil(batch.lengths_B / self.config.hop_length).sum()),
             }
         )
-
-    # --- held-out sounds
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """Log-spectral distance of held-out clips in dB, and with noise on their latents."""

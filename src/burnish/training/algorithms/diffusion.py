@@ -73,7 +73,6 @@ class MaskedBatch(NamedTuple):
 class MaskedMicro(NamedTuple):
     units: list[Unit]
     t_U: Tensor
-    """Their rates."""
     correction_N: Tensor | None
     """What the control variate adds to the gradient of the update, in one pass of it."""
 
@@ -123,8 +122,6 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             yield from missing_field(tasks, settings.by, "train.by")
         if settings.held_out == "rewards" and not config.rewards:
             yield "train.held_out is 'rewards', and the config has none; expected [[rewards]], or 'loss'"
-
-    # --- a step
 
     def prepare(self) -> Iterator[Preparation]:
         if (text := self.text) is not None:
@@ -253,8 +250,6 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
         passes = self.settings.batch * self.noise.masks.forwards
         return given_rows(passes, answer, prompt=prompt)
 
-    # --- rates by a fitted density
-
     def _fit(self, step: int) -> None:
         """Probe the model and fit the density of rates, where the sampler asks for it at this step."""
         rates = self.noise.rates
@@ -273,8 +268,6 @@ class DiffusionAlgorithm(Algorithm[MaskedBatch, MaskedMicro]):
             write_file(self.setup.folder / RATES_FILE, said)
         if fit.fallback:
             logger.warning("train.rates: %s", fit.fallback)
-
-    # --- held out, resume, files
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The loss of held-out rows with uniform rates and fixed masks, or the rewards of answers."""

@@ -82,8 +82,6 @@ class DiffusionPolicy(PolicyAlgorithm):
         super().write(folder)
         write_decoding(folder, self.decoding)
 
-    # --- estimates under masks
-
     def row(self, shown: Trajectory) -> TokenRow:
         module = self.setup.trainable.loaded.module
         assert isinstance(module, Decoder)

@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 class Answers(NamedTuple):
     step: int
     tasks: Sequence[Task]
-    """The task of each answer."""
     student: Sequence[Trajectory]
     teacher: Sequence[Trajectory]
     is_reread: bool = False
@@ -87,7 +86,6 @@ class TwoViews(NamedTuple):
     answers: int
     """Of the whole update."""
     tokens: int
-    """Trained tokens of the whole update."""
     prefix: tuple[int, ...] = ()
     """Tokens that stand before every row of the teacher's and are not in `teacher`."""
 

@@ -76,9 +76,7 @@ if TYPE_CHECKING:
 HEAD_FILE, ABOUT_FILE = "latent_head.safetensors", "latents.json"
 GATE_FILE = "base_accuracy.json"
 BASIS_RECORDS = 512
-"""Training records whose auxiliary pictures the basis is fitted to."""
 CHECKED = 64
-"""Records of an endless set that are read before a model is loaded."""
 SUMS = ("error", "spread", "fed", "wanted", "hidden", "slots")
 
 
@@ -170,8 +168,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             return 0
         return len(self.makes.vectors(image, tasks[0].id).flatten(0, 1))
 
-    # --- the gate
-
     def prepare(self) -> Iterator[Preparation]:
         if self.settings.gate != "measure" or self.settings.head == "none":
             return
@@ -241,8 +237,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             return use
         rates = [record.base_accuracy]
         return bool(use_latent(rates, settings.gate_threshold, settings.assume_hard)[0])
-
-    # --- a step
 
     def batch(self, step: int) -> LatentBatch:
         records = self.records.draw(step, self.settings.batch)
@@ -332,8 +326,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
         rows = (self.makes.row(one, has_latents=True) for one in self.records.first(min(batch, 16)))
         return given_rows(batch, max(len(row.ids) for row in rows), length="train.max_tokens")
 
-    # --- held out
-
     def _asked(self) -> Asked:
         config = self.setup.config
         spans = max(one.response.spans for one in self.records.first(64))
@@ -365,8 +357,6 @@ class LatentsAlgorithm(Algorithm[LatentBatch, LatentMicro]):
             if self.setup.world.is_main:
                 self.setup.store.append_event("interventions", beside, data, step)
         return HeldOutScores(marks, "accuracy", samples, beside=beside)
-
-    # --- resume, files
 
     def state(self) -> AlgorithmState:
         encoder = self.makes.encoder

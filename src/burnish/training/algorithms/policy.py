@@ -138,7 +138,6 @@ class PolicyAlgorithm(PolicyUpdate):
         self.scored: list[Scored] = []
         """The rollouts of the step under way, kept for a guard's report."""
         self.greedy: list[Scored] = []
-        """Their prompts' greedy answers, where the recipe compares with those."""
         self.sampled: Sampled | None = None
         self.under_way: PolicyBatch | None = None
 

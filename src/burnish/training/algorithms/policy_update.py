@@ -54,7 +54,6 @@ class PolicyBatch:
     trajectories: Sequence[Trajectory]
     values: Advantages
     balance: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the `sft` term's coefficient, where it adapts."""
     old: Mapping[int, Tensor] = field(default_factory=dict)
     """Log-probs before the first update, by rollout; empty when there is only one update."""
     members: Sequence[int] = ()
@@ -110,7 +109,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         self.entropies: dict[int, Tensor] = {}
         """Of each token, by rollout, as its first pass in the last step found them."""
         self.coefficient = 0.0
-        """Of the `sft` term in the update under way."""
         self.rollout_sums: list[Tensor] = []
         """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
         self.has_told_cut = False
@@ -424,9 +422,6 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         return {i: row.tolist() for i, row in sorted(self.batches.world.merge(own).items())}
 
 
-# --- what the loss reads, on the device of the pass
-
-
 class Values(NamedTuple):
     """What the loss needs to know of the rollouts of one pass.
 
@@ -438,11 +433,9 @@ class Values(NamedTuple):
     keep_B: Tensor
     advantages_B: Tensor
     counted_BT: Tensor
-    """Trained tokens that enter the loss."""
     buckets_B: Tensor | None
     """Pass-rate bucket of each rollout's group; None where there is nothing to tell apart."""
     old_values_BT: Tensor | None
-    """What the critic said before the step's first update, and should have."""
     returns_BT: Tensor | None
 
 
@@ -498,9 +491,6 @@ def _values(
         old_values_BT=found.get("old_values"),
         returns_BT=found.get("returns"),
     )
-
-
-# --- always-on numbers of an update: clipped share, entropy, sampler-trainer mismatch
 
 
 def _monitors(

@@ -65,7 +65,6 @@ class TextMicro(NamedTuple):
     target_RS: Tensor
     names: Sequence[str]
     total: int
-    """Tokens of the whole update."""
 
 
 class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
@@ -117,13 +116,9 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
                 "expected no more. Lower it, or raise model.new.context."
             )
 
-    # --- the text
-
     def prepare(self) -> Iterator[Preparation]:
         steps, rows = self.setup.steps, self.settings.batch
         yield Preparation(READING, lambda: self.text.prepare(steps, rows))
-
-    # --- a step
 
     def batch(self, step: int) -> Sequences:
         return self.text.batch(step, self.settings.batch)
@@ -190,8 +185,6 @@ class PretrainAlgorithm(Algorithm[Sequences, TextMicro]):
             found["text/bits_per_byte"] = float(result.sums["nll"]) / LN2 / size
             found["text/unigram_bits_per_byte"] = self.text.unigram_bits(targets) / size
         return StepReport(found)
-
-    # --- held-out text
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """Bits per byte of held-out sequences.

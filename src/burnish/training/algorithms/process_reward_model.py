@@ -99,9 +99,7 @@ class Rendered(NamedTuple):
     starts: Sequence[int]
     """Place of each solution's first step among all steps."""
     total: int
-    """Steps of all solutions."""
     labelled: int
-    """Of them, those with a label."""
 
 
 class SolutionMicro(NamedTuple):
@@ -113,14 +111,8 @@ class SolutionMicro(NamedTuple):
     label_J: Tensor
     """1, 0, or -1 where there is none."""
     total: int
-    """Steps of the whole update."""
     labelled: int
-    """Of them, those with a label."""
     names: Sequence[str]
-    """Of each step, for the message of a guard."""
-
-
-# --- one solution
 
 
 def read_solution(task: Task, fields: SolutionFields) -> Solution:
@@ -148,9 +140,6 @@ def read_solution(task: Task, fields: SolutionFields) -> Solution:
         raise UnusableRow(f"a label in '{fields.labels}' that is none of 1, 0 and null")
     found = tuple(None if label is None else int(label) for label in labels)
     return Solution(task, tuple(steps), found)
-
-
-# --- tokens and passes
 
 
 def render_solutions(
@@ -319,9 +308,6 @@ def solution_set(
     )
 
 
-# --- figures
-
-
 class ScoredSolution(NamedTuple):
     solution: Solution
     probabilities: Sequence[float]
@@ -415,9 +401,6 @@ def _is_right(probability: float, label: int) -> float:
 
 def _interval(estimate: Estimate | None) -> tuple[float, float, float] | None:
     return None if estimate is None else (estimate.value, estimate.low, estimate.high)
-
-
-# --- solutions in the store
 
 
 def stored_solutions(

@@ -157,9 +157,6 @@ def _right(pairs: Sequence[Pair], difference_N: Tensor) -> list[float | None]:
     ]
 
 
-# --- pairs in the store
-
-
 def stored_pairs(
     step: int, split: str, answers: Answers, chosen_N: Tensor, rejected_N: Tensor
 ) -> list[StoredSample]:

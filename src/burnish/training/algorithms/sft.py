@@ -51,9 +51,7 @@ class Shown(NamedTuple):
     packed: PackedBatch
     members: list[Trajectory]
     tokens: int
-    """Imitated tokens of the whole update."""
     size: int
-    """Demonstrations of the whole update."""
 
 
 def show(
@@ -114,9 +112,6 @@ class SftAlgorithm(Algorithm[list[Trajectory], Shown]):
 ALGORITHM = SftAlgorithm
 
 
-# --- the likelihood of demonstrations that are not imitated
-
-
 @torch.no_grad()
 def nll_of(batches: MicroBatcher, shown: Sequence[Trajectory], step: int) -> list[float]:
     """Mean negative log-prob a token of each demonstration, in nats, over all processes."""
@@ -132,9 +127,6 @@ def nll_of(batches: MicroBatcher, shown: Sequence[Trajectory], step: int) -> lis
     nll_B = batches.world.stacked(batches.within_memory(work), len(shown))
     check_rows("logprob", "held-out logprobs", nll_B, [one.id for one in shown], step)
     return nll_B.tolist()
-
-
-# --- the `sft` term of a policy recipe
 
 
 @dataclass(frozen=True)
@@ -155,7 +147,6 @@ class SftTerm:
     term: SFT
     experts: Experts
     steps: int
-    """Of the run; a linear schedule ends there."""
     held: tuple[Trajectory, ...] = ()
     """Held-back demonstrations; an adaptive schedule keeps their likelihood."""
 

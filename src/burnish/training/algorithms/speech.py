@@ -83,7 +83,6 @@ class SpeechMicro(NamedTuple):
     voices_B: Tensor | None
     names: Sequence[str]
     share: float
-    """Of the update's patches."""
 
 
 class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
@@ -105,8 +104,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
                 f"{', '.join(known) or 'none'}; expected no others. Start from model.path=new"
             )
 
-    # --- before a model is loaded
-
     @classmethod
     def faults(cls, config: Config, settings: SpeechTrain, data: Data) -> Iterator[str]:
         from burnish.models.audio_tokenizer import open_tokenizer
@@ -127,8 +124,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         c = module.config
         kept = 4 * (16 * c.num_hidden_layers * c.hidden_size + 4 * 12 * c.head_layers * c.head_size)
         return OtherModel(module, path, str(path), kept)
-
-    # --- the recordings
 
     @cached_property
     def tokenizer(self) -> AudioTokenizerModel:
@@ -173,8 +168,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
             sounds.note,
         ]
         return Prepared("recordings", "; ".join(filter(None, said)))
-
-    # --- a step
 
     def batch(self, step: int) -> Utterances:
         size, places = self.settings.batch, self.data.sounds.train.places
@@ -301,8 +294,6 @@ class SpeechAlgorithm(Algorithm[Utterances, SpeechMicro]):
         from burnish.models.folders import save_own
 
         save_own(self.tokenizer, folder / "tokenizer")
-
-    # --- held-out rows
 
     @torch.no_grad()
     def evaluate(self, step: int) -> HeldOutScores | None:
