@@ -234,9 +234,6 @@ class AdvantageComputer:
         self.state = replace(self.state, balance=balance)
         return replace(values, state=replace(values.state, balance=balance))
 
-    def remember(self, values: Advantages) -> None:
-        self.state = values.state
-
     def _batch(
         self,
         scored: Sequence[Scored],

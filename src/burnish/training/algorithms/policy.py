@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -78,8 +79,7 @@ HEAD = "critic.weight"
 """The value head among the parameters and in the state."""
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     collected: Collected
     rewards: RewardBatch
     is_reread: bool
@@ -158,6 +158,13 @@ class PolicyAlgorithm(PolicyUpdate):
 
     def workload(self) -> Workload:
         rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        observed = 0
+        if isinstance(rollout, MultiTurnSettings):
+            # Tokens that the environment adds: as an earlier start saw, or as set.
+            name = "length/observed_max"
+            seen = self.setup.store.metrics(name).get(name, [])
+            counts = [int(point.value) for point in seen if point.value is not None]
+            observed = max(counts, default=rollout.observation_tokens)
         # Answers are no longer than what the model's context leaves.
         left = max(1, self.setup.trainable.module.longest_row(longest) - longest)
         tokens = min(rollout.max_tokens, left)
@@ -168,18 +175,9 @@ class PolicyAlgorithm(PolicyUpdate):
             tokens,
             is_sampled=self.setup.remote is None,
             has_reference=self.reference is not None,
-            observed_tokens=min(self._observed(), left - tokens),
+            observed_tokens=min(observed, left - tokens),
             critic=self.critic.parameters if self.critic else 0,
         )
-
-    def _observed(self) -> int:
-        """Tokens that the environment adds to a rollout: as an earlier start saw, or as set."""
-        rollout = self.setup.config.rollout
-        if not isinstance(rollout, MultiTurnSettings):
-            return 0
-        seen = self.setup.store.metrics("length/observed_max").get("length/observed_max", [])
-        counts = [int(point.value) for point in seen if point.value is not None]
-        return max(counts) if counts else rollout.observation_tokens
 
     # --- rollouts and advantages
 
@@ -197,8 +195,12 @@ class PolicyAlgorithm(PolicyUpdate):
         batch = self._with_advantages(step, collected, is_reread)
         if self.setup.world.is_main:
             rows = metrics.samples(step, collected, batch.values)
-            self.setup.store.append_rollouts(step, rows)
-            self._note_refreeze(batch)
+            store = self.setup.store
+            store.append_rollouts(step, rows)
+            assert self.sampled is not None
+            note = refreeze_note(self.sampled.rewards, batch.values)
+            if note and all(event.step != step for event in store.events("refreeze")):
+                store.append_event("refreeze", *note, step)
         return batch
 
     def _refuse_unscored(self, step: int, collected: Collected, begun: int) -> None:
@@ -273,12 +275,6 @@ class PolicyAlgorithm(PolicyUpdate):
         )
         return Collected(kept, dropped, len(slots), greedy=greedy), True
 
-    def _note_refreeze(self, batch: PolicyBatch) -> None:
-        assert self.sampled is not None
-        note, store = refreeze_note(self.sampled.rewards, batch.values), self.setup.store
-        if note and all(event.step != batch.step for event in store.events("refreeze")):
-            store.append_event("refreeze", note[0], note[1], batch.step)
-
     # --- around the update
 
     def parameters(self) -> Iterable[tuple[str, Tensor]]:
@@ -298,9 +294,16 @@ class PolicyAlgorithm(PolicyUpdate):
         entropies = self.token_entropies(batch.trajectories) if result.updates else {}
         measured = monitored(result)
         bonus = {"loss/entropy/coefficient": self.entropy_coefficient(values)}
-        values = self._measure_entropy(values, measured.get("policy/entropy"))
-        self.computer.remember(values)
-        remembered = self._remember(step, collected)
+        term, entropy = self.recipe.adaptive_entropy, measured.get("policy/entropy")
+        if term is not None and entropy is not None:  # a step without an update measures nothing
+            state = replace(values.state, entropy=term.after(values.state.entropy, entropy))
+            values = replace(values, state=state)
+        self.computer.state = values.state
+        remembered: dict[str, float] = {}
+        if self.collector.game is not None:  # in the order of its slots
+            played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
+            played.sort(key=lambda t: [int(number) for number in t.id.split(".")])
+            remembered = dict(self.collector.game.remember(step, played))
         useful, groups = useful_groups(values, sampled.rewards.groups_B)
         self.useless_streak = 0 if useful else self.useless_streak + 1
         if self.setup.world.is_main:
@@ -332,20 +335,6 @@ class PolicyAlgorithm(PolicyUpdate):
             is_reread=sampled.is_reread,
             stop=useless(self.useless_streak, limit, run),
         )
-
-    def _remember(self, step: int, collected: Collected) -> dict[str, float]:
-        if self.collector.game is None:
-            return {}
-        played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
-        played.sort(key=lambda t: [int(number) for number in t.id.split(".")])
-        return dict(self.collector.game.remember(step, played))
-
-    def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
-        term = self.recipe.adaptive_entropy
-        if term is None or entropy is None:
-            return values
-        state = replace(values.state, entropy=term.after(values.state.entropy, entropy))
-        return replace(values, state=state)
 
     # --- before the first step, and after an evaluation
 
@@ -489,8 +478,12 @@ class PolicyAlgorithm(PolicyUpdate):
         return True
 
     def load_batch(self, place: Path, step: int) -> PolicyBatch:
-        scored = _read_scored(place / SAMPLES)
-        greedy = _read_scored(place / GREEDY_SAMPLES)
+        scored, greedy = (
+            [msgspec.convert(json.loads(line), Scored) for line in path.read_bytes().splitlines()]
+            if path.is_file()
+            else []
+            for path in (place / SAMPLES, place / GREEDY_SAMPLES)
+        )
         if all(item.reward.value is None and not item.reward.parts for item in scored):
             scored, greedy = self._score_again(step, scored), self._score_again(step, greedy)
         # The head may have moved since the step began: what it said then is in the folder.
@@ -528,11 +521,6 @@ class PolicyAlgorithm(PolicyUpdate):
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
-
-
-def _read_scored(path: Path) -> list[Scored]:
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    return [msgspec.convert(json.loads(line), Scored) for line in lines]
 
 
 ALGORITHM = PolicyAlgorithm
